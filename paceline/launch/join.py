@@ -12,6 +12,7 @@ import atexit
 import dataclasses
 import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline import schemes  # noqa: F401  enters the catalogue
@@ -20,7 +21,9 @@ from paceline.codec.pipeline.policy import Codecs
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import make
 from paceline.engine.model.trainable import trained_of
-from paceline.engine.optim.optimizers import recipe_of
+from paceline.engine.optim.recipe import recipe_of
+from paceline.engine.optim.whole_tensors import imported, made_by, path_of
+from paceline.engine.specs import OptimizerRecipe
 from paceline.launch.exit_hook import ScriptExit, say_nothing_of_lost_peers
 from paceline.launch.external.detect import detect_external
 from paceline.launch.local.environment import spec_from
@@ -28,22 +31,26 @@ from paceline.live.control.session import Session
 from paceline.runtime.process_main import check_device_of
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
+from paceline.runtime.spec.who_updates import fitted
 from paceline.runtime.worker.pace import Pace
-from paceline.runtime.worker.single_process import sit_alone
+from paceline.runtime.worker.single_process import servers_needed, sit_alone
 from paceline.runtime.worker.steps.random_generators import differ
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    OptimizerFactory = Callable[[list[tuple[str, nn.Parameter]]], torch.optim.Optimizer]
+
 
 def join(
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | OptimizerFactory | str,
     scheme: str = "esync",
     *,
     seed: int = 0,
     lazy: bool = False,
+    clip_norm: float = 0.0,
     codec: str = "none",
     codec_down: str = "none",
     overlap: bool = False,
@@ -54,14 +61,17 @@ def join(
     The place is read from the environment, which `paceline launch`, torchrun, Slurm, MPI or somebody's hand has set
     (docs/launch.md); without one this process is the only worker.
     What `optimizer` holds and what requires a gradient is trained; the rest of the model stays as worker 0 has it
-    (docs/own-loop.md). Load a checkpoint before. Where the scheme updates on
-    the servers, `optimizer` says how (its kind and numbers; its state lives there); where it trains locally,
-    `optimizer` itself makes the local steps. `parameters` are those of the scheme; `codec` compresses what workers
-    send, `codec_down` what servers send. Leave `optimizer.step` and `optimizer.zero_grad` to `pace.step()`.
+    (docs/own-loop.md). Load a checkpoint before. Where the scheme updates on the servers, `optimizer` says how (its
+    kind, parameter groups and numbers; its state lives there); where workers make the steps, it makes them itself,
+    whatever it is. It may be given as a function of named parameters that makes one, or as the import path of such a
+    function (docs/optimizers.md). Leave `optimizer.step` and `optimizer.zero_grad` to `pace.step()`.
 
-    Gradients of `nn.Embedding(sparse=True)` travel as rows where the optimizer leaves all other rows alone: SGD without
-    momentum and weight decay, and, with `lazy`, any; momentum, weight decay and Adam's moments then reach a row only in
-    updates whose gradient has it (docs/embeddings.md).
+    `parameters` are those of the scheme; `codec` compresses what workers send, `codec_down` what servers send.
+    clip_norm: a longer gradient is shortened to this: the mean of all workers where the scheme forms one, otherwise
+    each contribution or local step.
+
+    Gradients of `nn.Embedding(sparse=True)` travel as rows where the optimizer leaves all other rows alone: plain SGD,
+    and, with `lazy`, any; what it remembers then reaches a row only in updates that have it (docs/embeddings.md).
 
     overlap: gradients leave while backward still runs, and forward goes on while weights still arrive; worth it where
     a model has millions of parameters. Nothing may change a gradient after backward then (no clipping, no second
@@ -72,19 +82,17 @@ def join(
     Raises ConfigError for an unknown scheme or codec, a bad parameter or an optimizer that its numbers do not tell.
     """
     _refuse_second()
-    trained = trained_of(model, optimizer)  # a model that cannot be trained is refused before anything starts
+    optimizer, how = optimizer_of(model, optimizer)
     recipe = Recipe(
         scheme=scheme,
         parameters=make(scheme, parameters).parameters(),
-        optimizer=dataclasses.replace(recipe_of(optimizer, trained), lazy=lazy),
+        optimizer=dataclasses.replace(how, lazy=lazy, clip_norm=clip_norm),
         seed=seed,
         codecs=Codecs(up=codec, down=codec_down),
     )
-    read(codec), read(codec_down)  # so is a codec that is none, also alone
+    read(codec), read(codec_down)  # a name that is none is refused before anything starts, also alone
     spec, end = find_spec()
-    if spec is not None:
-        recipe.make_scheme().check(spec.workers, spec.servers)
-        recipe.codecs.check(recipe.make_scheme(), spec.servers, recipe.optimizer.momentum_max)
+    recipe = _checked(recipe, spec)
     own = str(next(model.parameters()).device)
     spec, session = _sit(spec, own) if spec else sit_alone(recipe.make_scheme(), device=own)
     try:
@@ -95,6 +103,31 @@ def join(
         raise
     atexit.register(leave, pace, end)
     return pace
+
+
+def _checked(recipe: Recipe, spec: ProcessSpec | None) -> Recipe:
+    """`recipe` as it runs on such a cluster. Raises ConfigError where it does not."""
+    if spec is None:
+        return fitted(recipe, servers_needed(recipe.make_scheme()))
+    recipe.make_scheme().check(spec.workers, spec.servers)
+    recipe = fitted(recipe, spec.servers)
+    recipe.codecs.check(recipe.make_scheme(), spec.servers, recipe.optimizer.momentum_max)
+    return recipe
+
+
+def optimizer_of(
+    model: nn.Module, given: torch.optim.Optimizer | OptimizerFactory | str
+) -> tuple[torch.optim.Optimizer, OptimizerRecipe]:
+    """The optimizer, and what it does.
+
+    Raises ConfigError for a model that cannot be trained, and for what is no optimizer and makes none.
+    """
+    path = ""
+    if isinstance(given, str) or callable(given):
+        path, function = (given, imported(given)) if isinstance(given, str) else (path_of(given), given)
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        given = made_by(path or repr(given), function, named)
+    return given, recipe_of(given, trained_of(model, given), path)
 
 
 _joined: list[str] = []

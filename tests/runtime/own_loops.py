@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.utils.data import TensorDataset
 from paceline.config import Config, build
 from paceline.core.scheme import make
 from paceline.engine.model.trainable import trained_of
-from paceline.engine.optim.optimizers import recipe_of
+from paceline.engine.optim.recipe import recipe_of
 from paceline.engine.vectors.flat import FlatMemory
 from paceline.launch.local.train import Silent
 from paceline.live import party
@@ -27,6 +28,7 @@ from paceline.observe.runs.summary import Summary
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.launcher import ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec
+from paceline.runtime.spec.who_updates import fitted
 from paceline.runtime.supervisor.supervisor import RunSupervisor
 from paceline.runtime.thread_launcher import ThreadCrew
 from paceline.runtime.worker.pace import Pace
@@ -85,8 +87,10 @@ class LoopCrew(ThreadCrew):
         parameters: dict[str, Any],
         make_model: Callable[[], nn.Module],
         held: Held,
+        clip_norm: float = 0.0,
     ) -> None:
         super().__init__(hub)
+        self._clip_norm = clip_norm
         self._optimizer, self._make_model, self._held = optimizer, make_model, held
         self._hub_of_workers, self._scheme, self._loop, self._parameters = hub, scheme, loop, parameters
         self.models: dict[int, nn.Module] = {}
@@ -107,8 +111,9 @@ class LoopCrew(ThreadCrew):
         model = self.models[spec.who.index] = self._make_model()
         optimizer = self._optimizer(self._held(model))
         scheme = make(self._scheme, self._parameters)
-        told = recipe_of(optimizer, trained_of(model, optimizer))
+        told = replace(recipe_of(optimizer, trained_of(model, optimizer)), clip_norm=self._clip_norm)
         recipe = Recipe(scheme=self._scheme, parameters=scheme.parameters(), optimizer=told)
+        recipe = fitted(recipe, spec.servers)
         session = spec.session(self._hub_of_workers.transport(spec.who))
         session.hello(spec.coordinator, spec.device)
         why = ""
@@ -145,12 +150,13 @@ def run_loops(
     cluster: dict[str, Any] | None = None,
     sockets: bool = False,
     hub: Any = None,
+    clip_norm: float = 0.0,
     **parameters: Any,
 ) -> tuple[Summary, dict[int, nn.Module]]:
     """`workers` threads of `loop` in one run; its summary and the model each thread ended with."""
     sockets = sockets or hub is not None
     hub = hub or (Sockets() if sockets else Hub())
-    launcher = LoopCrew(hub, scheme, loop, optimizer, parameters, make_model, held)
+    launcher = LoopCrew(hub, scheme, loop, optimizer, parameters, make_model, held, clip_norm)
     config = build(
         {
             "run": {"scheme": "bsp", "out": str(out)},

@@ -241,6 +241,13 @@ class FlatModel:
         dense = self._gradient.lend()
         return self._sparse.gradient(dense) if self._sparse else dense
 
+    def put_gradient(self, g: AnyFlat, unused: Spans) -> None:
+        """Give the parameters a copy of `g` as their gradient, and none (None) to those that are `unused`."""
+        self.zero_grad()
+        g.copy_into(self._gradient.tensor)
+        self._used.all_but(unused)
+        self.show_unused()
+
     def collect(self) -> None:
         """Bring gradients home that the module's owner replaced (`optimizer.zero_grad()` drops them, say)."""
         if self._attached():

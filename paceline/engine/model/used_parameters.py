@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from paceline.core.spans import Spans, merged
+from paceline.core.spans import Spans, common, merged
 
 
 class Used:
@@ -33,6 +34,11 @@ class Used:
     def set(self, i: int, used: bool) -> None:
         """For a gradient that somebody has put in its place, or taken away."""
         (self._found.add if used else self._found.discard)(i)
+
+    def all_but(self, unused: Spans) -> None:
+        """Those that lie outside `unused`."""
+        spans = enumerate(itertools.pairwise(self._edges))
+        self._found = {i for i, span in spans if not unused or not common(unused, (span,))}
 
     def clear(self) -> None:
         self._found.clear()

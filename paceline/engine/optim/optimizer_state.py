@@ -9,6 +9,7 @@ module's own ones; so the memory of either fits the other. Parameters that it do
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -36,10 +37,14 @@ class OptimizerState:
         self._optimizer = optimizer
         self._parameters = parameters
         self._groups = {p: group for group in optimizer.param_groups for p in group["params"]}
+        known = type(optimizer) in _MOMENTS
+        # Adagrad begins with a state.
+        self._first = {} if known else {p: copy.deepcopy(own) for p, own in optimizer.state.items()}
 
     def reset(self) -> None:
         """As if it had never made a step."""
         self._optimizer.state.clear()
+        self._optimizer.state.update({p: copy.deepcopy(own) for p, own in self._first.items()})
 
     def show(self) -> Flat | None:
         """A copy; None for SGD without momentum, which remembers nothing. Raises ConfigError for other optimizers."""

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,7 +25,7 @@ from paceline.engine.optim import lr_schedule as schedules
 from paceline.engine.optim.lars_lamb import LAMB, LARS
 from paceline.engine.optim.optimizer_state import OptimizerState
 from paceline.engine.optim.unused_parameters import Pieces, ZeroTensors, kept, without_numbers
-from paceline.engine.specs import MOMENTUM, OPTIMIZERS, GroupRecipe, OptimizerRecipe, ScheduleRecipe
+from paceline.engine.specs import MOMENTUM, OPTIMIZERS, OptimizerRecipe, ScheduleRecipe
 from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat
 
@@ -180,12 +179,16 @@ def make_rule(
     Raises ConfigError for a recipe or schedule that describes none.
     """
     check(recipe)
+    if recipe.by_path is not None:
+        from paceline.engine.optim.whole_tensors import PathRule  # which is made of the others
+
+        return PathRule(recipe, schedule)
     if recipe.groups:
-        from paceline.engine.optim.parameter_groups import GroupedRule  # which is made of the others
+        from paceline.engine.optim.parameter_groups import GroupedRule  # likewise
 
         return GroupedRule(recipe, schedule, tensors)
     if recipe.lazy:
-        from paceline.engine.optim.lazy_updates import Lazy  # which is made of the others
+        from paceline.engine.optim.lazy_updates import Lazy  # likewise
 
         return Lazy(recipe, schedule)
     return SGD(recipe, schedule) if recipe.name == "sgd" else TorchRule(recipe, schedule, tensors)
@@ -232,6 +235,8 @@ def check(recipe: OptimizerRecipe) -> None:
     """Raises ConfigError when `recipe` describes no optimizer."""
     for group in recipe.groups:
         check(group.optimizer)
+    if recipe.by_path is not None:
+        return
     if recipe.name not in OPTIMIZERS:
         raise ConfigError(f"optimizer.name = {recipe.name!r}: must be one of {', '.join(OPTIMIZERS)}")
     if recipe.name not in MOMENTUM and (recipe.momentum or recipe.nesterov):
@@ -284,50 +289,3 @@ def _state_of(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict
 
 def _set_state(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, state: dict[str, Any]) -> None:
     optimizer.state[parameter] = {k: v.clone() for k, v in state.items() if isinstance(v, Tensor)}
-
-
-def recipe_of(optimizer: torch.optim.Optimizer, trained: Mapping[str, nn.Parameter] | None = None) -> OptimizerRecipe:
-    """What `optimizer` does, as names and numbers.
-
-    trained: what is trained of the model, by name, in the order of its vector; for optimizers that are more than one
-    group of SGD, Adam or AdamW.
-    Raises ConfigError, with the way out, for what a recipe cannot say.
-    """
-    name = KINDS.get(type(optimizer))
-    if name is None:
-        raise ConfigError(
-            f"{type(optimizer).__name__} is not supported: use torch.optim.SGD, Adam or AdamW, "
-            "or LARS or LAMB of paceline.engine.optim.lars_lamb"
-        )
-    recipes = [_group_recipe(name, type(optimizer).__name__, group) for group in optimizer.param_groups]
-    if len(recipes) == 1:
-        return recipes[0]
-    wanted = set(trained.values()) if trained is not None else None
-    lengths = [
-        sum(p.numel() for p in group["params"] if p.requires_grad and (wanted is None or p in wanted))
-        for group in optimizer.param_groups
-    ]
-    groups = zip(lengths, recipes, strict=True)
-    return replace(recipes[0], groups=tuple(GroupRecipe(length=n, optimizer=recipe) for n, recipe in groups))
-
-
-def _group_recipe(name: str, kind: str, group: Mapping[str, Any]) -> OptimizerRecipe:
-    for option in ("amsgrad", "maximize", "dampening", "differentiable"):
-        if group.get(option):
-            raise ConfigError(f"{kind}({option}={group[option]}) is not supported: leave it out")
-    lr, weight_decay = float(group["lr"]), float(group["weight_decay"])
-    if name in MOMENTUM:
-        return OptimizerRecipe(
-            name=name,
-            lr=lr,
-            momentum=float(group["momentum"]),
-            nesterov=bool(group.get("nesterov")),
-            weight_decay=weight_decay,
-            trust=float(group.get("trust", 0.001)),
-        )
-    if group.get("decoupled_weight_decay"):  # Adam with this option is AdamW by another name
-        name = "adamw"
-    beta1, beta2 = map(float, group["betas"])
-    return OptimizerRecipe(
-        name=name, lr=lr, weight_decay=weight_decay, beta1=beta1, beta2=beta2, eps=float(group["eps"])
-    )

@@ -71,7 +71,7 @@ class Pace:
         self._flat = FlatModel(model, self.device, optimizer=optimizer, by_rows=recipe.by_rows(spec.servers))
         buffers = Buffers(model, spec.buffers)
         self._work = LocalWork(self._flat, recipe, optimizer)
-        self._guard = LoopGuard(model, self._flat, optimizer)
+        self._guard = LoopGuard(model, self._flat, self._work.steps_of_user)
         self._update = self._make_update(behind.samples)
         self._followed = LrWatcher(optimizer, recipe.optimizer)
         self._watch = Stopwatch(self.device, session.over)
@@ -113,7 +113,7 @@ class Pace:
         )
 
     def _make_update(self, samples_seen: int) -> Any:
-        update = self.recipe.make_rule(self._flat.tensors)
+        update = self._work.rule()
         update.samples_seen = samples_seen
         if self._spec.workers > 1 and self.recipe.make_scheme().uses_mean(self._spec.servers):
             update.zeros_unused = ZeroTensors(self._flat.tensors)  # a mean does not say what its members have used
@@ -216,9 +216,7 @@ class Pace:
         self._follow_rate()
         samples = samples if samples is not None else max(1, self._batch_samples)
         seen = self._samples.now
-        self._guard.let_optimizer_step(True)
         self._work.apply(seen)
-        self._guard.let_optimizer_step(False)
         if self._node.role.updates_alone:
             self._update.samples_seen = seen
         seconds = self._watch.passed(self._seconds_emulated(samples))

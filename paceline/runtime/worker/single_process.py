@@ -52,7 +52,8 @@ def _serve(spec: ProcessSpec, session: Session) -> None:
         session.close()
 
 
-def _servers_needed(scheme: Scheme) -> int:
+def servers_needed(scheme: Scheme) -> int:
+    """How many servers a worker that is alone has beside it."""
     try:
         scheme.check(1, 0)
     except ConfigError:
@@ -64,7 +65,7 @@ def sit_alone(
     scheme: Scheme, *, device: str, step_seconds: float = 0.0, servers: int = 0
 ) -> tuple[ProcessSpec, Session]:
     """The place and session of the only worker, with `servers` of its own, and one where the scheme needs one."""
-    servers = servers or _servers_needed(scheme)
+    servers = servers or servers_needed(scheme)
     return sit_together(1, servers, device=device, step_seconds=step_seconds)[0]
 
 

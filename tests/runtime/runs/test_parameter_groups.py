@@ -18,7 +18,8 @@ from paceline.core.errors import ConfigError
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.model.trainable import trained_of
 from paceline.engine.optim.lars_lamb import LAMB
-from paceline.engine.optim.optimizers import make_rule, recipe_of
+from paceline.engine.optim.optimizers import make_rule
+from paceline.engine.optim.recipe import recipe_of
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.checkpointing.slice_capture import load_rule, state_of_rule
 from paceline.runtime.worker.pace import Pace

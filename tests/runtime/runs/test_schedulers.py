@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from paceline.core.errors import ConfigError
-from paceline.engine.optim.optimizers import SGD, recipe_of
+from paceline.engine.optim.optimizers import SGD
+from paceline.engine.optim.recipe import recipe_of
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.worker.pace import Pace
 from paceline.runtime.worker.steps.lr_watch import LrWatcher

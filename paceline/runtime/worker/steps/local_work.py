@@ -9,6 +9,7 @@ import functools
 from typing import Any, cast
 
 import torch
+from torch import nn
 
 from paceline.core.effects import KEEP, RESET, Compute, Computed, Data, Train, Trained
 from paceline.core.samples.sample_leases import joined
@@ -16,6 +17,7 @@ from paceline.core.spans import Spans, common
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.optim.optimizer_state import OptimizerState
 from paceline.engine.optim.optimizers import LocalOptimizer
+from paceline.engine.optim.own_optimizer import OwnOptimizer, UserSteps
 from paceline.engine.sparse.sparse_vector import AnyFlat
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.spec.job_spec import Recipe
@@ -25,7 +27,7 @@ class LocalWork:
     """One piece of work after the other. Local steps are made by `optimizer`, or by one made from the recipe."""
 
     def __init__(self, flat: FlatModel, recipe: Recipe, optimizer: torch.optim.Optimizer | None) -> None:
-        self._flat = flat
+        self._flat, self._recipe = flat, recipe
         self.late = False  # may weights to compute at be copied when the module looks at them?
         self._local = Local(flat, recipe, optimizer)
         self._wanted: type[Compute | Train] | None = None
@@ -37,6 +39,19 @@ class LocalWork:
         self._sum: AnyFlat | None = None  # of the gradients so far, each times its samples
         self._unused: Spans = ()  # what none of these mini-batches has used
         self._ended: AnyFlat | None = None  # where the last local steps led to
+
+    def rule(self) -> Any:
+        """What turns weights and a gradient into new weights, in roles of workers that make updates."""
+        given, recipe = self._local.user, self._recipe.optimizer
+        reduced = self._recipe.of_rule(recipe) != recipe  # the momentum is the scheme's
+        if given is None or reduced or recipe.lazy:
+            return self._recipe.make_rule(self._flat.tensors)
+        return OwnOptimizer(self._flat, given, recipe)
+
+    @property
+    def steps_of_user(self) -> UserSteps | None:
+        """The user's optimizer, as it is called here."""
+        return self._local.user
 
     def begin(self, wanted: Compute | Train) -> bool:
         """Load the weights to work at, which are not kept. Was there an exchange since the last piece of work?"""
@@ -101,8 +116,10 @@ class Local:
     """The worker's own optimizer: the user's, or one made from the recipe when it is first needed."""
 
     def __init__(self, flat: FlatModel, recipe: Recipe, given: torch.optim.Optimizer | None) -> None:
-        self._flat, self._recipe, self._given = flat, recipe, given
+        self._flat, self._recipe = flat, recipe
+        self.user = UserSteps(given) if given is not None else None
         self.own = given is None
+        self._of_given = OptimizerState(given, flat.parameters) if given is not None else None
 
     @functools.cached_property
     def _made(self) -> LocalOptimizer:
@@ -110,13 +127,16 @@ class Local:
 
     @functools.cached_property
     def _memory(self) -> OptimizerState:
-        return self._made.memory if self._given is None else OptimizerState(self._given, self._flat.parameters)
+        return self._of_given or self._made.memory
 
     def step(self, samples_seen: int) -> None:
         """One update of the model, in place."""
-        if self._given is not None:
+        if self.user is not None:
             self._flat.show_unused()
-            self._given.step()
+            if self._recipe.optimizer.clip_norm:
+                nn.utils.clip_grad_norm_(self._flat.parameters, self._recipe.optimizer.clip_norm)
+            self.user.step()
+            self._flat.touched()  # some write to `p.data`
         else:
             self._made.step(samples_seen)
 

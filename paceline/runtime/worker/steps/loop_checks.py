@@ -18,11 +18,11 @@ import warnings
 from operator import attrgetter
 from typing import Any
 
-import torch
 from torch import nn
 
 from paceline.core.errors import ConfigError
 from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.optim.own_optimizer import UserSteps
 
 BATCHES_WITHOUT_STEP_MAX = 100
 """Beyond this it is hardly a gradient that is summed up over several batches."""
@@ -32,29 +32,25 @@ _version_of = attrgetter("_version")
 
 
 class LoopGuard:
-    """Of one worker's loop over `model`; `optimizer`: the user's own."""
+    """Of one worker's loop over `model`; `steps`: of the user's own optimizer."""
 
-    def __init__(self, model: nn.Module, flat: FlatModel, optimizer: torch.optim.Optimizer | None) -> None:
-        self._model, self._flat, self._optimizer = model, flat, optimizer
+    def __init__(self, model: nn.Module, flat: FlatModel, steps: UserSteps | None) -> None:
+        self._model, self._flat, self._steps_of_user = model, flat, steps
+        self._optimizer = optimizer = steps.optimizer if steps else None
         self._trained = set(flat.parameters)
         self._outside = {p for p in model.parameters() if p.requires_grad} - self._trained
         self._hook = optimizer.register_step_pre_hook(self._refuse) if optimizer else None
-        self._is_ours = False  # the step of the optimizer that is being made
         self._versions: list[int] = []
         self._steps = self._batches = 0
         self._said: set[str] = set()
 
     # ---- the optimizer -----------------------------------------------------------------------------------
     def _refuse(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        if not self._is_ours:
+        if self._steps_of_user and not self._steps_of_user.calling:
             raise ConfigError(
                 "optimizer.step() beside pace.step() would update the model twice: leave it, or "
                 "scaler.step(optimizer), out; pace.step() does what is needed"
             )
-
-    def let_optimizer_step(self, ours: bool) -> None:
-        """Before a step of the optimizer that `pace.step()` makes, and after it."""
-        self._is_ours = ours
 
     # ---- the weights -------------------------------------------------------------------------------------
     def note_weights(self) -> None:

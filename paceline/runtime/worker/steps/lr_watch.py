@@ -125,7 +125,7 @@ def _flat(recipe: OptimizerRecipe) -> Iterator[float]:
     for group in recipe.groups:
         yield from (float(getattr(group.optimizer, name)) for name in NUMBERS)
     for options in recipe.by_path.groups if recipe.by_path else ():
-        for value in options.values():
+        for _, value in sorted(options.items()):
             if isinstance(value, int | float):
                 yield float(value)
             elif isinstance(value, tuple):
@@ -140,7 +140,7 @@ def _with_flat(recipe: OptimizerRecipe, numbers: Iterable[float]) -> OptimizerRe
         groups.append(replace(group, optimizer=replace(group.optimizer, **own)))
     if recipe.by_path is None:
         return replace(recipe, groups=tuple(groups))
-    options = tuple({name: _next_of(value, left) for name, value in of.items()} for of in recipe.by_path.groups)
+    options = tuple({name: _next_of(value, left) for name, value in sorted(of.items())} for of in recipe.by_path.groups)
     return replace(recipe, groups=tuple(groups), by_path=replace(recipe.by_path, groups=options))
 
 

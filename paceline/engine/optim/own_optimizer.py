@@ -1,0 +1,66 @@
+"""The user's own optimizer as a rule: where a worker makes the updates, its `step` is called, whatever it is."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+
+from paceline.core.spans import Spans
+from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.optim.optimizer_state import OptimizerState
+from paceline.engine.optim.optimizers import ServerOptimizer
+from paceline.engine.specs import OptimizerRecipe
+from paceline.engine.vectors.flat import Flat
+
+
+class UserSteps:
+    """Makes the steps of the user's optimizer, and knows which are made here.
+
+    calling: is one being made?
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+        self.calling = False
+
+    def step(self) -> None:
+        self.calling = True
+        try:
+            self.optimizer.step()
+        finally:
+            self.calling = False
+
+
+class OwnOptimizer(ServerOptimizer):
+    """Of a worker whose scheme hands it the gradient of all: `optimizer.step()` with that gradient in `p.grad`.
+
+    What it remembers stays with `optimizer`, and so do its numbers, which nobody has to tell it of.
+    """
+
+    def __init__(self, flat: FlatModel, steps: UserSteps, recipe: OptimizerRecipe) -> None:
+        super().__init__(recipe)
+        self._flat, self._steps = flat, steps
+        self._memory = OptimizerState(steps.optimizer, flat.parameters)
+
+    def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
+        self._flat.load(w)
+        self._flat.put_gradient(g, unused)
+        self._steps.step()
+        self._flat.touched()  # some write to `p.data`
+        return cast(Flat, self._flat.weights())
+
+    def follow(self, recipe: OptimizerRecipe) -> None:
+        """Its numbers are what `recipe` was read from."""
+
+    def reset(self) -> None:
+        self._memory.reset()
+
+
+def refusal_of(optimizer: torch.optim.Optimizer) -> str | None:
+    """Why no training loop can hand over the steps of `optimizer`, or None."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        return "LBFGS evaluates the model several times a step: use an optimizer that takes one gradient a step"
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        return "SparseAdam is torch.optim.Adam with lazy=True here: join(model, Adam(...), lazy=True)"
+    return None

@@ -1,0 +1,88 @@
+"""What an optimizer remembers of single tensors, as vectors as long as all of them and as numbers by name.
+
+Snapshots and copies of a server's slice know nothing else (`paceline.runtime.checkpointing.slice_capture`).
+
+    a tensor as large as its parameter   lies in the vector of its name, where the parameter lies in the model
+    any other tensor                     lies in `packed 0`, `packed 1`, ..., one after the other
+    a number                             is a number
+
+`of 3/step/scalar/float32` says that parameter 3 has a `step`, a tensor of no dimension, and what it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+PACKED = "packed "
+ENTRY = "of "
+_NUMBERS = {"bool": bool, "int": int, "float": float}
+
+
+def pack(states: Sequence[dict[str, Any]], lengths: Sequence[int]) -> dict[str, Tensor | float]:
+    """`states`: of each parameter, by name; `lengths`: of the parameters. Whatever is neither tensor nor number is
+    left out."""
+    starts, whole = list(itertools.accumulate(lengths, initial=0)), sum(lengths)
+    found: dict[str, Tensor | float] = {}
+    others: list[Tensor] = []
+    for i, state in enumerate(states):
+        for name, value in state.items():
+            entry = f"{ENTRY}{i}/{name}"
+            if type(value).__name__ in _NUMBERS:
+                found[f"{entry}/{type(value).__name__}/"] = float(value)
+            elif isinstance(value, Tensor):
+                kind = str(value.dtype).removeprefix("torch.")
+                if not value.dim():
+                    found[f"{entry}/scalar/{kind}"] = float(value)
+                elif value.numel() == lengths[i]:
+                    found[f"{entry}/vector/{kind}"] = 1.0
+                    room = found.setdefault(name, torch.zeros(whole))
+                    assert isinstance(room, Tensor)
+                    room[starts[i] : starts[i + 1]] = value.detach().reshape(-1).float()
+                else:
+                    found |= {f"{entry}/shape {d}/{kind}": float(size) for d, size in enumerate(value.shape)}
+                    others.append(value.detach().reshape(-1).float())
+    return found | _chunks(others, whole)
+
+
+def _chunks(others: list[Tensor], length: int) -> dict[str, Tensor | float]:
+    if not others:
+        return {}
+    packed = torch.cat(others)
+    chunks = torch.split(nn.functional.pad(packed, (0, -len(packed) % length)), length)
+    return {f"{PACKED}{i}": chunk.clone() for i, chunk in enumerate(chunks)}
+
+
+def unpack(state: dict[str, Any], parameters: Sequence[Tensor]) -> list[dict[str, Any]]:
+    """What was packed of each of `parameters`."""
+    starts = list(itertools.accumulate((p.numel() for p in parameters), initial=0))
+    chunks = sum(name.startswith(PACKED) for name in state)
+    packed = torch.cat([state[f"{PACKED}{i}"] for i in range(chunks)]) if chunks else torch.empty(0)
+    shapes: dict[tuple[int, str, str], list[int]] = {}
+    found: list[dict[str, Any]] = [{} for _ in parameters]
+    for key, value in state.items():
+        if not key.startswith(ENTRY):
+            continue
+        number, _, rest = key.removeprefix(ENTRY).partition("/")
+        name, kind, dtype = rest.rsplit("/", 2)
+        i = int(number)
+        if kind in _NUMBERS:
+            found[i][name] = _NUMBERS[kind](float(value))
+        elif kind == "scalar":
+            found[i][name] = torch.tensor(float(value), dtype=getattr(torch, dtype))
+        elif kind == "vector":
+            part = state[name][starts[i] : starts[i + 1]].to(getattr(torch, dtype), copy=True)
+            found[i][name] = part.view(parameters[i].shape)
+        else:
+            shapes.setdefault((i, name, dtype), []).append(int(value))
+    at = 0
+    for (i, name, dtype), shape in shapes.items():
+        size = math.prod(shape)
+        found[i][name] = packed[at : at + size].to(getattr(torch, dtype), copy=True).view(shape)
+        at += size
+    return found

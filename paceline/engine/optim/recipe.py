@@ -1,0 +1,120 @@
+"""What an optimizer of the user's does, read off it as names and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import torch
+from torch import nn
+
+from paceline.core.errors import ConfigError
+from paceline.engine.optim.optimizers import KINDS
+from paceline.engine.optim.own_optimizer import refusal_of
+from paceline.engine.optim.whole_tensors import HOW_IT_IS_COMPUTED, TORCH, options_of
+from paceline.engine.specs import BY_PATH, MOMENTUM, GroupRecipe, OptimizerRecipe, Option, PathRecipe
+
+BEYOND = ("amsgrad", "maximize", "dampening", "differentiable")
+"""With these SGD, Adam and AdamW are applied to whole tensors by torch's own class."""
+BYTES_MAX = 60_000
+"""A recipe travels in the header of a message."""
+
+
+def recipe_of(
+    optimizer: torch.optim.Optimizer, trained: Mapping[str, nn.Parameter] | None = None, path: str = ""
+) -> OptimizerRecipe:
+    """What `optimizer` does.
+
+    trained: what is trained of the model, by name, in the order of its vector; by default what the optimizer holds.
+    path: the import path of the function that has made it, for one that is not torch's.
+    Raises ConfigError, with the way out, for an optimizer that cannot be driven, or that no message can describe.
+    """
+    if refused := refusal_of(optimizer):
+        raise ConfigError(refused)
+    own = list(trained.values()) if trained is not None else _held(optimizer)
+    kind = KINDS.get(type(optimizer))
+    if kind is None or any(group.get(option) for group in optimizer.param_groups for option in BEYOND):
+        names = list(trained) if trained is not None else [str(i) for i in range(len(own))]
+        recipe = _by_path(optimizer, path, dict(zip(names, own, strict=True)))
+    else:
+        recipe = _in_groups(optimizer, kind, own)
+    if len(msgspec.json.encode(recipe)) > BYTES_MAX:
+        raise ConfigError(
+            f"the optimizer has {len(optimizer.param_groups)} groups of {len(own)} parameters, more than a message "
+            "describes: put parameters with the same numbers into one group"
+        )
+    return recipe
+
+
+def _held(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+    return [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+
+
+def _in_groups(optimizer: torch.optim.Optimizer, kind: str, trained: list[nn.Parameter]) -> OptimizerRecipe:
+    recipes = [_of_group(kind, group) for group in optimizer.param_groups]
+    if len(recipes) == 1:
+        return recipes[0]
+    wanted = set(trained)
+    lengths = [sum(p.numel() for p in group["params"] if p in wanted) for group in optimizer.param_groups]
+    groups = zip(lengths, recipes, strict=True)
+    return replace(recipes[0], groups=tuple(GroupRecipe(length=n, optimizer=recipe) for n, recipe in groups))
+
+
+def _of_group(name: str, group: Mapping[str, Any]) -> OptimizerRecipe:
+    lr, weight_decay = float(group["lr"]), float(group["weight_decay"])
+    if name in MOMENTUM:
+        return OptimizerRecipe(
+            name=name,
+            lr=lr,
+            momentum=float(group["momentum"]),
+            nesterov=bool(group.get("nesterov")),
+            weight_decay=weight_decay,
+            trust=float(group.get("trust", 0.001)),
+        )
+    if group.get("decoupled_weight_decay"):  # Adam with this option is AdamW by another name
+        name = "adamw"
+    beta1, beta2 = map(float, group["betas"])
+    return OptimizerRecipe(
+        name=name, lr=lr, weight_decay=weight_decay, beta1=beta1, beta2=beta2, eps=float(group["eps"])
+    )
+
+
+def _by_path(optimizer: torch.optim.Optimizer, path: str, trained: Mapping[str, nn.Parameter]) -> OptimizerRecipe:
+    kind = type(optimizer)
+    of_torch = getattr(torch.optim, kind.__name__, None) is kind
+    groups = optimizer.param_groups
+    options = [options_of(kind, group) if of_torch else group for group in groups]
+    solid = {name: p for name, p in trained.items() if p.numel()}
+    told = path or of_torch
+    return OptimizerRecipe(
+        name=BY_PATH,
+        lr=float(groups[0].get("lr", 0.0)),
+        by_path=PathRecipe(
+            path=f"{TORCH}:{kind.__name__}" if of_torch else path,
+            kind=f"{kind.__module__}.{kind.__qualname__}",
+            groups=tuple(_options(kind, of) for of in options),
+            counts=tuple(_count(group["params"], solid) for group in groups) if told else (),
+            names=tuple(solid) if told else (),
+            shapes=tuple(tuple(p.shape) for p in solid.values()) if told else (),
+        ),
+    )
+
+
+def _count(parameters: list[nn.Parameter], among: Mapping[str, nn.Parameter]) -> int:
+    wanted = {id(p) for p in among.values()}
+    return sum(id(p) in wanted for p in parameters)
+
+
+def _options(kind: type, group: Mapping[str, Any]) -> dict[str, Option]:
+    """Those that are numbers, texts or None."""
+    found: dict[str, Option] = {}
+    for name, value in group.items():
+        plain = float(value) if isinstance(value, torch.Tensor) and value.numel() == 1 else value
+        plain = tuple(plain) if isinstance(plain, list) else plain
+        parts = plain if isinstance(plain, tuple) else (plain,)
+        simple = all(isinstance(part, bool | int | float) for part in parts) or isinstance(plain, str | None)
+        if name not in ("params", *HOW_IT_IS_COMPUTED) and simple:
+            found[name] = plain
+    return found

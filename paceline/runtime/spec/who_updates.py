@@ -1,0 +1,57 @@
+"""Who makes the updates of a scheme with the optimizer of a recipe: servers, or workers where servers cannot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from paceline.core.errors import ConfigError
+from paceline.core.local.local_sgd import AVERAGE
+from paceline.core.scheme import Scheme
+from paceline.engine.specs import OptimizerRecipe
+from paceline.runtime.spec.job_spec import Recipe
+
+LOCAL = "esync, localsgd or diloco"
+
+
+def servers_update(scheme: Scheme, servers: int) -> bool:
+    """Do servers apply gradients?"""
+    if scheme.server(servers) is None or not scheme.computes:
+        return False
+    return scheme.worker(servers).updates_alone is not True
+
+
+def fitted(recipe: Recipe, servers: int) -> Recipe:
+    """`recipe`, with updates made by workers where servers cannot make them and the scheme has such a way (bsp).
+
+    Raises ConfigError, with the way out, where it has none.
+    """
+    _refuse_average(recipe)
+    scheme = recipe.make_scheme()
+    reason = _refusal(recipe.optimizer, servers) if servers_update(scheme, servers) else ""
+    if not reason:
+        return recipe
+    whole = scheme.with_whole_updates()
+    if servers_update(whole, servers):
+        raise ConfigError(f"{recipe.scheme}: {reason}, or a scheme whose workers make the steps: bsp, {LOCAL}")
+    return replace(recipe, parameters=whole.parameters())
+
+
+def _refusal(optimizer: OptimizerRecipe, servers: int) -> str:
+    """Why that many servers cannot make steps, and a way out; nothing where they can."""
+    if optimizer.by_path is not None and not optimizer.by_path.path:
+        return (
+            f"servers cannot make the steps of {optimizer.by_path.kind}: name what makes it, "
+            'join(model, optimizer="package.module:function")'
+        )
+    if optimizer.clip_norm and servers > 1:
+        return f"clip_norm needs the norm of the whole gradient, of which {servers} servers have a part each: give one"
+    return ""
+
+
+def _refuse_average(recipe: Recipe) -> None:
+    """What an optimizer that is not known remembers cannot be averaged."""
+    if recipe.optimizer.by_path is not None and recipe.parameters.get("memory") == AVERAGE:
+        kind = recipe.optimizer.by_path.kind
+        raise ConfigError(
+            f"{recipe.scheme}: memory={AVERAGE!r} is for plain SGD, Adam and AdamW, not for {kind}: give keep or reset"
+        )
