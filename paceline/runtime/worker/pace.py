@@ -37,10 +37,12 @@ from paceline.runtime.worker.lifecycle import WorkerLifecycle
 from paceline.runtime.worker.preemption_notice import PreemptionNotice
 from paceline.runtime.worker.progress import ProgressCounters, ResumedProgress
 from paceline.runtime.worker.sample_counts import Allowance, Clock, InRounds
+from paceline.runtime.worker.steps.drop_in import DropInOptimizer
 from paceline.runtime.worker.steps.local_work import LocalWork
 from paceline.runtime.worker.steps.loop_checks import LoopGuard
 from paceline.runtime.worker.steps.lr_watch import LrWatcher, rate_of
 from paceline.runtime.worker.steps.overlap import Overlap
+from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
 from paceline.runtime.worker.steps.step_timer import Stopwatch
 
 
@@ -74,6 +76,7 @@ class Pace:
         self._guard = LoopGuard(model, self._flat, self._work.steps_of_user)
         self._update = self._make_update(behind.samples)
         self._followed = LrWatcher(optimizer, recipe.optimizer)
+        self._drop_in = DropInOptimizer(optimizer, self._flat, self.step) if optimizer is not None else None
         self._watch = Stopwatch(self.device, session.over)
         self._streams: dict[int, Batches | LeasedBatches] = {}
         self._leased: LeasedBatches | None = None  # one of them
@@ -241,6 +244,22 @@ class Pace:
             self._guard.note_weights()
             self._begins = False
             self._watch.begin()
+
+    @property
+    def optimizer(self) -> DropInOptimizer:
+        """The optimizer that `join` was given, for frameworks that call its `step`, which is `pace.step` here."""
+        assert self._drop_in is not None, "only a loop of one's own has an optimizer"
+        return self._drop_in
+
+    def scheduler(self, scheduler: torch.optim.lr_scheduler.LRScheduler, *, every: int) -> SampleSchedule:
+        """`scheduler`, which makes one step for `every` samples that all workers together have trained.
+
+        Take the samples that lie between two of its steps in a plain loop: a batch, or an epoch. Its own `step` need
+        not be called any more. Raises ConfigError for one that goes by something else.
+        """
+        schedule = SampleSchedule(scheduler, every, lambda: self._samples.now)
+        self._followed.schedules.append(schedule)
+        return schedule
 
     def close(self) -> None:
         """Take no further part, and load the final model, once nobody trains any more."""

@@ -61,7 +61,7 @@ def held(model: nn.Module) -> list[nn.Parameter]:
     return [p for name, p in model.named_parameters() if not name.startswith("outside")]
 
 
-def shares_of(workers: int, epochs: int) -> list[list[tuple[Tensor, Tensor]]]:
+def shares_of(workers: int, epochs: int, batch_size: int = BATCH) -> list[list[tuple[Tensor, Tensor]]]:
     """Each worker's batches, one after the other."""
     x, y = toy_data().tensors
     shares = make_partition("uniform", len(x), workers, None, 0)
@@ -69,7 +69,7 @@ def shares_of(workers: int, epochs: int) -> list[list[tuple[Tensor, Tensor]]]:
         [
             (x[part], y[part])
             for epoch in range(epochs)
-            for part in torch.from_numpy(shares.indices(rank, epoch)).split(BATCH)
+            for part in torch.from_numpy(shares.indices(rank, epoch)).split(batch_size)
         ]
         for rank in range(workers)
     ]

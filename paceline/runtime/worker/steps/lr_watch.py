@@ -12,6 +12,7 @@ import torch
 from paceline.core.errors import ConfigError
 from paceline.engine.specs import OptimizerRecipe, Option
 from paceline.live.protocol.control_messages import Rate
+from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
 
 REFUSED = ("amsgrad", "maximize", "dampening", "differentiable")
 """What the recipe of SGD, Adam, AdamW, LARS and LAMB cannot say."""
@@ -27,15 +28,18 @@ class LrWatcher:
         self._recipe = recipe
         self._count = len(recipe.by_path.groups if recipe.by_path else recipe.groups) or 1
         self._last = self._numbers()
-        self.changes = 0
+        self.schedules: list[SampleSchedule] = []
+        self.changes = 0  # by hand
 
     def changed(self) -> OptimizerRecipe | None:
         """The recipe with the new numbers, once. Raises ConfigError for what was changed and cannot be followed."""
+        for schedule in self.schedules:
+            schedule.follow()
         now = self._numbers()
         if now == self._last:
             return None
         self._last = now
-        self.changes += 1
+        self.changes += not self.schedules
         self._recipe = _with_those_of(self._recipe, self._groups())
         return self._recipe
 

@@ -1,0 +1,71 @@
+"""`pace.optimizer`: what a framework that calls `optimizer.step()` is given instead of the optimizer."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from paceline.engine.model.flat_model import FlatModel
+
+
+class DropInOptimizer(torch.optim.Optimizer):
+    """The user's optimizer, but that `step` is `pace.step`. Its groups, its state and all else are the original's.
+
+    A gradient scaler skips a step whose gradients are not finite; then nothing is handed over, and `zero_grad` clears
+    them.
+    """
+
+    def __init__(self, original: torch.optim.Optimizer, flat: FlatModel, hand_over: Callable[[], None]) -> None:
+        # Not torch's own: there is nothing to group, and what there is belongs to `original`.
+        self._original, self._flat, self._hand_over = original, flat, hand_over
+        self._optimizer_step_pre_hooks: OrderedDict[int, Any] = OrderedDict()
+        self._optimizer_step_post_hooks: OrderedDict[int, Any] = OrderedDict()
+        self._patch_step_function()
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        return self._original.param_groups
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        return self._original.state
+
+    @property
+    def defaults(self) -> dict[str, Any]:  # type: ignore[override]
+        return self._original.defaults
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """What `closure` returns, which is to call backward, if there is one."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._hand_over()
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Not needed after `step`."""
+        if self._flat.has_gradient:
+            self._original.zero_grad(set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        """That of the original; where servers make the steps its state is theirs, and not in here."""
+        return self._original.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._original.load_state_dict(state_dict)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        self._original.add_param_group(param_group)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_original"], name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self._original.__getstate__()
+
+    def __repr__(self) -> str:
+        return f"pace.optimizer of {self._original!r}"

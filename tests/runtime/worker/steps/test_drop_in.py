@@ -1,0 +1,189 @@
+"""`pace.optimizer` in place of the optimizer, and torch's schedulers by the samples of all workers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import paceline
+from paceline.core.errors import ConfigError
+from paceline.runtime.worker.pace import Pace
+from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
+from tests.runtime.own_loops import run_loops, toy_data, toy_model
+from tests.runtime.runs.test_trained_and_rest import (
+    alone,  # noqa: F401  a fixture
+    assert_same,
+    held,
+    model_for,
+    shares_of,
+)
+
+EVEN = 15
+"""Samples of a batch, all of them as many for one worker and for two."""
+SCHEMES = ["bsp", "asp", "esync"]
+Step = Callable[[torch.optim.Optimizer, nn.Module, Tensor, Tensor, int], None]
+
+
+def adamw(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    every = list(parameters)
+    return torch.optim.AdamW([{"params": every[::2]}, {"params": every[1::2], "weight_decay": 0.5}], lr=0.02)
+
+
+def by_closure(optimizer: torch.optim.Optimizer, model: nn.Module, x: Tensor, y: Tensor, at: int) -> None:
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+
+    assert isinstance(optimizer.step(closure), Tensor)  # type: ignore[arg-type]
+
+
+def scaled(scaler: torch.amp.GradScaler, finite_at: Callable[[int], bool]) -> Step:
+    """A loop with a gradient scaler; some of its gradients overflow."""
+
+    def step(optimizer: torch.optim.Optimizer, model: nn.Module, x: Tensor, y: Tensor, at: int) -> None:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        scaler.scale(loss if finite_at(at) else loss * torch.inf).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        scaler.step(optimizer)
+        scaler.update()
+
+    return step
+
+
+def makes_step(kind: str) -> Step:
+    if kind == "closure":
+        return by_closure
+    return scaled(torch.amp.GradScaler("cpu", init_scale=64.0), lambda at: at % 5 != 2)
+
+
+def loop(optimizer: torch.optim.Optimizer, model: nn.Module, step: Step) -> None:
+    for at, (x, y) in enumerate(shares_of(1, 2)[0]):
+        step(optimizer, model, x, y, at)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("kind", ["closure", "scaler"])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_framework_that_steps_the_optimizer_trains_what_it_does_alone(scheme: str, kind: str) -> None:
+    wanted, model = toy_model(), toy_model()
+    loop(adamw(wanted.parameters()), wanted, makes_step(kind))
+    with paceline.join(model, adamw(model.parameters()), scheme=scheme) as pace:
+        loop(pace.optimizer, model, makes_step(kind))
+    assert_same(model, wanted)
+
+
+@pytest.mark.usefixtures("alone")
+def test_it_is_the_optimizer_in_all_but_its_step() -> None:
+    model, calls = toy_model(), list[str]()
+    original = adamw(model.parameters())
+    with paceline.join(model, original, scheme="bsp") as pace:
+        optimizer = pace.optimizer
+        assert isinstance(optimizer, torch.optim.Optimizer)
+        optimizer.register_step_post_hook(lambda *_: calls.append("after"))
+        x, y = shares_of(1, 1)[0][0]
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        assert (pace.steps, calls) == (1, ["after"])
+        assert optimizer.param_groups is original.param_groups
+        assert optimizer.defaults is original.defaults
+        kept = optimizer.state_dict()
+        assert len(kept["state"]) == 4, "alone under bsp it is the worker that makes the steps"
+        kept["param_groups"][1]["lr"] = 0.25
+        optimizer.load_state_dict(kept)
+        assert original.param_groups[1]["lr"] == 0.25
+        assert "AdamW" in repr(optimizer)
+        with pytest.raises(ConfigError, match="would update the model twice"):
+            original.step()
+
+
+# ---- schedules ---------------------------------------------------------------------------------------------------
+def cosine(optimizer: torch.optim.Optimizer) -> Any:
+    return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=8)
+
+
+def warmed_up(optimizer: torch.optim.Optimizer) -> Any:
+    parts = [
+        torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=3),
+        torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8),
+    ]
+    return torch.optim.lr_scheduler.SequentialLR(optimizer, parts, milestones=[3])
+
+
+def union_with(scheduler_of: Callable[[torch.optim.Optimizer], Any], workers: int) -> nn.Module:
+    """One process with the batches of all; its scheduler makes a step after each of them."""
+    model = model_for()
+    optimizer = adamw(held(model))
+    scheduler = scheduler_of(optimizer)
+    for of_each in zip(*shares_of(workers, 2, EVEN), strict=True):
+        optimizer.zero_grad()
+        samples = sum(len(y) for _, y in of_each)
+        for x, y in of_each:
+            (nn.functional.cross_entropy(model(x), y, reduction="sum") / samples).backward()
+        optimizer.step()
+        scheduler.step()
+    return model
+
+
+_here = threading.local()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "workers", "servers"), [("bsp", 2, 0), ("bsp", 2, 2), ("asp", 1, 1), ("diloco", 1, 0)]
+)
+@pytest.mark.parametrize("scheduler_of", [cosine, warmed_up])
+def test_a_scheduler_makes_a_step_for_so_many_samples_of_all_workers(
+    scheduler_of: Callable[[torch.optim.Optimizer], Any], scheme: str, workers: int, servers: int, tmp_path: Path
+) -> None:
+    """Not one for each batch of each worker. The loop may go on calling the scheduler's step."""
+
+    def trained(pace: Pace, model: nn.Module) -> None:
+        scheduler = pace.scheduler(scheduler_of(_here.optimizer), every=EVEN * workers)
+        for x, y in pace.batches(toy_data(), EVEN, epochs=2):
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+            scheduler.step()
+
+    def make(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        _here.optimizer = adamw(parameters)
+        return _here.optimizer  # type: ignore[no-any-return]
+
+    more: dict[str, Any] = {"make_model": model_for, "held": held}
+    if scheme == "diloco":  # whole rounds, of which each is what was trained in it
+        more |= {"h": 4, "outer_lr": 1.0, "outer_momentum": 0.0}
+    _, models = run_loops(tmp_path, scheme, trained, workers=workers, servers=servers, optimizer=make, **more)
+    for model in models.values():
+        assert_same(model, union_with(scheduler_of, workers), buffers=False)
+
+
+@pytest.mark.filterwarnings("ignore:Detected call")
+def test_it_makes_the_steps_that_are_due_and_has_all_else_of_the_scheduler() -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    samples = [0]
+    schedule = SampleSchedule(torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5), 10, lambda: samples[0])
+    for samples[0], due in ((0, 0), (9, 0), (10, 1), (19, 1), (45, 4), (45, 4)):
+        schedule.follow()
+        schedule.step()
+        assert schedule.get_last_lr() == [0.5**due]
+
+
+@pytest.mark.parametrize(
+    ("make", "every", "words"),
+    [
+        (torch.optim.lr_scheduler.ReduceLROnPlateau, 8, "goes by what you measure: call its step yourself"),
+        (cosine, 0, "every=0"),
+    ],
+)
+def test_what_cannot_go_by_samples_is_refused(make: Any, every: int, words: str) -> None:
+    scheduler = make(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0))
+    with pytest.raises(ConfigError, match=words):
+        SampleSchedule(scheduler, every, lambda: 0)
