@@ -23,6 +23,7 @@ from torch.utils.dlpack import from_dlpack
 from paceline.core.errors import ConfigError
 from paceline.core.spans import Spans
 from paceline.engine.model.lazy_load import LazyWeights, fit
+from paceline.engine.model.low_precision import LOW, LowPrecision
 from paceline.engine.model.trainable import Rest, trained_of
 from paceline.engine.model.used_parameters import Used
 from paceline.engine.sparse.embedding_gradients import SparseParameters
@@ -77,6 +78,8 @@ class FlatModel:
     optimizer: trained is what it holds and what requires a gradient (`paceline.engine.model.trainable`); None: all that
     requires one. The rest of the module stays as it is. Do not move or convert the module afterwards.
 
+    Parameters of 16 bits keep their own memory; the buffer has their masters (`paceline.engine.model.low_precision`).
+
     by_rows: gradients of `nn.Embedding(sparse=True)` stay sparse; `gradient()` then gives a SparseFlat. Otherwise, and
     always for local steps, they are as long as the table.
 
@@ -100,9 +103,8 @@ class FlatModel:
         self.device = self._parameters[0].device
         self._edges = tuple(itertools.accumulate(map(Tensor.numel, self._parameters), initial=0))
         self._length = self._edges[-1]
-        solid = [p for p in self._parameters if p.numel()]  # an empty parameter has no address
-        self._ends = solid[0], solid[-1]
         self._w = spare(self._length, self.device)
+        self._low = LowPrecision(self._parameters, views_of(self._w, self._parameters))
         self._move_in()
         self.flat_parameter = nn.Parameter(self._w)
         # What the weights were loaded from or shown as last, for as long as somebody else has it: memory that a server
@@ -110,9 +112,9 @@ class FlatModel:
         self._loaded_from: weakref.ref[AnyFlat] | None = None
         self._tables: SparseFlat | None = None  # the same, kept: the next load copies the rows that differ from it
         self._loaded_version = -1
-        self._awaited = LazyWeights(self._parameters, self._w) if fit(module) else None
+        self._awaited = LazyWeights(self._parameters, self._w) if fit(module) and not self._low else None
         self._idle: list[_Gradient] = []
-        self._sparse = SparseParameters(module, self._parameters) if by_rows else None
+        self._sparse = SparseParameters(module, self._parameters) if by_rows and not self._low else None
         # Those whose gradients grow in one buffer.
         self._dense = self._sparse.others if self._sparse else self._parameters
         numbers = {id(p): i for i, p in enumerate(self._parameters)}
@@ -125,7 +127,13 @@ class FlatModel:
         with torch.no_grad():
             for p, piece in zip(self._parameters, pieces_of(self._w, self._parameters), strict=True):
                 piece.copy_(p)
-                p.data = piece
+                if p.dtype not in LOW:
+                    p.data = piece
+        # The first and the last that lie there; an empty one has no address.
+        inside = [
+            (p, at) for p, at in zip(self._parameters, self._edges, strict=False) if p.numel() and p.dtype not in LOW
+        ]
+        self._ends = inside[:1] + inside[-1:]
 
     def __len__(self) -> int:
         return self._length
@@ -178,6 +186,7 @@ class FlatModel:
             w.copy_into(self._w, loaded)
         else:
             w.copy_into(self._w)
+        self._low.show()
         self._remember(weakref.ref(w), self._version())
         self._tables = w if isinstance(w, SparseFlat) else None
 
@@ -197,6 +206,7 @@ class FlatModel:
         shown = self._loaded
         if shown is None:
             self._check_place()
+            self._low.bring()
             shown = Flat.copy_of(self._w)
             self._remember(weakref.ref(shown), self._version())
         return shown
@@ -218,9 +228,8 @@ class FlatModel:
         return int(sum(map(_version_of, self._parameters), self.flat_parameter._version))
 
     def _check_place(self) -> None:
-        start, end = self._w.data_ptr(), self._w.data_ptr() + self._w.nbytes
-        first, last = self._ends
-        if first.data_ptr() != start or last.data_ptr() + last.nbytes != end:
+        start = self._w.data_ptr()
+        if any(p.data_ptr() != start + at * self._w.element_size() for p, at in self._ends):
             raise ConfigError("the module was moved or converted after it was handed over: do that before")
 
     # ---- gradient ----------------------------------------------------------------------------------------
@@ -247,6 +256,7 @@ class FlatModel:
         g.copy_into(self._gradient.tensor)
         self._used.all_but(unused)
         self.show_unused()
+        self._low.put_gradients(self._gradient.views, self._used)
 
     def collect(self) -> None:
         """Bring gradients home that the module's owner replaced (`optimizer.zero_grad()` drops them, say)."""
@@ -314,7 +324,7 @@ class FlatModel:
     def _bind(self, gradient: _Gradient) -> None:
         self._expected: list[Tensor | None] = []
         for p, view in zip(self._dense, gradient.views, strict=True):
-            p.grad = view if p.requires_grad else None
+            p.grad = view if p.requires_grad and p.dtype not in LOW else None
             self._expected.append(p.grad)
         if not self._sparse:
             self.flat_parameter.grad = gradient.tensor

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from paceline.core.errors import ConfigError
+from paceline.engine.model.low_precision import LOW
 from paceline.engine.vectors.flat import Flat
 
 _WORD = 4  # bytes of a float32, which vectors are made of
@@ -153,8 +154,10 @@ def _refuse_untrainable(named: Mapping[str, nn.Parameter], trained: Mapping[str,
     for name, p in trained.items():
         if p.is_complex():
             raise ConfigError(f"parameter {name} is {p.dtype}: make it two float32 parameters, torch.view_as_real")
-        if p.dtype != torch.float32:
-            raise ConfigError(f"parameter {name} is {p.dtype}, not torch.float32: call .float() on the model first")
+        if p.dtype not in (torch.float32, *LOW):
+            raise ConfigError(
+                f"parameter {name} is {p.dtype}, which is not trained here: call .float() on the model first"
+            )
         if _is_expanded(p):
             raise ConfigError(f"parameter {name} is expanded, so that its numbers share memory: .clone() it first")
     _refuse_overlapping(named, trained)

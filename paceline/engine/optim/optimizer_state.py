@@ -72,7 +72,8 @@ class OptimizerState:
             group = self._groups.get(p)
             if group is not None and p.requires_grad:
                 on_device = name != STEP or group.get("fused") or group.get("capturable")
-                self._optimizer.state[p][name] = room.to(p.device if on_device else "cpu", copy=True)
+                dtype = room.dtype if name == STEP else p.dtype
+                self._optimizer.state[p][name] = room.to(p.device if on_device else "cpu", dtype, copy=True)
 
     def _names(self) -> tuple[str, ...]:
         names = _MOMENTS.get(type(self._optimizer))

@@ -279,7 +279,7 @@ def test_a_state_dict_loads_into_a_plain_module_and_saves_no_more_than_it_holds(
 @pytest.mark.parametrize(
     ("module", "words"),
     [
-        (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).half()), "1.weight is torch.float16"),
+        (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double()), "1.weight is torch.float64"),
         (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta")), "1.weight has no numbers yet"),
         (nn.Sequential(nn.LazyLinear(2)), "0.weight has no numbers yet"),
         (nn.ReLU(), "no parameters"),
