@@ -416,7 +416,7 @@ class Coordinator:
             self._stop_at_epochs()
 
     def _stop_at_epochs(self) -> None:
-        """Of leased data; else the workers know when they are done, see `paceline.runtime.worker.sample_counts`."""
+        """Of leased data; else the workers know when they are done, see `runtime/worker/loop/sample_counts.py`."""
         wanted = self._stop_rule.samples
         if wanted is not None and self._leasing.reached(wanted):
             self._stop("epochs")

@@ -70,10 +70,10 @@ class WorkerStateCapture:
         self._node, self._scheme, self._servers = node, scheme, servers
         self._length, self._work, self._buffers, self._update = length, work, buffers, update
 
-    def take(self, slices: Sequence[slice]) -> Kept:
-        """Copies, where they will change. `slices` of the model's vector."""
+    def take(self) -> Kept:
+        """Copies, where they will change."""
         role = self._node.role
-        facts, vectors = of_stage(self._node.out.stage, slices)
+        facts, vectors = of_stage(self._node.out.stage, self._node.out.cut.slices)
         own = {name: getattr(role, name) for name in role.private}
         vectors |= {f"{OWN}.{name}": v for name, v in own.items() if hasattr(v, "nbytes")}
         if role.updates_alone:
@@ -97,7 +97,7 @@ class WorkerStateCapture:
         facts["scales"] = {name: v.scale for name, v in scaled.items()}
         return facts, {**vectors, **{name: Flat.wrap(v.tensor) for name, v in scaled.items()}}
 
-    def give_back(self, memories: WorkerState, slices: Sequence[slice]) -> None:
+    def give_back(self, memories: WorkerState) -> None:
         """To a worker whose role has just been made."""
         role, tensors, scales = self._node.role, memories.tensors, memories.scales
         for name in role.private:
@@ -121,7 +121,7 @@ class WorkerStateCapture:
         memory = optimizer_memory(tensors)
         if memory is not None:
             self._work.recall(memory)
-        self._node.out.stage.recall(residuals(memories, slices))
+        self._node.out.stage.recall(residuals(memories, self._node.out.cut.slices))
 
 
 def _of_role(name: str) -> bool:

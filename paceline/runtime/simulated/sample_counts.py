@@ -1,6 +1,6 @@
 """Samples of virtual workers: how many all have trained, as each of them knows it, and how many more it may train.
 
-The rules are those of a live run (`paceline.runtime.worker.sample_counts`). A quota is asked for without a message, a
+The rules are those of a live run (`runtime/worker/loop/sample_counts.py`). A quota is asked for without a message, a
 mini-batch at a time, and what a worker has not trained of it is free again when it begins its next work.
 """
 
@@ -13,7 +13,7 @@ from paceline.core.samples.sample_budget import Budget
 from paceline.core.scheme import Scheme
 from paceline.core.trace import ARRIVALS, Membership
 from paceline.runtime.simulated.counters import Meters
-from paceline.runtime.worker.sample_counts import Allowance, Clock, InRounds
+from paceline.runtime.worker.loop.sample_counts import Allowance, Clock, InRounds
 
 
 class _FromBudget:

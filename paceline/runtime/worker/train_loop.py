@@ -14,8 +14,8 @@ from paceline.live.control.session import Session
 from paceline.runtime.checkpointing.resume import open_at
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
+from paceline.runtime.worker.loop.progress import ResumedProgress
 from paceline.runtime.worker.pace import Pace
-from paceline.runtime.worker.progress import ResumedProgress
 from paceline.runtime.worker.steps.random_generators import seed_generators
 from paceline.runtime.worker.steps.step_timer import measured_step
 

@@ -15,7 +15,7 @@ from paceline.live.coordinator.lifecycle import RunPhase
 from paceline.live.node.timing import Times
 from paceline.live.party import COORDINATOR, EVALUATOR, Party, worker
 from paceline.live.protocol import control_messages as control
-from paceline.runtime.worker.progress import ProgressCounters
+from paceline.runtime.worker.loop.progress import ProgressCounters
 from tests.live.fakes import Recorder, take
 from tests.live.scripted_parties import S0, W0, W1, Company, finish, progress, ready
 

@@ -311,11 +311,13 @@ def test_the_model_that_a_run_ends_with_is_that_of_those_who_stayed(
     def step(pace: Pace, samples: int | None = None) -> None:
         steps(pace, samples)
         if pace.rank == 0 and pace.steps == 3:
-            pace._session.notice = "SIGTERM"
+            pace._worker.run.session.notice = "SIGTERM"
 
     def close(pace: Pace) -> None:
         closes(pace)
-        loaded[pace.rank] = torch.cat([v.detach().flatten() for v in pace._flat.module.parameters()]).clone()
+        loaded[pace.rank] = torch.cat(
+            [v.detach().flatten() for v in pace._worker.model.flat.module.parameters()]
+        ).clone()
 
     monkeypatch.setattr(Pace, "step", step)
     monkeypatch.setattr(Pace, "close", close)
@@ -336,10 +338,10 @@ def test_a_gradient_that_was_computed_while_the_servers_went_back_is_not_counted
 
     def step(pace: Pace, samples: int | None = None) -> None:
         if pace.rank == 0 and pace.steps == 3:
-            pace._node.go_back(pace._node.view, undone=True)
+            pace._worker.run.node.go_back(pace._worker.run.node.server_view, undone=True)
         steps(pace, samples)
-        role: Any = pace._node.role
-        met[pace.rank, pace.steps] = (pace._positions._met, role.clock)
+        role: Any = pace._worker.run.node.role
+        met[pace.rank, pace.steps] = (pace._worker.positions._met, role.clock)
 
     monkeypatch.setattr(Pace, "step", step)
     threads(config_for(out, steps=6, checkpoint={"every": 0.0}))

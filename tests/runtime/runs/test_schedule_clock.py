@@ -1,4 +1,4 @@
-"""Schedules of the learning rate follow one clock, the samples of all workers: `runtime/worker/sample_counts.py`."""
+"""Schedules of the learning rate follow one clock, the samples of all workers (`worker/loop/sample_counts.py`)."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_a_worker_is_at_its_mini_batch_while_it_has_one_and_at_no_other_time(out
 
     def loop(pace: Pace, model: nn.Module) -> None:
         def at_it() -> bool:
-            return pace._progress().seconds_at_batch > 0
+            return pace._worker.progress().seconds_at_batch > 0
 
         for x, y in pace.batches(toy_data(), 8, epochs=2):
             nn.functional.cross_entropy(model(x), y).backward()
@@ -120,7 +120,7 @@ def test_one_that_is_told_to_go_hands_over_its_step_and_nobody_waits_for_it(out:
         for x, y in pace.batches(toy_data(), 8, epochs=2):
             nn.functional.cross_entropy(model(x), y).backward()
             if pace.rank == 1 and pace.steps == 1:
-                pace._session.notice = "SIGTERM"  # in the middle of its second step, as by a signal
+                pace._worker.run.session.notice = "SIGTERM"  # in the middle of its second step, as by a signal
             if pace.rank != 1 and pace.steps == 7:
                 assert gone.wait(10.0), "the others are to be there still when it goes"
             pace.step()
@@ -235,7 +235,7 @@ def test_the_schedule_of_a_worker_that_updates_alone_counts_what_all_have_seen(o
         for x, y in pace.batches(toy_data(), 8, epochs=None):
             nn.functional.cross_entropy(model(x), y).backward()
             pace.step()
-            if pace._update.samples_seen > 8 * pace.steps:
+            if pace._worker.model.update.samples_seen > 8 * pace.steps:
                 told.append(pace.rank)
                 return
             assert time.monotonic() < deadline, "it counts its own alone"
@@ -253,7 +253,7 @@ def test_a_step_that_was_under_way_when_the_run_failed_does_not_go_on_alone(out:
             nn.functional.cross_entropy(model(x), y).backward()
             if pace.rank == 1:
                 raise ZeroDivisionError
-            assert pace._session.over.wait(30)
+            assert pace._worker.run.session.over.wait(30)
             with pytest.raises(PeerLost) as caught:
                 pace.step()
             raised.append(caught.value)
@@ -265,7 +265,7 @@ def test_a_step_that_was_under_way_when_the_run_failed_does_not_go_on_alone(out:
 
 
 def test_workers_with_unlike_models_are_refused(out: Path) -> None:
-    import paceline.runtime.worker.pace as module
+    import paceline.runtime.worker.loop.joined_run as module
 
     flat = module.FlatModel
     turns = iter(range(3))

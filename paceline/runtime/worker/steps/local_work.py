@@ -70,6 +70,11 @@ class LocalWork:
                 # A local step that starts just where the last one ended goes on alone: nothing was exchanged.
                 return not first and x is not self._ended
 
+    @property
+    def begins(self) -> bool:
+        """Is the next mini-batch the first of this piece of work?"""
+        return not self._samples
+
     def apply(self, samples_seen: int) -> None:
         """Between backward and `done`: a local step changes the model in place."""
         if self._wanted is Train:

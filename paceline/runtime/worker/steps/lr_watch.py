@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -11,7 +12,9 @@ import torch
 
 from paceline.core.errors import ConfigError
 from paceline.engine.specs import OptimizerRecipe, Option
+from paceline.live.control.session import Session
 from paceline.live.protocol.control_messages import Rate
+from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
 
 REFUSED = ("amsgrad", "maximize", "dampening", "differentiable")
@@ -98,6 +101,37 @@ def _plain(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return float(value)
     return tuple(value) if isinstance(value, list) else value
+
+
+class LrFollower:
+    """Tells the servers, and the rule of this worker, what a scheduler of the loop has changed."""
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer | None, recipe: Recipe, session: Session, servers: int, *, warns: bool
+    ) -> None:
+        """`warns`: whether a scheduler that each worker steps by hand deserves a word, once."""
+        self._watcher = LrWatcher(optimizer, recipe.optimizer)
+        self._recipe, self._session, self._servers, self._warns = recipe, session, servers, warns
+
+    def add(self, schedule: SampleSchedule) -> None:
+        """One more scheduler that goes by the samples of all workers."""
+        self._watcher.schedules.append(schedule)
+
+    def follow(self, update: Any) -> None:
+        """Before a step; `update` is this worker's rule."""
+        changed = self._watcher.changed()
+        if changed is not None:
+            self._warn()
+            update.follow(self._recipe.of_rule(changed))
+            self._session.tell_rate(self._servers, rate_of(changed))
+
+    def _warn(self) -> None:
+        if self._warns and self._watcher.changes == 1:
+            print(
+                f"{self._recipe.scheme}: a scheduler that each worker steps by hand runs at that worker's pace; what a "
+                "worker contributes counts at its own rate",
+                file=sys.stderr,
+            )
 
 
 # ---- as a message ------------------------------------------------------------------------------------------------

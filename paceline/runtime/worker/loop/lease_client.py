@@ -5,13 +5,15 @@ Both are asked for ahead, so that nobody waits for the answer while there is wor
 
 from __future__ import annotations
 
+import contextlib
 import queue
 
-from paceline.core.effects import Piece
-from paceline.core.errors import TimedOut
+from paceline.core.effects import Data, Piece
+from paceline.core.errors import PeerLost, TimedOut
+from paceline.engine.data.leased_batches import LeasedBatches
 from paceline.live.control.session import Session
 from paceline.live.protocol import control_messages as control
-from paceline.runtime.worker.sample_counts import ByQuota
+from paceline.runtime.worker.loop.sample_counts import ByQuota
 
 
 class LeaseClient:
@@ -40,6 +42,35 @@ class LeaseClient:
     @property
     def epochs(self) -> int:
         return self._session.epochs
+
+
+class LeasedPosition:
+    """Which leased samples a worker is at; nothing as long as none are leased."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.stream: LeasedBatches | None = None
+        self._answered = 0  # samples of this incarnation's leases of which nothing is under way
+
+    @property
+    def data(self) -> Data:
+        """Which samples the mini-batch at hand is made of."""
+        return self.stream.taken if self.stream else ()
+
+    def handed_over(self) -> None:
+        """The mini-batch at hand has been."""
+        if self.stream:
+            self.stream.forget_taken()
+
+    def answered(self) -> None:
+        """Nothing of what was handed over is under way."""
+        self._answered = self.stream.handed if self.stream else 0
+
+    def tell_past(self) -> None:
+        """After a server was replaced: what does not come any more."""
+        if self.stream:
+            with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
+                self._session.tell(control.Past(handed=self._answered))
 
 
 def quotas_of(session: Session, timeout_s: float) -> ByQuota:

@@ -1,0 +1,159 @@
+"""A worker joins its run: its parts are made in an order that matters.
+
+model, checks, stopwatch     before anybody is told of this worker
+positions, leases            before training starts: the coordinator and a lost server may ask for them at once
+the plan                     when everybody is ready
+sizes, feed, steps           when training starts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from paceline.live.control.session import Session
+from paceline.live.protocol import control_messages as control
+from paceline.runtime.checkpointing.worker_position import PositionLog, set_generators
+from paceline.runtime.checkpointing.worker_state import WorkerStateCapture
+from paceline.runtime.spec.job_spec import Recipe
+from paceline.runtime.spec.process_spec import ProcessSpec
+from paceline.runtime.worker.lifecycle import WorkerLifecycle
+from paceline.runtime.worker.loop.batch_feed import BatchFeed
+from paceline.runtime.worker.loop.batch_sizes import BatchSizes
+from paceline.runtime.worker.loop.joined_run import JoinedRun, WorkerModel
+from paceline.runtime.worker.loop.lease_client import LeasedPosition, quotas_of
+from paceline.runtime.worker.loop.progress import ProgressCounters, ResumedProgress
+from paceline.runtime.worker.loop.run_end import RunEnd
+from paceline.runtime.worker.loop.sample_counts import Allowance, Clock, InRounds
+from paceline.runtime.worker.loop.step_runner import StepRunner
+from paceline.runtime.worker.preemption_notice import PreemptionNotice
+from paceline.runtime.worker.steps.loop_checks import LoopGuard
+from paceline.runtime.worker.steps.lr_watch import LrFollower
+from paceline.runtime.worker.steps.step_timer import Stopwatch
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """The parts of a worker whose training has begun."""
+
+    run: JoinedRun
+    model: WorkerModel
+    counts: ProgressCounters
+    sizes: BatchSizes
+    feed: BatchFeed
+    steps: StepRunner
+    end: RunEnd
+    positions: PositionLog
+    lifecycle: WorkerLifecycle
+    guard: LoopGuard
+    watch: Stopwatch
+    notice: PreemptionNotice
+
+    def progress(self) -> control.Progress:
+        """What it tells the coordinator of itself, some times a second."""
+        session = self.run.session
+        traffic = self.lifecycle.traffic()
+        return self.counts.progress(session.node.times, traffic, session.shared(), self.watch.seconds_at_batch)
+
+    def stop_watching(self) -> None:
+        """Signals, optimizer and model are the loop's own again."""
+        self.notice.close()
+        self.guard.end()
+
+
+def join_run(
+    module: nn.Module,
+    recipe: Recipe,
+    spec: ProcessSpec,
+    session: Session,
+    *,
+    optimizer: torch.optim.Optimizer | None,
+    measure: Callable[[], float] | None,
+    behind: ResumedProgress,
+) -> Worker:
+    """Returns when training starts, with the first weights in `module`."""
+    model = WorkerModel.of(module, recipe, spec, optimizer, behind.samples)
+    guard, watch = LoopGuard(module, model.flat, model.work.steps_of_user), Stopwatch(model.device, session.over)
+    counts, leases = ProgressCounters(), LeasedPosition(session)
+    capture = model.capture(session.node, recipe, spec.servers)
+    positions = PositionLog(session.node, model.device, capture.take)
+    session.on_replaced = leases.tell_past
+    session.on_capture = lambda order: positions.want(order.version)
+    lifecycle = WorkerLifecycle(spec, session, recipe, model.flat, model.buffers)
+    plan = lifecycle.join(model.update, measure, behind.clock, behind.samples)
+    clock = _clock(session, recipe, plan, counts, behind.samples)
+    sizes = BatchSizes(model.work, clock, _allowance(session, spec, plan, clock))
+    _report_waits(session)
+    run = JoinedRun(spec, session, recipe, plan, model.device, session.expect(control.Go).steps)
+    lifecycle.begin()
+    if session.late:
+        behind = ResumedProgress(batches=run.former_steps)
+    _remember(run, behind, capture, positions)
+    end = RunEnd(run, counts, sizes)
+    feed = BatchFeed(
+        run, sizes, end, counts=counts, guard=guard, watch=watch, positions=positions, leases=leases, behind=behind
+    )
+    warns = run.rank == 0 and plan.workers > 1 and not clock.lock_step
+    rate = LrFollower(optimizer, recipe, session, spec.servers, warns=warns)
+    steps = StepRunner(
+        run,
+        model,
+        feed,
+        sizes,
+        end,
+        counts=counts,
+        guard=guard,
+        watch=watch,
+        rate=rate,
+        positions=positions,
+        leases=leases,
+    )
+    notice = PreemptionNotice(session)
+    worker = Worker(run, model, counts, sizes, feed, steps, end, positions, lifecycle, guard, watch, notice)
+    session.reports.begin(worker.progress)
+    steps.begin()
+    return worker
+
+
+def _clock(session: Session, recipe: Recipe, plan: control.Plan, counts: ProgressCounters, begun_at: int) -> Clock:
+    """Of the samples of all workers, from the beginning of training."""
+
+    def told() -> int:
+        """The coordinator's last total, and what was trained here since; before the first, what earlier incarnations left."""
+        return max(begun_at, session.total_samples) + counts.samples - counts.reported
+
+    lock_step = recipe.make_scheme().lock_step
+    taking_part = lambda: plan.workers - len(session.departed)  # noqa: E731
+    return Clock(lambda: session.node.role, lock_step=lock_step, workers=taking_part, told=told)
+
+
+def _allowance(session: Session, spec: ProcessSpec, plan: control.Plan, clock: Clock) -> Allowance | None:
+    """Of a run that ends after so many samples, known before it begins."""
+    if not plan.samples:
+        return None
+    return InRounds(plan.samples, clock) if clock.lock_step else quotas_of(session, spec.timeout_s)
+
+
+def _report_waits(session: Session) -> None:
+    node, spent = session.node, session.reports.spent
+
+    def waited(waiting: float, communicating: float, hidden: float) -> None:
+        at = node.now()
+        spent(at, "waiting", waiting)
+        spent(at, "communicating", communicating, hidden=hidden)
+
+    node.times.on_wait = waited
+
+
+def _remember(run: JoinedRun, behind: ResumedProgress, capture: WorkerStateCapture, positions: PositionLog) -> None:
+    """Goes on with what an earlier incarnation of the run has left, if that is how this one begins."""
+    memories = behind.memories
+    if memories is None:
+        positions.begin(run.clock, behind.batches, 0)
+    else:
+        capture.give_back(memories)
+        set_generators(memories.entry.generators, run.device)
+        positions.begin(run.clock, memories.entry.steps, memories.entry.position)

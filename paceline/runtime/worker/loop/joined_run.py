@@ -1,0 +1,89 @@
+"""What the parts of a worker share: the run that it has joined, and its own model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from paceline.engine.model.batchnorm_stats import Buffers
+from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.optim.unused_parameters import ZeroTensors
+from paceline.live.control.session import Session
+from paceline.live.node.node import Node
+from paceline.live.protocol import control_messages as control
+from paceline.runtime.checkpointing.worker_state import WorkerStateCapture
+from paceline.runtime.spec.job_spec import Recipe
+from paceline.runtime.spec.process_spec import ProcessSpec
+from paceline.runtime.worker.steps.local_work import LocalWork
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedRun:
+    """A run in which training begins. former_steps: what earlier incarnations of this worker have made in it."""
+
+    spec: ProcessSpec
+    session: Session
+    recipe: Recipe
+    plan: control.Plan
+    device: torch.device
+    former_steps: int
+
+    @property
+    def rank(self) -> int:
+        return self.spec.who.index
+
+    @property
+    def node(self) -> Node:
+        return self.session.node
+
+    @property
+    def clock(self) -> int:
+        """What this worker's role calls its clock, or its round."""
+        role = self.node.role
+        return next(iter(role.progress_key(role.join_state())), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerModel:
+    """The module as one vector, its batch-norm statistics, the work done on it, and the rule of updates made here."""
+
+    flat: FlatModel
+    buffers: Buffers
+    work: LocalWork
+    update: Any
+
+    @classmethod
+    def of(
+        cls,
+        module: nn.Module,
+        recipe: Recipe,
+        spec: ProcessSpec,
+        optimizer: torch.optim.Optimizer | None,
+        samples_seen: int,
+    ) -> WorkerModel:
+        flat = FlatModel(module, torch.device(spec.device), optimizer=optimizer, by_rows=recipe.by_rows(spec.servers))
+        work = LocalWork(flat, recipe, optimizer)
+        update = work.rule()
+        update.samples_seen = samples_seen
+        if spec.workers > 1 and recipe.make_scheme().uses_mean(spec.servers):
+            update.zeros_unused = ZeroTensors(flat.tensors)  # a mean does not say what its members have used
+        return cls(flat, Buffers(module, spec.buffers), work, update)
+
+    @property
+    def device(self) -> torch.device:
+        return self.flat.device
+
+    def capture(self, node: Node, recipe: Recipe, servers: int) -> WorkerStateCapture:
+        """What checkpoints keep of this worker."""
+        return WorkerStateCapture(
+            node,
+            recipe.make_scheme(),
+            servers,
+            length=len(self.flat),
+            work=self.work,
+            buffers=self.buffers,
+            update=self.update,
+        )

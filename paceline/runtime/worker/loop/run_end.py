@@ -1,0 +1,47 @@
+"""Whether a worker's part in its run is over, and why."""
+
+from __future__ import annotations
+
+from paceline.live.control.session import Session
+from paceline.runtime.worker.loop.batch_sizes import BatchSizes
+from paceline.runtime.worker.loop.joined_run import JoinedRun
+from paceline.runtime.worker.loop.progress import ProgressCounters
+
+
+class RunEnd:
+    """Of one worker."""
+
+    def __init__(self, run: JoinedRun, counts: ProgressCounters, sizes: BatchSizes) -> None:
+        self._run, self._counts, self._sizes = run, counts, sizes
+        self.closed = False  # has the loop closed it?
+
+    @property
+    def over(self) -> bool:
+        """Is the run over, for this worker at least?"""
+        return self.ended or bool(self._session.notice)
+
+    @property
+    def ended(self) -> bool:
+        """The same, but for a worker that was told to go home and still hands over its step."""
+        return self.closed or self._session.over.is_set() or self._sizes.spent or self._steps_done
+
+    @property
+    def notice(self) -> str:
+        """Why this worker goes home while others go on, if it does."""
+        return self._session.notice
+
+    @property
+    def reason(self) -> str:
+        if self._session.stop_reason or self.notice:
+            return self._session.stop_reason or self.notice
+        if self._sizes.spent:
+            return "epochs"
+        return "steps" if self._steps_done else "every worker was done"
+
+    @property
+    def _session(self) -> Session:
+        return self._run.session
+
+    @property
+    def _steps_done(self) -> bool:
+        return 0 < self._run.spec.steps <= self._counts.steps + self._run.former_steps

@@ -1,0 +1,128 @@
+"""One step of a worker: what backward has computed goes to the scheme, which asks for the next piece of work.
+
+The loop and the scheme are one machine seen from two sides: the scheme asks for a gradient (`Compute`) or for local
+steps (`Train`), the loop's backward provides them, and `step` resumes the scheme with the result and carries its
+effects out until it asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from paceline.core.effects import Compute, Train
+from paceline.core.errors import Stopped, Undone
+from paceline.runtime.checkpointing.worker_position import PositionLog
+from paceline.runtime.worker.loop.batch_feed import BatchFeed
+from paceline.runtime.worker.loop.batch_sizes import BatchSizes
+from paceline.runtime.worker.loop.joined_run import JoinedRun, WorkerModel
+from paceline.runtime.worker.loop.lease_client import LeasedPosition
+from paceline.runtime.worker.loop.progress import ProgressCounters
+from paceline.runtime.worker.loop.run_end import RunEnd
+from paceline.runtime.worker.steps.loop_checks import LoopGuard
+from paceline.runtime.worker.steps.lr_watch import LrFollower
+from paceline.runtime.worker.steps.overlap import Overlap
+from paceline.runtime.worker.steps.step_timer import Stopwatch
+
+
+class StepRunner:
+    """Of one worker, from the first exchange to the last."""
+
+    def __init__(
+        self,
+        run: JoinedRun,
+        model: WorkerModel,
+        feed: BatchFeed,
+        sizes: BatchSizes,
+        end: RunEnd,
+        *,
+        counts: ProgressCounters,
+        guard: LoopGuard,
+        watch: Stopwatch,
+        rate: LrFollower,
+        positions: PositionLog,
+        leases: LeasedPosition,
+    ) -> None:
+        self._run, self._model, self._feed, self._sizes, self._end = run, model, feed, sizes, end
+        self._counts, self._guard, self._watch, self.rate = counts, guard, watch, rate
+        self._positions, self._leases = positions, leases
+        self._exchanges = 0  # since the last step
+        self._overlap = self._make_overlap()
+
+    def _make_overlap(self) -> Overlap | None:
+        """None where there is nothing to gain, and in a step that is drawn out: nothing leaves before it is over."""
+        spec, plan, flat = self._run.spec, self._run.plan, self._model.flat
+        wanted = spec.overlap == "on" or (spec.overlap == "auto" and not plan.crowded)
+        whole = flat.by_rows or len(plan.layout.slices) < 2
+        if not wanted or spec.step_seconds or whole:
+            return None
+        self._model.work.late = True
+        return Overlap(flat, self._run.node, lambda: self._feed.samples_at_hand, lambda: self._leases.data)
+
+    def begin(self) -> None:
+        """Lets the scheme ask for the first piece of work."""
+        self._take(self._run.node.advance)
+
+    def step(self, samples: int) -> None:
+        """Hands over a mini-batch of so many samples. Raises PeerLost or TimedOut."""
+        node, work = self._run.node, self._model.work
+        self._guard.before_step()
+        self.rate.follow(self._model.update)
+        self._make_local_step()
+        seconds = self._watch.passed(self._run.spec.step_seconds * self._sizes.part_of_a_batch(samples))
+        seconds -= self._overlap.seconds_lost() if self._overlap else 0.0
+        early = self._overlap if self._overlap and self._overlap.handed_over(samples) else None
+        last = self._sizes.trained(samples)
+        result = None if early else work.done(samples, seconds, self._leases.data, last=last)
+        self._leases.handed_over()
+        self._counts.add(samples, seconds)
+        self._run.session.reports.spent(node.now(), "computing", seconds, 1, samples, exchanges=self._exchanges)
+        self._exchanges = 0
+        if early or result is not None:
+            self._positions.contributed(self._counts.steps, self._feed.position)
+        if early:
+            self._take(early.finish)
+        elif result is not None:
+            self._model.flat.settle()
+            self._take(lambda: node.advance(result))
+        else:
+            self._model.flat.zero_grad()
+            self._guard.note_weights()
+            self._watch.begin()
+
+    def end(self) -> None:
+        """Nothing more is handed over."""
+        if self._overlap:
+            self._overlap.end()
+
+    def _make_local_step(self) -> None:
+        """Where the scheme trains locally. The rule of a worker that updates alone learns how far all are, too."""
+        seen = self._sizes.clock.now
+        self._model.work.apply(seen)
+        if self._run.node.role.updates_alone:
+            self._model.update.samples_seen = seen
+
+    def _take(self, advance: Callable[[], Compute | Train]) -> None:
+        """Lets the scheme go on; what it asks for next is what the loop's next backward is for."""
+        node, flat = self._run.node, self._model.flat
+        before, anew = self._run.clock, node.begun_anew
+        while True:
+            try:
+                wanted = advance()
+                flat.zero_grad()
+                self._exchanges = int(self._model.work.begin(wanted))
+                break
+            except Stopped:
+                return
+            except Undone:  # the weights will not all come: a server was replaced meanwhile
+                advance = node.advance
+        self._counts.exchanges += self._exchanges
+        if node.role.goes_back and self._run.clock == before:
+            self._positions.undone()
+        self._leases.answered()
+        if node.begun_anew > anew:  # what was handed over up to here is in the servers, or never will be
+            self._leases.tell_past()
+        self._positions.between()
+        if self._overlap:
+            self._overlap.prepare(wanted)
+        self._guard.note_weights()
+        self._watch.begin()
