@@ -203,6 +203,11 @@ class Scheme:
         """Do all workers make the same exchanges, and know after each how many samples all have trained so far?"""
         return False
 
+    @property
+    def equal_rounds(self) -> bool:
+        """In lock-step, do all workers train as many samples for an exchange?"""
+        return self.lock_step
+
     def in_step(self, servers: int) -> bool:
         """Does somebody wait until all workers have come as often, so that who made fewer exchanges holds them up?"""
         return self.uses_mean(servers)

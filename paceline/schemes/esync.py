@@ -115,6 +115,8 @@ class ESync(Scheme):
     needs_mean = True
     trains_locally = True
 
+    equal_rounds = False
+
     @property
     def lock_step(self) -> bool:
         return self.variant == "journal"  # in the preprint a mean does not say how many samples are in it

@@ -56,7 +56,7 @@ def test_own_loop_as_two_workers(tmp_path: Path) -> None:
     out = run("-m", "paceline", "launch", "-n", "2", "-s", "1", sys.executable, example, folder=tmp_path)
     found = re.findall(r"\[worker (\d)\] worker \1 of 2: (\d+) steps, accuracy (0\.\d+)\n", out)
     assert sorted(rank for rank, _, _ in found) == ["0", "1"]
-    assert {steps for _, steps, _ in found} <= {"280", "290"}
+    assert sum(int(steps) for _, steps, _ in found) == 570  # 57 batches in each of 10 epochs, whoever trained them
     assert found[0][2] == found[1][2]  # both end with the final model
     assert float(found[0][2]) > 0.85
     assert "esync:" in out
@@ -74,10 +74,11 @@ def test_embedding_as_two_workers_sends_rows(tmp_path: Path) -> None:
     out = run(
         "-m", "paceline", "launch", "-n", "2", "-s", "1", "--out", "run", sys.executable, example, folder=tmp_path
     )
-    found = re.findall(r"\[worker (\d)\] worker \1 of 2: 400 steps, accuracy ([01]\.\d+)\n", out)
-    assert sorted(rank for rank, _ in found) == ["0", "1"]
-    assert found[0][1] == found[1][1]
-    assert float(found[0][1]) > 0.9
+    found = re.findall(r"\[worker (\d)\] worker \1 of 2: (\d+) steps, accuracy ([01]\.\d+)\n", out)
+    assert sorted(rank for rank, _, _ in found) == ["0", "1"]
+    assert sum(int(steps) for _, steps, _ in found) == 800
+    assert found[0][2] == found[1][2]
+    assert float(found[0][2]) > 0.9
     whole, batch = 4 * 20_000 * 16, 160 * (4 * 16 + 4)
     sent = json.loads((tmp_path / "run" / "summary.json").read_text())["bytes_up"]
     assert sent < 800 * (batch + 1000) + 3 * whole < 800 * whole / 50

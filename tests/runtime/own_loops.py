@@ -52,10 +52,18 @@ def toy_model() -> nn.Module:
     return model
 
 
-def plain_steps(pace: Pace, model: nn.Module, data: TensorDataset, *, batch_size: int = 8, epochs: int = 2) -> int:
-    """The loop of the README; returns how many steps there were."""
+def plain_steps(
+    pace: Pace,
+    model: nn.Module,
+    data: TensorDataset,
+    *,
+    batch_size: int = 8,
+    epochs: int = 2,
+    partition: str = "uniform",
+) -> int:
+    """The loop of the README, with equal shares; returns how many steps there were."""
     steps = 0
-    for x, y in pace.batches(data, batch_size, epochs=epochs):
+    for x, y in pace.batches(data, batch_size, epochs=epochs, shares=shares):
         nn.functional.cross_entropy(model(x), y).backward()
         pace.step()
         steps += 1

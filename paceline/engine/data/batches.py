@@ -64,6 +64,10 @@ class BatchStream(ABC, Iterator[tuple[Tensor, Tensor]]):
             samples -= len(part)
         return self._select(torch.cat(parts) if len(parts) > 1 else parts[0]) if parts else None
 
+    def extend(self, epochs: int | None) -> None:
+        """The loop goes on for so many more epochs; None: without end."""
+        self.epochs = None if epochs is None else self.epoch + epochs
+
     def forget_taken(self) -> None:
         """They have been handed over."""
 

@@ -36,7 +36,10 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
     control.Prepared: (frozenset({WORKER, SERVER}), frozenset({COORDINATOR})),
     **{
         cls: (frozenset({WORKER}), frozenset({COORDINATOR}))
-        for cls in (control.Ready, control.Progress, control.Left, control.Ask, control.Want, control.Past)
+        for cls in (
+            *(control.Ready, control.Progress, control.Left),
+            *(control.Ask, control.Draw, control.Want, control.Past),
+        )
     },
     **{
         cls: (frozenset({SERVER}), frozenset({COORDINATOR}))
@@ -58,7 +61,7 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
     },
     **{
         cls: (frozenset({COORDINATOR}), frozenset({WORKER}))
-        for cls in (control.Stop, control.Explain, control.Quota, control.Lease)
+        for cls in (control.Stop, control.Explain, control.Quota, control.Drawn, control.Lease)
     },
     control.Total: (frozenset({COORDINATOR}), frozenset({WORKER, EVALUATOR})),
 }

@@ -91,6 +91,7 @@ class Session:
         self.leases: queue.SimpleQueue[control.Lease | None] = queue.SimpleQueue()  # None: there will be no other
         self.epochs = 0  # whole ones, of leased data
         self.quotas: queue.SimpleQueue[int] = queue.SimpleQueue()  # 0: no more samples are left
+        self.dealt: dict[int, queue.SimpleQueue[control.Drawn | None]] = {}  # by data set; None: the run is over
 
     # ---- setting up --------------------------------------------------------------------------------------
     def hello(
@@ -353,10 +354,8 @@ class Session:
         match envelope.message:
             case control.Total(samples=samples, epochs=epochs):
                 self.total_samples, self.epochs = samples, epochs
-            case control.Quota(samples=samples):
-                self.quotas.put(samples)
-            case control.Lease() as lease:
-                self.leases.put(lease)
+            case control.Quota() | control.Drawn() | control.Lease() as given:
+                self._receive_samples(given)
             case control.Fence(rank=rank, incarnation=incarnation):
                 self.reports.tell_settled()
                 self.tell(control.Fenced(rank=rank, incarnation=incarnation, pending=self.pending_of(rank)))
@@ -402,6 +401,16 @@ class Session:
                 self._inbox.put(envelope.message)
             case message:
                 self._inbox.put(message)
+
+    def _receive_samples(self, given: control.Quota | control.Drawn | control.Lease) -> None:
+        """For this party's own thread, which has asked for them."""
+        match given:
+            case control.Quota(samples=samples):
+                self.quotas.put(samples)
+            case control.Drawn(stream=stream) as drawn:
+                self.dealt[stream].put(drawn)
+            case control.Lease() as lease:
+                self.leases.put(lease)
 
     def _repeat_rate(self) -> None:
         """Servers that go on from an earlier state have the rate of that time; what is pushed next needs today's."""
@@ -477,3 +486,5 @@ class Session:
         self._inbox.put(error)
         self.leases.put(None)
         self.quotas.put(0)
+        for dealt in list(self.dealt.values()):
+            dealt.put(None)

@@ -238,6 +238,8 @@ class Coordinator:
             case control.Ask() as ask:
                 quota = self._elasticity.quotas.quota(src.index, ask, training=len(self._roster.training))
                 self._tell([src], control.Quota(samples=quota))
+            case control.Draw() as draw:
+                self._tell([src], self._elasticity.quotas.draw(src.index, draw, training=len(self._roster.training)))
             case said if isinstance(said, sample_leases.MESSAGES):
                 self._leasing.heard(src, self.incarnation_of(src), said)
                 self._stop_at_epochs()
@@ -374,6 +376,7 @@ class Coordinator:
             samples=self._stop_rule.samples or 0,
             contribution=self._stop_rule.contribution,
             epoch_samples=self._stop_rule.epoch_samples,
+            epochs=self._stop_rule.epochs or 0.0,
         )
         self.node.admission.planned(self._plan)
 

@@ -51,10 +51,13 @@ class RunState:
 class StopRule:
     """Whichever comes first; None is never. `samples` counts over all workers; `behind`: those of earlier incarnations.
 
+    epochs: passes over a data set that only the workers know the length of.
+
     contribution: samples of one contribution at most; epoch_samples: of the data set. 0 where nobody knows.
     """
 
     samples: int | None = None
+    epochs: float | None = None
     behind: int = 0
     contribution: int = 0
     epoch_samples: int = 0

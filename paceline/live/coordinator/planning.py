@@ -61,11 +61,13 @@ def make_plan(
     samples: int = 0,
     contribution: int = 0,
     epoch_samples: int = 0,
+    epochs: float = 0.0,
 ) -> control.Plan:
     """`replaced`: are servers that are lost; `copied`: from the copy that the next one has?
 
     absent: how many workers may come besides these; they are taken to be as fast as the usual one of these.
-    samples: that all workers together train. contribution: samples of one at most; epoch_samples: of the data set.
+    samples, epochs: that all workers together train.
+    contribution: samples of one at most; epoch_samples: of the data set.
 
     Raises ConfigError where workers train different models.
     """
@@ -96,6 +98,7 @@ def make_plan(
         samples=samples,
         contribution=contribution,
         epoch_samples=epoch_samples,
+        epochs=epochs,
     )
 
 

@@ -121,6 +121,7 @@ class Plan:
     `replaced`: is a server that is lost replaced by another one? `copied`: is what it answers on the next one first?
     `crowded`: why no core is idle in which to communicate while others compute; nothing where one may be.
     `samples`: that all workers together train, earlier incarnations of the run included; 0 where nobody counts them.
+    `epochs`: passes over a data set that only the workers know, after which the run ends; 0 for no such rule.
     `contribution`: samples of one contribution, at most; `epoch_samples`: of the data set. 0 where nobody knows.
     """
 
@@ -142,6 +143,7 @@ class Plan:
     samples: int = 0
     contribution: int = 0
     epoch_samples: int = 0
+    epochs: float = 0.0
 
 
 @message("control.Prepared", plane="control")
@@ -248,6 +250,32 @@ class Quota:
     """So many samples more; 0 where none are left."""
 
     samples: int
+
+
+@message("control.Draw", plane="control")
+class Draw:
+    """For samples of the queue of a data set: `wanted` or fewer, in mini-batches of `batch`; 0 asks for none.
+
+    stream: which data set of the loop it is; samples: its length. epochs: for so many passes of all workers together
+    the loop goes on, 0 without end. trained: of what this incarnation was given.
+    """
+
+    stream: bounds.Count
+    samples: bounds.Count
+    epochs: bounds.Count
+    wanted: bounds.TotalSamples
+    batch: bounds.Samples
+    trained: bounds.TotalSamples
+
+
+@message("control.Drawn", plane="control")
+class Drawn:
+    """Places `start` to `stop` of the queue of that data set, none where both are equal. over: there will be none."""
+
+    stream: int
+    start: int
+    stop: int
+    over: bool = False
 
 
 @message("control.Want", plane="control")

@@ -19,6 +19,8 @@ from paceline.runtime.worker.loop.sample_counts import Allowance, Clock, InRound
 class _FromBudget:
     """Of worker `rank`."""
 
+    ends_run = True
+
     def __init__(self, rank: int, budget: Budget, meters: Meters, workers: Callable[[], int]) -> None:
         self._rank, self._budget, self._meters, self._workers = rank, budget, meters, workers
         self._held = 0

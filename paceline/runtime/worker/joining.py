@@ -85,7 +85,7 @@ def join_run(
     lifecycle = WorkerLifecycle(spec, session, recipe, model.flat, model.buffers)
     plan = lifecycle.join(model.update, measure, behind.clock, behind.samples)
     clock = _clock(session, recipe, plan, counts, behind.samples)
-    sizes = BatchSizes(model.work, clock, _allowance(session, spec, plan, clock))
+    sizes = BatchSizes(model.work, clock, plan.samples, _allowance(session, spec, plan, clock))
     _report_waits(session)
     run = JoinedRun(spec, session, recipe, plan, model.device, session.expect(control.Go).steps)
     lifecycle.begin()
@@ -122,7 +122,7 @@ def _clock(session: Session, recipe: Recipe, plan: control.Plan, counts: Progres
     """Of the samples of all workers, from the beginning of training."""
 
     def told() -> int:
-        """The coordinator's last total, and what was trained here since; before the first, what earlier incarnations left."""
+        """The coordinator's last total, and what was trained here since; at first, what earlier incarnations did."""
         return max(begun_at, session.total_samples) + counts.samples - counts.reported
 
     lock_step = recipe.make_scheme().lock_step

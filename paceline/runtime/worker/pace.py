@@ -81,13 +81,15 @@ class Pace:
 
     # ---- the loop ----------------------------------------------------------------------------------------
     def batches(
-        self, data: Dataset | MapStyle, batch_size: int, *, epochs: int | None = 1, partition: str = "uniform"
+        self, data: Dataset | MapStyle, batch_size: int, *, epochs: int | None = 1, shares: str = "auto"
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """This worker's mini-batches of its share of `data`, on its device, until the epochs or the run are over.
+        """This worker's mini-batches of `data`, on its device, until the epochs or the run are over.
 
-        Every sample is in exactly one worker's share; shares are redrawn every epoch, and a later call goes on with
-        the next epoch. A scheme may ask for batches of another size, which then go on over the end of an epoch.
-        `epochs` = None never ends by itself. Raises ConfigError for shares that cannot be made.
+        `epochs`: passes of all workers together, in which each sample is in one worker's batch; None never ends by
+        itself. A later call goes on with the next epoch. `partition`: who trains what. By default each worker takes the
+        next samples when it is free, so that fast ones train more; in lock-step with equal rounds all have equal
+        shares. A scheme may ask for batches of another size, which then go on over the end of an epoch.
+        Raises ConfigError for shares that cannot be made.
         """
         yield from self._worker.feed.batches(data, batch_size, epochs, partition)
 
@@ -127,6 +129,7 @@ class Pace:
             end.closed = True
             worker.steps.end()
             worker.positions.end()
+            worker.feed.leave()
             home, reason = bool(end.notice), end.reason
             try:
                 worker.lifecycle.leave(reason, home=home)

@@ -1,15 +1,23 @@
-"""Where a worker's mini-batches come from: one stream of its share, or of its leases, for each data set."""
+"""Where a worker's mini-batches come from: for each data set a stream of its share, its leases, or what it draws.
+
+auto         dynamic, but shares of equal size under schemes in lock-step whose workers all train as much
+dynamic      the next samples of one queue for all (`sample_dealer.py`)
+leased       the same, each sample settled by the servers (docs/leases.md)
+all others   a share each, cut before training (`paceline/engine/data/partition_plan.py`)
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from torch import Tensor
 
 from paceline.config.validation import check_queue
-from paceline.core.errors import ConfigError
+from paceline.core.errors import ConfigError, PeerLost
 from paceline.engine.data.batches import Batches, MapStyle
 from paceline.engine.data.dataset import Dataset
+from paceline.engine.data.dealt_batches import DealtBatches
 from paceline.engine.data.leased_batches import LeasedBatches
 from paceline.engine.data.partition_plan import make_partition, parse_partition
 from paceline.runtime.checkpointing.worker_position import PositionLog
@@ -18,10 +26,14 @@ from paceline.runtime.worker.loop.joined_run import JoinedRun
 from paceline.runtime.worker.loop.lease_client import LeaseClient, LeasedPosition
 from paceline.runtime.worker.loop.progress import ProgressCounters, ResumedProgress
 from paceline.runtime.worker.loop.run_end import RunEnd
+from paceline.runtime.worker.loop.sample_counts import Allowance
+from paceline.runtime.worker.loop.sample_dealer import SampleDealer
 from paceline.runtime.worker.steps.loop_checks import LoopGuard
 from paceline.runtime.worker.steps.step_timer import Stopwatch
 
-Stream = Batches | LeasedBatches
+AUTO, DYNAMIC = "auto", "dynamic"
+"""In place of shares: whatever suits the scheme; samples are drawn from one queue as workers get free."""
+Stream = Batches | DealtBatches | LeasedBatches
 
 
 class BatchFeed:
@@ -45,7 +57,8 @@ class BatchFeed:
         self._guard, self._watch = guard, watch
         self._positions, self._leases = positions, leases
         self._behind = behind
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, Stream] = {}  # by the id of the data set
+        self._allowances: dict[int, Allowance | None] = {}  # by the id of the stream
         self.samples_at_hand = 0  # of the mini-batch that the loop has, or had last
 
     @property
@@ -60,13 +73,10 @@ class BatchFeed:
         stream = self._streams.get(id(data))
         if stream is None:
             stream = self._streams[id(data)] = self._make_stream(data, batch_size, shares)
-            if isinstance(stream, Batches):
-                self._guard.asks_for(batch_size, stream.share_size, len(data) / self._run.plan.workers)
             self._resume(stream)
-        stream.epochs = None if epochs is None else stream.epoch + epochs
-        self._sizes.own = batch_size
+        stream.extend(self._bounded(epochs, stream))
         while not self._end.over:
-            batch = self._next(stream)
+            batch = self._next(stream, batch_size)
             if batch is None:
                 self._guard.end_of_batches()
                 return
@@ -78,27 +88,67 @@ class BatchFeed:
             finally:
                 self._watch.rest()
 
-    def _next(self, stream: Stream) -> tuple[Tensor, Tensor] | None:
-        size = self._sizes.next()
+    def leave(self) -> None:
+        """Samples that this worker has and does not train are for others."""
+        for allowance in self._allowances.values():
+            if isinstance(allowance, SampleDealer):
+                with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
+                    allowance.leave()
+
+    def _next(self, stream: Stream, batch_size: int) -> tuple[Tensor, Tensor] | None:
+        size = self._sizes.next(self._allowances[id(stream)], batch_size)
         if size is None:
             return next(stream, None)
         return stream.take(size) if size else None
 
+    def _bounded(self, epochs: int | None, stream: Stream) -> int | None:
+        """A rule that ends the run wins over the loop's own, but for a loop that asks for one epoch at a time."""
+        ends = bool(self._run.plan.samples or self._run.plan.epochs)
+        if epochs == 1 or not ends or isinstance(stream, LeasedBatches):
+            return epochs
+        return None
+
+    # ---- a stream ----------------------------------------------------------------------------------------
     def _make_stream(self, data: Dataset | MapStyle, batch_size: int, shares: str) -> Stream:
-        run, how = self._run, parse_partition(shares)
-        recipe, workers, device = run.recipe, run.plan.workers, run.device
-        if not how.leased:
-            labels = data.y.cpu().numpy() if isinstance(data, Dataset) else None
-            cutter = make_partition(shares, len(data), workers, labels, recipe.seed, run.plan.seconds_per_step)
-            return Batches(data, cutter, run.rank, batch_size, device=device)
+        run = self._run
+        if self._is_dynamic(shares):
+            return self._dealt(data, batch_size)
+        shares = "uniform" if shares == AUTO else shares
+        if parse_partition(shares).leased:
+            return self._leased(data, batch_size, shares)
+        workers, labels = run.plan.workers, data.y.cpu().numpy() if isinstance(data, Dataset) else None
+        cutter = make_partition(shares, len(data), workers, labels, run.recipe.seed, run.plan.seconds_per_step)
+        stream = Batches(data, cutter, run.rank, batch_size, device=run.device)
+        self._allowances[id(stream)] = self._sizes.in_rounds(round(run.plan.epochs * len(data)), run.plan.samples)
+        self._guard.asks_for(batch_size, stream.share_size, len(data) / workers)
+        return stream
+
+    def _is_dynamic(self, shares: str) -> bool:
+        """By default in lock-step all train as much, and a share each keeps the bits the same in every run."""
+        run = self._run
+        if shares != AUTO:
+            return shares == DYNAMIC or (shares == "speed" and not run.plan.seconds_per_step)
+        alone = run.plan.workers == 1 and not (run.plan.samples or run.plan.epochs)
+        return not (alone or run.recipe.make_scheme().equal_rounds)
+
+    def _dealt(self, data: Dataset | MapStyle, batch_size: int) -> DealtBatches:
+        run = self._run
+        dealer = SampleDealer(run.session, len(self._streams), len(data), run.spec.timeout_s)
+        stream = DealtBatches(data, dealer, batch_size, seed=run.recipe.seed, device=run.device)
+        self._allowances[id(stream)] = dealer
+        return stream
+
+    def _leased(self, data: Dataset | MapStyle, batch_size: int, shares: str) -> LeasedBatches:
+        run = self._run
+        recipe = run.recipe
         check_queue(shares, recipe.make_scheme(), run.spec.servers)
         if self._leases.stream is not None:
             raise ConfigError(f"shares {shares!r}: another data set of this loop is leased; share this one: uniform")
-        size = how.lease_size(len(data), workers, batch_size)
+        size = parse_partition(shares).lease_size(len(data), run.plan.workers, batch_size)
         lender = LeaseClient(run.session, len(data), size, run.spec.timeout_s)
-        self._leases.stream = LeasedBatches(data, lender, batch_size, seed=recipe.seed, device=device)
-        self._sizes.allowance = None  # the coordinator counts what has been applied
-        return self._leases.stream
+        stream = self._leases.stream = LeasedBatches(data, lender, batch_size, seed=recipe.seed, device=run.device)
+        self._allowances[id(stream)] = None  # the coordinator counts what has been applied
+        return stream
 
     def _resume(self, stream: Stream) -> None:
         """Goes on where an earlier incarnation of the run has stopped, which was at the first data set."""

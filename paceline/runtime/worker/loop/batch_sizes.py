@@ -2,39 +2,57 @@
 
 from __future__ import annotations
 
-from paceline.runtime.worker.loop.sample_counts import Allowance, Clock
+from paceline.runtime.worker.loop.sample_counts import Allowance, Clock, InRounds
 from paceline.runtime.worker.steps.local_work import LocalWork
 
 
 class BatchSizes:
-    """Of one worker. `clock` counts the samples of all; `allowance` bounds them, None where nothing does."""
+    """Of one worker.
 
-    def __init__(self, work: LocalWork, clock: Clock, allowance: Allowance | None) -> None:
-        self._work, self.clock, self.allowance = work, clock, allowance
+    `clock` counts the samples of all. `limit`: how many they train in all, 0 where nobody has said; `allowance` then
+    says how many of them are this worker's.
+    """
+
+    def __init__(self, work: LocalWork, clock: Clock, limit: int, allowance: Allowance | None) -> None:
+        self._work, self.clock, self._limit, self._allowance = work, clock, limit, allowance
+        self._used: list[Allowance | None] = []  # by the batches since the last step
         self.own = 0  # samples, as the loop asks for them; 0 where it takes its batches from elsewhere
-        self.spent = False  # are there no samples left to train?
+        self.spent = False  # is the run over for want of samples?
 
     @property
     def by_scheme(self) -> int | None:
         """Size of the next mini-batch where the scheme says it."""
         return self._work.samples_wanted
 
-    def next(self) -> int | None:
-        """What the scheme says, or less where no more may be trained; None: the loop's own size."""
-        if self.allowance is None:
+    def in_rounds(self, epochs: int, samples: int) -> Allowance | None:
+        """What bounds a worker with a share of its own, where the run ends after `epochs`, in samples, or `samples`."""
+        if not (epochs and self.clock.lock_step):
+            return self._allowance
+        return InRounds(min(epochs, samples or epochs), self.clock)
+
+    def next(self, allowance: Allowance | None, own: int) -> int | None:
+        """What the scheme says, or less where no more may be trained; None: the loop's `own` size."""
+        self.own = own
+        if allowance not in self._used:
+            self._used.append(allowance)
+        if allowance is None:
             return self.by_scheme
-        size = self.allowance.size(self.by_scheme or self.own, begins=self._work.begins)
-        self.spent = not size
-        return size if self.by_scheme or size < self.own else None
+        size = allowance.size(self.by_scheme or own, begins=self._work.begins)
+        self.spent = not size and allowance.ends_run
+        return size if self.by_scheme or size < own else None
 
     def trained(self, samples: int) -> bool:
         """Counts a mini-batch. Returns whether it is the last that may be trained for this exchange."""
         self.clock.trained(samples)
-        if self.allowance is None:
-            return False
-        self.allowance.trained(samples)
-        wanted = self.by_scheme or self.own or samples
-        return self._work.left > 1 and not self.allowance.size(wanted, begins=False)
+        used, self._used = self._used, []
+        if not self.own:  # the loop has batches from elsewhere
+            self.spent = 0 < self._limit <= self.clock.now
+            return self.spent
+        bounds = [allowance for allowance in used if allowance is not None]
+        for allowance in bounds:
+            allowance.trained(samples)
+        wanted = self.by_scheme or self.own
+        return self._work.left > 1 and any(not allowance.size(wanted, begins=False) for allowance in bounds)
 
     def part_of_a_batch(self, samples: int) -> float:
         """So many samples against a whole mini-batch of the loop's own size."""

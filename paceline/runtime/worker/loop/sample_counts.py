@@ -63,7 +63,12 @@ class Clock:
 
 
 class Allowance(Protocol):
-    """What a worker asks before each mini-batch of a run that ends after so many samples."""
+    """What a worker asks before each mini-batch of a run that ends after so many samples.
+
+    ends_run: whether the run is over for a worker that gets none.
+    """
+
+    ends_run: bool
 
     def size(self, batch: int, *, begins: bool) -> int:
         """How many samples its next mini-batch has, of `batch`; 0: none. `begins`: it is the first for an exchange.
@@ -80,6 +85,8 @@ class InRounds:
 
     A worker that its scheme keeps at work in a round, after its part is done, goes on with whole mini-batches.
     """
+
+    ends_run = True
 
     def __init__(self, samples: int, clock: Clock) -> None:
         self._samples, self._clock = samples, clock
@@ -103,6 +110,7 @@ class ByQuota:
     """
 
     AHEAD_SECONDS = 0.1
+    ends_run = True
 
     def __init__(self, ask: Callable[[int, int], None], answer: Callable[[bool], int | None], now: Callable[[], float]):
         """`ask`: for so many samples, in mini-batches of a size. `answer`: None where there is none yet; waits for it

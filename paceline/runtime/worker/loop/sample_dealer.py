@@ -1,0 +1,117 @@
+"""A worker's end of the queue of samples at the coordinator: draws ahead of need, so that nobody waits for an answer.
+
+worker                     coordinator
+Draw             ->        Drawn, without samples where none are left for this loop
+Draw of none     ->        (what was trained is told when the worker leaves)
+"""
+
+from __future__ import annotations
+
+import queue
+from collections import deque
+
+from paceline.core.effects import Piece
+from paceline.core.errors import TimedOut
+from paceline.live.control.session import Session
+from paceline.live.protocol import control_messages as control
+
+AHEAD_SECONDS = 0.1
+"""It asks for what it trains in that time."""
+
+
+class SampleDealer:
+    """Gives a stream its samples, and says how large the next mini-batch may be (an `Allowance`).
+
+    `stream`: which data set of the loop this is, by number. `samples`: its length.
+    """
+
+    def __init__(self, session: Session, stream: int, samples: int, timeout_s: float) -> None:
+        self._session, self._stream, self._samples, self._timeout_s = session, stream, samples, timeout_s
+        self._answers = session.dealt.setdefault(stream, queue.SimpleQueue())
+        self._pieces: deque[Piece] = deque()
+        self._held = self._handed = self._trained = 0  # samples: not handed out yet, handed out, trained
+        self._epochs = 0  # for so many the loop goes on; 0: without end
+        self._asked_for: int | None = None  # under way: the epochs of that time
+        self._asked_at, self._handed_before, self._wanted = session.node.now(), 0, 0
+        self.ends_run = False  # has everything been given out, by a rule that ends the run?
+
+    # ---- the stream --------------------------------------------------------------------------------------
+    def extend(self, epochs: int | None) -> None:
+        """The loop goes on for so many more epochs of all workers together; None: without end."""
+        self._epochs = self._epochs + epochs if epochs else 0
+
+    def take(self, samples: int) -> Piece | None:
+        """At most so many samples of one epoch; None where none are left."""
+        if not self._held:
+            self.size(samples, begins=True)
+        if not self._pieces:
+            return None
+        epoch, start, end = self._pieces.popleft()
+        stop = min(end, start + samples)
+        if stop < end:
+            self._pieces.appendleft((epoch, stop, end))
+        self._held -= stop - start
+        self._handed += stop - start
+        return epoch, start, stop
+
+    # ---- the sizes ---------------------------------------------------------------------------------------
+    def size(self, batch: int, *, begins: bool) -> int:
+        """How many samples the next mini-batch has, of `batch`; 0: none, in this loop."""
+        if self._asked_for is not None:
+            self._receive(wait=False)
+        if self._asked_for is None and self._held <= max(batch, self._wanted // 2):
+            self._ask(batch)
+        while self._held < batch:
+            if self._asked_for is None:
+                self._ask(batch)
+            if not self._receive(wait=True):
+                break
+        return min(batch, self._held)
+
+    def trained(self, samples: int) -> None:
+        """A step was made of everything that was handed out."""
+        self._trained = self._handed
+
+    def leave(self) -> None:
+        """Says what was trained, so that the rest is others'."""
+        self._draw(0, 1)
+
+    def _ask(self, batch: int) -> None:
+        now = self._session.node.now()
+        speed = (self._handed - self._handed_before) / max(now - self._asked_at, 1e-6)
+        self._wanted = max(1, round(speed * AHEAD_SECONDS / batch)) * batch
+        self._asked_for, self._asked_at, self._handed_before = self._epochs, now, self._handed
+        self._draw(self._wanted, batch)
+
+    def _draw(self, wanted: int, batch: int) -> None:
+        told = {"stream": self._stream, "samples": self._samples, "epochs": self._epochs, "trained": self._trained}
+        self._session.tell(control.Draw(wanted=wanted, batch=batch, **told))
+
+    def _receive(self, *, wait: bool) -> bool:
+        """Takes the answer, if it is there. Returns whether there may be more."""
+        try:
+            if self._session.over.is_set():
+                return False
+            dealt = self._answers.get(block=wait, timeout=self._timeout_s)
+        except queue.Empty:
+            if not wait:
+                return True
+            who = self._session.node.me
+            raise TimedOut(f"{who} waited {self._timeout_s:.0f} s for samples from the coordinator") from None
+        if dealt is None:  # the run is over
+            return False
+        asked_for, self._asked_for = self._asked_for, None
+        self.ends_run = dealt.over
+        self._add(dealt.start, dealt.stop)
+        return dealt.start < dealt.stop or asked_for != self._epochs  # the loop goes on for longer than it did then
+
+    def _add(self, start: int, stop: int) -> None:
+        """Places of one epoch, as a piece of it; one with the last where that ends there."""
+        if start == stop:
+            return
+        self._held += stop - start
+        epoch, at = divmod(start, self._samples)
+        piece = (epoch, at, at + stop - start)
+        if self._pieces and self._pieces[-1][0] == epoch and self._pieces[-1][2] == at:
+            piece = (epoch, self._pieces.pop()[1], piece[2])
+        self._pieces.append(piece)

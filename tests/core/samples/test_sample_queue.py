@@ -1,0 +1,82 @@
+"""One queue of samples for all workers: each place is trained once, whoever is fast, slow or lost."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from paceline.core.samples.sample_queue import SampleQueue
+
+
+def places(piece: tuple[int, int] | None) -> range:
+    return range(*piece) if piece else range(0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_place_is_trained_once_whoever_is_lost_or_leaves(seed: int) -> None:
+    dice = random.Random(seed)
+    n, epochs, workers, batch = dice.randint(1, 90), dice.randint(1, 4), dice.randint(1, 5), dice.randint(1, 12)
+    queue = SampleQueue(n)
+    trained: Counter[int] = Counter()
+    held: dict[int, list[int]] = {rank: [] for rank in range(workers)}
+    done = dict.fromkeys(held, 0)
+    while True:
+        rank = dice.randrange(workers)
+        if dice.random() < 0.05:  # it is lost, after it has told what it trained, and comes back
+            queue.trained(rank, done[rank])
+            queue.gone(rank)
+            held[rank], done[rank] = [], 0
+            continue
+        queue.trained(rank, done[rank])
+        wanted = batch * dice.randint(1, 6)
+        held[rank] += places(queue.take(rank, wanted, batch, epochs=epochs, workers=workers))
+        now, held[rank] = held[rank][:batch], held[rank][batch:]
+        trained.update(now)
+        done[rank] += len(now)
+        if not now and not any(held.values()):
+            break
+    assert trained == Counter(range(n * epochs))
+
+
+def test_pieces_are_whole_batches_that_end_with_an_epoch_and_get_shorter_towards_the_end() -> None:
+    queue = SampleQueue(100)
+    pieces = []
+    while piece := queue.take(0, 64, 8, epochs=2, workers=2):
+        pieces.append(piece)
+    assert all((start % 100) % 8 == 0 for start, _ in pieces)
+    assert all(start // 100 == (stop - 1) // 100 for start, stop in pieces)
+    lengths = [stop - start for start, stop in pieces]
+    assert max(lengths) == 48  # half of what is left, for two workers half of that
+    assert lengths[-3:] == [8, 8, 4]
+
+
+def test_a_loop_gets_samples_of_its_epochs_only_and_later_ones_when_it_goes_on() -> None:
+    queue = SampleQueue(10)
+    assert [queue.take(rank, 10, 5, epochs=1, workers=2) for rank in (0, 1, 0, 1)] == [(0, 5), (5, 10), None, None]
+    assert queue.take(0, 10, 5, epochs=2, workers=2) == (10, 15)
+    assert queue.take(1, 10, 5, epochs=1, workers=2) is None
+
+
+def test_what_a_lost_worker_had_not_trained_goes_to_others_first() -> None:
+    queue = SampleQueue(100)
+    assert queue.take(0, 20, 10, epochs=0, workers=2) == (0, 20)
+    assert queue.take(1, 20, 10, epochs=0, workers=2) == (20, 40)
+    queue.trained(0, 5)
+    queue.gone(0)
+    assert [queue.take(1, 10, 10, epochs=0, workers=1) for _ in range(3)] == [(5, 15), (15, 20), (40, 50)]
+
+
+def test_a_rule_bounds_what_is_given_out() -> None:
+    queue = SampleQueue(10, total=14)
+    given = []
+    while piece := queue.take(0, 10, 5, epochs=0, workers=1):
+        given.append(piece)
+    assert given == [(0, 5), (5, 10), (10, 14)]
+    assert queue.over
+
+
+def test_a_data_set_without_samples_is_refused() -> None:
+    with pytest.raises(ValueError, match="1 or more"):
+        SampleQueue(0)

@@ -1,0 +1,112 @@
+"""Loops of one's own: fast workers train more of an epoch, each sample of it once, and one worker is the plain loop."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from paceline.core.scheme import names
+from paceline.engine.data.partition_plan import epoch_order
+from paceline.runtime.worker.pace import Pace
+from tests.runtime.own_loops import run_loops, toy_data, toy_model
+
+
+def numbered(n: int) -> TensorDataset:
+    """Each sample knows its number."""
+    x, y = toy_data(n).tensors
+    x[:, 0] = torch.arange(n)
+    return TensorDataset(x, y)
+
+
+def trained(out: Path, scheme: str, n: int, calls: list[int]) -> Counter[int]:
+    """How often each sample was in a batch."""
+    seen: list[int] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for epochs in calls:
+            for x, y in pace.batches(DATA[n], 8, epochs=epochs):
+                seen.extend(x[:, 0].long().tolist())
+                nn.functional.cross_entropy(model(x / n), y).backward()
+                pace.step()
+
+    summary, models = run_loops(out, scheme, loop)
+    assert summary.samples == len(seen)
+    for model in models.values():  # all end with the final model
+        for ours, first in zip(model.parameters(), models[0].parameters(), strict=True):
+            torch.testing.assert_close(ours, first)
+    return Counter(seen)
+
+
+DATA = {n: numbered(n) for n in (90, 100)}
+
+
+@pytest.mark.parametrize("scheme", names())
+def test_each_sample_of_an_epoch_is_trained_once_by_all_together(out: Path, scheme: str) -> None:
+    assert trained(out, scheme, 100, [3]) == Counter(dict.fromkeys(range(100), 3))
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "esync", "easgd", "lbbsp"])
+def test_so_it_is_by_a_loop_that_asks_for_one_epoch_at_a_time(out: Path, scheme: str) -> None:
+    assert trained(out, scheme, 100, [1, 1, 1]) == Counter(dict.fromkeys(range(100), 3))
+
+
+@pytest.mark.parametrize("scheme", ["asp", "easgd"])
+def test_a_slow_worker_leaves_its_part_of_the_epochs_to_the_others(out: Path, scheme: str) -> None:
+    """It waits in its second step until they have nothing left."""
+    steps: dict[int, int] = {}
+    ended = threading.Semaphore(0)
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(DATA[90], 10, epochs=4):
+            nn.functional.cross_entropy(model(x), y).backward()
+            if pace.rank == 0 and pace.steps == 1:
+                assert all(ended.acquire(timeout=20) for _ in range(2))
+            pace.step()
+        steps[pace.rank] = pace.steps
+        ended.release()
+
+    summary, _ = run_loops(out, scheme, loop)
+    assert summary.samples == 360
+    assert steps[0] <= 8, "it has what it had drawn ahead, and no share of 12"
+    assert sum(steps.values()) == 36
+
+
+def one_worker(out: Path, scheme: str, shares: str) -> nn.Module:
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(DATA[90], 8, epochs=2, shares=shares):
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+
+    _, models = run_loops(out / shares, scheme, loop, workers=1)
+    return models[0]
+
+
+@pytest.mark.parametrize("shares", ["auto", "dynamic"])
+@pytest.mark.parametrize("scheme", ["asp", "bsp"])
+def test_one_worker_is_the_plain_loop_bit_for_bit(out: Path, scheme: str, shares: str) -> None:
+    plain = toy_model()
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for epoch in range(2):
+        order = torch.from_numpy(epoch_order(90, 0, epoch))
+        for part in order.split(8):
+            optimizer.zero_grad()
+            x, y = DATA[90][part]
+            nn.functional.cross_entropy(plain(x), y).backward()
+            optimizer.step()
+    for ours, theirs in zip(one_worker(out, scheme, shares).parameters(), plain.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("scheme", ["esync", "localsgd"])
+def test_one_worker_of_a_scheme_with_local_steps_trains_the_same_however_it_gets_its_samples(
+    out: Path, scheme: str
+) -> None:
+    dealt, shared = one_worker(out, scheme, "dynamic"), one_worker(out, scheme, "uniform")
+    for ours, theirs in zip(dealt.parameters(), shared.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
