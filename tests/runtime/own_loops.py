@@ -63,7 +63,7 @@ def plain_steps(
 ) -> int:
     """The loop of the README, with equal shares; returns how many steps there were."""
     steps = 0
-    for x, y in pace.batches(data, batch_size, epochs=epochs, shares=shares):
+    for x, y in pace.batches(data, batch_size, epochs=epochs, partition=partition):
         nn.functional.cross_entropy(model(x), y).backward()
         pace.step()
         steps += 1

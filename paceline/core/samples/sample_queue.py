@@ -47,7 +47,7 @@ class SampleQueue:
             self._held[rank].drop(samples)
 
     def gone(self, rank: int) -> None:
-        """This life of worker `rank` is over: what it has not trained is free."""
+        """This incarnation of worker `rank` is over: what it has not trained is free."""
         held = self._held.pop(rank, None)
         if held is not None:
             self._returned = sorted([*self._returned, *held.pieces])

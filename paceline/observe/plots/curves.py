@@ -14,7 +14,7 @@ from paceline.observe.plots import style
 from paceline.observe.plots.digest import Digest, RunDigest
 from paceline.observe.plots.style import FAINT, INK, TYPE
 
-SHARES = re.compile(r" shares=\S+")
+PARTITION = re.compile(r" partition=\S+")
 POINTS = 200
 """Of a mean over seeds, along the axis."""
 Place = Callable[[Digest, Evaluated], float]
@@ -42,14 +42,14 @@ def accuracy(entries: Sequence[RunDigest], by: str) -> Any | None:
         axes.set_xlabel(label, fontsize=TYPE["label"], color=INK)
         if len(kinds) > 1:
             dealt = "i.i.d." if kind == "uniform" else "not i.i.d."
-            axes.set_title(f"shares {kind}: {dealt}", loc="left", fontsize=TYPE["label"], color=INK)
+            axes.set_title(f"partition {kind}: {dealt}", loc="left", fontsize=TYPE["label"], color=INK)
     panels[0].set_ylabel("test accuracy", fontsize=TYPE["label"], color=INK)
     return figure
 
 
 def _alike(entries: Sequence[RunDigest]) -> list[RunDigest]:
     """With the same name and colour in every panel: what the panel's title says is no part of them."""
-    short = [replace(e, group=replace(e.group, name=SHARES.sub("", e.name))) for e in entries]
+    short = [replace(e, group=replace(e.group, name=PARTITION.sub("", e.name))) for e in entries]
     first = {entry.name: entry.look for entry in reversed(short)}
     return [replace(entry, look=first[entry.name]) for entry in short]
 

@@ -81,7 +81,7 @@ class Pace:
 
     # ---- the loop ----------------------------------------------------------------------------------------
     def batches(
-        self, data: Dataset | MapStyle, batch_size: int, *, epochs: int | None = 1, shares: str = "auto"
+        self, data: Dataset | MapStyle, batch_size: int, *, epochs: int | None = 1, partition: str = "auto"
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """This worker's mini-batches of `data`, on its device, until the epochs or the run are over.
 

@@ -78,8 +78,8 @@ def test_data_dealt_out_in_another_way_have_a_panel_of_their_own() -> None:
     figure = curves.accuracy(drawn(run("bsp"), run("bsp", **by_class)), by="time")
     assert figure is not None
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
-        "shares uniform: i.i.d.",
-        "shares class: not i.i.d.",
+        "partition uniform: i.i.d.",
+        "partition class: not i.i.d.",
     ]
 
 

@@ -41,7 +41,7 @@ def test_runs_that_differ_in_their_seed_only_are_one_group() -> None:
 def test_what_tells_two_groups_of_one_scheme_apart_is_in_their_names() -> None:
     wide, narrow = {"data.partition": "uniform", "run.seed": 1}, {"data.partition": "class", "run.seed": 2}
     names = [g.name for g in groups([run("esync", 1, wide), run("esync", 2, narrow), run("bsp", 3, wide)])]
-    assert names == ["esync shares=uniform", "esync shares=class", "bsp"]
+    assert names == ["esync partition=uniform", "esync partition=class", "bsp"]
 
 
 def test_a_speed_up_is_that_of_runs_of_one_seed_with_mean_and_spread() -> None:
@@ -124,5 +124,5 @@ def test_where_no_target_was_set_nobody_is_times_as_fast_and_the_best_is_named_a
     narrow = run("esync", 1, {"data.partition": "class"}, test_accuracy=0.25, **none)
     found = groups([wide, narrow])
     assert [standing.speedup for standing in standings(found)] == [None, None]
-    assert tables(found).splitlines()[-1].startswith("esync shares=uniform ended with the best accuracy, 0.500")
+    assert tables(found).splitlines()[-1].startswith("esync partition=uniform ended with the best accuracy, 0.500")
     assert tables(groups([wide])).splitlines()[-1] == "esync ended with accuracy 0.500 after 10.0 s."

@@ -139,7 +139,7 @@ def test_the_same_seed_leaves_the_same_bytes_however_often_it_was_shown(
 
 def test_leases_of_a_size_that_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     totals = Totals(monkeypatch)
-    virtual = VirtualRun(leased("bsp", *ELASTIC, shares="queue:50"), Silent())
+    virtual = VirtualRun(leased("bsp", *ELASTIC, partition="queue:50"), Silent())
     totals.check(virtual.run(leave=False), len(virtual._splits.train))
 
 

@@ -117,7 +117,7 @@ def test_one_that_is_told_to_go_hands_over_its_step_and_nobody_waits_for_it(out:
     gone = threading.Event()
 
     def loop(pace: Pace, model: nn.Module) -> None:
-        for x, y in pace.batches(toy_data(), 8, epochs=2, shares="uniform"):
+        for x, y in pace.batches(toy_data(), 8, epochs=2, partition="uniform"):
             nn.functional.cross_entropy(model(x), y).backward()
             if pace.rank == 1 and pace.steps == 1:
                 pace._worker.run.session.notice = "SIGTERM"  # in the middle of its second step, as by a signal
@@ -210,7 +210,7 @@ def test_an_error_in_one_loop_ends_the_run_and_is_named(out: Path) -> None:
 def leaves_by_exit(code: int) -> Callable[[Pace, nn.Module], None]:
     def loop(pace: Pace, model: nn.Module) -> None:
         with contextlib.suppress(SystemExit), pace:
-            for x, y in pace.batches(toy_data(), 8, epochs=2, shares="uniform"):
+            for x, y in pace.batches(toy_data(), 8, epochs=2, partition="uniform"):
                 nn.functional.cross_entropy(model(x), y).backward()
                 pace.step()
                 if pace.rank == 1 and pace.steps == 2:

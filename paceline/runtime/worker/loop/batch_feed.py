@@ -67,12 +67,12 @@ class BatchFeed:
         return next((stream.samples for stream in self._streams.values()), 0)
 
     def batches(
-        self, data: Dataset | MapStyle, batch_size: int, epochs: int | None, shares: str
+        self, data: Dataset | MapStyle, batch_size: int, epochs: int | None, partition: str
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Mini-batches of so many more epochs, or until the run is over."""
         stream = self._streams.get(id(data))
         if stream is None:
-            stream = self._streams[id(data)] = self._make_stream(data, batch_size, shares)
+            stream = self._streams[id(data)] = self._make_stream(data, batch_size, partition)
             self._resume(stream)
         stream.extend(self._bounded(epochs, stream))
         while not self._end.over:
@@ -109,25 +109,25 @@ class BatchFeed:
         return None
 
     # ---- a stream ----------------------------------------------------------------------------------------
-    def _make_stream(self, data: Dataset | MapStyle, batch_size: int, shares: str) -> Stream:
+    def _make_stream(self, data: Dataset | MapStyle, batch_size: int, partition: str) -> Stream:
         run = self._run
-        if self._is_dynamic(shares):
+        if self._is_dynamic(partition):
             return self._dealt(data, batch_size)
-        shares = "uniform" if shares == AUTO else shares
-        if parse_partition(shares).leased:
-            return self._leased(data, batch_size, shares)
+        partition = "uniform" if partition == AUTO else partition
+        if parse_partition(partition).leased:
+            return self._leased(data, batch_size, partition)
         workers, labels = run.plan.workers, data.y.cpu().numpy() if isinstance(data, Dataset) else None
-        cutter = make_partition(shares, len(data), workers, labels, run.recipe.seed, run.plan.seconds_per_step)
+        cutter = make_partition(partition, len(data), workers, labels, run.recipe.seed, run.plan.seconds_per_step)
         stream = Batches(data, cutter, run.rank, batch_size, device=run.device)
         self._allowances[id(stream)] = self._sizes.in_rounds(round(run.plan.epochs * len(data)), run.plan.samples)
         self._guard.asks_for(batch_size, stream.share_size, len(data) / workers)
         return stream
 
-    def _is_dynamic(self, shares: str) -> bool:
+    def _is_dynamic(self, partition: str) -> bool:
         """By default in lock-step all train as much, and a share each keeps the bits the same in every run."""
         run = self._run
-        if shares != AUTO:
-            return shares == DYNAMIC or (shares == "speed" and not run.plan.seconds_per_step)
+        if partition != AUTO:
+            return partition == DYNAMIC or (partition == "speed" and not run.plan.seconds_per_step)
         alone = run.plan.workers == 1 and not (run.plan.samples or run.plan.epochs)
         return not (alone or run.recipe.make_scheme().equal_rounds)
 
@@ -138,13 +138,13 @@ class BatchFeed:
         self._allowances[id(stream)] = dealer
         return stream
 
-    def _leased(self, data: Dataset | MapStyle, batch_size: int, shares: str) -> LeasedBatches:
+    def _leased(self, data: Dataset | MapStyle, batch_size: int, partition: str) -> LeasedBatches:
         run = self._run
         recipe = run.recipe
-        check_queue(shares, recipe.make_scheme(), run.spec.servers)
+        check_queue(partition, recipe.make_scheme(), run.spec.servers)
         if self._leases.stream is not None:
-            raise ConfigError(f"shares {shares!r}: another data set of this loop is leased; share this one: uniform")
-        size = parse_partition(shares).lease_size(len(data), run.plan.workers, batch_size)
+            raise ConfigError(f"partition {partition!r}: another data set of this loop is one; give this uniform")
+        size = parse_partition(partition).lease_size(len(data), run.plan.workers, batch_size)
         lender = LeaseClient(run.session, len(data), size, run.spec.timeout_s)
         stream = self._leases.stream = LeasedBatches(data, lender, batch_size, seed=recipe.seed, device=run.device)
         self._allowances[id(stream)] = None  # the coordinator counts what has been applied

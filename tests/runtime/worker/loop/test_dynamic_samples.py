@@ -77,19 +77,19 @@ def test_a_slow_worker_leaves_its_part_of_the_epochs_to_the_others(out: Path, sc
     assert sum(steps.values()) == 36
 
 
-def one_worker(out: Path, scheme: str, shares: str) -> nn.Module:
+def one_worker(out: Path, scheme: str, partition: str) -> nn.Module:
     def loop(pace: Pace, model: nn.Module) -> None:
-        for x, y in pace.batches(DATA[90], 8, epochs=2, shares=shares):
+        for x, y in pace.batches(DATA[90], 8, epochs=2, partition=partition):
             nn.functional.cross_entropy(model(x), y).backward()
             pace.step()
 
-    _, models = run_loops(out / shares, scheme, loop, workers=1)
+    _, models = run_loops(out / partition, scheme, loop, workers=1)
     return models[0]
 
 
-@pytest.mark.parametrize("shares", ["auto", "dynamic"])
+@pytest.mark.parametrize("partition", ["auto", "dynamic"])
 @pytest.mark.parametrize("scheme", ["asp", "bsp"])
-def test_one_worker_is_the_plain_loop_bit_for_bit(out: Path, scheme: str, shares: str) -> None:
+def test_one_worker_is_the_plain_loop_bit_for_bit(out: Path, scheme: str, partition: str) -> None:
     plain = toy_model()
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
     for epoch in range(2):
@@ -99,7 +99,7 @@ def test_one_worker_is_the_plain_loop_bit_for_bit(out: Path, scheme: str, shares
             x, y = DATA[90][part]
             nn.functional.cross_entropy(plain(x), y).backward()
             optimizer.step()
-    for ours, theirs in zip(one_worker(out, scheme, shares).parameters(), plain.parameters(), strict=True):
+    for ours, theirs in zip(one_worker(out, scheme, partition).parameters(), plain.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 
 
