@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 # Without a torch there already, this release is installed first, so that no other one is drawn in with it.
 TORCH  ?= torch==2.13.0
 
-.PHONY: help demo test nightly lab-packages lab-test page-test metrics-test screenshots check format lint types bench fuzz pages readme papers clean
+.PHONY: help demo test nightly lab-packages lab-test page-test metrics-test screenshots check format lint types bench fuzz pages readme docs papers clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -73,11 +73,17 @@ SECONDS ?= 60
 fuzz: $(READY)  ## schemes under seeded faults in virtual time, for SECONDS=60
 	$(BIN)/paceline fuzz --seconds $(SECONDS)
 
-pages: $(READY)  ## docs/schemes: a page and a figure for every scheme, from its docstring
+pages: $(READY)  ## docs/schemes: a page and a figure for every scheme, from its docstring; the index of decisions
 	$(BIN)/python -m scripts.scheme_pages
+	$(BIN)/python -m scripts.decision_index
 
 readme: $(READY)  ## every command of the README as it is written, in an empty folder; five minutes
 	$(BIN)/python -m scripts.readme_commands
+
+docs: $(READY)  ## the documentation as a site, in build/site; any warning is an error
+	@$(BIN)/python -c 'import mkdocs, material, mkdocstrings' 2>/dev/null || $(BIN)/pip install --quiet --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "the site is in build/site: open build/site/index.html"
 
 papers: $(READY)  ## the papers' claims again, each with its page in docs/papers
 	for paper in dcasgd esync gsp lbbsp speedo weighting; do $(BIN)/python benchmarks/papers/$$paper.py || exit 1; done
