@@ -22,7 +22,6 @@ LONG_STILL = {
     "security.md",
     "fuzzing.md",
     "launch.md",
-    "reliability.md",
     "leases.md",
     "own-loop.md",
     "checkpoints.md",
