@@ -21,7 +21,6 @@ LONG_STILL = {
     "configuration.md",
     "security.md",
     "fuzzing.md",
-    "launch.md",
     "leases.md",
     "own-loop.md",
     "checkpoints.md",
