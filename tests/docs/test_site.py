@@ -17,13 +17,10 @@ WORDS_OF_A_CELL = 30
 """At most; what needs more is a section. Records of decisions stay as they were written."""
 LONG_STILL = {
     "architecture.md",
-    "watch.md",
     "configuration.md",
     "security.md",
     "fuzzing.md",
-    "leases.md",
     "own-loop.md",
-    "checkpoints.md",
 }
 
 
