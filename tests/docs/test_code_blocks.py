@@ -77,14 +77,16 @@ def test_these_pages_have_python_and_no_other() -> None:
         "docs/precision.md": 1,
         "docs/embeddings.md": 1,
         "docs/kvstore.md": 1,
+        "docs/own-loop.md": 1,
         "docs/start.md": 1,
     }
 
 
-def test_the_four_lines_of_the_readme_train_a_model() -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/own-loop.md"])
+def test_the_four_lines_train_a_model(page: str) -> None:
     names = loop()
     before = nn.functional.cross_entropy(names["model"](names["x"]), names["y"]).item()
-    exec(blocks("README.md")[0], names)
+    exec(blocks(page)[0], names)
     assert nn.functional.cross_entropy(names["model"](names["x"]), names["y"]).item() < 0.8 * before
 
 

@@ -18,9 +18,7 @@ WORDS_OF_A_CELL = 30
 LONG_STILL = {
     "architecture.md",
     "configuration.md",
-    "security.md",
     "fuzzing.md",
-    "own-loop.md",
 }
 
 
