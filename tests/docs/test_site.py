@@ -18,7 +18,6 @@ WORDS_OF_A_CELL = 30
 LONG_STILL = {
     "architecture.md",
     "configuration.md",
-    "fuzzing.md",
 }
 
 
