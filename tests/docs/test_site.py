@@ -17,7 +17,6 @@ WORDS_OF_A_CELL = 30
 """At most; what needs more is a section. Records of decisions stay as they were written."""
 LONG_STILL = {
     "architecture.md",
-    "configuration.md",
 }
 
 
