@@ -66,6 +66,7 @@ class RoleContext:
     settled: on one shard of all, hears what became of contributions of leased data: rank, fate, which samples.
     samples_seen: by all workers before this run began.
     contributing: on a shard, hears before each update of whose contributions it is made.
+    most_samples: of one contribution, by the scheme and the plan; 0 where nobody knows.
     """
 
     me: int
@@ -80,6 +81,7 @@ class RoleContext:
     settled: Callable[[int, str, Data], None] | None = None
     samples_seen: int = 0
     contributing: Callable[[Collection[int]], None] | None = None
+    most_samples: int = 0
 
 
 class Role:

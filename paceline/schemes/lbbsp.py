@@ -224,7 +224,12 @@ class LBBSP(Scheme):
             """Those of unlike workers may differ; one that is `UNLIKE_MOST` times that of most others is a lie."""
             claims = sorted(self.reports.values())
             most = UNLIKE_MOST * claims[(len(claims) - 1) // 2]
-            return {rank: min(claim, most) for rank, claim in self.reports.items()}
+            sizes = {rank: min(claim, most) for rank, claim in self.reports.items()}
+            if self.place.most_samples:  # one worker may have the batches of all one day
+                largest = max(sizes, key=lambda rank: sizes[rank])
+                others = sum(sizes.values()) - sizes[largest]
+                sizes[largest] = max(1, min(sizes[largest], self.place.most_samples - others))
+            return sizes
 
         def decide(self, now: float) -> None:
             balance = self.balance

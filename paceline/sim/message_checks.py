@@ -25,6 +25,7 @@ class _Receiver:
 
     def __init__(self, limits: PlanLimits, *, from_start: bool) -> None:
         self.checker, self.claims = Checker(limits, from_start=from_start), FalseClaims()
+        self.newcomers: set[Process] = set()
 
 
 class SimulatedAdmission:
@@ -49,7 +50,11 @@ class SimulatedAdmission:
         """`message` as the role of `party` is given it; None: not at all."""
         if src.kind != "worker":
             return message
-        checker = self._of(party).checker
+        receiver = self._of(party)
+        checker = receiver.checker
+        if src.incarnation and src.process not in receiver.newcomers:
+            receiver.newcomers.add(src.process)
+            checker.came(src.process)
         w = party.role.w
         length = len(w) if party.kind == "server" and w is not None else 0
         why = checker.check(src.process, message, length=length)

@@ -106,6 +106,7 @@ class Simulation:
             rounds=rounds,
             settled=lender.settled if lender else None,
             shards=shards,
+            most_samples=scheme.most_samples(batch_samples, cluster.workers) if batch_samples else 0,
         )
         self.lender, self._limit = lender, limit
         self.leasing = SimulatedLeases(self, leases, work) if leases and SimulatedLeases.suits(self) else None

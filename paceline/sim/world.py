@@ -30,6 +30,7 @@ class World:
     they carry it themselves, `by_peers` or because there are no servers. control: the card of the coordinator, whether
     or not the scheme has a box for it. gate: makes that of a shard, by its number. rounds: makes those of a shard.
     settled: hears from shard 0 what became of leased samples. shards: by server; equal ones by default.
+    most_samples: of one contribution, 0 where nobody knows.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class World:
         rounds: Callable[[Iterable[int]], Round] | None = None,
         settled: Callable[[int, str, Data], None] | None = None,
         shards: Sequence[ModelShard] = (),
+        most_samples: int = 0,
     ) -> None:
         scheme.check(cluster.workers, cluster.servers)
         if cluster.servers > len(w0):
@@ -59,6 +61,7 @@ class World:
         self._shards = shards or equal_shards(len(w0), cluster.servers, update_factory)
         self.shards = tuple(shard.part for shard in self._shards)
         self._place = {"workers": self.ranks, "seed": seed, "seconds_per_step": seconds_per_step, "note": note}
+        self._place["most_samples"] = most_samples
         self._gate, self._rounds, self._settled = gate, rounds, settled
         self._update_factory, self._length = update_factory, len(w0)
         self._clocks = Random(f"{seed}/clocks")

@@ -118,6 +118,16 @@ def test_bounds_that_the_own_batches_break_are_refused_when_those_are_known() ->
         report(c, 1, 1, 32, 1.0)
 
 
+def test_own_batches_are_no_more_together_than_one_worker_may_say_that_it_had() -> None:
+    """Or an honest worker that is left alone with all of them would be refused."""
+    c = ByHand(LBBSP.Coordinator, make("lbbsp", {}), workers=3, most_samples=42)
+    for rank in range(3):
+        report(c, rank, 0)
+    report(c, 0, 1, 3)
+    report(c, 1, 1, 3)
+    assert sum(size.samples for size in report(c, 2, 1, 42).values()) == 42
+
+
 def test_it_needs_servers_or_collectives() -> None:
     assert make("lbbsp", {}).worker(0) is LBBSP.Equals
     assert make("lbbsp", {}).worker(1) is LBBSP.Worker

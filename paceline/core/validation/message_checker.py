@@ -9,8 +9,8 @@ a group) has no nearest value, and the message is dropped.
 
 Clocks are bounded by those already seen. A worker's clock counts its pushes, so each is one more than the last. The
 last comes once more where a worker was restarted with what it had pushed, which happens in the simulator; how often is
-one of the limits. A live one is told of by `forget`, and so are servers that went back; a worker that enters another
-phase of `hybrid` says so (`begins_anew`).
+one of the limits. Another life of a worker is told of by `came`, and servers that went back by `forget_all`; a worker
+that enters another phase of `hybrid` says so (`begins_anew`).
 """
 
 from __future__ import annotations
@@ -94,22 +94,29 @@ class Checker:
     """Of one receiver. A sender is known by whatever the driver knows it by; `stream`: one of several from it, such as
     the slices of a push, which have each the same clock.
 
-    from_start: nobody has said anything to a receiver before this one, so who is new is about as far as the others.
+    from_start: nobody has said anything to a receiver before this one, so clocks begin with 1. Those of a newcomer
+    begin about where the others are.
     """
 
     def __init__(self, limits: PlanLimits, *, from_start: bool = False) -> None:
         self.limits, self._from_start = limits, from_start
         self._tables: Callable[[type], _Table] = functools.cache(lambda cls: _Table(cls, limits))
         self._seen: dict[tuple[Any, Any, type], _Seen] = {}
+        self._newcomers: set[Any] = set()
 
-    def forget(self, src: Any) -> None:
-        """Another incarnation of `src` begins, whose clocks may be any."""
+    def came(self, src: Any) -> None:
+        """Another incarnation of `src` begins, whose clocks do not go on from those of the last one."""
+        self._newcomers.add(src)
+        self._forget(src)
+
+    def _forget(self, src: Any) -> None:
         for key in [key for key in list(self._seen) if key[0] == src]:
             del self._seen[key]
 
     def forget_all(self) -> None:
-        """Servers went back to an earlier state: what was pushed since is pushed again."""
+        """Servers went back to an earlier state: what was pushed since is pushed again, with any clock."""
         self._seen.clear()
+        self._from_start = False
 
     def check(self, src: Any, message: Any, stream: Any = 0, length: int = 0) -> str | None:
         """What is wrong with what `src` says. `length`: elements that the receiver holds of the model; 0: not known."""
@@ -128,7 +135,7 @@ class Checker:
                 if len(getattr(message, name)) != length:
                     return _fault(cls, f"the length of {name}", len(getattr(message, name)), f"{length}")
         if table.begins_anew:
-            self.forget(src)
+            self._forget(src)
         return self._tick(src, stream, cls, message, table) if table.clock else None
 
     def _tick(self, src: Any, stream: Any, cls: type, message: Any, table: _Table) -> str | None:
@@ -138,7 +145,7 @@ class Checker:
         seen = self._seen.get(key)
         if seen is None:
             if self._from_start and table.repeated:
-                most = self._highest(stream, table.family) + NEW_AHEAD
+                most = self._highest(stream, table.family) + NEW_AHEAD if src in self._newcomers else 1
                 if clock > most:
                     return _fault(cls, name, clock, f"at most {most} to begin with")
             self._seen[key] = _Seen(clock)
@@ -187,7 +194,7 @@ class Checker:
         if ticks.ahead > 1:
             near = max(last, min(max(clock, int(ticks.low)), last + ticks.ahead, COUNT_MAX))
         elif seen is None and self._from_start:
-            near = max(1, self._highest(*key[1:]))
+            near = max(1, self._highest(*key[1:])) if key[0] in self._newcomers else 1
         else:
             near = clock if seen is None and ticks.low <= clock <= COUNT_MAX else last + 1
         self._seen[key] = _Seen(near, seen.repeats if seen else 0.0)

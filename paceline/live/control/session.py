@@ -370,7 +370,7 @@ class Session:
                 self._learn(roster)
                 self._inbox.put(roster)
             case control.Plan() as plan:
-                self.node.admission.planned(plan)
+                self.node.admission.planned(plan, late=self.late)
                 self._inbox.put(plan)
             case control.WorkerJoined() as came:
                 self._meet(came)

@@ -377,6 +377,7 @@ class Coordinator:
             contribution=self._stop_rule.contribution,
             epoch_samples=self._stop_rule.epoch_samples,
             epochs=self._stop_rule.epochs or 0.0,
+            resumed=self._stop_rule.behind > 0,
         )
         self.node.admission.planned(self._plan)
 
@@ -390,6 +391,7 @@ class Coordinator:
             seed=self._seed,
             seconds_per_step=self._plan.seconds_per_step,
             note=self._listener.recorded,
+            most_samples=self._plan.contribution,
         )
         self.node.place(self._make_role(self._plan, place))
         for who in sorted(self._roster.not_started):

@@ -62,6 +62,7 @@ def make_plan(
     contribution: int = 0,
     epoch_samples: int = 0,
     epochs: float = 0.0,
+    resumed: bool = False,
 ) -> control.Plan:
     """`replaced`: are servers that are lost; `copied`: from the copy that the next one has?
 
@@ -99,6 +100,7 @@ def make_plan(
         contribution=contribution,
         epoch_samples=epoch_samples,
         epochs=epochs,
+        resumed=resumed,
     )
 
 

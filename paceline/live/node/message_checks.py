@@ -55,13 +55,13 @@ class MessageChecks:
         self.on_strike: Strike = lambda src, why, strike: None
         self.expel: Callable[[int, str], None] = lambda rank, why: None
 
-    def planned(self, plan: control.Plan) -> None:
-        """From now on the bounds are those of `plan`."""
-        self._checker = Checker(limits_of(plan, self._me))
+    def planned(self, plan: control.Plan, *, late: bool = False) -> None:
+        """From now on the bounds are those of `plan`. `late`: training goes on already when this party hears of it."""
+        self._checker = Checker(limits_of(plan, self._me), from_start=not (late or plan.resumed))
 
     def came(self, rank: int) -> None:
-        """A later incarnation of a worker: its clocks may be any."""
-        self._checker.forget(party.worker(rank))
+        """A later incarnation of a worker."""
+        self._checker.came(party.worker(rank))
 
     def begin_server_view(self) -> None:
         """Servers went back: what was pushed since then is pushed again."""

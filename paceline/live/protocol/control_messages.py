@@ -123,6 +123,7 @@ class Plan:
     `samples`: that all workers together train, earlier incarnations of the run included; 0 where nobody counts them.
     `epochs`: passes over a data set that only the workers know, after which the run ends; 0 for no such rule.
     `contribution`: samples of one contribution, at most; `epoch_samples`: of the data set. 0 where nobody knows.
+    `resumed`: the run goes on from a checkpoint, so that clocks do not begin with 1.
     """
 
     workers: int
@@ -144,6 +145,7 @@ class Plan:
     contribution: int = 0
     epoch_samples: int = 0
     epochs: float = 0.0
+    resumed: bool = False
 
 
 @message("control.Prepared", plane="control")

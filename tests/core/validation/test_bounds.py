@@ -126,7 +126,27 @@ def test_a_clock_may_be_repeated_but_not_for_ever() -> None:
 def test_a_later_life_may_begin_with_any_clock() -> None:
     checker = Checker(LIMITS)
     checker.check(0, push(7))
-    checker.forget(0)
+    checker.came(0)
+    assert checker.check(0, push(400)) is None
+
+
+def test_where_a_run_begins_clocks_begin_with_1_at_every_server() -> None:
+    """Else a worker that says 3 would be further on one server than on another, and wait there for the others."""
+    checker = Checker(LIMITS, from_start=True)
+    assert checker.check(0, push(1)) is None
+    assert checker.check(1, push(2)) == "Push: clock is 2, which has to be at most 1 to begin with"
+    near = checker.nearest(1, push(2))
+    assert near is not None
+    assert near.clock == 1
+
+
+def test_the_clocks_of_a_newcomer_begin_about_where_the_others_are() -> None:
+    checker = Checker(LIMITS, from_start=True)
+    assert [checker.check(0, push(clock)) for clock in (1, 2, 3)] == [None] * 3
+    checker.came(1)
+    assert checker.check(1, push(400)) == "Push: clock is 400, which has to be at most 5 to begin with"
+    assert checker.check(1, push(5)) is None
+    checker.forget_all()  # servers went back: nobody knows how far who was
     assert checker.check(0, push(400)) is None
 
 

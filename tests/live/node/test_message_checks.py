@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -105,12 +106,25 @@ def test_the_coordinator_is_believed(scene: Scene) -> None:
     assert scene.push(COORDINATOR, samples=-1).samples == -1
 
 
-def test_a_later_life_may_have_any_clock_and_so_may_all_after_servers_went_back(scene: Scene) -> None:
-    scene.push(clock=40)
+def test_clocks_begin_with_1_or_where_the_others_are_and_anywhere_after_servers_went_back(scene: Scene) -> None:
+    assert scene.push(worker(2), clock=4).clock == 1
+    assert scene.admission.strikes[worker(2)] == 1
+    assert scene.push(clock=1).clock == 1
     scene.admission.came(3)
-    assert scene.push(clock=90).clock == 90
+    assert scene.push(clock=3).clock == 3
+    scene.admission.came(3)
+    assert scene.push(clock=90).clock == 1
+    assert scene.admission.strikes[worker(3)] == 1
     scene.admission.begin_server_view()
     assert scene.push(clock=89).clock == 89
+    assert scene.admission.strikes[worker(3)] == 1
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_who_does_not_know_how_a_run_began_takes_any_first_clock(late: bool) -> None:
+    scene = Scene()
+    scene.admission.planned(PLAN if late else dataclasses.replace(PLAN, resumed=True), late=late)
+    assert scene.push(clock=40).clock == 40
     assert not scene.admission.strikes
 
 
