@@ -97,7 +97,7 @@ class Simulation:
         self.trace = trace
         self.heap = Heap()
         self.admission, self.lies = admission_and_lies(self, leases.samples if leases else 0, batch_samples)
-        self.invariants = Invariants(self) if watched else None
+        self.invariants = Invariants(self, robust=rounds is not None) if watched else None
         note = self._note if self.invariants else trace
         self.world = World(
             *(scheme, w0, cluster, update_factory or plain_sgd(0.1), seed, measured, note),
@@ -106,7 +106,7 @@ class Simulation:
             rounds=rounds,
             settled=lender.settled if lender else None,
             shards=shards,
-            most_samples=scheme.most_samples(batch_samples, cluster.workers) if batch_samples else 0,
+            most_samples=scheme.most_samples(batch_samples, cluster.workers),
         )
         self.lender, self._limit = lender, limit
         self.leasing = SimulatedLeases(self, leases, work) if leases and SimulatedLeases.suits(self) else None
@@ -118,11 +118,8 @@ class Simulation:
         self.members = confirmed or Members(self)
         self.streams = confirmed.streams if confirmed else None
         self.messaging = Messaging(self, mean or "ring", passage, coding)
-        self._arms: dict[type, Callable[[Incarnation, Any], Any]] = {
-            Compute: self._compute,
-            Train: self._train,
-            **self.messaging.arms,
-        }
+        own_arms = {Compute: self._compute, Train: self._train}
+        self._arms: dict[type, Callable[[Incarnation, Any], Any]] = {**own_arms, **self.messaging.arms}
         self.incarnations = [self.begin(party, incarnation=0) for party in self.world.workers]
         schedule(self)
 

@@ -52,7 +52,8 @@ class InvariantBroken(AssertionError):  # noqa: N818  names what happened
 class Invariants:
     """Watches `sim`. `look_at`: the number of the event after which the whole is to be looked at again."""
 
-    def __init__(self, sim: Simulation) -> None:
+    def __init__(self, sim: Simulation, *, robust: bool = False) -> None:
+        """`robust`: the servers have means that no single contribution moves, and count samples likewise."""
         self._sim = sim
         self._recent: deque[tuple[Any, ...]] = deque(maxlen=20)
         self._reasons: dict[int, str] = {}  # by worker: why it was last held back
@@ -63,7 +64,7 @@ class Invariants:
         self._steps_before = -1
         promises, self._liars = promises_of(sim.scheme), sim.liars
         self._shards = [
-            ShardRecount(self.broken, promises, sim.cluster.workers, number, self._liars)
+            ShardRecount(self.broken, promises, sim.cluster.workers, number, self._liars, robust=robust)
             for number in range(sim.cluster.servers)
         ]
         self._means: dict[int, list[PendingCall]] = defaultdict(list)  # under way, by rank

@@ -13,12 +13,14 @@ from paceline.core.effects import SERVERS, Call, Compute, Effect, Mean, Reply, S
 from paceline.core.local.push_sum import Holder, Share
 from paceline.core.paramserver.gated_server import ClockedServer, Pull, Push
 from paceline.core.paramserver.gated_worker import ClockedWorker
+from paceline.core.paramserver.robust_mean import KeptRound, RobustPolicy
 from paceline.core.role import Role
 from paceline.core.scheme import Scheme, make
 from paceline.core.vector import Ghost
 from paceline.sim import LocalSteps, Simulation
 from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.messaging import Messaging
+from tests.sim.robust_numbers import Numbers
 from tests.sim.test_simulation import Idle, scheme_of
 
 
@@ -51,6 +53,24 @@ def test_a_contribution_that_is_applied_twice_is_found() -> None:
 
     with pytest.raises(InvariantBroken, match="shard 0 applied 6 contributions of worker 1, which has made 5"):
         run(scheme_of(ClockedWorker, Twice))
+
+
+def test_a_robust_round_counts_as_many_samples_as_its_claims_without_the_outer_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 8, 7, 7 and 7 that is 28, and neither 27 nor 33."""
+    rounds = RobustPolicy(rule="median").rounds(Numbers())
+
+    def robust() -> Simulation:
+        work = LocalSteps(lambda rank, rng: 1.0, samples=(8, 7, 7, 7).__getitem__)
+        sim = Simulation(make("bsp", {}), np.zeros(4), work, workers=4, servers=2, rounds=rounds)
+        return sim.run(until=20.0)
+
+    assert robust().world.servers[0].role.samples_seen % 28 == 0
+    for wrong in (27, 33):
+        monkeypatch.setattr(KeptRound, "counted_samples", lambda self, wrong=wrong: wrong)
+        with pytest.raises(InvariantBroken, match=f"counts {wrong} samples; its contributions have 29"):
+            robust()
 
 
 def test_a_push_that_reaches_some_shards_only_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

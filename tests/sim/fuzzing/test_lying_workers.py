@@ -25,6 +25,7 @@ from paceline.sim.fuzzing.fuzz import CALM_S, FuzzPlan, draw, go_on_to_the_end
 from paceline.sim.fuzzing.random_parameters import schemes_of
 from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation
+from tests.sim.robust_numbers import Numbers
 
 Patch = pytest.MonkeyPatch
 SEEDS = 400
@@ -144,17 +145,6 @@ def _asked(sim: Simulation) -> Sequence[Any]:
 
 
 # ---- robust means --------------------------------------------------------------------------------------------
-class Numbers:
-    """What robust means want to know of numpy arrays."""
-
-    def norm(self, v: Any) -> float:
-        return float(np.linalg.norm(v))
-
-    def trimmed(self, vectors: Sequence[Any], cut: int) -> Any:
-        ordered = np.sort(np.stack(vectors), axis=0)
-        return ordered[cut : len(vectors) - cut].mean(axis=0)
-
-
 @pytest.mark.parametrize("rule", ["median", "trimmed"])
 @pytest.mark.parametrize("seed", range(6))
 def test_under_robust_means_the_model_stays_between_the_optima_of_the_honest(rule: str, seed: int) -> None:
@@ -170,9 +160,7 @@ def test_under_robust_means_the_model_stays_between_the_optima_of_the_honest(rul
     cluster = replace(uniform(5, 2), faults=(Fault(kind="lie", at_s=0.0, one_in=2, workers=(0,)),))
     rounds = RobustPolicy(rule=rule, f=1).rounds(Numbers())
     work = LocalSteps(lambda rank, rng: 1.0, gradient, samples=lambda rank: 4)
-    sim = Simulation(
-        make("bsp", {}), start, work, cluster=cluster, seed=seed, rounds=rounds, batch_samples=4, watched=False
-    )
+    sim = Simulation(make("bsp", {}), start, work, cluster=cluster, seed=seed, rounds=rounds, batch_samples=4)
 
     def within(sim: Simulation) -> bool:
         w = sim.model()

@@ -26,6 +26,8 @@ class ShardRecount:
     """What one incarnation of a shard heard, answered and applied. `broken` makes the error for what must not be.
 
     `promises`: one of every phase. `number` of the shard. liars: workers that lie, to whom nothing is promised.
+    robust: an update counts as many samples as its contributions claim once the largest and smallest claims are brought
+    to the next ones.
     """
 
     def __init__(
@@ -35,8 +37,10 @@ class ShardRecount:
         workers: int,
         number: int,
         liars: Set[int] = frozenset(),
+        *,
+        robust: bool = False,
     ) -> None:
-        self.liars = liars
+        self.liars, self._robust = liars, robust
         self._broken, self._promises, self._workers, self._number = broken, promises, workers, number
         self.phase = 0
         self._here = set(range(workers))
@@ -75,7 +79,7 @@ class ShardRecount:
     # ---- of a server that is replaced ----------------------------------------------------------------------
     def as_kept(self) -> ShardRecount:
         """What is known of a state that is kept now: contributions that wait for their round are not in it."""
-        kept = ShardRecount(self._broken, self._promises, self._workers, self._number, self.liars)
+        kept = ShardRecount(self._broken, self._promises, self._workers, self._number, self.liars, robust=self._robust)
         kept._clocks, kept._here, kept._constant = Clocks(()), self._here.copy(), self._constant
         kept._applied, kept._samples_applied, kept.updates = self._applied.copy(), self._samples_applied, self.updates
         kept._used, kept._in_model, kept._seen = self._used.copy(), self._in_model.copy(), self._seen.copy()
@@ -204,17 +208,23 @@ class ShardRecount:
             del own[len(own) - len(new) :]
             if not own:
                 self.open.pop(rank, None)
-        self._samples_applied += record.samples
+        claims = [contribution.samples for contribution in taken]
+        self._samples_applied += sum(claims) if self._robust else record.samples
         if self._samples_applied > self._samples:
             raise self._broken(
                 f"shard {record.shard} applied {self._samples_applied} samples; {self._samples} have arrived"
             )
-        samples = sum(contribution.samples for contribution in taken)
-        if record.samples != samples:
+        if not self._counts_as(record, claims):
             raise self._broken(
-                f"shard {record.shard} counts {record.samples} samples; its contributions have {samples}"
+                f"shard {record.shard} counts {record.samples} samples; its contributions have {sum(claims)}"
             )
         return taken
+
+    def _counts_as(self, record: Applied, claims: Sequence[int]) -> bool:
+        if not self._robust or not claims:
+            return record.samples == sum(claims)
+        least = len(claims) * min(claims) if record.weight > 0 else 0
+        return least <= record.samples <= len(claims) * max(claims)
 
     def _look_at_staleness(self, record: Applied) -> None:
         staleness = self.updates - min(self._seen.get(rank, 0) for rank in record.ranks)
