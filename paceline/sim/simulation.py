@@ -118,8 +118,8 @@ class Simulation:
         self.members = confirmed or Members(self)
         self.streams = confirmed.streams if confirmed else None
         self.messaging = Messaging(self, mean or "ring", passage, coding)
-        own_arms = {Compute: self._compute, Train: self._train}
-        self._arms: dict[type, Callable[[Incarnation, Any], Any]] = {**own_arms, **self.messaging.arms}
+        self._arms: dict[type, Callable[[Incarnation, Any], Any]] = dict(self.messaging.arms)
+        self._arms |= {Compute: self._compute, Train: self._train}
         self.incarnations = [self.begin(party, incarnation=0) for party in self.world.workers]
         schedule(self)
 
