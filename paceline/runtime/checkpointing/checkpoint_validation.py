@@ -1,6 +1,8 @@
 """Checks, before a run goes on from a checkpoint, that everybody will be able to read what is in it.
 
 Sizes and checksums are right by then, and so are the manifest's own facts (`paceline.checkpoint.manifest_facts`).
+Every file names the checkpoint that it is of, as the manifest does: files of two, with a manifest that has the
+checksums of both, are none. Those that older versions have written name none.
 Whether the tensors fit the model is said where the model is made.
 """
 
@@ -21,6 +23,8 @@ from paceline.checkpoint.manifest_facts import count, number, numbers
 from paceline.checkpoint.strict_json import decoded
 
 OPTIMIZER = "optimizer.safetensors"
+CHECKPOINT_ID = "checkpoint_id"
+"""In the facts of the manifest and of a worker, and in the metadata of a safetensors file; drawn for each."""
 JSON_BYTES_MAX = 1 << 24
 GENERATORS_MAX = 8
 RANDOM_VERSION = 3
@@ -41,9 +45,13 @@ def check(folder: FolderStore, at: int, manifest: Manifest) -> None:
     said: dict[str, dict[str, Any]] = {}
     for entry in manifest.files:
         if entry.name.endswith(".safetensors"):
-            _check_header(folder, at, entry)
+            found = _metadata(folder, at, entry)
         elif entry.name.endswith(".json"):
-            said[entry.name] = remembered(folder, at, entry)
+            found = said[entry.name] = remembered(folder, at, entry)
+        else:
+            continue
+        if found.get(CHECKPOINT_ID) != manifest.facts.get(CHECKPOINT_ID):
+            raise Damaged(f"{folder.name(at, entry.name)}: it is of another checkpoint than the manifest")
     if "lead" in manifest.facts:
         name, _ = worker_names(manifest.facts["lead"])
         if "common" not in said.get(name, {}):
@@ -61,10 +69,10 @@ def remembered(folder: FolderStore, at: int, entry: FileEntry) -> dict[str, Any]
         raise Damaged(f"{folder.name(at, entry.name)}: {error}") from None
 
 
-def _check_header(folder: FolderStore, at: int, entry: FileEntry) -> None:
+def _metadata(folder: FolderStore, at: int, entry: FileEntry) -> dict[str, str]:
     try:
-        with safe_open(folder.place(at) / entry.name, framework="np"):
-            pass
+        with safe_open(folder.place(at) / entry.name, framework="np") as file:
+            return file.metadata() or {}
     except (OSError, SafetensorError) as error:
         raise Damaged(f"{folder.name(at, entry.name)}: {error}") from None
 

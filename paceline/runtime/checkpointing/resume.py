@@ -39,12 +39,15 @@ PASSED_OVER_MAX = 8
 """So many lines at most say why checkpoints do not count."""
 
 
-def worker_files(rank: int, facts: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Iterable[bytes]]:
-    """The second only where there is any."""
+def worker_files(
+    rank: int, facts: dict[str, Any], tensors: dict[str, Tensor], written: dict[str, str]
+) -> dict[str, Iterable[bytes]]:
+    """The second only where there is any. `written`: what tells a checkpoint from all others, in each of its files."""
     from safetensors.torch import save
 
     said, numbers = worker_names(rank)
-    return {said: [json.dumps(facts).encode()], **({numbers: [save(tensors)]} if tensors else {})}
+    text = json.dumps(facts | written).encode()
+    return {said: [text], **({numbers: [save(tensors, written)]} if tensors else {})}
 
 
 def identity(config: Config) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ from paceline.live.state.slice_state import (
     check_one_capture,
     kept,
 )
-from paceline.runtime.checkpointing.checkpoint_validation import OPTIMIZER
+from paceline.runtime.checkpointing.checkpoint_validation import CHECKPOINT_ID, OPTIMIZER
 from paceline.runtime.checkpointing.resume import identity, store_of, worker_files
 from paceline.runtime.checkpointing.slice_capture import WEIGHTS
 from paceline.runtime.checkpointing.worker_position import AT_ONCE
@@ -163,20 +164,20 @@ class CheckpointWriter:
         samples = round(facts.get("numbers", {}).get("samples_seen", 0))
         samples = samples or max(self._samples, self._session.total_samples)
         model = {name: tensor.clone().contiguous() for name, tensor in self._module.state_dict().items()}
-        contents: dict[str, Iterable[bytes]] = {
-            MODEL: [save(model)],
-            **({OPTIMIZER: [save(vectors)]} if "numbers" in facts else {}),
-        }
+        written = {CHECKPOINT_ID: token_hex(8)}
+        contents: dict[str, Iterable[bytes]] = {MODEL: [save(model, written)]}
+        if "numbers" in facts:
+            contents[OPTIMIZER] = [save(vectors, written)]
         workers = {rank: of for rank, of in workers.items() if _finite(of.values())}  # one machine may be broken
         for rank, of in workers.items():
-            contents |= worker_files(rank, moment.workers[rank], of)
+            contents |= worker_files(rank, moment.workers[rank], of, written)
         if not _finite([*model.values(), *vectors.values()]):
             not_saved(self._session, "a checkpoint", Diverged("it has NaN or infinity, and the one before it stays"))
             return
         if self._fence is not None:
             self._fence.check()
         number = self._next_number()
-        facts |= {"samples": samples, "accuracy": accuracy, "identity": identity(self._config)}
+        facts |= {"samples": samples, "accuracy": accuracy, "identity": identity(self._config)} | written
         facts["aligned"] = moment.aligned and len(workers) == self._workers
         failing = False
         for shelf_of in (lambda: self._folder, self._store):

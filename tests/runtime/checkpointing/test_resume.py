@@ -89,6 +89,30 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(threads: Runner, out: Pat
     assert "model.safetensors" in refused[0]
 
 
+MIXED = ("model.safetensors", "optimizer.safetensors", "worker-00001.json", "worker-00000.safetensors")
+
+
+def test_files_of_two_checkpoints_under_a_manifest_that_fits_are_none(threads: Runner, out: Path) -> None:
+    how: dict[str, Any] = {"optimizer": OPTIMIZERS["momentum"]}
+    threads(resumed(out, 5, **how))
+    threads(resumed(out, 9, "auto", **how))
+    folder = FolderStore(out / "checkpoints")
+    older, newer = folder.numbers()[0], folder.numbers()[-1]
+    whole = folder.manifest(newer)
+    loaded = {entry.name: folder.load(newer, entry) for entry in whole.files}
+    others = {entry.name: folder.load(older, entry) for entry in folder.manifest(older).files}
+    mixed = [name for name in MIXED if name in loaded]
+    assert len(mixed) >= 3
+    for number, name in enumerate(mixed, newer + 1):
+        contents = {**loaded, name: others[name]}
+        folder.save(number, {name: [data] for name, data in contents.items()}, finite=True, **whole.facts)
+    start, refused = find(resumed(out, 12, "auto", **how))
+    assert (start.number, start.version) == (newer, 9)
+    assert len(refused) == len(mixed)
+    for line, name in zip(refused, reversed(mixed), strict=True):
+        assert line.endswith(f"{name}: it is of another checkpoint than the manifest")
+
+
 def test_with_damaged_ones_only_nothing_goes_on_and_each_is_named(threads: Runner, out: Path) -> None:
     threads(resumed(out, 5))
     folder = FolderStore(out / "checkpoints")
