@@ -236,9 +236,18 @@ class StopSettings:
     """Whichever comes first; 0 means never."""
 
     epochs: float = option(20.0, "stop after this many passes over the training set, all workers together", low=0)
+    samples: int = option(
+        0, "stop after this many samples, all workers together", flag="total-samples", low=0, high=2**53
+    )
     seconds: float = option(0.0, "stop after this many seconds of training", low=0)
     steps: int = option(0, "stop each worker after this many steps of its own", low=0)
     target_accuracy: float = option(0.0, "stop when the test accuracy reaches this", low=0, high=1)
+    until_stopped: bool = option(False, "none of these has to be given: the loop of a script ends the run, or Ctrl-C")
+
+    def samples_of(self, train_samples: int) -> int:
+        """That all workers together train, of a data set of so many; 0 for no such rule."""
+        rules = (round(self.epochs * train_samples), self.samples)
+        return min(filter(None, rules), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,8 @@ def check(config: Config) -> None:
     _check_beginning(config)
     if config.cluster.slowdown and not config.cluster.step_ms:
         raise ConfigError("--slowdown multiplies --step-ms: give that too, e.g. --step-ms 20")
-    if not (stop.epochs or stop.seconds or stop.steps or stop.target_accuracy):
+    rules = (stop.epochs, stop.samples, stop.seconds, stop.steps, stop.target_accuracy)
+    if not any(rules) and not stop.until_stopped:
         raise ConfigError("nothing would end the run: give --epochs, --seconds, --steps or --target-accuracy")
     _check_optimizer(config)
     _check_data(config)

@@ -54,6 +54,7 @@ def join(
     codec: str = "none",
     codec_down: str = "none",
     overlap: bool = False,
+    seed_ranks: bool = True,
     **parameters: Any,
 ) -> Pace:
     """Take this process's part in a run; returns when training starts.
@@ -73,9 +74,10 @@ def join(
     Gradients of `nn.Embedding(sparse=True)` travel as rows where the optimizer leaves all other rows alone: plain SGD,
     and, with `lazy`, any; what it remembers then reaches a row only in updates that have it (docs/embeddings.md).
 
-    overlap: gradients leave while backward still runs, and forward goes on while weights still arrive; worth it where
-    a model has millions of parameters. Nothing may change a gradient after backward then (no clipping, no second
-    backward before `pace.step()`): such a loop is stopped with the reason. Batches have to come from `pace.batches`.
+    overlap: gradients leave while backward still runs; worth it where a model has millions of parameters. Nothing may
+    change a gradient after backward then (no clipping, no second backward before `pace.step()`): such a loop is
+    stopped with the reason. Batches have to come from `pace.batches`.
+    seed_ranks: all but worker 0 seed torch, `random` and NumPy anew, so that no two draw the same dropout.
 
     When the script ends the worker leaves the run, or fails it (docs/launch.md); `pace.close()` leaves it earlier and
     loads the final model.
@@ -97,7 +99,7 @@ def join(
     spec, session = _sit(spec, own) if spec else sit_alone(recipe.make_scheme(), device=own)
     try:
         pace = Pace(model, recipe, spec.overlapping(overlap), session, optimizer=optimizer)
-        differ(seed, pace.rank, spec.incarnation)
+        differ(seed, pace.rank, spec.incarnation, wanted=seed_ranks)
     except BaseException:
         session.close()  # a script that goes on without us shall keep no thread or socket of ours
         raise

@@ -159,6 +159,7 @@ def run_loops(
     sockets: bool = False,
     hub: Any = None,
     clip_norm: float = 0.0,
+    stop: dict[str, Any] | None = None,
     **parameters: Any,
 ) -> tuple[Summary, dict[int, nn.Module]]:
     """`workers` threads of `loop` in one run; its summary and the model each thread ended with."""
@@ -169,6 +170,7 @@ def run_loops(
         {
             "run": {"scheme": "bsp", "out": str(out)},
             "cluster": {"workers": workers, "servers": servers, "timeout": 20.0, "device": "cpu", **(cluster or {})},
+            "stop": {"epochs": 0.0, "until_stopped": True, **(stop or {})},
         }
     )
     coordinator = hub.coordinator if sockets else lambda token, failed: hub.transport(party.COORDINATOR, failed)

@@ -48,6 +48,7 @@ and finds its place in the environment. Everything after the options is the comm
   paceline launch -n 4 -s 2 -H hosts paceline train --data digits --scheme gsp
   paceline launch -H hosts --sync-dir /tmp/mine --dry-run python my_train.py
 
+--epochs, --samples, --seconds, --steps and --target-accuracy end the run, whatever the script says.
 A hosts file names a machine a line: gpu1 slots=2 gpus=0,1 group=a (docs/launch.md). Leaves trace.jsonl and
 summary.json in --out. Ctrl-C ends every process, everywhere.
 """
@@ -69,6 +70,14 @@ SETTINGS = (
     "min-workers",
     "out",
 )
+STOP_RULES = {
+    "epochs": "epochs",
+    "total-samples": "samples",
+    "seconds": "seconds",
+    "steps": "steps",
+    "target-accuracy": "target-accuracy",
+}
+"""Settings that end a run, and what they are called here, where nobody names synthetic data."""
 LAUNCHERS = ("local", "ssh", *ENGINES, kubernetes.NAME)
 
 
@@ -115,9 +124,12 @@ def _parser() -> Parser:
     add("--start-timeout", metavar="S", default="600", help="seconds that a queue may take to start everybody")
     add("--dry-run", action="store_true", help="print what would be executed where, and end")
     add("--write", metavar="FILE", help="--launcher slurm: write a script for sbatch that does all this, and end")
-    for flag in SETTINGS:
+    for flag in (*SETTINGS, *STOP_RULES):
         setting = next(s for s in configuration.settings() if s.flag == flag)
-        parser.add_argument(f"--{flag}", metavar=metavar_of(setting), help=help_of(setting))
+        names = (f"--{STOP_RULES.get(flag, flag)}", f"--{flag}")
+        parser.add_argument(
+            *dict.fromkeys(names), dest=flag.replace("-", "_"), metavar=metavar_of(setting), help=help_of(setting)
+        )
     add_watch(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="what to start")
     return parser
@@ -138,7 +150,11 @@ def _values(
 ) -> dict[str, Any]:
     """Settings by section and key: those of `paceline train`, over which our own flags have the last word."""
     if of_train is None:
-        values: dict[str, Any] = {"run": {"scheme": "bsp"}, "cluster": {"workers": 2}}
+        values: dict[str, Any] = {
+            "run": {"scheme": "bsp"},
+            "cluster": {"workers": 2},
+            "stop": {"epochs": 0.0, "until_stopped": True},
+        }
         if hosts:
             values["cluster"]["workers"] = slots_of(hosts)
     else:
@@ -150,14 +166,14 @@ def _values(
             cluster.setdefault("workers", slots_of(hosts))
     for setting in configuration.settings():
         text = getattr(options, setting.flag.replace("-", "_"), None)
-        if text is not None and setting.section in ("cluster", "run"):
+        if text is not None and setting.section in ("cluster", "run", "stop"):
             values.setdefault(setting.section, {})[setting.key] = setting.parse(text)
     return values
 
 
 def _settings_given(options: argparse.Namespace) -> list[str]:
     """Flags of our own that are settings of a run, but the numbers of parties, as they were written."""
-    given = ((flag, getattr(options, flag.replace("-", "_"))) for flag in SETTINGS)
+    given = ((flag, getattr(options, flag.replace("-", "_"))) for flag in (*SETTINGS, *STOP_RULES))
     return [word for flag, value in given if value is not None for word in (f"--{flag}", value)]
 
 

@@ -114,8 +114,9 @@ def run_scripts(runner: Runner, close: Callable[[], None] = lambda: None) -> int
         return end.exit_code
     steps = ", ".join(f"{worker.rank}: {worker.steps}" for worker in summary.workers)
     warning = f"{summary.warning}\n" if summary.warning else ""
+    reported = f", accuracy {number_format.accuracy_text(summary.test_accuracy)}" if summary.test_accuracy else ""
     show(
-        f"{summary.scheme}: {summary.seconds:.1f} s, {summary.samples} samples; steps by worker: {steps}\n"
+        f"{summary.scheme}: {summary.seconds:.1f} s, {summary.samples} samples{reported}; steps by worker: {steps}\n"
         f"{warning}{number_format.left_text(runner.left)}"
     )
     return 0

@@ -10,10 +10,11 @@ when nobody refers to it any more; until then the next gradient grows in another
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter, is_
 
 import torch
@@ -214,6 +215,22 @@ class FlatModel:
     def touched(self) -> None:
         """Say that the weights were changed behind torch's back (`p.data`, numpy); torch's own ways are noticed."""
         self._loaded_from = self._tables = None
+
+    @contextlib.contextmanager
+    def showing(self, w: AnyFlat) -> Iterator[nn.Module]:
+        """The module has the weights `w` within the context, and its own again after it; those are not touched."""
+        self.settle()
+        shown = torch.empty_like(self._w)
+        w.copy_into(shown)
+        self._place(shown)
+        try:
+            yield self.module
+        finally:
+            self._place(self._w)
+
+    def _place(self, vector: Tensor) -> None:
+        for p, piece in zip(self._parameters, pieces_of(vector, self._parameters), strict=True):
+            p.data = piece
 
     @property
     def _loaded(self) -> AnyFlat | None:

@@ -14,6 +14,7 @@ PACELINE_CREDENTIALS  folder with this worker's key and certificate, where conne
 PACELINE_INCARNATION  which incarnation of this worker this is, from 0
 PACELINE_ALLREDUCE         who averages among equals: the choices of --allreduce
 PACELINE_TIMEOUT      bound of every wait, in seconds
+PACELINE_STEPS        leave after so many steps of one's own; 0 for never
 
 Of processes that somebody else starts see `paceline.launch.external.detect`.
 """
@@ -53,6 +54,7 @@ def environment_of(spec: ProcessSpec, token_file: Path) -> dict[str, str]:
         "INCARNATION": spec.incarnation,
         "ALLREDUCE": spec.allreduce,
         "TIMEOUT": spec.timeout_s,
+        "STEPS": spec.steps,
     }
     return {PREFIX + name: str(value) for name, value in values.items()}
 
@@ -109,6 +111,7 @@ def spec_from(environment: Mapping[str, str]) -> ProcessSpec | None:
             incarnation=int(get("INCARNATION", "0")),
             allreduce=get("ALLREDUCE", "auto"),
             timeout_s=float(get("TIMEOUT", "600")),
+            steps=int(get("STEPS", "0")),
         )
     except OSError as error:
         raise ConfigError(f"{PREFIX}TOKEN_FILE: {error.filename}: {error.strerror}") from None

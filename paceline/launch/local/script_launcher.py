@@ -62,6 +62,7 @@ class ScriptLauncher:
             return
         # Scripts on one machine would each start a thread a core, and those spin for one another's work.
         ours = {"OMP_NUM_THREADS": str(config.cluster.threads), **for_nccl(spec.bind, os.environ)}
+        ours["PYTHONUNBUFFERED"] = "1"  # what a script prints is shown when it prints it
         inherited = {**ours, **os.environ, "PATH": programs_path()}
         environment = {**inherited, **self._environment, **environment_of(spec, _token_file(spec))}
         try:

@@ -22,6 +22,7 @@ from paceline.live.node.hosted_slice import Declined
 from paceline.live.node.published_state import PublishedState, ReadState, StateGone
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
+from paceline.live.protocol import loop_messages
 from paceline.live.protocol.transport import Envelope, Kind
 
 WORKER, SERVER, EVALUATOR, COORDINATOR = "worker", "server", "evaluator", "coordinator"
@@ -38,7 +39,8 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
         cls: (frozenset({WORKER}), frozenset({COORDINATOR}))
         for cls in (
             *(control.Ready, control.Progress, control.Left),
-            *(control.Ask, control.Draw, control.Want, control.Past),
+            *(control.Ask, loop_messages.Draw, control.Want, control.Past),
+            *(loop_messages.Reported, loop_messages.EndRun),
         )
     },
     **{
@@ -61,7 +63,7 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
     },
     **{
         cls: (frozenset({COORDINATOR}), frozenset({WORKER}))
-        for cls in (control.Stop, control.Explain, control.Quota, control.Drawn, control.Lease)
+        for cls in (control.Stop, control.Explain, control.Quota, loop_messages.Drawn, control.Lease)
     },
     control.Total: (frozenset({COORDINATOR}), frozenset({WORKER, EVALUATOR})),
 }

@@ -27,6 +27,7 @@ from paceline.live.node.node import Node
 from paceline.live.node.published_state import PRESENCE, ReadState, StateGone
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
+from paceline.live.protocol import loop_messages
 from paceline.live.protocol.transport import CONTROL, Broken, Envelope, Kind, Transport
 
 M = TypeVar("M")
@@ -91,7 +92,7 @@ class Session:
         self.leases: queue.SimpleQueue[control.Lease | None] = queue.SimpleQueue()  # None: there will be no other
         self.epochs = 0  # whole ones, of leased data
         self.quotas: queue.SimpleQueue[int] = queue.SimpleQueue()  # 0: no more samples are left
-        self.dealt: dict[int, queue.SimpleQueue[control.Drawn | None]] = {}  # by data set; None: the run is over
+        self.dealt: dict[int, queue.SimpleQueue[loop_messages.Drawn | None]] = {}  # by data set; None: the run is over
 
     # ---- setting up --------------------------------------------------------------------------------------
     def hello(
@@ -354,7 +355,7 @@ class Session:
         match envelope.message:
             case control.Total(samples=samples, epochs=epochs):
                 self.total_samples, self.epochs = samples, epochs
-            case control.Quota() | control.Drawn() | control.Lease() as given:
+            case control.Quota() | loop_messages.Drawn() | control.Lease() as given:
                 self._receive_samples(given)
             case control.Fence(rank=rank, incarnation=incarnation):
                 self.reports.tell_settled()
@@ -402,12 +403,12 @@ class Session:
             case message:
                 self._inbox.put(message)
 
-    def _receive_samples(self, given: control.Quota | control.Drawn | control.Lease) -> None:
+    def _receive_samples(self, given: control.Quota | loop_messages.Drawn | control.Lease) -> None:
         """For this party's own thread, which has asked for them."""
         match given:
             case control.Quota(samples=samples):
                 self.quotas.put(samples)
-            case control.Drawn(stream=stream) as drawn:
+            case loop_messages.Drawn(stream=stream) as drawn:
                 self.dealt[stream].put(drawn)
             case control.Lease() as lease:
                 self.leases.put(lease)

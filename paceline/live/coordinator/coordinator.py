@@ -45,6 +45,7 @@ from paceline.live.coordinator.server_recovery import Recovery, Snapshots
 from paceline.live.node.node import Node
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
+from paceline.live.protocol import loop_messages
 from paceline.live.protocol.transport import CONTROL, Broken, Envelope, Kind, Transport, tell
 
 STUCK_STEPS = 20.0
@@ -228,6 +229,8 @@ class Coordinator:
                     self._listener.recorded(record)
             case control.Judged() as judged:
                 self._judged(judged)
+            case loop_messages.Draw() | loop_messages.Reported() | loop_messages.EndRun() as said:
+                self._heard_loop(src, said)
             case control.Left(reason=reason, home=home):
                 self._left(src, reason, home=home)
             case control.Unfit(rank=rank, reason=reason):
@@ -238,8 +241,6 @@ class Coordinator:
             case control.Ask() as ask:
                 quota = self._elasticity.quotas.quota(src.index, ask, training=len(self._roster.training))
                 self._tell([src], control.Quota(samples=quota))
-            case control.Draw() as draw:
-                self._tell([src], self._elasticity.quotas.draw(src.index, draw, training=len(self._roster.training)))
             case said if isinstance(said, sample_leases.MESSAGES):
                 self._leasing.heard(src, self.incarnation_of(src), said)
                 self._stop_at_epochs()
@@ -425,6 +426,17 @@ class Coordinator:
         wanted = self._stop_rule.samples
         if wanted is not None and self._leasing.reached(wanted):
             self._stop("epochs")
+
+    def _heard_loop(self, src: Party, said: loop_messages.Draw | loop_messages.Reported | loop_messages.EndRun) -> None:
+        """What a loop says of the model counts as an evaluation of it as it is now."""
+        match said:
+            case loop_messages.Draw():
+                self._tell([src], self._elasticity.quotas.draw(src.index, said, training=len(self._roster.training)))
+            case loop_messages.Reported(accuracy=accuracy, loss=loss):
+                at = self.node.now()
+                self._judged(control.Judged(at=at, samples=self.samples, accuracy=accuracy, loss=loss, seconds=0.0))
+            case loop_messages.EndRun(reason=reason):
+                self._stop(f"{reason} ({src})")
 
     def _judged(self, judged: control.Judged) -> None:
         at = min(judged.at, self._run_state.seconds) if self._run_state.seconds else judged.at

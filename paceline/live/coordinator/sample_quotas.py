@@ -12,6 +12,7 @@ from paceline.core.samples.sample_queue import SampleQueue
 from paceline.live.coordinator.lifecycle import StopRule
 from paceline.live.coordinator.progress_totals import ProgressTotals
 from paceline.live.protocol import control_messages as control
+from paceline.live.protocol import loop_messages
 
 STREAMS_MAX = 1000
 """Data sets of one loop."""
@@ -31,7 +32,7 @@ class Quotas:
             raise ProtocolError(f"worker {rank} asks for {ask.samples} samples in mini-batches of {ask.batch}")
         return self._budget.quota(rank, ask.samples, ask.batch, training) if self._budget else 0
 
-    def draw(self, rank: int, draw: control.Draw, *, training: int) -> control.Drawn:
+    def draw(self, rank: int, draw: loop_messages.Draw, *, training: int) -> loop_messages.Drawn:
         """For worker `rank`, where so many are training. Raises ProtocolError for another data set than others have."""
         queue = self._queues.get(draw.stream)
         if queue is None:
@@ -46,9 +47,9 @@ class Quotas:
         if draw.wanted:
             places = queue.take(rank, draw.wanted, max(1, draw.batch), epochs=draw.epochs, workers=training)
         start, stop = places or (0, 0)
-        return control.Drawn(stream=draw.stream, start=start, stop=stop, over=queue.over)
+        return loop_messages.Drawn(stream=draw.stream, start=start, stop=stop, over=queue.over)
 
-    def _make_queue(self, draw: control.Draw) -> SampleQueue:
+    def _make_queue(self, draw: loop_messages.Draw) -> SampleQueue:
         """A rule that ends the run counts the first data set of a loop."""
         if draw.samples < 1 or draw.stream > STREAMS_MAX:
             raise ProtocolError(f"data set {draw.stream} of {draw.samples} samples: there can be no such")

@@ -254,32 +254,6 @@ class Quota:
     samples: int
 
 
-@message("control.Draw", plane="control")
-class Draw:
-    """For samples of the queue of a data set: `wanted` or fewer, in mini-batches of `batch`; 0 asks for none.
-
-    stream: which data set of the loop it is; samples: its length. epochs: for so many passes of all workers together
-    the loop goes on, 0 without end. trained: of what this incarnation was given.
-    """
-
-    stream: bounds.Count
-    samples: bounds.Count
-    epochs: bounds.Count
-    wanted: bounds.TotalSamples
-    batch: bounds.Samples
-    trained: bounds.TotalSamples
-
-
-@message("control.Drawn", plane="control")
-class Drawn:
-    """Places `start` to `stop` of the queue of that data set, none where both are equal. over: there will be none."""
-
-    stream: int
-    start: int
-    stop: int
-    over: bool = False
-
-
 @message("control.Want", plane="control")
 class Want:
     """A lease: of an epoch of `samples`, all of which are cut into leases of `size`."""

@@ -39,13 +39,15 @@ def mean_now(session: Session, ranks: list[int]) -> Any:
 def _models(read_model: Peek, ranks: list[int]) -> Iterator[tuple[Any, float]]:
     """One after the other, of those that are not lost meanwhile. Raises PeerLost when all are."""
     lost: list[PeerLost] = []
-    yield from _found(read_model, ranks, lost)
+    yield from peeked_models(read_model, ranks, lost)
     if lost and len(lost) == len(ranks):
         raise lost[-1]
 
 
-def _found(read_model: Peek, ranks: list[int], lost: list[PeerLost] | None = None) -> Iterator[tuple[Any, float]]:
-    """The same, whoever is lost; `lost` takes up why."""
+def peeked_models(
+    read_model: Peek, ranks: list[int], lost: list[PeerLost] | None = None
+) -> Iterator[tuple[Any, float]]:
+    """Of those of these workers that are not lost meanwhile, whoever is; `lost` takes up why."""
     for rank in ranks:
         try:
             model = read_model(rank)
@@ -70,6 +72,6 @@ def final_model(session: Session, model_of: ModelOf, holder: int, workers: int) 
     v, weight = node.role.model()
     if model_of == "mean of workers":
         ranks = [rank for rank in range(workers) if rank != holder and rank not in session.lost_ranks]
-        v = mean_model(itertools.chain([(v, weight)], _found(node.read_model, ranks)))  # one at a time in memory
+        v = mean_model(itertools.chain([(v, weight)], peeked_models(node.read_model, ranks)))  # one at a time in memory
     node.exhibits[FINAL] = lambda _slice: v
     return v

@@ -137,8 +137,7 @@ class RunStatistics:
         """
         stop = self._config.stop
         fractions = []
-        if stop.epochs:
-            samples = stop.epochs * self._train_samples
+        if samples := stop.samples_of(self._train_samples):
             fractions.append((self.samples / samples, self._begun_at / samples))
         if stop.seconds:
             fractions.append((elapsed_s / stop.seconds, 0.0))

@@ -61,7 +61,7 @@ def check(config: Config) -> None:
 def check_end(config: Config, *, timing_only: bool) -> None:
     """Raises ConfigError when an accuracy is to end a run that has none."""
     stop = config.stop
-    if timing_only and not (stop.epochs or stop.seconds or stop.steps):
+    if timing_only and not (stop.epochs or stop.samples or stop.seconds or stop.steps):
         raise ConfigError("--timing-only trains no model: give --epochs, --seconds or --steps to end it")
     if timing_only and stop.target_accuracy:
         raise ConfigError(

@@ -72,7 +72,7 @@ class VirtualRun:
         if not setting.timing_only:
             check_batch_size(config, len(self._splits.train))
         self._recipe = recipe_of(config, len(self._splits.train))
-        self._samples_max = round(config.stop.epochs * len(self._splits.train))
+        self._samples_max = config.stop.samples_of(len(self._splits.train))
         self._meters, self._statistics = Meters(cluster.workers), RunStatistics(config, len(self._splits.train), "sim")
         self._trace: TraceWriter | None = None
         self._hooks = Hooks(load(config.run.hook, config.run.out))

@@ -44,7 +44,8 @@ def make_coordinator(
         servers=cluster.servers,
         evaluator=evaluator,
         stop_rule=StopRule(
-            samples=round(stop.epochs * train_samples) or None if evaluator else None,
+            samples=(stop.samples_of(train_samples) if evaluator else stop.samples) or None,
+            epochs=None if evaluator else stop.epochs or None,
             behind=behind,
             contribution=config.scheme().most_samples(config.data.batch_size, cluster.workers) if evaluator else 0,
             epoch_samples=train_samples if evaluator else 0,

@@ -8,14 +8,17 @@ sizes, feed, steps           when training starts
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from paceline.core.errors import PeerLost
 from paceline.live.control.session import Session
 from paceline.live.protocol import control_messages as control
+from paceline.live.protocol import loop_messages
 from paceline.runtime.checkpointing.worker_position import PositionLog, set_generators
 from paceline.runtime.checkpointing.worker_state import WorkerStateCapture
 from paceline.runtime.spec.job_spec import Recipe
@@ -57,6 +60,12 @@ class Worker:
         session = self.run.session
         traffic = self.lifecycle.traffic()
         return self.counts.progress(session.node.times, traffic, session.shared(), self.watch.seconds_at_batch)
+
+    def tell(self, message: loop_messages.Reported | loop_messages.EndRun) -> None:
+        """The coordinator, while the run goes on."""
+        if not self.end.closed:
+            with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
+                self.run.session.tell(message)
 
     def stop_watching(self) -> None:
         """Signals, optimizer and model are the loop's own again."""

@@ -19,17 +19,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from paceline.core.errors import PacelineError, ends_well
+from paceline.core.errors import ConfigError, PacelineError, ends_well
 from paceline.engine.data.batches import MapStyle
 from paceline.engine.data.dataset import Dataset
 from paceline.live.control.session import Session
 from paceline.live.protocol import control_messages as control
+from paceline.live.protocol import loop_messages
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.joining import join_run
 from paceline.runtime.worker.loop.progress import ResumedProgress
+from paceline.runtime.worker.shared_model import shared_weights
 from paceline.runtime.worker.steps.drop_in import DropInOptimizer
 from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
+
+REASON_MAX = 200
+"""Characters of the reason why a loop ends a run."""
 
 
 class Pace:
@@ -121,7 +126,32 @@ class Pace:
         self._worker.steps.rate.add(schedule)
         return schedule
 
+    # ---- the model ---------------------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def shared_model(self) -> Iterator[nn.Module]:
+        """The model has the weights of all within the context, for an evaluation; this worker's own again after it.
+
+        Raises PeerLost or TimedOut when nobody has them.
+        """
+        worker = self._worker
+        with worker.model.flat.showing(shared_weights(worker.run)) as module:
+            yield module
+
+    def report(self, *, accuracy: float = 0.0, loss: float = 0.0) -> None:
+        """Says how good the model is: for the trace, the live page, hooks, the summary, and the target of the run.
+
+        `accuracy` from 0 to 1. Raises ConfigError for another one.
+        """
+        if not 0 <= accuracy <= 1:
+            raise ConfigError(f"pace.report(accuracy={accuracy:g}): it goes from 0 to 1")
+        self._worker.tell(loop_messages.Reported(accuracy=float(accuracy), loss=float(loss)))
+
     # ---- the end -----------------------------------------------------------------------------------------
+    def stop(self, reason: str = "the loop has asked for it") -> None:
+        """Ends the run for all workers; each leaves after the step it is at."""
+        self._worker.end.asked = reason
+        self._worker.tell(loop_messages.EndRun(reason=reason[:REASON_MAX]))
+
     def close(self) -> None:
         """Takes no further part, and loads the final model, once nobody trains any more."""
         worker, end = self._worker, self._worker.end

@@ -58,7 +58,7 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
             warmup=round(s.warmup * train_samples),
             every=max(1, round(s.every * train_samples)),
             factor=s.factor,
-            total=round(config.stop.epochs * train_samples),
+            total=config.stop.samples_of(train_samples),
             floor=s.floor,
         ),
         seed=config.run.seed,

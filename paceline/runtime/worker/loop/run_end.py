@@ -14,6 +14,7 @@ class RunEnd:
     def __init__(self, run: JoinedRun, counts: ProgressCounters, sizes: BatchSizes) -> None:
         self._run, self._counts, self._sizes = run, counts, sizes
         self.closed = False  # has the loop closed it?
+        self.asked = ""  # why the loop has asked that the run ends for all
 
     @property
     def over(self) -> bool:
@@ -23,7 +24,8 @@ class RunEnd:
     @property
     def ended(self) -> bool:
         """The same, but for a worker that was told to go home and still hands over its step."""
-        return self.closed or self._session.over.is_set() or self._sizes.spent or self._steps_done
+        left = self.closed or bool(self.asked)
+        return left or self._session.over.is_set() or self._sizes.spent or self._steps_done
 
     @property
     def notice(self) -> str:
@@ -34,6 +36,8 @@ class RunEnd:
     def reason(self) -> str:
         if self._session.stop_reason or self.notice:
             return self._session.stop_reason or self.notice
+        if self.asked:
+            return self.asked
         if self._sizes.spent:
             return "epochs"
         return "steps" if self._steps_done else "every worker was done"

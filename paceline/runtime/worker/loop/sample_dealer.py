@@ -13,7 +13,7 @@ from collections import deque
 from paceline.core.effects import Piece
 from paceline.core.errors import TimedOut
 from paceline.live.control.session import Session
-from paceline.live.protocol import control_messages as control
+from paceline.live.protocol import loop_messages
 
 AHEAD_SECONDS = 0.1
 """It asks for what it trains in that time."""
@@ -85,7 +85,7 @@ class SampleDealer:
 
     def _draw(self, wanted: int, batch: int) -> None:
         told = {"stream": self._stream, "samples": self._samples, "epochs": self._epochs, "trained": self._trained}
-        self._session.tell(control.Draw(wanted=wanted, batch=batch, **told))
+        self._session.tell(loop_messages.Draw(wanted=wanted, batch=batch, **told))
 
     def _receive(self, *, wait: bool) -> bool:
         """Takes the answer, if it is there. Returns whether there may be more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import torch
 
 from paceline.engine.torch_generator import torch_generator
@@ -15,14 +16,17 @@ def seed_generators(seed: int, rank: int, incarnation: int) -> None:
         torch.manual_seed(_drawn(seed, rank, incarnation))
 
 
-def differ(seed: int, rank: int, incarnation: int) -> None:
+def differ(seed: int, rank: int, incarnation: int, *, wanted: bool = True) -> None:
     """Of a script's own process, where every rank has been seeded alike, by the user or by torch.
 
-    Worker 0 draws what it would draw alone. The others' seeds are made from the script's own and `seed`.
+    Worker 0 draws what it would draw alone. The others' seeds are made from the script's own and `seed`: torch's, and
+    those of Python and NumPy, with which many data sets make their samples.
     """
-    if rank or incarnation:
+    if wanted and (rank or incarnation):
         with torch_generator:
             torch.manual_seed(_drawn(torch.initial_seed(), seed, rank, incarnation))
+        random.seed(_drawn(random.getrandbits(64), seed, rank, incarnation))
+        np.random.seed(_drawn(int(np.random.randint(2**31)), seed, rank, incarnation) % 2**32)
 
 
 def _drawn(*numbers: int) -> int:

@@ -1,0 +1,121 @@
+"""What a loop may say of the run: that it ends, how good the model is; and a look at the model of all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from paceline.core.errors import ConfigError
+from paceline.runtime.worker.pace import Pace
+from tests.runtime.own_loops import run_loops, toy_data, toy_model
+
+DATA = toy_data()
+
+
+def train_one(model: nn.Module, pace: Pace) -> None:
+    x, y = DATA[:8]
+    nn.functional.cross_entropy(model(x), y).backward()
+    pace.step(8)
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "esync", "localsgd"])
+def test_one_loop_ends_the_run_for_all_and_the_summary_says_why(out: Path, scheme: str) -> None:
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(DATA, 8, epochs=None):
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+            if pace.rank == 1 and pace.steps == 5:
+                pace.stop("patience ran out")
+        assert pace.over
+
+    summary, models = run_loops(out, scheme, loop)
+    assert summary.reason == "patience ran out (worker 1)"
+    assert summary.workers[1].steps == 5
+    torch.testing.assert_close(nn.utils.parameters_to_vector(models[0].parameters()), vector(models[2]))
+
+
+def vector(model: nn.Module) -> torch.Tensor:
+    return nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+
+
+def test_what_a_loop_reports_is_in_the_trace_and_the_summary(out: Path) -> None:
+    def loop(pace: Pace, model: nn.Module) -> None:
+        train_one(model, pace)
+        if pace.rank == 0:
+            pace.report(accuracy=0.25, loss=1.5)
+            pace.report(loss=1.25)
+            pace.report(accuracy=0.75, loss=1.0)
+
+    summary, _ = run_loops(out, "asp", loop, workers=2)
+    rows = [json.loads(line) for line in (out / "trace.jsonl").read_text().splitlines()]
+    told = [row for row in rows if "evaluated" in json.dumps(row)]
+    assert len(told) == 3
+    assert summary.test_accuracy == 0.75
+
+
+def test_a_report_that_reaches_the_target_ends_the_run(out: Path) -> None:
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(DATA, 8, epochs=None):
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+            if pace.rank == 0:
+                pace.report(accuracy=min(1.0, pace.steps / 8))
+
+    summary, _ = run_loops(out, "asp", loop, workers=2, stop={"target_accuracy": 0.9})
+    assert summary.reason == "target accuracy"
+    assert summary.test_accuracy == 1.0
+    assert summary.seconds_to_target is not None
+
+
+def test_an_accuracy_is_a_share(out: Path) -> None:
+    def loop(pace: Pace, model: nn.Module) -> None:
+        with pytest.raises(ConfigError, match="from 0 to 1"):
+            pace.report(accuracy=97.5)
+
+    run_loops(out, "asp", loop, workers=1)
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "esync", "easgd", "localsgd", "gosgd"])
+@pytest.mark.parametrize("servers", [0, 1])
+def test_the_shared_model_is_that_of_all_and_the_workers_own_is_back_afterwards(
+    out: Path, scheme: str, servers: int
+) -> None:
+    if servers == 0 and scheme in ("asp", "easgd"):
+        pytest.skip("it needs a server")
+    shared: dict[int, torch.Tensor] = {}
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(DATA, 8, epochs=3):
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+            own = vector(model)
+            with pace.shared_model() as of_all:
+                assert of_all is model
+                assert torch.isfinite(vector(of_all)).all()
+                shared[pace.rank] = vector(of_all)
+            assert torch.equal(vector(model), own)
+
+    summary, _ = run_loops(out, scheme, loop, workers=2, servers=servers)
+    assert not any(torch.equal(found, vector(toy_model())) for found in shared.values())
+    assert not [worker for worker in summary.workers if not worker.steps]
+    if scheme == "bsp":
+        torch.testing.assert_close(shared[0], shared[1])
+
+
+def test_under_local_schemes_it_is_what_was_exchanged_and_not_what_this_worker_has_made_of_it(out: Path) -> None:
+    differs: list[bool] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(DATA, 8, epochs=2):
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+            with pace.shared_model():
+                at_sync = vector(model)
+            differs.append(not torch.equal(vector(model), at_sync))
+
+    run_loops(out, "localsgd", loop, workers=2, servers=1, tau=4)
+    assert any(differs)
