@@ -64,6 +64,11 @@ class BatchStream(ABC, Iterator[tuple[Tensor, Tensor]]):
             samples -= len(part)
         return self._select(torch.cat(parts) if len(parts) > 1 else parts[0]) if parts else None
 
+    def indices(self, samples: int) -> list[int] | None:
+        """Which samples a batch of at most that size has; None when all is over."""
+        part = self._some(samples)
+        return None if part is None else part.tolist()
+
     def extend(self, epochs: int | None) -> None:
         """The loop goes on for so many more epochs; None: without end."""
         self.epochs = None if epochs is None else self.epoch + epochs

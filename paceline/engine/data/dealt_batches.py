@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from paceline.core.effects import Piece
 from paceline.engine.data.batches import BatchStream, MapStyle
 from paceline.engine.data.dataset import Dataset
-from paceline.engine.data.partition_plan import epoch_order
 
 ORDERS = 2
 """Epochs whose order is kept: samples of two follow one another at the turn, and after a loss."""
@@ -37,11 +38,12 @@ class DealtBatches(BatchStream):
         source: SampleSource,
         batch_size: int,
         *,
-        seed: int,
+        order: Callable[[int], np.ndarray],
         device: torch.device | str = "cpu",
     ) -> None:
+        """`order`: of an epoch, the same on every worker."""
         super().__init__(data, batch_size, device)
-        self._source, self._seed = source, seed
+        self._source, self._order_of = source, order
         self._orders: dict[int, Tensor] = {}
 
     def extend(self, epochs: int | None) -> None:
@@ -67,5 +69,5 @@ class DealtBatches(BatchStream):
         if epoch not in self._orders:
             while len(self._orders) >= ORDERS:
                 del self._orders[min(self._orders)]
-            self._orders[epoch] = self._placed(epoch_order(len(self.data), self._seed, epoch))
+            self._orders[epoch] = self._placed(self._order_of(epoch))
         return self._orders[epoch]

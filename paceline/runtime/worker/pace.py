@@ -28,6 +28,7 @@ from paceline.live.protocol import loop_messages
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.joining import join_run
+from paceline.runtime.worker.loop.loader import LoaderSettings
 from paceline.runtime.worker.loop.progress import ResumedProgress
 from paceline.runtime.worker.shared_model import shared_weights
 from paceline.runtime.worker.steps.drop_in import DropInOptimizer
@@ -97,6 +98,16 @@ class Pace:
         Raises ConfigError for shares that cannot be made.
         """
         yield from self._worker.feed.batches(data, batch_size, epochs, partition)
+
+    def loader(
+        self, dataset: Any, batch_size: int, *, epochs: int | None = 1, partition: str = "auto", **settings: Any
+    ) -> Iterator[Any]:
+        """The same as `batches`, of whatever a torch DataLoader gives: dicts, tuples, nested, strings; not moved.
+
+        `settings` are a DataLoader's `collate_fn`, `num_workers`, `pin_memory`, `sampler` and `generator` (give all
+        workers the same ones), and `samples_of`: how many samples a batch counts as, by default its items.
+        """
+        yield from self._worker.feed.loaded(dataset, batch_size, epochs, partition, LoaderSettings(**settings))
 
     def step(self, samples: int | None = None) -> None:
         """Hands over what backward has just computed, and carries on with whatever weights the scheme gives.

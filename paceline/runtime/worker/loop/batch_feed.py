@@ -9,7 +9,9 @@ all others   a share each, cut before training (`paceline/engine/data/partition_
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
+from typing import Any
 
 from torch import Tensor
 
@@ -19,15 +21,17 @@ from paceline.engine.data.batches import Batches, MapStyle
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.dealt_batches import DealtBatches
 from paceline.engine.data.leased_batches import LeasedBatches
-from paceline.engine.data.partition_plan import make_partition, parse_partition
+from paceline.engine.data.partition_plan import epoch_order, make_partition, parse_partition
 from paceline.runtime.checkpointing.worker_position import PositionLog
 from paceline.runtime.worker.loop.batch_sizes import BatchSizes
 from paceline.runtime.worker.loop.joined_run import JoinedRun
 from paceline.runtime.worker.loop.lease_client import LeaseClient, LeasedPosition
+from paceline.runtime.worker.loop.loader import BatchesAhead, LoaderSettings
 from paceline.runtime.worker.loop.progress import ProgressCounters, ResumedProgress
 from paceline.runtime.worker.loop.run_end import RunEnd
 from paceline.runtime.worker.loop.sample_counts import Allowance
 from paceline.runtime.worker.loop.sample_dealer import SampleDealer
+from paceline.runtime.worker.loop.sampler_order import SampledPlan, SamplerOrder
 from paceline.runtime.worker.steps.loop_checks import LoopGuard
 from paceline.runtime.worker.steps.step_timer import Stopwatch
 
@@ -70,23 +74,57 @@ class BatchFeed:
         self, data: Dataset | MapStyle, batch_size: int, epochs: int | None, partition: str
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Mini-batches of so many more epochs, or until the run is over."""
-        stream = self._streams.get(id(data))
-        if stream is None:
-            stream = self._streams[id(data)] = self._make_stream(data, batch_size, partition)
-            self._resume(stream)
-        stream.extend(self._bounded(epochs, stream))
+        stream = self._stream(data, batch_size, epochs, partition, LoaderSettings())
         while not self._end.over:
             batch = self._next(stream, batch_size)
             if batch is None:
                 self._guard.end_of_batches()
                 return
-            self._guard.batch()
-            self.samples_at_hand = len(batch[1])
-            self._watch.hand_out()
-            try:
-                yield batch
-            finally:
-                self._watch.rest()
+            yield from self._hand_out(batch, len(batch[1]))
+
+    def loaded(
+        self, data: Any, batch_size: int, epochs: int | None, partition: str, settings: LoaderSettings
+    ) -> Iterator[Any]:
+        """The same by a DataLoader, which may be ahead of the loop."""
+        stream = self._stream(data, batch_size, epochs, partition, settings)
+        allowance, samples_of = self._allowances[id(stream)], settings.samples_of
+        if isinstance(stream, LeasedBatches) and settings.num_workers:
+            raise ConfigError(
+                f"partition {partition!r} with num_workers={settings.num_workers}: a queue loads nothing ahead"
+            )
+        for batch, length in BatchesAhead(data, settings, lambda: self._draw(stream, batch_size)):
+            if isinstance(allowance, SampleDealer):
+                allowance.ahead -= length
+                self._sizes.use(allowance, batch_size)
+            elif self._sizes.next(allowance, batch_size) == 0:
+                break
+            if self._end.over:
+                return
+            yield from self._hand_out(batch, samples_of(batch) if samples_of else length)
+        if isinstance(allowance, SampleDealer):
+            self._sizes.spent = allowance.ends_run
+        self._guard.end_of_batches()
+
+    def _hand_out(self, batch: Any, samples: int) -> Iterator[Any]:
+        self._guard.batch()
+        self.samples_at_hand = samples
+        self._watch.hand_out()
+        try:
+            yield batch
+        finally:
+            self._watch.rest()
+
+    def _draw(self, stream: Stream, batch_size: int) -> list[int] | None:
+        """The indices of a batch, which is not for the loop yet."""
+        allowance, wanted = self._allowances[id(stream)], self._sizes.by_scheme or batch_size
+        if self._end.over:
+            return None
+        if isinstance(allowance, SampleDealer):
+            wanted = allowance.size(wanted, begins=True)
+        indices = stream.indices(wanted) if wanted else None
+        if indices and isinstance(allowance, SampleDealer):
+            allowance.ahead += len(indices)
+        return indices
 
     def leave(self) -> None:
         """Samples that this worker has and does not train are for others."""
@@ -109,18 +147,37 @@ class BatchFeed:
         return None
 
     # ---- a stream ----------------------------------------------------------------------------------------
-    def _make_stream(self, data: Dataset | MapStyle, batch_size: int, partition: str) -> Stream:
+    def _stream(
+        self, data: Dataset | MapStyle, batch_size: int, epochs: int | None, partition: str, settings: LoaderSettings
+    ) -> Stream:
+        stream = self._streams.get(id(data))
+        if stream is None:
+            order = None
+            if settings.sampler is not None or settings.generator is not None:
+                order = SamplerOrder(data, settings.sampler, settings.generator, self._run.recipe.seed)
+            stream = self._streams[id(data)] = self._make_stream(data, batch_size, partition, order)
+            self._resume(stream)
+        stream.extend(self._bounded(epochs, stream))
+        return stream
+
+    def _make_stream(
+        self, data: Dataset | MapStyle, batch_size: int, partition: str, order: SamplerOrder | None
+    ) -> Stream:
         run = self._run
         if self._is_dynamic(partition):
-            return self._dealt(data, batch_size)
+            return self._dealt(data, batch_size, order)
         partition = "uniform" if partition == AUTO else partition
         if parse_partition(partition).leased:
+            if order is not None:
+                raise ConfigError(f"partition {partition!r}: leases have an order of their own; leave the sampler out")
             return self._leased(data, batch_size, partition)
         workers, labels = run.plan.workers, data.y.cpu().numpy() if isinstance(data, Dataset) else None
-        cutter = make_partition(partition, len(data), workers, labels, run.recipe.seed, run.plan.seconds_per_step)
+        samples = len(data if order is None else order)
+        cutter = make_partition(partition, samples, workers, labels, run.recipe.seed, run.plan.seconds_per_step)
+        cutter = cutter if order is None else SampledPlan(cutter, order)
         stream = Batches(data, cutter, run.rank, batch_size, device=run.device)
-        self._allowances[id(stream)] = self._sizes.in_rounds(round(run.plan.epochs * len(data)), run.plan.samples)
-        self._guard.asks_for(batch_size, stream.share_size, len(data) / workers)
+        self._allowances[id(stream)] = self._sizes.in_rounds(round(run.plan.epochs * samples), run.plan.samples)
+        self._guard.asks_for(batch_size, stream.share_size, samples / workers)
         return stream
 
     def _is_dynamic(self, partition: str) -> bool:
@@ -131,10 +188,12 @@ class BatchFeed:
         alone = run.plan.workers == 1 and not (run.plan.samples or run.plan.epochs)
         return not (alone or run.recipe.make_scheme().equal_rounds)
 
-    def _dealt(self, data: Dataset | MapStyle, batch_size: int) -> DealtBatches:
+    def _dealt(self, data: Dataset | MapStyle, batch_size: int, order: SamplerOrder | None) -> DealtBatches:
         run = self._run
-        dealer = SampleDealer(run.session, len(self._streams), len(data), run.spec.timeout_s)
-        stream = DealtBatches(data, dealer, batch_size, seed=run.recipe.seed, device=run.device)
+        samples = len(data if order is None else order)
+        dealer = SampleDealer(run.session, len(self._streams), samples, run.spec.timeout_s)
+        drawn = order.of if order else functools.partial(epoch_order, samples, run.recipe.seed)
+        stream = DealtBatches(data, dealer, batch_size, order=drawn, device=run.device)
         self._allowances[id(stream)] = dealer
         return stream
 

@@ -32,14 +32,18 @@ class BatchSizes:
 
     def next(self, allowance: Allowance | None, own: int) -> int | None:
         """What the scheme says, or less where no more may be trained; None: the loop's `own` size."""
-        self.own = own
-        if allowance not in self._used:
-            self._used.append(allowance)
+        self.use(allowance, own)
         if allowance is None:
             return self.by_scheme
         size = allowance.size(self.by_scheme or own, begins=self._work.begins)
         self.spent = not size and allowance.ends_run
         return size if self.by_scheme or size < own else None
+
+    def use(self, allowance: Allowance | None, own: int) -> None:
+        """The next mini-batch, of the loop's `own` size, is bounded by `allowance`."""
+        self.own = own
+        if allowance not in self._used:
+            self._used.append(allowance)
 
     def trained(self, samples: int) -> bool:
         """Counts a mini-batch. Returns whether it is the last that may be trained for this exchange."""

@@ -33,6 +33,7 @@ class SampleDealer:
         self._epochs = 0  # for so many the loop goes on; 0: without end
         self._asked_for: int | None = None  # under way: the epochs of that time
         self._asked_at, self._handed_before, self._wanted = session.node.now(), 0, 0
+        self.ahead = 0  # samples: handed out to a loader, which has not given them to the loop yet
         self.ends_run = False  # has everything been given out, by a rule that ends the run?
 
     # ---- the stream --------------------------------------------------------------------------------------
@@ -57,6 +58,8 @@ class SampleDealer:
     # ---- the sizes ---------------------------------------------------------------------------------------
     def size(self, batch: int, *, begins: bool) -> int:
         """How many samples the next mini-batch has, of `batch`; 0: none, in this loop."""
+        if self.ahead and not begins:
+            return batch
         if self._asked_for is not None:
             self._receive(wait=False)
         if self._asked_for is None and self._held <= max(batch, self._wanted // 2):
@@ -69,8 +72,8 @@ class SampleDealer:
         return min(batch, self._held)
 
     def trained(self, samples: int) -> None:
-        """A step was made of everything that was handed out."""
-        self._trained = self._handed
+        """A step was made of everything that the loop was given."""
+        self._trained = self._handed - self.ahead
 
     def leave(self) -> None:
         """Says what was trained, so that the rest is others'."""

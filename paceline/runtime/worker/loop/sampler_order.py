@@ -1,0 +1,71 @@
+"""The order of an epoch where the user's own sampler or generator says it: the same on every worker."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sized
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import RandomSampler
+
+from paceline.core.errors import ConfigError
+from paceline.engine.data.partition_plan import PartitionPlan
+from paceline.engine.torch_generator import torch_generator
+
+KEPT = 2
+"""Epochs whose order is kept."""
+
+
+class SamplerOrder:
+    """Epoch after epoch of `sampler`, or of a random order by `generator` as torch's DataLoader draws it.
+
+    A sampler without a generator of its own draws from torch's, which is seeded by `seed` and the epoch meanwhile; so
+    all workers get the same order. Raises ConfigError for a sampler without a length.
+    """
+
+    def __init__(self, data: Any, sampler: Iterable[int] | None, generator: torch.Generator | None, seed: int) -> None:
+        self._loader_draws = generator if sampler is None else None
+        self._sampler = RandomSampler(data, generator=generator) if sampler is None else sampler
+        if not isinstance(self._sampler, Sized):
+            raise ConfigError("a sampler without a length cannot be shared: give one that has __len__")
+        self._seed, self._next = seed, 0
+        self._orders: dict[int, np.ndarray] = {}
+
+    def __len__(self) -> int:
+        assert isinstance(self._sampler, Sized)
+        return len(self._sampler)
+
+    def of(self, epoch: int) -> np.ndarray:
+        """int64 [n]: the samples of `epoch`, or of one of the last, in order."""
+        while self._next <= epoch:
+            self._orders[self._next] = self._draw(self._next)
+            self._orders.pop(self._next - KEPT, None)
+            self._next += 1
+        return self._orders[epoch]
+
+    def _draw(self, epoch: int) -> np.ndarray:
+        if hasattr(self._sampler, "set_epoch"):
+            self._sampler.set_epoch(epoch)
+        if self._loader_draws is not None:
+            torch.empty((), dtype=torch.int64).random_(generator=self._loader_draws)  # as a DataLoader does before
+        own = getattr(self._sampler, "generator", None) is not None
+        with torch_generator, torch.random.fork_rng(devices=[], enabled=not own):
+            if not own:
+                torch.manual_seed(random.Random(f"{self._seed}/{epoch}").getrandbits(63))
+            return np.fromiter(self._sampler, np.int64)
+
+
+class SampledPlan(PartitionPlan):
+    """A plan whose samples are places in the order of a sampler."""
+
+    def __init__(self, plan: PartitionPlan, order: SamplerOrder) -> None:
+        self._plan, self._order = plan, order
+
+    def indices(self, rank: int, epoch: int) -> np.ndarray:
+        samples: np.ndarray = self._order.of(epoch)[np.sort(self._plan.indices(rank, epoch))]
+        return samples
+
+    def size(self, rank: int) -> int:
+        return self._plan.size(rank)

@@ -1,0 +1,117 @@
+"""`pace.loader`: batches of any kind, each sample of an epoch once; one worker gets those of a plain DataLoader."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
+
+from paceline.core.errors import ConfigError
+from paceline.runtime.worker.pace import Pace
+from tests.runtime.own_loops import run_loops, toy_data, toy_model
+
+X, Y = toy_data(90).tensors
+
+
+class Texts(Dataset[dict[str, Any]]):
+    """Items that are no pair of tensors."""
+
+    def __len__(self) -> int:
+        return len(X)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        return {"inputs": {"x": X[i], "number": i}, "label": Y[i], "text": f"sample {i}"}
+
+
+DATA = Texts()
+
+
+def train_on(model: nn.Module, batch: dict[str, Any]) -> None:
+    nn.functional.cross_entropy(model(batch["inputs"]["x"]), batch["label"]).backward()
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "esync", "localsgd"])
+@pytest.mark.parametrize("calls", [[2], [1, 1]])
+def test_each_sample_of_an_epoch_is_in_one_batch_and_batches_are_what_the_items_are(
+    out: Path, scheme: str, calls: list[int]
+) -> None:
+    seen: list[int] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for epochs in calls:
+            for batch in pace.loader(DATA, 8, epochs=epochs):
+                numbers = batch["inputs"]["number"].tolist()
+                assert batch["text"] == [f"sample {i}" for i in numbers]
+                seen.extend(numbers)
+                train_on(model, batch)
+                pace.step()
+
+    summary, _ = run_loops(out, scheme, loop)
+    assert Counter(seen) == Counter(dict.fromkeys(range(90), 2))
+    assert summary.samples == 180
+
+
+@pytest.mark.parametrize("partition", ["auto", "dynamic"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_one_worker_trains_what_a_plain_loader_gives_bit_for_bit(out: Path, partition: str, workers: int) -> None:
+    def loop(pace: Pace, model: nn.Module) -> None:
+        generator = torch.Generator().manual_seed(3)
+        for batch in pace.loader(DATA, 8, epochs=2, partition=partition, generator=generator, num_workers=workers):
+            train_on(model, batch)
+            pace.step()
+
+    plain = toy_model()
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    loader = DataLoader(DATA, 8, shuffle=True, generator=torch.Generator().manual_seed(3))
+    for _ in range(2):
+        for batch in loader:
+            optimizer.zero_grad()
+            train_on(plain, batch)
+            optimizer.step()
+    _, models = run_loops(out, "asp", loop, workers=1)
+    for ours, theirs in zip(models[0].parameters(), plain.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("partition", ["uniform", "dynamic"])
+def test_a_sampler_says_which_samples_there_are_and_all_workers_share_its_order(out: Path, partition: str) -> None:
+    seen: list[int] = []
+    weights = [float(i < 10) for i in range(90)]  # the others are never drawn
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        sampler = WeightedRandomSampler(weights, 40, generator=torch.Generator().manual_seed(1))
+        for batch in pace.loader(DATA, 8, sampler=sampler, partition=partition):
+            seen.extend(batch["inputs"]["number"].tolist())
+            train_on(model, batch)
+            pace.step()
+
+    run_loops(out, "asp", loop)
+    drawn = list(WeightedRandomSampler(weights, 40, generator=torch.Generator().manual_seed(1)))
+    assert Counter(seen) == Counter(drawn)
+
+
+def test_a_collate_function_and_a_count_of_ones_own(out: Path) -> None:
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for items in pace.loader(DATA, 9, collate_fn=list, samples_of=lambda items: 100 * len(items)):
+            assert isinstance(items, list)
+            assert items[0]["text"].startswith("sample")
+            nn.functional.cross_entropy(
+                model(torch.stack([item["inputs"]["x"] for item in items])), torch.stack([i["label"] for i in items])
+            ).backward()
+            pace.step()
+
+    summary, _ = run_loops(out, "asp", loop, workers=1)
+    assert summary.samples == 9000
+
+
+def test_a_loader_that_is_ahead_of_leases_is_refused(out: Path) -> None:
+    def loop(pace: Pace, model: nn.Module) -> None:
+        with pytest.raises(ConfigError, match="leases"):
+            next(iter(pace.loader(DATA, 8, partition="queue", num_workers=1)))
+
+    run_loops(out, "asp", loop, workers=1)
