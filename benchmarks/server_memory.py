@@ -1,6 +1,6 @@
 """How much memory a server takes, against what it has to hold.
 
-python benchmarks/server_memory.py [--mbytes 100] [--rounds 6] [--workers 1,4,8] [--optimizers sgd,momentum,adam]
+python benchmarks/server_memory.py [--mbytes 100] [--rounds 6] [--workers 1,4,8] [--optimizers sgd,adam-groups]
                                    [--schemes asp,bsp] [--transports tcp,auto]
 
 One server in a process of its own holds a model of 100 MB; its workers are threads of this process that push gradients
@@ -37,7 +37,8 @@ import torch
 from torch import nn
 
 from paceline.config import Config, build
-from paceline.engine.specs import OptimizerRecipe
+from paceline.core.vector import cut
+from paceline.engine.specs import GroupRecipe, OptimizerRecipe
 from paceline.launch.local.train import Silent
 from paceline.live import party
 from paceline.live.net.tcp_transport import TcpTransport
@@ -56,7 +57,19 @@ RECIPES = {
     "momentum": (OptimizerRecipe(lr=0.1, momentum=0.9), 1),
     "adam": (OptimizerRecipe(name="adam", lr=0.1), 2),
 }
-"""And how many numbers each remembers of a parameter."""
+"""And how many numbers each remembers of a parameter. The same `-groups` have four parameter groups."""
+GROUPED = "-groups"
+
+
+def recipe_for(name: str, length: int) -> OptimizerRecipe:
+    recipe, _ = RECIPES[name.removesuffix(GROUPED)]
+    if not name.endswith(GROUPED):
+        return recipe
+    parts = [part.stop - part.start for part in cut(length, 4)]
+    groups = [replace(recipe, lr=0.1 * (k + 1), weight_decay=0.01 * k) for k in range(4)]
+    return replace(
+        recipe, groups=tuple(GroupRecipe(length=n, optimizer=of) for n, of in zip(parts, groups, strict=True))
+    )
 
 
 def taken(pid: int) -> int:
@@ -79,7 +92,7 @@ def serve(spec: str) -> None:
 
 
 class Big(nn.Module):
-    """A model that is nothing but its parameters; its gradients stay zero."""
+    """A model that is nothing but its parameters."""
 
     def __init__(self, length: int) -> None:
         super().__init__()
@@ -111,8 +124,10 @@ class ServerLauncher:
     def _work(self, spec: ProcessSpec) -> None:
         session = spec.session(spec.open_transport())
         session.hello(spec.coordinator, "cpu")
-        with Pace(Big(self._length), self._recipe, spec, session) as pace:
+        model = Big(self._length)
+        with Pace(model, self._recipe, spec, session) as pace:
             for _ in range(self._rounds):
+                model.w.sum().backward()
                 pace.step(1)
         self.ended.put(ProcessEnded(who=spec.who, why=""))
 
@@ -165,7 +180,7 @@ def measured(case: Case, length: int, rounds: int, slice_mb: float, snapshot_eve
 
 def _measured(case: Case, length: int, rounds: int, slice_mb: float, snapshot_every: float) -> int:
     torch.set_num_threads(1)
-    launcher = ServerLauncher(case.scheme, RECIPES[case.optimizer][0], length, rounds)
+    launcher = ServerLauncher(case.scheme, recipe_for(case.optimizer, length), length, rounds)
     with tempfile.TemporaryDirectory() as folder:
         config = build(
             {
@@ -205,7 +220,7 @@ def main() -> int:
     shard = round(options.mbytes * 1e6 / 4) * 4
     print(f"{datetime.date.today()}, {os.cpu_count()} cores, a shard of {shard / 1e6:.0f} MB")
     print(
-        f"{'scheme':<8}{'optimizer':<11}{'over':<6}{'workers':>8}{'to hold MB':>12}{'taken MB':>10}{'allowed MB':>12}"
+        f"{'scheme':<8}{'optimizer':<17}{'over':<6}{'workers':>8}{'to hold MB':>12}{'taken MB':>10}{'allowed MB':>12}"
     )
     worst = 0.0
     for case in (
@@ -215,13 +230,13 @@ def main() -> int:
         for optimizer in options.optimizers.split(",")
         for workers in options.workers.split(",")
     ):
-        hold = shard * (1 + RECIPES[case.optimizer][1] + (case.scheme == "bsp"))
+        hold = shard * (1 + RECIPES[case.optimizer.removesuffix(GROUPED)][1] + (case.scheme == "bsp"))
         lent = shard if case.transport != "tcp" else min(options.slice_mb * MIB, shard)
         allowed = FACTOR * hold + lent * (1 if case.transport != "tcp" and case.scheme == "bsp" else case.workers)
         base = measured(replace(case, workers=1), 100_000, 2, options.slice_mb, options.snapshot_every)
         took = measured(case, shard // 4, options.rounds, options.slice_mb, options.snapshot_every) - base
         worst = max(worst, took / allowed)
-        row = f"{case.scheme:<8}{case.optimizer:<11}{case.transport:<6}{case.workers:>8}"
+        row = f"{case.scheme:<8}{case.optimizer:<17}{case.transport:<6}{case.workers:>8}"
         print(f"{row}{hold / 1e6:>12.0f}{took / 1e6:>10.0f}{allowed / 1e6:>12.0f}", flush=True)
     print(f"taken / allowed at most {worst:.2f}, claimed at most 1: {'holds' if worst <= 1 else 'DOES NOT HOLD'}")
     return 0 if worst <= 1 else 1

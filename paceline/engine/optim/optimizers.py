@@ -184,9 +184,9 @@ def make_rule(
 
         return PathRule(recipe, schedule)
     if recipe.groups:
-        from paceline.engine.optim.parameter_groups import GroupedRule  # likewise
+        from paceline.engine.optim.parameter_groups import GroupedRule, GroupedSGD  # likewise
 
-        return GroupedRule(recipe, schedule, tensors)
+        return GroupedSGD(recipe, schedule) if recipe.name == "sgd" else GroupedRule(recipe, schedule, tensors)
     if recipe.lazy:
         from paceline.engine.optim.lazy_updates import Lazy  # likewise
 

@@ -114,18 +114,10 @@ class Pieces:
             p.grad = None if common(unused, ((start, stop),)) else g[start:stop]
         for group, lr in zip(self._optimizer.param_groups, rates, strict=True):
             group["lr"] = lr
-        self._begin_momentum()
         self._optimizer.step()
         for p in self._parameters:
             p.grad = None  # lest it hold the buffer until the next update
             p.data = torch.empty(0)
-
-    def _begin_momentum(self) -> None:
-        """Torch's fused SGD wants either all momentum buffers or none; one of zeros is the same as none."""
-        for group in self._optimizer.param_groups if isinstance(self._optimizer, torch.optim.SGD) else ():
-            for p in group["params"] if group["momentum"] else ():
-                if p.grad is not None and self._optimizer.state[p].get("momentum_buffer") is None:
-                    self._optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p.grad)
 
     def reset(self) -> None:
         self._optimizer.state.clear()

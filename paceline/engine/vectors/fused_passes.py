@@ -15,21 +15,23 @@ import numpy as np
 BLOCK = 4096
 
 
-def measured(loop: Callable[..., Any]) -> Any:
-    """`loop`, compiled at once; anew in every process where no folder may be written.
+def compiled(signature: str) -> Callable[[Callable[..., Any]], Any]:
+    """A loop, compiled at once; anew in every process where no folder may be written.
 
-    The order of a block's sum is the compiler's, so that it becomes vector instructions. Nothing is
-    assumed to be finite.
+    The order of a sum is the compiler's, so that it becomes vector instructions. Nothing is assumed to be finite.
     """
-    signature = "float64(float32[::1], float32[::1], float32, float32[::1], float32[::1])"
     fast = {"reassoc", "contract", "nsz"}
-    try:
-        return numba.njit(signature, nogil=True, cache=True, error_model="numpy", fastmath=fast)(loop)
-    except RuntimeError:  # there is nowhere to keep machine code, neither beside the source nor in the user's cache
-        return numba.njit(signature, nogil=True, error_model="numpy", fastmath=fast)(loop)
+
+    def made(loop: Callable[..., Any]) -> Any:
+        try:
+            return numba.njit(signature, nogil=True, cache=True, error_model="numpy", fastmath=fast)(loop)
+        except RuntimeError:  # there is nowhere to keep machine code, neither beside the source nor in the user's cache
+            return numba.njit(signature, nogil=True, error_model="numpy", fastmath=fast)(loop)
+
+    return made
 
 
-@measured
+@compiled("float64(float32[::1], float32[::1], float32, float32[::1], float32[::1])")
 def add_measured(x, y, ratio, v, out):  # type: ignore[no-untyped-def]
     """out <- x + ratio y; the sum of squares of v, which is x or y, in float32 within a block of numbers."""
     total = 0.0
@@ -42,3 +44,13 @@ def add_measured(x, y, ratio, v, out):  # type: ignore[no-untyped-def]
             outs[i] = xs[i] + ratio * ys[i]
         total += float(squares)
     return total
+
+
+@compiled("void(float32[::1], float32[::1], float32, float32, float32, float32, float32, float32[::1], float32[::1])")
+def sgd_step(w, g, scale, decay, mu, ahead, lr, v, out):  # type: ignore[no-untyped-def]
+    """d = scale g + decay w;  v <- mu v + d;  out <- w - lr (v, or with ahead = mu Nesterov's d + mu v)."""
+    for i in range(len(w)):
+        d = scale * g[i] + decay * w[i]
+        b = mu * v[i] + d
+        v[i] = b
+        out[i] = w[i] - lr * (d + ahead * b if ahead else b)
