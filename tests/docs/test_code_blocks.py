@@ -75,6 +75,7 @@ def test_these_pages_have_python_and_no_other() -> None:
         "README.md": 1,
         "CONTRIBUTING.md": 3,
         "docs/precision.md": 1,
+        "docs/optimizers.md": 3,
         "docs/embeddings.md": 1,
         "docs/kvstore.md": 1,
         "docs/own-loop.md": 1,
@@ -105,6 +106,24 @@ def test_the_lines_of_mixed_precision_are_a_step() -> None:
         for x, y in pace.batches(names["dataset"], batch_size=30, epochs=1):
             exec(blocks("docs/precision.md")[0], names | {"x": x, "y": y})
         assert pace.steps == 3
+
+
+def test_the_lines_of_optimizers_join_with_one_by_its_import_path_and_a_scheduler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the working directory is put there
+    joins, module, schedules = blocks("docs/optimizers.md")
+    head = "from tests.runtime.own_optimizers import Lion\n"
+    (tmp_path / "my_optimizers.py").write_text(head + module)
+    names = loop() | {"CosineAnnealingLR": torch.optim.lr_scheduler.CosineAnnealingLR}
+    exec(joins, names)
+    with names["pace"] as pace:
+        exec(schedules, names | {"optimizer": pace.optimizer})
+        for x, y in pace.batches(names["dataset"], batch_size=30, epochs=2):
+            nn.functional.cross_entropy(names["model"](x), y).backward()
+            pace.step()
+        assert type(pace.optimizer.param_groups[0]["lr"]) is float
+        assert 0.0 < pace.optimizer.param_groups[0]["lr"] < 1e-4
 
 
 def test_the_lines_of_embeddings_join_with_gradients_as_rows() -> None:
