@@ -184,7 +184,8 @@ def make_rule(
 
         return PathRule(recipe, schedule)
     if recipe.groups:
-        from paceline.engine.optim.parameter_groups import GroupedRule, GroupedSGD  # likewise
+        from paceline.engine.optim.grouped_sgd import GroupedSGD  # likewise
+        from paceline.engine.optim.parameter_groups import GroupedRule
 
         return GroupedSGD(recipe, schedule) if recipe.name == "sgd" else GroupedRule(recipe, schedule, tensors)
     if recipe.lazy:

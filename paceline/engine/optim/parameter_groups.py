@@ -8,20 +8,18 @@ call of the optimizer's kernel, however many tensors are in it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from paceline.core.errors import ConfigError
-from paceline.core.spans import Spans, within
+from paceline.core.spans import Spans
 from paceline.engine.optim.optimizers import CONSTANT, ServerOptimizer, set_numbers, torch_optimizer
 from paceline.engine.optim.unused_parameters import Pieces
 from paceline.engine.specs import OptimizerRecipe, ScheduleRecipe
 from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat
-from paceline.engine.vectors.norm_probe import LENGTH_MIN
 
 NO_LAZY = "lazy updates are for optimizers with one parameter group: leave lazy out"
 
@@ -87,96 +85,6 @@ class GroupedRule(ServerOptimizer):
 
         self._pieces = Pieces(made, self._tensors, groups=list(parts.values()))
         return self._pieces
-
-
-class GroupedSGD(ServerOptimizer):
-    """The same for SGD in one pass over memory, or on small slices with few calls. v is zero before the first step.
-
-    d = g + lambda w;  v <- mu v + d;  w - lr v, or with Nesterov w - lr (d + mu v), each by the numbers of its group
-    """
-
-    def __init__(self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> None:
-        super().__init__(recipe, schedule)
-        if recipe.lazy:
-            raise ConfigError(NO_LAZY)
-        self.lr = 1.0
-        self._v: Tensor | None = None
-
-    def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
-        out, x = spare(len(w), w.device), w.value()
-        y = g.tensor.to(w.device) if g.scale else torch.zeros_like(x)
-        if self._v is None and self.recipe.momentum_max:
-            self._v = torch.zeros_like(x)
-        loop = _loop(x)
-        at = 0
-        for number, length in parts_of([group.length for group in self.recipe.groups], self.start, len(w)).items():
-            own = self.recipe.groups[number].optimizer
-            for start, stop in _others(unused, at, at + length):
-                v = self._v[start:stop] if self._v is not None and own.momentum else None
-                step = _Step(x[start:stop], y[start:stop], g.scale, v, out[start:stop])
-                (loop or _in_calls)(own, own.lr * lr, step)
-            at += length
-        for start, stop in unused:
-            out[start:stop] = x[start:stop]
-        return Flat(out)
-
-    def follow(self, recipe: OptimizerRecipe) -> None:
-        self.recipe = recipe
-
-    def reset(self) -> None:
-        self._v = None
-
-    def state(self) -> dict[str, Tensor | float | int]:
-        return super().state() if self._v is None else {**super().state(), "momentum": self._v.clone()}
-
-    def load_state(self, state: dict[str, Tensor | float | int]) -> None:
-        super().load_state(state)
-        momentum = state.get("momentum")
-        self._v = momentum.clone() if isinstance(momentum, Tensor) else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """Of a run of numbers: weights, the gradient and its factor, the momentum if there is one, room for the result."""
-
-    w: Tensor
-    g: Tensor
-    scale: float
-    v: Tensor | None
-    out: Tensor
-
-
-def _in_calls(own: OptimizerRecipe, lr: float, step: _Step) -> None:
-    d = step.g if step.scale == 1.0 else step.g * step.scale
-    if own.weight_decay:
-        d = torch.add(d, step.w, alpha=own.weight_decay)
-    if step.v is not None:
-        step.v.mul_(own.momentum).add_(d)
-        d = torch.add(d, step.v, alpha=own.momentum) if own.nesterov else step.v
-    torch.sub(step.w, d, alpha=lr, out=step.out)
-
-
-def _loop(w: Tensor) -> Callable[[OptimizerRecipe, float, _Step], None] | None:
-    """The same in one pass, where that is worth the time that numba takes to be there."""
-    if len(w) < LENGTH_MIN or w.device.type != "cpu" or torch.get_num_threads() > 1:
-        return None
-    from paceline.engine.vectors.fused_passes import sgd_step
-
-    def in_one_pass(own: OptimizerRecipe, lr: float, step: _Step) -> None:
-        if step.v is None:
-            _in_calls(own, lr, step)
-            return
-        ahead = own.momentum if own.nesterov else 0.0
-        w, g, v, out = step.w.numpy(), step.g.numpy(), step.v.numpy(), step.out.numpy()
-        sgd_step(w, g, step.scale, own.weight_decay, own.momentum, ahead, lr, v, out)
-
-    return in_one_pass
-
-
-def _others(unused: Spans, start: int, stop: int) -> Spans:
-    """What of `start` to `stop` is not unused."""
-    edges = [start, *itertools.chain(*within(unused, start, stop, start)), stop]
-    return tuple((a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b)
 
 
 def parts_of(lengths: Sequence[int], start: int, length: int) -> dict[int, int]:

@@ -46,11 +46,27 @@ def add_measured(x, y, ratio, v, out):  # type: ignore[no-untyped-def]
     return total
 
 
-@compiled("void(float32[::1], float32[::1], float32, float32, float32, float32, float32, float32[::1], float32[::1])")
-def sgd_step(w, g, scale, decay, mu, ahead, lr, v, out):  # type: ignore[no-untyped-def]
-    """d = scale g + decay w;  v <- mu v + d;  out <- w - lr (v, or with ahead = mu Nesterov's d + mu v)."""
-    for i in range(len(w)):
-        d = scale * g[i] + decay * w[i]
-        b = mu * v[i] + d
-        v[i] = b
-        out[i] = w[i] - lr * (d + ahead * b if ahead else b)
+_W = "float32[::1]"
+
+
+@compiled(f"void({_W}, {_W}, float32, int64[:,::1], float32[:,::1], float32, {_W}, {_W})")
+def sgd_step(w, g, scale, runs, numbers, factor, v, out):  # type: ignore[no-untyped-def]
+    """SGD on runs of numbers, each by those of its group: lr, decay, mu, and how much of d and of v a step has.
+
+    d = scale g + decay w;  v <- mu v + d;  out <- w - factor lr (of_d d + of_v v); `v` is left alone where mu is 0.
+    runs: rows of group, start, stop.
+    """
+    for run in range(len(runs)):
+        group, start, stop = runs[run]
+        lr, decay, mu, of_d, of_v = numbers[group]
+        lr *= factor
+        ws, gs, vs, outs = w[start:stop], g[start:stop], v[start:stop], out[start:stop]
+        if mu == 0:
+            for i in range(len(ws)):
+                outs[i] = ws[i] - lr * (scale * gs[i] + decay * ws[i])
+        else:
+            for i in range(len(ws)):
+                d = scale * gs[i] + decay * ws[i]
+                b = mu * vs[i] + d
+                vs[i] = b
+                outs[i] = ws[i] - lr * (of_d * d + of_v * b)
