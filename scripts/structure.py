@@ -5,6 +5,7 @@ names used twice      class names at module level that two modules have
 star-tuples           calls with `*(a, b)` among their arguments
 attributes            of the four classes that know most: distinct names assigned to `self`
 prose                 lines of comments and docstrings, in percent of all lines that are not empty
+without a verb        docstrings whose first sentence has none, in percent (scripts/sentences.py says how it errs)
 lines                 of source that are neither empty nor prose
 """
 
@@ -17,8 +18,10 @@ import sys
 import tarfile
 import tokenize
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
+
+from scripts.sentences import docstrings, has_verb
 
 ROOT = Path(__file__).resolve().parent.parent
 MANY_OF_ONE_KIND = ("paceline/schemes", "paceline/cli", "paceline/cli/commands")
@@ -68,6 +71,11 @@ def prose_lines(text: str, tree: ast.Module) -> set[int]:
     return told | {t.start[0] for t in tokens if t.type == tokenize.COMMENT and t.line.lstrip().startswith("#")}
 
 
+def without_a_verb(trees: Iterable[ast.Module]) -> str:
+    found = [has_verb(text) for tree in trees for _, text in docstrings(tree)]
+    return f"{100 * found.count(False) / len(found):.1f} %"
+
+
 def figures(commit: str) -> dict[str, str]:
     texts = sources(commit)
     trees = {path: ast.parse(text) for path, text in texts.items()}
@@ -91,6 +99,7 @@ def figures(commit: str) -> dict[str, str]:
         "star-tuples": str(stars),
         **{f"attributes of {names[-1]}": str(attributes(trees, names)) for names in FOUR},
         "prose": f"{100 * prose / filled:.0f} %",
+        "docstrings without a verb": without_a_verb(trees.values()),
         "lines": f"{filled - prose:,}",
     }
 
