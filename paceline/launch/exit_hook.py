@@ -14,7 +14,7 @@ MONITORS = (4, 3)  # numbers of sys.monitoring that are for nobody in particular
 
 
 class ScriptExit:
-    """From now on: the code that the script ends with.
+    """This records, from now on, the code that the script ends with.
 
     Python forgets it before anything runs at exit. From Python 3.12 on it is told when the script's first frame ends by
     an exception, so a SystemExit is seen whoever raises it. Before, `sys.exit` is replaced by one that notes the code;

@@ -36,7 +36,7 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """As in --launcher."""
+        """Returns the name that --launcher takes."""
 
     def command(self, agents: int, agent: Sequence[str]) -> list[str]:
         """What is executed here to have `agents` processes of the command `agent`; it ends when the last has ended."""
@@ -163,7 +163,7 @@ def called(
 def _heard(
     listener: CallbackListener, late: Callable[[AgentHello, RemoteHost], None], why_gone: Callable[[], str]
 ) -> Iterator[None]:
-    """Whoever calls, until the end; gone then."""
+    """Listens for agents that call back, until the end of the context."""
     came: list[RemoteHost] = []
 
     def hear() -> None:

@@ -55,7 +55,7 @@ class KubernetesJob:
 
 
 def configured(words: Sequence[str]) -> KubernetesJob:
-    """From --launcher-args. Raises ConfigError."""
+    """Makes the job from --launcher-args. Raises ConfigError."""
     told: dict[str, str] = {}
     known = ("image", "name", "namespace", "claim", *RESOURCES)
     for word in words:
@@ -88,7 +88,7 @@ def manifests(
     environment: Mapping[str, str],
     of_workers: Mapping[str, str],
 ) -> dict[str, Any]:
-    """A List of all objects but the Secret. `environment` is for all parties, `of_workers` for workers too."""
+    """Returns a List of all objects but the Secret. `environment` is for all parties, `of_workers` for workers too."""
     place = {"PACELINE_WORKERS": str(workers), "PACELINE_SERVERS": str(servers)}
     place["PACELINE_LEADER"] = f"{cluster.name}:{PORT}"
     place["PACELINE_TOKEN_FILE"] = f"{TOKEN_FOLDER}/{TOKEN_NAME}"

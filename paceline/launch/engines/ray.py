@@ -36,7 +36,7 @@ SERVER = "server."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """What Ray sets aside for an agent, by resource, and the labels of the nodes where."""
+    """A bundle says what Ray reserves for an agent, by resource, and which labels its node needs."""
 
     resources: Mapping[str, float] = field(default_factory=lambda: {"CPU": 1.0})
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Ray:
 
 
 def configured(words: Sequence[str], servers: int = 0) -> Ray:
-    """From --launcher-args: `address=H:P`, `strategy=PACK`, resources of workers such as `GPU=1`, `label=KEY:VALUE`.
+    """Reads --launcher-args: `address=H:P`, `strategy=PACK`, resources of workers such as `GPU=1`, `label=KEY:VALUE`.
 
     A label is one of nodes. With `server.` before resources or labels servers have agents of their own.
     Raises ConfigError.
@@ -100,7 +100,7 @@ def _with(place: Bundle, key: str, value: str, word: str) -> Bundle:
 
 # ---- the driver ------------------------------------------------------------------------------------------
 class ActorKeeper:
-    """An actor of Ray."""
+    """This is an actor of Ray that keeps an agent."""
 
     def run(self, command: list[str], task: int) -> int:
         """The agent, until it ends; its exit code."""
@@ -183,7 +183,7 @@ def _run(ray: Any, given: argparse.Namespace) -> None:
 
 
 def _why(ray: Any, incarnation: Any) -> str:
-    """What ended it; empty where it ended in order."""
+    """Returns what ended it; the text is empty where it ended in order."""
     try:
         code = ray.get(incarnation)
     except ray.exceptions.RayError as error:

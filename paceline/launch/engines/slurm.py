@@ -140,7 +140,7 @@ def _requeue(job: str) -> None:
 def script(
     command: Sequence[str], *, workers: int, servers: int, settings: Sequence[str], trains: bool, placed: bool
 ) -> str:
-    """A file for `sbatch`: `command`, inside a job of its own.
+    """Returns a file for `sbatch` that runs `command` inside a job of its own.
 
     settings: words for sbatch, such as `--partition=gpu`. With `hetjob` among them servers have nodes of their own, for
     which all before it is; the rest is for the workers'. trains: it is a `paceline train`, which can go on. placed: it

@@ -54,7 +54,7 @@ class Yarn:
 
 
 def configured(words: Sequence[str], path: str) -> Yarn:
-    """From --launcher-args: `jar=`, `manager=`, `memory=` in MiB, `cores=`, `queue=`. Raises ConfigError."""
+    """Reads --launcher-args: `jar=`, `manager=`, `memory=` in MiB, `cores=`, `queue=`. Raises ConfigError."""
     told: dict[str, str] = {}
     options = {"memory": "-container_memory", "cores": "-container_vcores", "queue": "-queue"}
     known = ("jar", "manager", *options)

@@ -131,7 +131,7 @@ def _of_rank(names: Names, environment: Mapping[str, str]) -> ExternalProcess | 
 
 
 def _port(names: Names, environment: Mapping[str, str]) -> int:
-    """Where rank 0 is called on its host."""
+    """Returns the port at which rank 0 is called on its host."""
     if environment.get("PACELINE_PORT"):
         return _number(environment, "PACELINE_PORT", 0, 1, PORT_MAX)
     above = int(names.starter == "torchrun")  # which listens on MASTER_PORT itself

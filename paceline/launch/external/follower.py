@@ -41,7 +41,7 @@ LAST_SECONDS = 30.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a caller was given. `lines` stay open for as long as it takes part."""
+    """An assignment is what the leader gave a caller. `lines` stay open for as long as it takes part."""
 
     config: dict[str, dict[str, Any]]
     spec: ProcessSpec
@@ -154,7 +154,7 @@ def find_place() -> Assignment | None:
 
 
 def take_part(place: Assignment) -> int:
-    """A party of Paceline's own, to its end; the exit code."""
+    """Runs a party of Paceline's own to its end, and returns the exit code."""
     from paceline.runtime import process_main
 
     code = process_main.main(configuration.build(place.config), place.spec)

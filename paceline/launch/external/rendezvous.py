@@ -1,4 +1,4 @@
-"""How processes that somebody else starts find one another: a secret on several hosts, a folder on one."""
+"""Processes that somebody else starts find one another by a secret on several hosts, and by a folder on one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def secret_of(external: ExternalProcess) -> str:
 
 
 def shared_secret(why: str) -> str:
-    """What is in the file that PACELINE_TOKEN_FILE names. Raises ConfigError, without one with `why` it is needed."""
+    """Returns the content of the file that PACELINE_TOKEN_FILE names. Raises ConfigError, without one with `why` it is
+    needed.
+    """
     path = os.environ.get(TOKEN)
     if not path:
         raise ConfigError(f"{why}: {HOW}")

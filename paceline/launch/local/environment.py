@@ -38,7 +38,7 @@ Environment = Mapping[str, Mapping[str, str]]
 
 
 def environment_of(spec: ProcessSpec, token_file: Path) -> dict[str, str]:
-    """What the process at `spec` finds in its environment."""
+    """Returns the environment variables for the process at `spec`."""
     values = {
         "COORDINATOR": spec.coordinator,
         "RANK": spec.who.index,

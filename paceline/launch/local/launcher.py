@@ -1,4 +1,4 @@
-"""The launcher of a run on this machine, forked from one warm process."""
+"""The local launcher forks the processes of a run on this machine from one warm process."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class LocalHost:
 
 
 class LocalLauncher:
-    """The processes of one run."""
+    """This launcher has the processes of one run."""
 
     def __init__(self, host: LocalHost, environment: Environment) -> None:
         self.ended: queue.SimpleQueue[ProcessEnded] = queue.SimpleQueue()
@@ -157,7 +157,7 @@ class LocalLauncher:
         )
 
     def heard(self, event: dict[str, Any]) -> None:
-        """On the reader's thread."""
+        """Handles an event, on the reader's thread."""
         party = event["party"]
         with self._change:
             if event["event"] == "started":
@@ -198,7 +198,7 @@ class LocalLauncher:
 
 
 def death(party: str, pid: int, code: int, log: Path) -> str:
-    """What an exit code says, with the last words in the log; empty for 0."""
+    """Returns what an exit code says, with the last words in the log; the text is empty for 0."""
     if code == 0:
         return ""
     return f"{party} (pid {pid}) {how_ended(code)}{last_words(log) if code > 0 else ''}"

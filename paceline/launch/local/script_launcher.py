@@ -148,7 +148,7 @@ def _kill_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
 
 
 def _token_file(spec: ProcessSpec) -> Path:
-    """The token, for its owner's eyes only; never in arguments or the environment."""
+    """Writes the token to a file for its owner only; it is never in arguments or the environment."""
     path = Path(spec.folder) / "token"
     if not path.exists():
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

@@ -1,4 +1,4 @@
-"""What scripts print: on the terminal behind the name of who printed it, and in a log for each party.
+"""This sends what scripts print to the terminal, behind the name of its party, and to a log for each party.
 
 Forty workers of one script warn forty times in the same words. So a line in the form of Python's warnings is held back
 for HOLD_SECONDS, and is shown once for all workers that have said it by then:

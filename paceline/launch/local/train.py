@@ -1,4 +1,4 @@
-"""One run on this machine, from a configuration to a summary."""
+"""`train` makes one run on this machine, from a configuration to a summary."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def make_supervisor(
     around: Callable[[Transport], Transport] = lambda transport: transport,
     accept_joins: bool = False,
 ) -> RunSupervisor:
-    """A supervisor for processes of this host. `around` may put something around the coordinator's transport.
+    """Returns a supervisor for processes of this host. `around` may put something around the coordinator's transport.
 
     `accept_joins`: workers come by themselves, also while training goes on.
     """
@@ -181,7 +181,7 @@ def train(*, progress: bool = True, host: LocalHost | None = None, **options: An
 
 
 def _values(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Options by flag into values by section and key."""
+    """Turns options by flag into values by section and key."""
     known = {setting.flag.replace("-", "_").replace(".", "_"): setting for setting in configuration.settings()}
     values: dict[str, dict[str, Any]] = {}
     for name, value in options.items():

@@ -1,4 +1,5 @@
-"""An agent starts the processes of another host; the launcher leads it by lines (`paceline.launch.remote.protocol`).
+"""An agent starts processes on another host; the launcher leads it over one stream of lines
+(`paceline.launch.remote.protocol`).
 
     python -m paceline.launch.remote.agent                 over standard input and output, as by ssh
     python -m paceline.launch.remote.agent --dial TICKET   calls back under TLS, where there is no input

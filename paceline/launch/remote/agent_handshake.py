@@ -28,7 +28,7 @@ HELLO_BYTES_MAX = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The token of a ticket, and the certificate of the launcher on one connection, as DER."""
+    """A key consists of the token of a ticket and the launcher's certificate on one connection, as DER."""
 
     token: str
     certificate: bytes

@@ -222,7 +222,7 @@ def enter(ticket: Path, hello: Callable[[], words.AgentHello]) -> tuple[MessageS
 
 
 def enter_once(ticket: str, hello: Callable[[], words.AgentHello]) -> tuple[MessageStream[Request], str]:
-    """As `enter`, once, by the text of a ticket. Raises SentAway as well, and what `call` does."""
+    """Does what `enter` does, once, by the text of a ticket. Raises SentAway as well, and what `call` does."""
     stream, key, address = call(ticket)
     lines: MessageStream[Request] = MessageStream(stream, Request)
     try:
@@ -282,7 +282,7 @@ def call(ticket: str) -> tuple[SocketStream, Key, str]:
 
 
 def _first_of(pem: str) -> bytes:
-    """The first certificate, as DER."""
+    """Returns the first certificate, as DER."""
     end = "-----END CERTIFICATE-----"
     return ssl.PEM_cert_to_DER_cert(pem.partition(end)[0] + end)
 

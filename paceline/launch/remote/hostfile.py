@@ -36,7 +36,9 @@ EXAMPLE = "gpu1 slots=2 gpus=0,1 group=a"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostEntry:
-    """One line. `slots` of 0: nothing was said. `port` of 0: that of the ssh configuration."""
+    """An entry is one line of the hosts file. `slots` of 0: nothing was said. `port` of 0: that of the ssh
+    configuration.
+    """
 
     name: str
     port: int = 0
@@ -61,7 +63,7 @@ class HostEntry:
 
 
 def parse_hosts(text: str, source: str = "hosts") -> tuple[HostEntry, ...]:
-    """The hosts of a file, in its order. Raises ConfigError with the line and the way out."""
+    """Returns the hosts of a file, in its order. Raises ConfigError with the line and the way out."""
     found: dict[tuple[str, int], HostEntry] = {}
     said: dict[tuple[str, int], tuple[int, bool]] = {}  # line, and whether it was a bare one
     for number, line in enumerate(text.splitlines(), 1):

@@ -35,7 +35,7 @@ OVER_SECONDS = 3.0  # beyond the time that parties get
 
 
 class RemoteHost:
-    """One host, through the lines to its agent."""
+    """This represents one host, by the lines to its agent."""
 
     def __init__(self, name: str, lines: MessageStream[Event], *, why_gone: Callable[[], str] = lambda: "") -> None:
         """`why_gone`: what is known of the reason, when the stream has ended."""
@@ -78,7 +78,7 @@ class RemoteHost:
             self.lines.close()
 
     def gone(self) -> str:
-        """Why nothing is heard from it any more."""
+        """Returns why nothing is heard from it any more."""
         return f"host {self.name} is gone" + (f" ({self._why})" if self._why else "")
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ class RemoteLauncher:
         host.ask(protocol.StartProcess(config=values, spec=there.to_json(), keys=keys_of(spec)))
 
     def _start_waiting(self, who: Party) -> None:
-        """Where its host is back, or else elsewhere."""
+        """Starts waiting processes where their host is back, or else elsewhere."""
         with self._change:
             waits = self._waiting.pop(who, None)
         if waits is not None:

@@ -1,4 +1,4 @@
-"""Which party of a run goes to which host: pure, from the hosts file and two numbers.
+"""Placement decides which party of a run goes to which host; it is pure, from the hosts file and two numbers.
 
 Workers fill the slots of the hosts in the order of the file. Where nobody wrote down slots and there are more workers
 than hosts, they are dealt out again and again, as MXNet did. In a file of bare addresses ranks go to the addresses in

@@ -1,4 +1,4 @@
-"""What a launcher and its agents say to one another: one JSON object a line, each way, over any stream of bytes.
+"""A launcher and its agents send one JSON object a line, each way, over any stream of bytes.
 
     agent     Knock         where it has called back: a nonce       launcher  Challenge    (see `agent_handshake.py`)
     agent     Hello         who it is and what it runs on           launcher  Refused      or, after a first Beat:
@@ -42,7 +42,7 @@ SILENCE_SECONDS = 30.0
 
 
 class LaunchMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="word", forbid_unknown_fields=True):
-    """One line."""
+    """This is the base of all messages; a message is one line."""
 
 
 class AgentBeat(LaunchMessage, frozen=True, kw_only=True, tag="beat"):
@@ -51,7 +51,7 @@ class AgentBeat(LaunchMessage, frozen=True, kw_only=True, tag="beat"):
 
 # ---- what an agent is told ---------------------------------------------------------------------------------------
 class LauncherChallenge(LaunchMessage, frozen=True, kw_only=True, tag="challenge"):
-    """Before anything else, to whoever called back."""
+    """The launcher sends this before anything else, to a process that called back."""
 
     nonce: bytes
     proof: bytes
@@ -163,7 +163,7 @@ class ByteStream(Protocol):
         """What has come; nothing when the other side is gone. Raises TimeoutError."""
 
     def write(self, data: bytes) -> None:
-        """All of it; one thread at a time. Raises OSError."""
+        """Writes all of it; one thread at a time may call this. Raises OSError."""
 
     def close(self) -> None:
         """Wakes the thread that reads, which then says:"""
@@ -173,7 +173,7 @@ class ByteStream(Protocol):
 
 
 class SocketStream:
-    """A connected socket, plain or under TLS."""
+    """This stream is a connected socket, plain or under TLS."""
 
     def __init__(self, sock: socket.socket | TlsStream) -> None:
         sock.setblocking(False)
@@ -238,7 +238,7 @@ def _wait(descriptor: int, events: int, seconds: float) -> None:
 
 
 class MessageStream(Generic[W]):
-    """Words over a stream. `say` may be called on any thread, `hear` on one."""
+    """This sends and receives messages over a stream. `say` may be called on any thread, `hear` on one."""
 
     def __init__(self, stream: ByteStream, hears: Any) -> None:
         """`hears`: the types that the other side may say."""

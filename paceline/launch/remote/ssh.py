@@ -1,4 +1,4 @@
-"""Agents on hosts that ssh logs in to: one login a host, and the agent's lines over it.
+"""ssh starts agents on hosts: it logs in once a host, and the login carries the agent's lines.
 
 Whatever ends the login ends the agent, and with it all it started: the end of this process, of the ssh client or of
 the connection. ssh asks for nothing (BatchMode): keys and known hosts are the user's affair, as is the rest of the
@@ -44,8 +44,9 @@ HINTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ssh:
-    """How hosts are reached. `folder`: where the command is run there; `python`: the interpreter, where a host has none
-    of its own, and `path` its PYTHONPATH; `config`: a file for ssh -F."""
+    """This says how hosts are reached. `folder`: where the command is run there; `python`: the interpreter, where a
+    host has none of its own, and `path` its PYTHONPATH; `config`: a file for ssh -F.
+    """
 
     folder: str
     python: str
@@ -53,7 +54,7 @@ class Ssh:
     config: str = ""
 
     def login(self, host: HostEntry) -> list[str]:
-        """The ssh command up to the name of the host."""
+        """Returns the ssh command up to the name of the host."""
         return ["ssh", "-T", *FLAGS, *self._way(host), "--", host.name]
 
     def _way(self, host: HostEntry) -> list[str]:
@@ -120,7 +121,7 @@ def sync(ssh: Ssh, hosts: Sequence[HostEntry], excluded: Sequence[str]) -> None:
 
 
 class Login:
-    """One ssh client, and the agent behind it."""
+    """A login is one ssh client, and the agent behind it."""
 
     def __init__(self, ssh: Ssh, host: HostEntry) -> None:
         """Raises ConfigError without an ssh to start."""
@@ -192,7 +193,9 @@ def _told(errors: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def logins(ssh: Ssh, hosts: Sequence[HostEntry]) -> Iterator[list[RemoteHost]]:
-    """An agent on each, all at once; gone at the end. Raises ConfigError with all that is wrong with any."""
+    """Starts an agent on each host, all at once, and ends them at the end of the context. Raises ConfigError with all
+    that is wrong with any.
+    """
     started: list[Login] = []
     try:
         for host in hosts:

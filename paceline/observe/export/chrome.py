@@ -1,4 +1,4 @@
-"""Chrome's trace events, as ui.perfetto.dev and chrome://tracing open them: a track for each worker and server.
+"""This writes Chrome's trace events for ui.perfetto.dev and chrome://tracing, with a track for each worker and server.
 
 The format: "Trace Event Format" (the Chromium project). Times are microseconds; `X` is a span, `i` an instant, `C` a
 counter, `M` a name. Every party's times are on its own clock, as in the trace: small shifts between tracks mean
@@ -112,7 +112,7 @@ def _micros(at: float) -> float:
 
 
 def _instant(record: Record, name: str, process: int, number: int | None = None) -> Event:
-    """On a track, or across all of them."""
+    """Makes a mark on a track, or across all of them."""
     where = {"tid": 0, "s": "g"} if number is None else {"tid": FIRST_TRACK + number, "s": "t"}
     told = {key: value for key, value in to_dict(record).items() if key not in ("kind", "at") and value == value}
     return {"ph": "i", "name": name, "pid": process, **where, "ts": _micros(record.at), "args": told}

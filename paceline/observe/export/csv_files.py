@@ -1,4 +1,4 @@
-"""CSV: a sheet for each kind of record, with the record's fields as columns, for spreadsheets and pandas."""
+"""This writes CSV for spreadsheets and pandas: a sheet for each kind of record, with the record's fields as columns."""
 
 from __future__ import annotations
 

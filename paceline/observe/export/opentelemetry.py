@@ -1,4 +1,5 @@
-"""OpenTelemetry, by its own SDK: a run as one trace of spans, and the metrics of /metrics as data points, over OTLP.
+"""This exports to OpenTelemetry by its own SDK: a run is one trace of spans, and the metrics of /metrics are data
+points.
 
     run                                   events: who was lost, what was refused, why it ended
       worker (rank, device, host)         events: what the scheme decided about it, and why
@@ -228,7 +229,7 @@ class Live:
 
 
 def facts(out: str) -> dict[str, str]:
-    """Of the run in that folder."""
+    """Returns facts about the run in that folder."""
     try:
         scheme = tomllib.loads((Path(out) / "config.toml").read_text(encoding="utf-8"))["run"]["scheme"]
     except (OSError, KeyError, ValueError):

@@ -33,7 +33,7 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(slots=True)
 class Family:
-    """One name with its help: a value for each set of labels."""
+    """A family is one name with its help; it has a value for each set of labels."""
 
     kind: str
     help: str

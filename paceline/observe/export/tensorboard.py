@@ -1,4 +1,4 @@
-"""TensorBoard's event files, by tensorboard's own writer: accuracy and loss by samples, the rest by time.
+"""This writes TensorBoard's event files by tensorboard's own writer: accuracy and loss by samples, the rest by time.
 
 `pip install tensorboard` is enough; TensorFlow is not needed.
 """
@@ -22,7 +22,7 @@ Point = tuple[str, float, int, float]
 
 
 def write(folder: Path, records: Iterable[Record], begun_at: float) -> int:
-    """How many points. `begun_at`: the wall clock at the start, in seconds since 1970.
+    """Writes the points and returns how many there are. `begun_at`: the wall clock at the start, in seconds since 1970.
 
     Raises ConfigError without tensorboard.
     """
@@ -42,7 +42,9 @@ def write(folder: Path, records: Iterable[Record], begun_at: float) -> int:
 
 
 def points(records: Iterable[Record]) -> Iterator[Point]:
-    """Evaluations by samples; throughput, shares of time and staleness by the end of each bin, in milliseconds."""
+    """Yields evaluations by samples, and throughput, shares of time and staleness by the end of each bin, in
+    milliseconds.
+    """
     bins: dict[int, _Bin] = defaultdict(_Bin)
     for record in records:
         match record:
@@ -60,7 +62,7 @@ def points(records: Iterable[Record]) -> Iterator[Point]:
 
 
 class _Bin:
-    """What ended in one stretch of time."""
+    """A bin holds what ended in one stretch of time."""
 
     def __init__(self) -> None:
         self.samples = 0

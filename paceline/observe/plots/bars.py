@@ -1,4 +1,6 @@
-"""One number or two for each group, as bars from left to right: target, throughput, traffic; over seeds, with dots."""
+"""This draws one number or two for each group as bars from left to right (target, throughput, traffic), with dots for
+seeds.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def throughput(entries: Sequence[RunDigest]) -> Any | None:
 
 
 def to_target(entries: Sequence[RunDigest]) -> Any | None:
-    """Seconds, and how many times sooner than the baseline; None where no run reached a target."""
+    """Draws seconds, and how many times sooner than the baseline; returns None where no run reached a target."""
     order = [s for s in standings([entry.group for entry in entries]) if s.seconds_to_target]
     if not order:
         return None

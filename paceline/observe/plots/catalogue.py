@@ -80,7 +80,7 @@ PLATES = (
 
 
 def timelines(entries: Sequence[RunDigest]) -> Iterator[Plate]:
-    """One plate for the first run of each group that has spans."""
+    """Yields one plate for the first run of each group that has spans."""
     for entry in entries:
         if any(isinstance(record, Span) for record in entry.digests[0].begin):
             yield Plate(
@@ -99,7 +99,7 @@ def titled(plate: Plate, figure: Any) -> Any:
 
 
 def slug(name: str) -> str:
-    """A name as part of a file's."""
+    """Returns a name as part of a file's name."""
     return re.sub(r"[^A-Za-z0-9.-]+", "-", name).strip("-.") or "run"
 
 
@@ -117,7 +117,7 @@ def _timeline(digest: Digest, name: str, _: Sequence[RunDigest]) -> Any:
 
 
 def chosen(digest: Digest) -> list[int]:
-    """The ranks in a timeline: all, or those at both ends by speed; by rank."""
+    """Returns the ranks in a timeline: all, or those at both ends by speed; by rank."""
     ranks = sorted(worker.rank for worker in digest.summary.workers)
     if len(ranks) <= ROWS_MAX:
         return ranks

@@ -1,4 +1,4 @@
-"""Accuracy against time, against exchanges and against samples; several seeds as their mean and a band."""
+"""This draws accuracy against time, exchanges and samples; several seeds become their mean and a band."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _targets(entries: Sequence[RunDigest]) -> set[float]:
 
 
 def _heights(entries: Sequence[RunDigest]) -> tuple[float, float]:
-    """From a little below all curves and targets to a little above them."""
+    """Returns a range from a little below all curves and targets to a little above them."""
     seen = [e.accuracy for entry in entries for d in entry.digests for e in d.evaluations]
     seen += _targets(entries)
     return max(0.0, min(seen) - 0.03), min(1.0, max(seen) + 0.05)
@@ -99,7 +99,7 @@ def _several(axes: Any, entry: RunDigest, lines: Sequence[Line]) -> tuple[float,
 
 
 def mean_line(lines: Sequence[Line]) -> tuple[list[float], list[float], list[float]]:
-    """Where, mean and standard deviation, from the latest beginning to the earliest end."""
+    """Returns places, means and standard deviations, from the latest beginning to the earliest end."""
     begin, end = max(line[0][0] for line in lines), min(line[-1][0] for line in lines)
     xs = [begin + (end - begin) * n / (POINTS - 1) for n in range(POINTS)]
     ys = [[between(line, x) for line in lines] for x in xs]
@@ -107,7 +107,7 @@ def mean_line(lines: Sequence[Line]) -> tuple[list[float], list[float], list[flo
 
 
 def between(line: Line, x: float) -> float:
-    """The line's height at x, straight between its points, and level beyond them."""
+    """Returns the line's height at x, straight between its points, and level beyond them."""
     after = bisect.bisect_left(line, x, key=lambda point: point[0])
     if after == 0:
         return line[0][1]

@@ -1,4 +1,4 @@
-"""What the figures need of a run, gathered in one pass over its trace."""
+"""A digest has what the figures need of a run, gathered in one pass over its trace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ STEPS_SHOWN = 8
 
 @dataclass(slots=True)
 class Digest:
-    """One run. `staleness`: contributions to shard 0 by staleness; `begin`: what lies in its first `until` seconds."""
+    """This is the digest of one run. `staleness`: contributions to shard 0 by staleness; `begin`: what lies in its
+    first `until` seconds.
+    """
 
     run: RunFolder
     until: float
@@ -33,7 +35,7 @@ class Digest:
         return self.run.summary
 
     def exchanges_by(self, at: float) -> float:
-        """How many exchanges a worker had made by then, in the mean over all."""
+        """Returns how many exchanges a worker had made by then, in the mean over all."""
         return bisect.bisect_right(self.exchanged, at) / max(1, len(self.summary.workers))
 
 

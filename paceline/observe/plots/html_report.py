@@ -60,7 +60,7 @@ tbody tr:last-child > * { border-bottom: 0; } nav a { color: inherit; margin-rig
 
 
 def report(entries: Sequence[RunDigest], plates: Sequence[Plate], notes: Sequence[str] = ()) -> str:
-    """The whole document."""
+    """Returns the whole document."""
     groups = [entry.group for entry in entries]
     order = standings(groups)
     drawn = [(plate, figure) for plate in plates if (figure := plate.draw(entries)) is not None]

@@ -1,4 +1,5 @@
-"""The two figures: `curve` of one run, `race` of several. Above, accuracy against time; below, where the time went.
+"""This draws two figures: `curve` of one run, `race` of several. Above, accuracy against time; below, where the time
+went.
 
 Runs in which nothing was evaluated have no curve, and of their race there is only where the time went.
 """
@@ -189,7 +190,7 @@ def _percentages(axes: Any, workers: Sequence[WorkerSummary]) -> None:
 
 
 def groups_of_workers(axes: Any, groups: Sequence[tuple[str, Sequence[WorkerSummary]]]) -> None:
-    """A bar for each worker, those of a group side by side above its name."""
+    """Draws a bar for each worker, those of a group side by side above its name."""
     style.plain_axes(axes, grid="y")
     begin, middles, places, workers = 0.0, [], [], []
     for _, members in groups:

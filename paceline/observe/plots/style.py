@@ -1,4 +1,6 @@
-"""How every figure looks: size, type, colours, axes. Objects only: matplotlib's global state is left alone."""
+"""This module decides how every figure looks: size, type, colours, axes. Objects only: matplotlib's global state is
+left alone.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ ENDS_LABELLED_MAX = 16
 
 
 def empty(rows: Sequence[float], inches: tuple[float, float] = INCHES) -> tuple[Any, list[Any]]:
-    """A figure and its axes, one above the other, with `rows` as their relative heights."""
+    """Makes a figure and its axes, one above the other, with `rows` as their relative heights."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=inches, dpi=DPI, layout="constrained", facecolor="white")
@@ -56,7 +58,7 @@ def beside(panels: int) -> tuple[Any, list[Any]]:
 
 
 def looks(schemes: Sequence[str]) -> list[int]:
-    """For each line or bar of a figure the number of its look, for `look`.
+    """Returns, for each line or bar of a figure, the number of its look, for `look`.
 
     A scheme's first one is that of the table; of further ones, such as the same scheme under other parameters, and of
     schemes that the table lacks, each has a look that nobody else in the figure has.
@@ -90,7 +92,7 @@ def words(text: str) -> str:
 
 
 def end_labels(axes: Any, ends: Sequence[tuple[tuple[float, float], Any]]) -> None:
-    """A mark where each line ends, and the same mark with its name to the right, in the order of the ends.
+    """Draws a mark where each line ends, and the same mark with its name to the right, in the order of the ends.
 
     `ends`: points, and what has a name and a look. The mark says which is which where colours do not.
     """
@@ -173,7 +175,7 @@ def activity_legend(axes: Any) -> None:
 
 
 def stacked(axes: Any, at: Sequence[float], shares: Sequence[TimeShares], thickness: float, *, across: bool) -> None:
-    """One bar per place in `at`, in percent; `across` draws them from left to right instead of upwards."""
+    """Draws one bar per place in `at`, in percent; `across` draws them from left to right instead of upwards."""
     begin = [0.0] * len(at)
     for name, colour in ACTIVITIES.items():
         long = [100 * getattr(share, name) for share in shares]

@@ -19,7 +19,7 @@ LATEST_LABELLED = 3
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """From worker `src`, sent at `left`, to worker `dst`, there at `arrived`."""
+    """A message went from worker `src` at `left` to worker `dst`, and was there at `arrived`."""
 
     src: int
     dst: int
@@ -67,7 +67,7 @@ def timeline_figure(
 
 
 def bars(records: Iterable[Record]) -> Iterator[Bar]:
-    """Spans as they lay in time. Those of one worker that end together were noted one after the other."""
+    """Yields spans as they lay in time. Those of one worker that end together were noted one after the other."""
     spans = [record for record in records if isinstance(record, Span) and record.seconds > 0]
     begun: dict[int, float] = {}
     for span in reversed(spans):
@@ -77,7 +77,7 @@ def bars(records: Iterable[Record]) -> Iterator[Bar]:
 
 
 def rows(axes: Any, shown: Sequence[Bar], workers: Sequence[str], until: float) -> None:
-    """One row a worker; to its right, how many steps it made and how long it waited."""
+    """Draws one row a worker; to its right it says how many steps the worker made and how long it waited."""
     style.plain_axes(axes, grid="x")
     for activity, colour in ACTIVITIES.items():
         for rank in range(len(workers)):

@@ -33,7 +33,7 @@ class RunFolder:
 
     @property
     def shares(self) -> str:
-        """Who got which samples; `uniform` is i.i.d."""
+        """Says who got which samples; `uniform` is i.i.d."""
         return str(self.facts.get("data.partition", "uniform"))
 
 
@@ -111,7 +111,7 @@ def _facts(path: Path) -> dict[str, Any]:
 
 # ---- together ------------------------------------------------------------------------------------------------
 def groups(runs: Sequence[RunFolder]) -> list[Group]:
-    """Those of one experiment together, in the order in which they were given."""
+    """Returns the runs of one experiment together, in the order in which they were given."""
     by_setting: dict[str, list[RunFolder]] = {}
     for run in runs:
         by_setting.setdefault(repr(sorted(_setting(run).items())), []).append(run)

@@ -45,7 +45,9 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedStatistics:
-    """One group. Seconds to the target and speed-up are over the runs that reached it, `reached` of them all."""
+    """This has the statistics of one group. Seconds to the target and speed-up are over the runs that reached it,
+    `reached` of them all.
+    """
 
     group: Group
     reached: int
@@ -84,7 +86,7 @@ def _standing(group: Group, reference: Group | None) -> SeedStatistics:
 
 
 def speedups(group: Group, reference: Group) -> list[float | None]:
-    """Of each run, against the reference's run of the same seed, else against the mean of those."""
+    """Compares each run with the reference's run of the same seed, else with the mean of those."""
     of_seed = {s.seed: s.seconds_to_target for s in reference.summaries}
     mean = Spread.of(of_seed.values())
     if mean is None:

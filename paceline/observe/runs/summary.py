@@ -1,4 +1,4 @@
-"""One run in a few numbers: `summary.json`, which tables and figures compare runs by."""
+"""`summary.json` is one run in a few numbers, by which tables and figures compare runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAILED = "failed"  # how the reason of a run begins that did not come to its end
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeShares:
-    """Where the time of one worker, or of several together, went; each between 0 and 1."""
+    """This says where the time of one worker, or of several together, went; each share is between 0 and 1."""
 
     computing: float
     communicating: float
@@ -28,7 +28,8 @@ class TimeShares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSummary:
-    """One worker. `slowdown`: how many times slower it was made; staleness is None where nothing is ever stale.
+    """This is the summary of one worker. `slowdown`: how many times slower it was made; staleness is None where nothing
+    is ever stale.
 
     `seconds_hidden`: of communication that went on while it computed, besides `seconds_communicating`. `refused`: of
     its contributions, those of which a server used nothing, or not all; `wild`: those noted and used (docs/numbers.md).
@@ -117,7 +118,7 @@ class Summary:
 
     @property
     def shares(self) -> TimeShares:
-        """Of all workers together."""
+        """Returns the shares of all workers together."""
         return shares_of(self.workers)
 
     @property

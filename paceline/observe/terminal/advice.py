@@ -35,7 +35,7 @@ HEAD = ("scheme", "updates", "smp/s", "times", "idle", "comm", "stale", "steps",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prospect:
-    """One scheme on the cluster, as simulated.
+    """A prospect is one scheme on the cluster, as simulated.
 
     dropped: samples whose gradients were thrown away. worker_bytes, server_bytes: of the largest of each, at most.
     local: the optimizer is the worker's. own_models: workers' models differ. unseen: what of a scheme that changes as

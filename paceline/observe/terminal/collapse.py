@@ -83,7 +83,7 @@ def _judged(before: Sequence[Evaluated], latest: Sequence[Evaluated], chance: fl
 
 
 def way_out(scheme: str, parameters: dict[str, Any], lr: float, workers: int) -> str:
-    """What may help. `parameters`: all of the scheme, by name."""
+    """Returns what may help. `parameters`: all of the scheme, by name."""
     if "weighting" not in parameters:
         return f"A way out: a lower --lr ({lr:g} now), --clip-norm, or another scheme."
     ways = [f"a lower --lr ({lr:g} now; divided by the {workers} workers it is {lr / workers:.2g})"]

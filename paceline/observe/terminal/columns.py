@@ -1,4 +1,4 @@
-"""Tables of plain text: the same in a terminal, a log file and a mail."""
+"""This makes tables of plain text, which are the same in a terminal, a log file and a mail."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def results(order: Sequence[SeedStatistics]) -> str:
 
 
 def result(s: SeedStatistics) -> tuple[str, ...]:
-    """The cells of one scheme, as in RESULTS."""
+    """Returns the cells of one scheme, as in RESULTS."""
     count = len(s.group.runs)
     return (
         s.name,
@@ -86,7 +86,7 @@ def rate(count: int, summary: Summary) -> float | None:
 
 
 def sentence(groups: Sequence[Group], order: Sequence[SeedStatistics]) -> str:
-    """Who won, and why; over several seeds, by how much."""
+    """Says who won, and why; over several seeds, by how much."""
     if all(len(group.runs) == 1 for group in groups):
         return why([group.first for group in groups], [group.name for group in groups])
     best, reference = order[0], baseline(groups)

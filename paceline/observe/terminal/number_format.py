@@ -1,4 +1,4 @@
-"""Numbers as people read them, the same in tables, lines and figures."""
+"""This writes numbers as people read them, the same in tables, lines and figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def percent(share: float) -> str:
 
 
 def count_text(count: float) -> str:
-    """At most five characters: `7.25`, `980`, `9999`, `12.3k`, `4.0M`."""
+    """Returns at most five characters: `7.25`, `980`, `9999`, `12.3k`, `4.0M`."""
     if count < 10 and count != int(count):
         return f"{count:.2f}"
     if count < 9999.5:
@@ -106,5 +106,5 @@ def _label(summary: Summary, namesakes: Sequence[Summary]) -> str:
 
 
 def left_text(left: Mapping[str, Sequence[str]]) -> str:
-    """What a run has left, by folder: a line for each."""
+    """Says what a run has left, by folder, with a line for each."""
     return "\n".join(f"left in {folder}: {' '.join(names)}" for folder, names in left.items())

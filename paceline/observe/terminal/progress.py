@@ -22,7 +22,8 @@ PLAIN_WORKERS_MAX = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRow:
-    """One worker now. computing, communicating, waiting: shares of its time so far, each between 0 and 1.
+    """A row describes one worker now. computing, communicating, waiting: shares of its time so far, each between 0 and
+    1.
 
     hidden: which share of its communication it did not wait for, None where none was hidden.
     """
@@ -44,7 +45,7 @@ class WorkerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressSnapshot:
-    """A run now. `seconds_left` and `fraction_done` are None where the end cannot be foreseen.
+    """A snapshot describes a run now. `seconds_left` and `fraction_done` are None where the end cannot be foreseen.
 
     `samples_before`: those among `samples` that earlier incarnations of the run have trained, before `elapsed_s` began.
     """
@@ -66,7 +67,7 @@ class ProgressSnapshot:
 
 
 class ProgressDisplay(Protocol):
-    """Where snapshots are shown."""
+    """A display shows snapshots."""
 
     def begin(self, lines: Sequence[str]) -> None:
         """Training begins: how the run is set up, to be said once, before anything else is shown."""
@@ -78,7 +79,7 @@ class ProgressDisplay(Protocol):
 
 
 class Throttle:
-    """Hands on at most one snapshot every `interval_s` of the reader's time, and the last one at the end."""
+    """This forwards at most one snapshot every `interval_s` of the reader's time, and the last one at the end."""
 
     def __init__(self, draw: Callable[[ProgressSnapshot], None], interval_s: float, clock: Callable[[], float]) -> None:
         self._draw = draw
@@ -120,7 +121,7 @@ class Lines:
         self._lock = threading.Lock()
 
     def say(self, *lines: str) -> None:
-        """From any thread."""
+        """Writes a line; any thread may call it."""
         with self._lock:
             self._waiting.extend(lines)
             while self._waiting and has_room(self._stream):
@@ -134,7 +135,7 @@ class Lines:
 
 
 class PlainView:
-    """One line every `interval_s` seconds, for logs and pipes."""
+    """This writes one line every `interval_s` seconds, for logs and pipes."""
 
     def __init__(self, stream: TextIO, interval_s: float = 5.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._lines = Lines(stream)

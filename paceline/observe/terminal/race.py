@@ -1,4 +1,4 @@
-"""Which scheme won, by how much, and why: a table and a sentence made of the numbers."""
+"""This says which scheme won, by how much, and why, in a table and a sentence made of the numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WINNER = "*"
 
 
 def ranking(summaries: Sequence[Summary]) -> list[Summary]:
-    """Best first: by time to target, then, for those that missed it, by accuracy, then by time."""
+    """Returns the best first: by time to target, then, for those that missed it, by accuracy, then by time."""
     return sorted(
         summaries,
         key=lambda s: (
@@ -35,7 +35,7 @@ def baseline(summaries: Sequence[Summary]) -> Summary:
 
 
 def speedup(summary: Summary, reference: Summary) -> float | None:
-    """How many times sooner than `reference` it reached the target; None when either did not."""
+    """Returns how many times sooner than `reference` it reached the target, or None when either did not."""
     if not summary.seconds_to_target or reference.seconds_to_target is None:
         return None
     return reference.seconds_to_target / summary.seconds_to_target
@@ -63,7 +63,7 @@ def race_table(summaries: Sequence[Summary]) -> RenderableType:
 
 
 def race_text(summaries: Sequence[Summary]) -> str:
-    """The same for a log file: columns of plain text and the sentence."""
+    """Returns the same for a log file: columns of plain text and the sentence."""
     return "\n".join([columns(HEAD, _rows(summaries)), "", why(summaries)])
 
 
@@ -97,7 +97,7 @@ def _reached(s: Summary) -> str:
 
 
 def why(summaries: Sequence[Summary], called: Sequence[str] = ()) -> str:
-    """Who won and what made the difference, each `called` by its name, or else by its scheme; for example:
+    """Says who won and what made the difference, each `called` by its name, or else by its scheme; for example:
 
     esync reached 0.9 in 4.1 s, 7.3 times as fast as bsp: its workers spent 6% of their time waiting, under bsp 71%.
     """

@@ -84,7 +84,7 @@ def _bar_line(snapshot: ProgressSnapshot) -> RenderableType | None:
 
 
 def workers_table(rows: tuple[WorkerRow, ...], *, ascii_only: bool = False) -> Table:
-    """A row each; of many, the slowest and the fastest, and one for all."""
+    """Makes a row for each worker; of many, it shows the slowest and the fastest, and one row for all."""
     columns = _Columns.of(rows)
     blocks = ASCII_BLOCKS if ascii_only else BLOCKS
     table = _empty(columns, blocks)

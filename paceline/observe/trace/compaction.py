@@ -76,7 +76,7 @@ class Thinner:
         return True
 
     def rest(self) -> Iterator[Record]:
-        """What is held back."""
+        """Yields what is held back."""
         for who in list(self._held):
             yield from self._close(who)
 

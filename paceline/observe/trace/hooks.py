@@ -32,7 +32,7 @@ _log = logging.getLogger("paceline")
 
 
 def load(names: str, out: str) -> list[Hook]:
-    """The callables of `module:name`, separated by commas, for the run in the folder `out`.
+    """Loads the callables of `module:name`, separated by commas, for the run in the folder `out`.
 
     Modules are looked for in the working directory too. Raises ConfigError, naming what is not there.
     """

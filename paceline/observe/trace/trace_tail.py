@@ -29,7 +29,7 @@ class Follower:
 
     @property
     def fraction(self) -> float:
-        """How much of the file has been read, from 0 to 1."""
+        """Returns how much of the file has been read, from 0 to 1."""
         return self._at / self._size if self._size else 0.0
 
     def read(self) -> list[Record]:

@@ -1,4 +1,4 @@
-"""The live page: a run, going on or over, live or simulated, as seen from its trace alone.
+"""This folder is the live page, which shows an active, finished or simulated run from its trace alone.
 
 Read `state.py` first (records in, what is known of the run out), then `page_data.py` (that as JSON) and `app.py`
 (HTTP). Of `observe/` it may import `export/`, `terminal/` and `trace/`.

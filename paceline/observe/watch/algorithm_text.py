@@ -49,7 +49,7 @@ def box(description: str) -> tuple[tuple[TextPiece, ...], ...]:
 
 
 def _places(pieces: list[list[str]]) -> dict[tuple[int, int], tuple[str, ...]]:
-    """Which activities are at which piece of which line."""
+    """Returns which activities are at which piece of which line."""
     found: dict[str, tuple[int, int]] = {}
     for row, line in enumerate(pieces):
         if row and OTHERS.match(line[0] if line else ""):

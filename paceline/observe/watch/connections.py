@@ -60,7 +60,7 @@ class Connections:
 
 
 class LimitedProtocol(H11Protocol):
-    """HTTP over one connection, with a time limit for each request."""
+    """This speaks HTTP over one connection, with a time limit for each request."""
 
     def __init__(self, connections: Connections, **more: Any) -> None:
         super().__init__(**more)

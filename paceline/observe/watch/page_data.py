@@ -32,7 +32,9 @@ SORTS = ("slow", "rank", "waiting", "staleness", "share", "rate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageQuery:
-    """What the page asks for: rows `first` .. `first + count` of the workers in that order, and what it has already."""
+    """A query says what the page asks for: rows `first` .. `first + count` of the workers in that order, and what it
+    has already.
+    """
 
     sort: str = "slow"
     first: int = 0
@@ -157,7 +159,7 @@ def _tenths(sums: Sequence[float]) -> str:
 
 
 def bands(state: PageState) -> list[dict[str, Any]]:
-    """The workers in ten bands, the slowest first."""
+    """Returns the workers in ten bands, the slowest first."""
     workers = [worker for worker in ordered(state.workers, state, "slow") if worker.here]
     cuts = [round(n * len(workers) / BANDS) for n in range(BANDS + 1)]
     return [_band(state, workers[low:high]) for low, high in itertools.pairwise(cuts) if low < high]
@@ -174,7 +176,7 @@ def _band(state: PageState, workers: Sequence[WorkerRates]) -> dict[str, Any]:
 
 
 def mean_shares(workers: Sequence[WorkerRates]) -> list[float]:
-    """Of the time of these workers: computing, communicating, waiting."""
+    """Returns the shares of these workers' time: computing, communicating, waiting."""
     return [round(statistics.fmean(column), 3) for column in zip(*(worker.shares() for worker in workers), strict=True)]
 
 
@@ -188,7 +190,7 @@ def standing(state: PageState) -> dict[str, Any]:
 
 
 def group(state: PageState, ranks: Sequence[int]) -> dict[str, Any]:
-    """Who meets in one group and where, and its own pace: the step of its slowest, samples a second of all."""
+    """Says who meets in one group and where, and its own pace: the step of its slowest, samples a second of all."""
     workers = [state.workers[rank] for rank in ranks]
     hosts = dict.fromkeys(worker.host for worker in workers if worker.host)
     return {
@@ -203,7 +205,9 @@ def group(state: PageState, ranks: Sequence[int]) -> dict[str, Any]:
 
 
 def servers(state: PageState) -> list[dict[str, Any]]:
-    """By shard. `rate`: updates a second over what the strips span; `load`: those of each bin, against the most."""
+    """Describes the servers, by shard. `rate`: updates a second over what the strips span; `load`: those of each bin,
+    against the most.
+    """
     rows = []
     for number, shard in sorted(state.shards.items()):
         counts = [sums[0] for sums in state.updates.of(number)] if number < state.updates.rows else []

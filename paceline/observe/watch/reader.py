@@ -25,7 +25,7 @@ MISSED = 1.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One worker as its latest steps show it: seconds a step, samples a step, seconds an exchange costs beside.
+    """This describes one worker by its latest steps: seconds a step, samples a step, seconds an exchange costs beside.
 
     spread_s: standard deviation of step_s.
     """
@@ -72,7 +72,9 @@ def newest(folder: Path) -> Path:
 
 
 def _begun(run: Path) -> tuple[float, str]:
-    """When, in seconds; 0 while nobody knows. Not by its trace: of two that go on at once, that is newer in turn."""
+    """Returns when the run began, in seconds; it is 0 while nobody knows. Not by its trace: of two that go on at once,
+    that is newer in turn.
+    """
     try:
         return (run / "config.toml").stat().st_mtime, run.name
     except OSError:
@@ -80,7 +82,7 @@ def _begun(run: Path) -> tuple[float, str]:
 
 
 class Reader:
-    """The run in folder `run`, or the newest of those in it.
+    """This reads the run in folder `run`, or the newest of those in it.
 
     `forecaster` says what other schemes would give; it is asked in the background.
     """
@@ -118,7 +120,7 @@ class Reader:
             }
 
     def metrics(self, scheme: str) -> str:
-        """What Prometheus scrapes: the run so far, in its text format."""
+        """Returns what Prometheus scrapes: the run so far, in its text format."""
         with self._lock:
             return self._metrics.text(scheme=scheme)
 

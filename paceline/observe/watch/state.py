@@ -1,4 +1,5 @@
-"""What is known of a run, record by record. Pure: no files, no clocks; records of several parties in any order.
+"""This gathers what is known of a run, record by record. Pure: no files, no clocks; records of several parties in any
+order.
 
 The trace of a run in which one worker computes 60 ms of every 80, and waits for the rest:
 

@@ -32,7 +32,7 @@ ALL_DONE = math.exp(-math.exp(-0.5772156649))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTiming:
-    """One worker, by its latest steps: seconds a step of its own and of waiting, samples a step.
+    """This has one worker's times, by its latest steps: seconds a step of its own and of waiting, samples a step.
 
     spread_s: standard deviation of own_s. waits_for: ranks, where the trace names them; None where it may be anybody.
     """
@@ -89,7 +89,7 @@ def straggler(timings: Sequence[WorkerTiming]) -> Straggler | None:
 
 
 def rate_without(timings: Sequence[WorkerTiming], held: Sequence[WorkerTiming]) -> float:
-    """R' of the module's docstring, in samples/s."""
+    """Returns R' of the module's docstring, in samples/s."""
     gone = {timing.rank for timing in held}
     left = {timing.rank: timing for timing in timings if timing.rank not in gone}
     waiting = min(timing.waiting_s for timing in timings)
@@ -105,7 +105,7 @@ def _bound(timing: WorkerTiming, left: dict[int, WorkerTiming], anybody: float) 
 
 
 def latest(timings: Sequence[WorkerTiming]) -> float:
-    """The mean of the largest of their own step times."""
+    """Returns the mean of the largest of their own step times."""
     low = max(timing.own_s for timing in timings)
     # Who is done before that nearly always has no say in it.
     varying = [

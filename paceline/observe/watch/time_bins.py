@@ -57,7 +57,7 @@ class TimeBins:
             sums[number % BINS * kinds + kind] += full
 
     def of(self, row: int) -> Iterator[tuple[float, ...]]:
-        """The sums of one row, the oldest bin first."""
+        """Yields the sums of one row, the oldest bin first."""
         sums, kinds = self._rows[row], self.kinds
         for number in range(self.first, self.last + 1):
             at = number % BINS * kinds

@@ -47,7 +47,7 @@ class Sums:
 
 
 class WorkerRates:
-    """Worker `rank`, since it joined. `at`: of its last record; `steps`, `samples`: of all its incarnation."""
+    """This measures worker `rank`, since it joined. `at`: of its last record; `steps`, `samples`: of all its incarnation."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -97,7 +97,7 @@ class WorkerRates:
 
     @property
     def usual_step_s(self) -> float:
-        """The median of the latest steps' computing."""
+        """Returns the median of the latest steps' computing."""
         return statistics.median(self._steps_s) if self._steps_s else 0.0
 
     @property
@@ -108,24 +108,24 @@ class WorkerRates:
 
     @property
     def usual_exchange_s(self) -> float:
-        """The median of what an exchange cost beside computing."""
+        """Returns the median of what an exchange cost beside computing."""
         return statistics.median(self._gaps_s) if self._gaps_s else 0.0
 
     @property
     def step_s(self) -> float:
-        """Computing, a step; 0 before the first."""
+        """Returns the seconds of computing a step; it is 0 before the first."""
         return self.latest.computing / self.latest.steps if self.latest.steps else 0.0
 
     @property
     def spread_s(self) -> float:
-        """Standard deviation of `step_s`, as a mean over a round, from one round to the next."""
+        """Returns the standard deviation of `step_s`, as a mean over a round, from one round to the next."""
         steps = self.latest.steps
         variance = self.latest.squares / steps - self.step_s**2 if steps else 0.0
         return math.sqrt(max(variance, 0.0) * min(1.0, self.latest.exchanges / self.latest.spans)) if steps else 0.0
 
     @property
     def waiting_s(self) -> float:
-        """Waiting, a step."""
+        """Returns the seconds of waiting a step."""
         return min(self.latest.waiting, self.latest.seconds) / self.latest.steps if self.latest.steps else 0.0
 
     @property
