@@ -72,7 +72,7 @@ class Loop:
             self._look_again(sock, pending)
 
     def unwatch(self, sock: socket.socket) -> None:
-        """On the loop's thread only."""
+        """Stops watching a socket; only the loop's thread may call it."""
         self.watch(sock, 0, lambda _events: None)
 
     def _call(

@@ -34,5 +34,5 @@ class PlainMemory:
         return v
 
     def join(self, parts: Sequence[Any]) -> Any:
-        """One vector; one copy unless there is one part only."""
+        """Returns one vector; this takes one copy unless there is one part only."""
         return parts[0] if len(parts) == 1 else np.concatenate(parts)

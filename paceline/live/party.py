@@ -1,4 +1,4 @@
-"""Who there is: `worker 3`, `server 0`, `coordinator`, `evaluator`."""
+"""The parties of a run are `worker 3`, `server 0`, `coordinator`, `evaluator`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Party(NamedTuple):  # a tuple, whose hash costs no call of Python: every m
 
     @classmethod
     def parse(cls, text: str) -> Party:
-        """Inverse of `str`. Raises ValueError."""
+        """Does the inverse of `str`. Raises ValueError."""
         kind, _, index = text.partition(" ")
         if kind not in KINDS:
             raise ValueError(f"{text!r} is not a party")

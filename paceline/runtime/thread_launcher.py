@@ -17,7 +17,9 @@ from paceline.runtime.worker.train_loop import load_data
 
 
 class ThreadCrew:
-    """A launcher on a hub. Threads cannot be killed: `end` waits for them, and says who is left."""
+    """This launcher starts the parties as threads on a hub. Threads cannot be killed: `end` waits for them, and says
+    who is left.
+    """
 
     def __init__(self, hub: Hub) -> None:
         self.ended: queue.SimpleQueue[ProcessEnded] = queue.SimpleQueue()

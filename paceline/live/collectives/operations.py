@@ -55,7 +55,7 @@ class Take:
 
 
 class Strip(Protocol):
-    """One member's part in what becomes of a strip."""
+    """This is one member's part in the mean of one strip of the vector."""
 
     @property
     def done(self) -> bool: ...
@@ -67,7 +67,9 @@ class Strip(Protocol):
 
 
 class Tools(NamedTuple):
-    """What a worker has for its means. `coder`: of the codec of this run, if any; `strip_bytes`: of a strip at most."""
+    """These are the tools that a worker has for its means. `coder`: of the codec of this run, if any; `strip_bytes`: of
+    a strip at most.
+    """
 
     memory: Memory
     adder: VectorAdder
@@ -116,7 +118,7 @@ class Meeting:
         return v
 
     def arrived(self, v: Any) -> Any:
-        """Inverse of `leaving`. Raises ProtocolError."""
+        """Does the inverse of `leaving`. Raises ProtocolError."""
         return v
 
     def finished(self, strip: int) -> None:
@@ -139,7 +141,7 @@ class Meeting:
 
 
 class RoundedMeeting(Meeting):
-    """Partial sums travel rounded. Whoever added up the last of them takes what all others got of it."""
+    """Partial sums are sent rounded. Whoever added up the last of them takes what all others got of it."""
 
     def __init__(self, what: Take, pending: PendingReply, effect: Mean, me: int, tools: Tools) -> None:
         """Raises ProtocolError where no codec is asked for."""
@@ -159,7 +161,7 @@ class RoundedMeeting(Meeting):
 
 
 class Gathering(Meeting):
-    """Everybody's share to all. Strip i is the share of member i; they are added up in the order of members.
+    """Everybody sends its share to all. Strip i is the share of member i; they are added up in the order of members.
 
     A share goes in one piece, as the scales and places in it are those of all its numbers. One of weight zero is empty,
     and what a residual holds stays there.

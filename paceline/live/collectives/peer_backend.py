@@ -65,13 +65,13 @@ def id_of(key: int, strip: int, step: int) -> int:
 
 
 def from_id(id: int) -> tuple[int, int, int]:
-    """Inverse of `id_of`."""
+    """Does the inverse of `id_of`."""
     low = id & ((1 << (STRIP_BITS + STEP_BITS)) - 1)
     return id - low, low >> STEP_BITS, low & ((1 << STEP_BITS) - 1)
 
 
 class PeerCarrier:
-    """One worker's end of the means over the connections of `transport`; works on a thread of its own."""
+    """This is one worker's end of the means over the connections of `transport`; it works on a thread of its own."""
 
     def __init__(
         self,

@@ -93,7 +93,7 @@ class _Wait:
 
 
 class Rendezvous:
-    """Of one run; on the thread of its coordinator. `hosts`: of each worker, as it said hello."""
+    """This is the store of one run, on the thread of its coordinator. `hosts`: of each worker, as it said hello."""
 
     def __init__(self, transport: Transport, workers: Sequence[Party]) -> None:
         self._transport, self._workers = transport, workers
@@ -157,7 +157,7 @@ class Rendezvous:
             raise ProtocolError(f"{src} adds to {key}, which is no number") from None
 
     def _look(self) -> None:
-        """Whose wait is over?"""
+        """Answers those whose wait is over."""
         waits, self._waits = self._waits, []
         for wait in waits:
             if wait.key in self._values:

@@ -22,7 +22,7 @@ def measure_link(node: Node, who: Party, tries: int = TRIES) -> tuple[float, flo
 
 
 class LinkRounds:
-    """How fast bytes come from another party, measured in rounds.
+    """This measures in rounds how fast bytes come from another party.
 
     `measure` is called at several moments, since what keeps a host busy for a while spoils all rounds of one moment.
     """

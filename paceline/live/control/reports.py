@@ -1,4 +1,4 @@
-"""What a party tells the coordinator of itself, a few times a second, from when training starts.
+"""A party reports to the coordinator a few times a second, from when training starts.
 
 Its progress, its trace records, and what became of leased samples; a party that has nothing to tell says that it is
 there.
@@ -53,7 +53,7 @@ class Reports:
         self._flushing = threading.Lock()
 
     def begin(self, progress: Callable[[], control.Progress] | None = None) -> None:
-        """From now on by itself; once more: with another `progress`."""
+        """Starts to report by itself; a second call continues with another `progress`."""
         self._progress = progress
         if not self._begun:
             self._begun = True
@@ -79,7 +79,7 @@ class Reports:
         self._rows.append(("span", at, self._me.index, activity, seconds, steps, samples, hidden, exchanges))
 
     def settle(self, rank: int, fate: str, data: Data) -> None:
-        """What became of a contribution of leased data; told soon, together with that of others."""
+        """Reports what became of a contribution of leased data, soon and together with that of others."""
         if not self._settled:
             self._transport.call_later(SETTLE_SECONDS, self._tell_settled_soon)
         self._settled.append((rank, fate, data))
@@ -119,7 +119,9 @@ class Reports:
             self._transport.call_later(REPORT_SECONDS, self._again)
 
     def _beat_meanwhile(self) -> None:
-        """While the transport's thread is in a long update. One that never comes out of it falls silent in the end."""
+        """Says that this party is alive while the transport's thread is in a long update. One that never comes out of
+        it falls silent in the end.
+        """
         while not self._ended.wait(MEANWHILE_SECONDS):
             silent_s = time.monotonic() - self._last_at
             if MEANWHILE_SECONDS < silent_s < UPDATE_SECONDS_MAX:

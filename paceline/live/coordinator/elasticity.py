@@ -121,7 +121,9 @@ class Elasticity:
             self._listener.failed(who, f"lost {who}: {why}{self.why_last(who)}", "")
 
     def expel(self, who: Party, why: str) -> None:
-        """For good. One whom the run could not do without stays: the servers go on refusing what it sends."""
+        """Expels a worker for good. One whom the run could not do without stays: the servers go on refusing what it
+        sends.
+        """
         if who not in self._roster.lost and self.survives(who):
             self._roster.banned.add(who)
             self.lost(who, f"{why}; it is not started again")
@@ -210,7 +212,7 @@ class Elasticity:
             raise ProtocolError(f"{who} says hello while the run is {self._run_state.phase.value}")
 
     def _comes(self, who: Party, hello: control.Hello) -> None:
-        """A later incarnation of a lost worker. It learns where everybody is, and says when it is ready."""
+        """Handles a later incarnation of a lost worker. It learns where everybody is, and says when it is ready."""
         if self._recovery.under_way:
             self._recovery.afterwards(lambda: self._comes(who, hello))
             return

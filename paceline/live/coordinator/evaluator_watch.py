@@ -48,11 +48,11 @@ class EvaluatorLives:
 
     @property
     def incarnation(self) -> int:
-        """Which one is the present or the last."""
+        """Returns the number of the present or the last incarnation."""
         return self._members.incarnation(EVALUATOR)
 
     def begin(self) -> None:
-        """Training starts."""
+        """Begins when training starts."""
         if self._roster.evaluator:
             self._members.hello(0.0, EVALUATOR, 0)
             self._members.begin(0.0)
@@ -87,7 +87,7 @@ class EvaluatorLives:
                 self._transport.drop(EVALUATOR, decision.incarnation, why)
 
     def hello(self, hello: control.Hello) -> None:
-        """A later incarnation. Servers that are being replaced come first."""
+        """Handles the hello of a later incarnation. Servers that are being replaced come first."""
         if self._recovery.under_way:
             self._recovery.afterwards(lambda: self.hello(hello))
             return

@@ -6,7 +6,7 @@ from paceline.live.protocol import control_messages as control
 
 
 class ProgressTotals:
-    """By rank, all incarnations of a worker together."""
+    """This adds up progress by rank, over all incarnations of a worker."""
 
     def __init__(self) -> None:
         self._progress: dict[int, control.Progress] = {}
@@ -14,7 +14,7 @@ class ProgressTotals:
 
     @property
     def samples(self) -> int:
-        """Trained by all workers together."""
+        """Returns the samples that all workers together have trained."""
         return sum(progress.samples for progress in self._progress.values())
 
     def of(self, rank: int) -> int:

@@ -53,7 +53,7 @@ def framed(envelope: Envelope) -> bytes:
 
 
 def unframed(frame: bytes) -> Envelope:
-    """Inverse of `framed`. Raises ProtocolError."""
+    """Does the inverse of `framed`. Raises ProtocolError."""
     prefix = frames.decode_prefix(frame, 0)
     header = frames.decode_header(frame[frames.PREFIX.size :], 0)
     message = frames.assemble(header.codec, header.scalars, ())

@@ -30,11 +30,11 @@ class RunRoster:
         return [*self.servers, *self.workers, *self.evaluator]
 
     def present(self) -> list[Party]:
-        """Who hears of comings and goings."""
+        """Returns those who hear of membership changes."""
         return [*self.servers, *self.evaluator, *sorted(self.training), *self.joining]
 
     def count(self, what: str) -> str:
-        """How many workers train, for the end of a line; `what` they do."""
+        """Says how many workers train, for the end of a line; `what` is what they do."""
         return f"{len(self.training)} of {len(self.workers)} {what}"
 
     def roster(self, server_view: int, late: Members[Party] | None = None) -> control.Roster:

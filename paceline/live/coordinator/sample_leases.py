@@ -100,6 +100,6 @@ class Leasing:
                 self._tell([FIRST], control.Fence(rank=rank, incarnation=incarnation))
 
     def record(self) -> None:
-        """What it comes to, for the trace."""
+        """Records the account for the trace."""
         if self._leases is not None:
             self._recorded(self._leases.account(self._now()))

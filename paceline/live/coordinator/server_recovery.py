@@ -226,7 +226,7 @@ class Recovery:
             act()
 
     def _reason(self, back: Sequence[Party], undone: bool) -> str:
-        """In one line, what became of the updates."""
+        """Says in one line what became of the updates."""
         version = max(prepared.version for prepared in self._prepared.values())
         if not undone:
             return f"it goes on from its copy, at version {self._prepared[back[0]].version:,}; nothing answered is lost"

@@ -60,7 +60,7 @@ def accept(listener: socket.socket) -> tuple[list[socket.socket], bool]:
 
 
 def address_of(sock: socket.socket) -> str:
-    """Where the other side is, as a log names it."""
+    """Returns where the other side is, as a log names it."""
     if sock.family == socket.AF_UNIX:
         return "this host"
     try:
@@ -107,7 +107,7 @@ class FailureLimit:
 
 
 def _network(address: str) -> str:
-    """The address, or its network; empty for one without a limit."""
+    """Returns the address, or its network; the text is empty for one without a limit."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -39,7 +39,7 @@ def unsent(sock: socket.socket) -> int:
 
 
 class Connection:
-    """Frames over one connected stream socket, and its lanes. Callbacks run on the loop's thread."""
+    """A connection sends frames over one connected stream socket, and its lanes. Callbacks run on the loop's thread."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Connection:
 
     @property
     def lanes(self) -> list[tuple[int, int]]:
-        """Bytes sent and received over each of the further streams."""
+        """Returns the bytes sent and received over each of the further streams."""
         return self._lanes.traffic
 
     @property
@@ -96,7 +96,7 @@ class Connection:
 
     @property
     def bytes_shared(self) -> tuple[int, int]:
-        """Of vectors that passed by reference, out and in."""
+        """Returns the bytes of vectors that were passed by reference, out and in."""
         return (self._sharing.bytes_lent, self._sharing.bytes_borrowed) if self._sharing else (0, 0)
 
     def progress(self) -> tuple[int, bool]:
@@ -222,7 +222,7 @@ class Connection:
             self._loop.watch(self._sock, reading | (selectors.EVENT_WRITE if len(self._outbox) else 0), self._ready)
 
     def close(self, why: str) -> None:
-        """On the loop's thread. `closed` is told once."""
+        """Closes the connection; the loop's thread calls it. `closed` is told once."""
         with self._lock:
             if not self._open:
                 return
@@ -238,7 +238,7 @@ class Connection:
         self._closed(why)
 
     def detach(self) -> socket.socket:
-        """On the loop's thread: the socket, for another use. `closed` is not told, nothing more arrives."""
+        """Returns the socket for another use, on the loop's thread. `closed` is not called, nothing more arrives."""
         self._open, self._receiver.closed = False, True
         self._loop.unwatch(self._sock)
         return self._sock

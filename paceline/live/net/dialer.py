@@ -1,4 +1,4 @@
-"""How one party calls another: by a Unix stream on the same host where it can, else over TCP, under TLS or not.
+"""One party calls another by a Unix stream on the same host where it can, else over TCP, under TLS or not.
 
 Whichever way it is, caller and listener prove that they belong to the run (`paceline.live.security.handshake`).
 """
@@ -28,7 +28,9 @@ SENT_AWAY = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZero
 
 
 class Dialer:
-    """Of one party. shares: it can share memory with others of its host; shared_only: it calls nobody else."""
+    """This is the dialer of one party. shares: it can share memory with others of its host; shared_only: it calls
+    nobody else.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Bytes of one socket into messages.
+"""This turns bytes of one socket into messages.
 
 Vectors are received straight into their final buffers. Headers, short frames and the first bytes of a vector pass
 through a scratch pad, so that a short message costs one system call, and many short ones no more.
@@ -85,7 +85,7 @@ class FrameReader:
         self._line: deque[_Incoming] = deque()  # begun, and kept back by the first, whose body is still on the lanes
 
     def read(self, sock: socket.socket) -> int | None:
-        """One system call, and what follows from it.
+        """Makes one system call, and does what follows from it.
 
         Returns the bytes it asked for and did not get: 0 when there may be more to read at once. None at the end of
         the stream. Raises OSError (BlockingIOError when there is nothing) and ProtocolError.
@@ -200,7 +200,7 @@ class FrameReader:
         return [self._sharing.take(place, length) if place else None for length, place in pairs]
 
     def _encoded(self, form: frames.Form, length: int) -> Encoded:
-        """In recycled memory, as for any vector."""
+        """Returns room in recycled memory, as for any vector."""
         words = self._memory.empty(-(-form.nbytes // frames.ITEM_BYTES))
         data = self._memory.bytes_of(words)[: form.nbytes]
         return Encoded(form.codec, length, data, form.row, form.base, form.exact)

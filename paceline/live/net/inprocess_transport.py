@@ -41,7 +41,7 @@ class Hub:
 
 
 class HubTransport:
-    """One party's mailbox and the thread that empties it."""
+    """This has one party's mailbox and the thread that empties it."""
 
     def __init__(
         self, hub: Hub, me: Party, failed: Callable[[BaseException], None] | None, incarnation: int = 0

@@ -106,7 +106,7 @@ class SendQueue:
         return total
 
     def _batch(self, ready: int) -> list[memoryview]:
-        """Of the first `ready` frames."""
+        """Returns the buffers of the first `ready` frames."""
         if ready == 1:
             return self._line[0].buffers[:IOV_MAX]
         buffers: list[memoryview] = []

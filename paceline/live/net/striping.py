@@ -41,7 +41,7 @@ READS_MAX = 16  # one after the other, before other sockets get their turn
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    """One stream: the piece on its way out, and the one on its way in."""
+    """A lane is one stream: it has the piece on its way out, and the one on its way in."""
 
     sock: socket.socket
     ready: bool
@@ -76,7 +76,7 @@ class _Body:
 
 
 class Striping:
-    """The lanes of one connection, in both directions."""
+    """This has the lanes of one connection, in both directions."""
 
     def __init__(
         self, loop: Loop, *, taken: Callable[[], None], left: Callable[[], None], closed: Callable[[str], None]
@@ -104,7 +104,7 @@ class Striping:
 
     @property
     def traffic(self) -> list[tuple[int, int]]:
-        """Bytes sent and received by each."""
+        """Returns the bytes sent and received by each."""
         return [(lane.bytes_sent, lane.bytes_received) for lane in self._lanes]
 
     def add(self, sock: socket.socket, *, called: bool) -> None:
@@ -252,7 +252,7 @@ class Striping:
 
 
 def enough_for(sock: socket.socket, link_bytes_per_second: float = 1.25e9) -> int:
-    """How many streams fill a link of that speed (10 Gbit/s), from the round trip to the other end of `sock`.
+    """Returns how many streams fill a link of that speed (10 Gbit/s), from the round trip to the other end of `sock`.
 
     A stream has at most what the kernel's buffer holds on its way during one round trip. 1 where the system does not
     say what either is.

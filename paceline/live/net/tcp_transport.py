@@ -1,4 +1,4 @@
-"""Parties in processes of their own: over a Unix stream with shared memory on one host, over TCP between hosts.
+"""This transport connects processes: by a Unix stream with shared memory on one host, by TCP between hosts.
 
 Every pair of parties shares one connection, made by whoever calls `connect`. It begins with a handshake
 (`paceline.live.security.handshake`), by which both prove that they have the run's token; before that the connection may
@@ -191,7 +191,7 @@ class TcpTransport:
             next(silent, stranger).close(why)
 
     def _shook_hands(self, stream: TlsStream, caller: Party) -> None:
-        """On the thread of the handshakes."""
+        """Continues after a handshake, on the thread of the handshakes."""
         self._finished.append((stream, caller))
         self._loop.call_soon(self._take_finished)
 
@@ -369,5 +369,5 @@ class TcpTransport:
 
 
 def _traffic(connection: Connection) -> tuple[int, int, int, int]:
-    """Bytes sent and received, lent and borrowed."""
+    """Returns the bytes sent and received, lent and borrowed."""
     return connection.bytes_sent, connection.bytes_received, *connection.bytes_shared

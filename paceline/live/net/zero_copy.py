@@ -69,7 +69,9 @@ def _can_be_shared(memory: type) -> bool:
 
 
 class ZeroCopy:
-    """Both directions of one connection. `take` and `heard` are called on the loop's thread, the rest on any."""
+    """This handles both directions of one connection. `take` and `heard` are called on the loop's thread, the rest on
+    any.
+    """
 
     def __init__(
         self,

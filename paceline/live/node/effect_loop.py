@@ -1,4 +1,4 @@
-"""The loop box of one party's role, on the party's own thread."""
+"""This runs the loop box of one party's role, on the party's own thread."""
 
 from __future__ import annotations
 

@@ -44,7 +44,9 @@ class Scatter:
 
 
 class MessageSender:
-    """From any thread. `lock` is that of the party: who holds it knows that no call is opened or closed meanwhile."""
+    """This sends messages; any thread may call it. `lock` is that of the party: who holds it knows that no call is
+    opened or closed meanwhile.
+    """
 
     def __init__(
         self, transport: Transport, post: Post, memory: Memory, lock: threading.RLock, timeout_s: float

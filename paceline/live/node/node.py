@@ -104,11 +104,11 @@ class Node(StateReader):
                     hosted.mean_server.forget(tag)
 
     def start_clock(self, at: float = 0.0) -> None:
-        """From now on `now()` counts from `at` seconds."""
+        """Sets the clock: `now()` counts from `at` seconds."""
         self._began = self._clock() - at
 
     def now(self) -> float:
-        """Seconds since training started, on this party's monotonic clock."""
+        """Returns the seconds since training started, on this party's monotonic clock."""
         return self._clock() - self._began
 
     @property
@@ -147,7 +147,7 @@ class Node(StateReader):
         self._loop.begin(result)
 
     def finish(self, since: float = 0.0, sending: float = 0.0) -> Compute | Train:
-        """The second half.
+        """Does the second half.
 
         since: when this party turned to waiting, if that was after `begin` (monotonic clock); sending: how many
         seconds before that it has spent on sending.

@@ -111,13 +111,13 @@ class IncomingCalls:
         self._away.discard(rank)
 
     def gone(self, rank: int) -> None:
-        """That worker waits for no answer any more."""
+        """Notes that this worker waits for no answer any more."""
         self._away.add(rank)
         for key in [key for key in self._calls if key[1] == rank]:
             del self._calls[key]
 
     def clear(self) -> Iterator[tuple[int, int]]:
-        """Nothing of it will be answered; gives rank and number of each."""
+        """Drops all calls, which will not be answered, and yields rank and number of each."""
         calls, self._calls = self._calls, defaultdict(deque)
         return ((rank, id) for (_, rank), ids in calls.items() for id in ids)
 

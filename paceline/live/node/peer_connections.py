@@ -11,7 +11,7 @@ from paceline.live.protocol.pending_reply import PendingReply
 
 
 class PeerConnections:
-    """Of one worker. `told` counts what it has sent that nobody answers."""
+    """These are the connections of one worker. `told` counts what it has sent that nobody answers."""
 
     def __init__(self, ask: Callable[[int, ReadState], PendingReply], timeout_s: float) -> None:
         """`ask` a rank past its role; `timeout_s` bounds the wait for each."""

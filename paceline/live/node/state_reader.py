@@ -24,7 +24,7 @@ class StateReader:
         return self.read_published(to, what).v
 
     def read_state_of(self, who: Party, what: str) -> Any:
-        """The same of one party, or of its first slice."""
+        """Reads the same of one party, or of its first slice."""
         return self.read_published_of(who, what).v
 
     def read_published(self, to: To, what: str) -> PublishedState:
@@ -33,7 +33,7 @@ class StateReader:
         return shown
 
     def read_published_of(self, who: Party, what: str, slice: int = 0) -> PublishedState:
-        """That of one party, or of one of its slices."""
+        """Returns the state of one party, or of one of its slices."""
         return self.read_several(who, [(what, slice)])[0]
 
     def read_several(self, who: Party, wanted: Sequence[tuple[str, int]]) -> list[PublishedState]:

@@ -10,7 +10,7 @@ from paceline.live.protocol.pending_reply import PendingReply
 
 @dataclass(slots=True)
 class AwaitedSeconds:
-    """A result that its party waits for, `since` when (monotonic clock)."""
+    """A party waits for this result, `since` when (monotonic clock)."""
 
     pending: PendingReply
     since: float

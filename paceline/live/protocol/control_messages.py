@@ -69,7 +69,7 @@ class Hello:
 
 @message("control.Roster", plane="control")
 class Roster:
-    """Addresses and hosts by party.
+    """A roster has the addresses and hosts by party.
 
     For a newcomer: `incarnations` has one number a worker, by rank. The `gone` take no further part. Those `lost` among
     them cannot be asked for anything, but may be `joining`, as is this one, which said hello last.
@@ -196,7 +196,7 @@ class Progress:
     samples_before: bounds.TotalSamples = 0
 
     def __add__(self, other: Progress) -> Progress:
-        """Of two incarnations, the later one second."""
+        """Adds the progress of two incarnations, the later one second."""
         names = [field.name for field in dataclasses.fields(self)]
         sums = {name: getattr(self, name) + getattr(other, name) for name in names}
         return Progress(**{**sums, "seconds_at_batch": other.seconds_at_batch})

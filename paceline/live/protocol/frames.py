@@ -170,7 +170,9 @@ def striped(head: memoryview) -> memoryview:
 
 
 def decode_prefix(data: bytes | memoryview, body_bytes_max: int, at: int = 0) -> Prefix:
-    """Of the frame at `at`. Raises ProtocolError for anything but one of this protocol within the limits."""
+    """Reads the prefix of the frame at `at`. Raises ProtocolError for anything but one of this protocol within the
+    limits.
+    """
     magic, version, kind, slice_, header_bytes, id, body_bytes = PREFIX.unpack_from(data, at)
     if magic != MAGIC:
         raise ProtocolError("not a Paceline frame")
@@ -224,7 +226,7 @@ def decode_header(data: bytes | memoryview, body_bytes: int) -> Header:
 
 
 def _bytes_sent(length: int, place: SharedRef | None, form: Form | None) -> int:
-    """Of one vector. Raises ProtocolError for one that is lent and encoded, and for too many bytes."""
+    """Returns the bytes of one vector. Raises ProtocolError if it is lent and encoded, and for too many bytes."""
     if form is None:
         return 0 if place else ITEM_BYTES * length
     if place:
@@ -234,7 +236,7 @@ def _bytes_sent(length: int, place: SharedRef | None, form: Form | None) -> int:
 
 
 def assemble(codec: MessageCodec, scalars: Any, vectors: Sequence[Any]) -> Any:
-    """The message from its parts. Raises ProtocolError when the message itself refuses them."""
+    """Makes the message from its parts. Raises ProtocolError when the message itself refuses them."""
     fields = msgspec.structs.asdict(scalars)
     if vectors or codec.vectors:
         fields.update(zip(codec.vectors, vectors, strict=True))

@@ -15,7 +15,7 @@ from paceline.live.protocol.transport import Envelope
 
 
 def rooms_for(lengths: Sequence[int], shared: Sequence[Any], memory: Memory) -> list[Any]:
-    """Those vectors that are `shared`, and new ones for the others."""
+    """Returns those vectors that are `shared`, and new ones for the others."""
     if not shared:
         return [memory.empty(length) for length in lengths]
     return [memory.empty(n) if v is None else v for n, v in zip(lengths, shared, strict=True)]
@@ -57,7 +57,8 @@ class PendingReply(Ticket):
         self._ready = threading.Event()
 
     def room(self, part: int, shards: Sequence[slice], lengths: Sequence[int], shared: Sequence[Any] = ()) -> list[Any]:
-        """Where the vectors of answer `part` go: its slices of one buffer a field, so that joining copies nothing.
+        """Returns where the vectors of answer `part` go: its slices of one buffer a field, so that joining copies
+        nothing.
 
         Those that are `shared` stay where they are.
         """
@@ -126,7 +127,7 @@ class PendingReply(Ticket):
         self._ready.set()
 
     def wait(self, timeout_s: float) -> Any:
-        """The joined answer, or, with `edges`, the first one. Raises what `fail` was given, or TimedOut.
+        """Returns the joined answer, or, with `edges`, the first one. Raises what `fail` was given, or TimedOut.
 
         On a thin link a vector may take longer than any deadline, so time counts from the last that was seen to move.
         """

@@ -52,7 +52,7 @@ class Packer(Protocol):
         """`v`, which may be of any kind, as a vector that can travel as it is."""
 
     def unpack(self, parcel: Parcel, length: int, src: Party) -> Any:
-        """The vector of `length` numbers. Raises ProtocolError for a parcel that no packer makes."""
+        """Returns the vector of `length` numbers. Raises ProtocolError for a parcel that no packer makes."""
 
     def forget(self, party: Party) -> None:
         """It is gone."""
@@ -67,7 +67,7 @@ class PackingPost:
         self._lock = threading.Lock()  # what is packed in some order leaves in that order
 
     def send(self, to: Party, envelope: Envelope) -> None:
-        """As `Transport.send`."""
+        """Does what `Transport.send` does."""
         message = envelope.message
         vectors = {name: getattr(message, name) for name in vector_fields(type(message))}
         if not any(map(self._packer.packs, vectors.values())):

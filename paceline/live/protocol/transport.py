@@ -40,7 +40,8 @@ TELL, CALL, REPLY, CONTROL, MEAN = Kind
 
 
 class Envelope(msgspec.Struct):
-    """A message on its way. `id` pairs a REPLY with its CALL; `slice` says for which slice of the receiver it is.
+    """An envelope is a message in transit. `id` pairs a REPLY with its CALL; `slice` says for which slice of the
+    receiver it is.
 
     `server_view`: since the servers went back last, what belongs to an earlier one counts no more; see `Node.go_back`.
     `queued_at`: when it was handed to the transport, which fills in `sent_at`, when the last byte was handed over, and
@@ -58,7 +59,7 @@ class Envelope(msgspec.Struct):
 
 
 class Handler(Protocol):
-    """The party behind a transport."""
+    """A handler is the party behind a transport."""
 
     def deliver(self, src: Party, envelope: Envelope) -> None:
         """A whole message has arrived."""
@@ -80,20 +81,20 @@ class Handler(Protocol):
 
 
 class Post(Protocol):
-    """Where one party hands in what it sends."""
+    """One party hands in here what it sends."""
 
     me: Party
 
     def send(self, to: Party, envelope: Envelope) -> None:
-        """Hand over at once; never waits for the receiver. Raises PeerLost when there is no way to `to`."""
+        """Sends at once, and never waits for the receiver. Raises PeerLost when there is no way to `to`."""
 
 
 class Transport(Post, Protocol):
-    """One party's way to the others."""
+    """A transport is one party's way to the others."""
 
     @property
     def address(self) -> str:
-        """Where others reach this party."""
+        """Returns where others reach this party."""
 
     def open(self, handler: Handler) -> None:
         """Begin to deliver."""
@@ -111,7 +112,7 @@ class Transport(Post, Protocol):
         """
 
     def way_to(self, party: Party) -> str:
-        """How messages to `party` travel: SHARED, TCP or HERE. Raises PeerLost when they do not."""
+        """Says how messages to `party` travel: SHARED, TCP or HERE. Raises PeerLost when they do not."""
 
     def traffic(self) -> tuple[int, int]:
         """Bytes sent and received so far: frames and all, as counted at the socket, and vectors that were shared."""
@@ -127,7 +128,7 @@ class Transport(Post, Protocol):
 
 
 def progress_of(transport: Transport, whom: Sequence[Party]) -> tuple[int, bool]:
-    """Of several together."""
+    """Returns the progress of several together."""
     told = [transport.progress(who) for who in whom]
     return sum([moved for moved, _ in told]), any(leaving for _, leaving in told)
 

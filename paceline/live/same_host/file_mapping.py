@@ -42,7 +42,7 @@ def map_shared(descriptor: int, nbytes: int, *, write: bool) -> ctypes.Array[cty
 
 
 def use_huge_pages(mapped: ctypes.Array[ctypes.c_char]) -> None:
-    """Where the kernel has them for such memory."""
+    """Asks for huge pages, where the kernel has them for such memory."""
     _libc().madvise(ctypes.addressof(mapped), ctypes.sizeof(mapped), mmap.MADV_HUGEPAGE)
 
 

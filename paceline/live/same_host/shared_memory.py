@@ -183,11 +183,11 @@ class Segments:
 
     @property
     def dropped(self) -> int:
-        """How many segments are no more."""
+        """Returns how many segments are gone."""
         return self._made - len(self._segments)
 
     def gone(self, numbers: Collection[int]) -> list[int]:
-        """Which of these are no more."""
+        """Returns which of these are gone."""
         return [number for number in numbers if number not in self._segments]
 
 

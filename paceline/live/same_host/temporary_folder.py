@@ -1,4 +1,4 @@
-"""Folders for temporary files that no process leaves behind for good.
+"""This makes folders for temporary files that no process leaves behind for good.
 
 A folder goes with the process that made it. One that was killed (SIGKILL, a lost power supply) leaves its folder, with
 keys in it at times; the next run of the same user on this host removes it. Whether a folder has an owner is told by a

@@ -132,7 +132,7 @@ def same_user(sock: socket.socket) -> bool:
 
 
 def map_read_only(descriptor: int, nbytes: int) -> memoryview:
-    """What the file shows. Raises ProtocolError for one that is not so long, or that could become shorter."""
+    """Returns the content of the file. Raises ProtocolError if it is too short, or could become shorter."""
     try:
         if (
             not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK

@@ -33,7 +33,7 @@ PEM = serialization.Encoding.PEM
 
 
 class CertificateAuthority:
-    """Of the run `job`."""
+    """This is the authority of the run `job`."""
 
     def __init__(self, secret: str = "") -> None:
         """`secret`: who has the same has the same authority; without one it is new."""
@@ -55,12 +55,12 @@ class CertificateAuthority:
 
     @property
     def certificate(self) -> bytes:
-        """As PEM."""
+        """Returns the certificate as PEM."""
         return self._certificate.public_bytes(PEM)
 
     @property
     def pin(self) -> str:
-        """What others know this authority by: `sha256:` and the hash of its certificate."""
+        """Returns what others know this authority by: `sha256:` and the hash of its certificate."""
         return pin_of(self._certificate)
 
     def issue(self, party: Party, key: ec.EllipticCurvePublicKey) -> bytes:
@@ -102,7 +102,7 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 
 def private(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """As PEM."""
+    """Returns the key as PEM."""
     return key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
 

@@ -37,7 +37,7 @@ Nonce = Annotated[bytes, bounds.Text(NONCE_BYTES)]
 
 @message("handshake.Greeting", plane="connection")
 class Greeting:
-    """First frame of a stream. `lane`: a further stream of a connection."""
+    """This is the first frame of a stream. `lane`: a further stream of a connection."""
 
     party: bounds.Name
     to: bounds.Name
@@ -67,18 +67,18 @@ def proof_of(token: str, side: str, *said: Any) -> bytes:
 
 
 def is_proof(proof: bytes, token: str, side: str, *said: Any) -> bool:
-    """In constant time."""
+    """Compares in constant time."""
     return hmac.compare_digest(proof, proof_of(token, side, *said))
 
 
 def _said(greeting: Greeting, nonce: bytes) -> tuple[Any, ...]:
-    """What is proved, in the order of the fields."""
+    """Returns what is proved, in the order of the fields."""
     return greeting.party, greeting.to, greeting.nonce, greeting.lane, greeting.incarnation, nonce
 
 
 # ---- the listener ----------------------------------------------------------------------------------------
 class ListenerSide:
-    """The listener's side of one stream. certified: who the caller must be, by its certificate."""
+    """This is the listener's side of one stream. certified: who the caller must be, by its certificate."""
 
     def __init__(self, me: Party, token: str, certified: Party | None) -> None:
         self._me, self._token, self._certified = me, token, certified

@@ -1,4 +1,4 @@
-"""Who was sent away, and why: one line now and then, however many knock."""
+"""This logs who was disconnected, and why, in one line now and then, however many call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _log = logging.getLogger("paceline")
 
 
 class Refusals:
-    """Of one listener."""
+    """This counts the refusals of one listener."""
 
     def __init__(self, me: str) -> None:
         self._me = me

@@ -29,7 +29,7 @@ def identity(job: str, party: Party) -> str:
 
 
 def file_of(party: Party) -> str:
-    """Where certificate and key of `party` lie in the folder of credentials."""
+    """Returns where certificate and key of `party` lie in the folder of credentials."""
     return f"{str(party).replace(' ', '-')}.pem"
 
 
@@ -48,7 +48,7 @@ class TlsStream(ssl.SSLSocket):
         return made
 
     def sendmsg(self, buffers: Iterable[Any], *_: Any) -> int:  # type: ignore[override]
-        """As for a plain socket. Raises BlockingIOError.
+        """Sends as a plain socket does. Raises BlockingIOError.
 
         A record that the library has taken must leave before anything else. So all of it but one byte counts as sent:
         what is sent from counts as begun, nothing passes it, and somebody waits for room in the kernel.
@@ -83,7 +83,7 @@ class TlsStream(ssl.SSLSocket):
         return True
 
     def recv_into(self, buffer: Any, *_: Any) -> int:
-        """As for a plain socket. Raises BlockingIOError."""
+        """Receives as a plain socket does. Raises BlockingIOError."""
         room = memoryview(buffer)[:READ_BYTES_MAX]
         received = 0
         while received < room.nbytes:
@@ -106,7 +106,7 @@ class TlsStream(ssl.SSLSocket):
 
 
 def _records(buffers: Iterable[Any], skip: int) -> Iterator[memoryview | bytes]:
-    """The bytes of `buffers` but the first `skip`, a record at a time: views of long buffers, short ones joined."""
+    """Yields the bytes of `buffers` after `skip`, a record at a time: views of long buffers, short ones joined."""
     short: list[Any] = []
     size = 0
     for buffer in buffers:
@@ -129,7 +129,7 @@ def _records(buffers: Iterable[Any], skip: int) -> Iterator[memoryview | bytes]:
 
 
 class Tls:
-    """One party's credentials, and what it asks of the other side's."""
+    """This has one party's credentials, and what it asks of the other side's."""
 
     def __init__(self, folder: str | Path, me: Party) -> None:
         """Raises ConfigError when the credentials cannot be used."""
@@ -160,7 +160,7 @@ class Tls:
         return self._wrap(self._server, sock, server_side=True)
 
     def party_of(self, stream: TlsStream) -> Party:
-        """Whom the other side's certificate names. Raises ProtocolError unless it names a party of this run."""
+        """Returns whom the other side's certificate names. Raises ProtocolError unless it names a party of this run."""
         certificate: dict[str, Any] = stream.getpeercert() or {}
         for kind, name in certificate.get("subjectAltName", ()):
             head, _, role = name.partition(":role:")
@@ -194,7 +194,7 @@ def _context(protocol: int, folder: Path, me: Party) -> ssl.SSLContext:
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, without the library's line numbers."""
+    """Says what went wrong, without the library's line numbers."""
     if isinstance(error, ssl.SSLError) and error.reason:
         return f"TLS: {getattr(error, 'verify_message', '') or error.reason.lower().replace('_', ' ')}"
     return str(error)

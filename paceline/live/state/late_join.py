@@ -19,7 +19,7 @@ Shown = dict[str, Any]
 
 
 def others(session: Session, workers: int) -> list[int]:
-    """Those that take part, this one apart."""
+    """Returns those that take part, this one apart."""
     return [rank for rank in range(workers) if rank != session.node.me.index and rank not in session.departed]
 
 

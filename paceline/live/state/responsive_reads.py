@@ -26,7 +26,7 @@ class Answering:
         self._silent: dict[int, PendingReply] = {}  # by rank: what it was asked last
 
     def read_published(self, rank: int, what: str) -> PublishedState:
-        """What worker `rank` shows. Raises NoAnswer where it does not answer, PeerLost where it is lost."""
+        """Returns what worker `rank` publishes. Raises NoAnswer where it does not answer, PeerLost where it is lost."""
         if (pending := self._silent.get(rank)) is not None:
             if not pending.ready:
                 raise NoAnswer(f"worker {rank} does not answer")
@@ -40,7 +40,7 @@ class Answering:
         return shown
 
     def read_state(self, rank: int, what: str) -> Any:
-        """The vector of it."""
+        """Returns the vector of it."""
         return self.read_published(rank, what).v
 
     def read_model(self, rank: int) -> tuple[Any, float]:

@@ -39,7 +39,7 @@ class Mixed(PacelineError):  # noqa: N818
 
 
 def of_capture(state: SliceState, number: int) -> SliceState:
-    """The same, marked as of that capture."""
+    """Returns the same, marked as of that capture."""
     return SliceState(state.vectors, {**state.facts, CAPTURE: number})
 
 

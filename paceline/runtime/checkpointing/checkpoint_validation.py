@@ -59,7 +59,7 @@ def check(folder: FolderStore, at: int, manifest: Manifest) -> None:
 
 
 def remembered(folder: FolderStore, at: int, entry: FileEntry) -> dict[str, Any]:
-    """What a worker remembers, of JSON. Raises Damaged."""
+    """Reads a worker's state from JSON. Raises Damaged."""
     if entry.size > JSON_BYTES_MAX:
         raise Damaged(f"{folder.name(at, entry.name)}: longer than {JSON_BYTES_MAX} bytes")
     data = folder.load(at, entry)

@@ -29,7 +29,7 @@ class _File:
 
 
 class DiskBuffer:
-    """One file in the folder for temporary ones. Where there is no room on disk vectors stay in memory."""
+    """This is one file in the folder for temporary ones. Where there is no room on disk vectors stay in memory."""
 
     def __init__(self, memory: Memory) -> None:
         """Of the vectors that shall wait on disk; those of another kind stay where they are."""

@@ -84,7 +84,7 @@ class ResumePoint:
 
     @property
     def samples(self) -> int:
-        """Trained by all workers together."""
+        """Returns the samples that all workers together have trained."""
         return int(self.facts.get("samples", 0))
 
     @property
@@ -203,7 +203,7 @@ class ResumePoint:
         return same and any(entry.name == OPTIMIZER for entry in self.manifest.files)
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """Those of one of its files. Raises ConfigError."""
+        """Returns those of one of its files. Raises ConfigError."""
         from safetensors.torch import load
 
         try:
@@ -240,7 +240,7 @@ class ResumePoint:
 
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor], source: str) -> None:
-    """By name. Raises ConfigError, naming the first tensor that is missing, unknown or of another shape."""
+    """Loads weights by name. Raises ConfigError for the first tensor that is missing, unknown or of another shape."""
     own = model.state_dict()
     for name, tensor in own.items():
         if name not in weights:
@@ -257,7 +257,7 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], source: str) -> N
 
 
 def read_weights(path: str) -> dict[str, Tensor]:
-    """Of a safetensors file. Raises ConfigError."""
+    """Reads the weights of a safetensors file. Raises ConfigError."""
     from safetensors.torch import load_file
 
     with _named(path):
@@ -413,7 +413,7 @@ def _begins_anew(out: Path) -> list[str]:
 
 
 def open_at(config: Config, path: str) -> ResumePoint:
-    """At one checkpoint; at the beginning without a path. Raises ConfigError."""
+    """Opens one checkpoint; without a path it returns the beginning. Raises ConfigError."""
     if not path:
         return ResumePoint(config)
     folder, number = FolderStore(Path(path).parent), int(Path(path).name)

@@ -41,7 +41,7 @@ NOTHING = Flat.wrap(torch.empty(0))
 
 
 class Captures:
-    """Of the slices of one server, for one purpose. Everything happens between two messages to its roles."""
+    """This captures the slices of one server, for one purpose. Everything happens between two messages to its roles."""
 
     def __init__(
         self, node: Node, hosted: Sequence[ServedSlice], rules: Sequence[ServerOptimizer], purpose: str = CHECKPOINT
@@ -133,7 +133,7 @@ def state_of(role: Role, rule: ServerOptimizer) -> SliceState:
 
 
 def state_of_rule(rule: ServerOptimizer, length: int) -> tuple[dict[str, float], dict[str, Flat]]:
-    """Numbers, and vectors of that length; for `load_rule`."""
+    """Returns numbers, and vectors of that length, for `load_rule`."""
     state = rule.state()
     long = {name: v for name, v in state.items() if isinstance(v, Tensor) and v.dim() == 1 and len(v) == length}
     numbers = {name: float(v) for name, v in state.items() if name not in (*long, "lr") and _is_number(v)}

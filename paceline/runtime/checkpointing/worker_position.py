@@ -33,7 +33,7 @@ Kept = tuple[dict[str, Any], dict[str, Flat]]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a worker stood: mini-batches done, samples of its share handed out, and its generators' states."""
+    """This says where a worker stood: mini-batches done, samples of its share used, and its generators' states."""
 
     steps: int
     position: int
@@ -50,7 +50,9 @@ class Position:
 
 
 class PositionLog:
-    """Of one worker. `want` is called on the transport's thread, everything else on the worker's own."""
+    """This logs the positions of one worker. `want` is called on the transport's thread, everything else on the
+    worker's own.
+    """
 
     def __init__(self, node: Node, device: torch.device, large: Callable[[], Kept]) -> None:
         """`large` looks at what is large."""
@@ -124,7 +126,7 @@ class PositionLog:
 
 # ---- generators --------------------------------------------------------------------------------------------------
 def generators(device: torch.device) -> tuple[Tensor, ...]:
-    """The states of torch's, of the CPU and of a GPU."""
+    """Returns the states of torch's generators, of the CPU and of a GPU."""
     cpu = torch.get_rng_state()
     return (cpu, torch.cuda.get_rng_state(device)) if device.type == "cuda" else (cpu,)
 

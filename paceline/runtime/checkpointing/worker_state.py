@@ -43,7 +43,7 @@ def by_round(scheme: Scheme, servers: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerState:
-    """Of one worker, out of a checkpoint.
+    """This is the state of one worker, out of a checkpoint.
 
     counts: of vectors that a codec has encoded, by row. common: what is equal on all workers.
     scales: numbers that vectors of the role are multiplied with, where that is not 1, by name.
@@ -61,7 +61,7 @@ class WorkerState:
 
 
 class WorkerStateCapture:
-    """Of one worker."""
+    """This captures the state of one worker."""
 
     def __init__(
         self, node: Node, scheme: Scheme, servers: int, *, length: int, work: LocalWork, buffers: Buffers, update: Any
@@ -129,7 +129,7 @@ def _of_role(name: str) -> bool:
 
 
 def under(head: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Those named HEAD.NAME, by NAME."""
+    """Returns those named HEAD.NAME, by NAME."""
     return {name.removeprefix(f"{head}."): v for name, v in tensors.items() if name.startswith(f"{head}.")}
 
 

@@ -64,7 +64,7 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """What was kept: of the model, and of each worker. `aligned`: all of one round."""
+    """This holds what was kept of the model, and of each worker. `aligned`: all of one round."""
 
     facts: Facts
     workers: dict[int, Facts]

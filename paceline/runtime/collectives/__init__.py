@@ -1,4 +1,4 @@
-"""What carries `Mean` in a run: servers, the workers' own connections, or torch.distributed.
+"""This folder has what carries `Mean` in a run: servers, the workers' own connections, or torch.distributed.
 
 Read `choice.py` first. Of `runtime/` it may import `spec/`.
 """

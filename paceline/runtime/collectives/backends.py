@@ -31,7 +31,7 @@ class LiveCarrier(Carrier, Protocol):
         """This worker begins no mean any more; the others go on without being held up."""
 
     def traffic(self) -> tuple[int, int]:
-        """Bytes sent and received past the worker's own connections."""
+        """Returns the bytes sent and received past the worker's own connections."""
 
     def close(self) -> None: ...
 

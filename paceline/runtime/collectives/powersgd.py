@@ -18,7 +18,9 @@ from paceline.runtime.collectives.backends import LiveCarrier
 
 
 class LowRankMeans:
-    """One after the other, on a thread of its own. What is not as long as the model is carried as it is."""
+    """These means run one after the other, on a thread of their own. What is not as long as the model is carried as it
+    is.
+    """
 
     def __init__(
         self,

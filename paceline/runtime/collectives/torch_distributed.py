@@ -48,7 +48,7 @@ def check_built(mean: str) -> None:
 
 
 class CollectiveCarrier:
-    """One process group over all workers; means run one after the other on a thread of their own."""
+    """This is one process group over all workers; means run one after the other on a thread of their own."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class CollectiveCarrier:
             yield head, data[: int(head[3])].cpu().numpy()
 
     def _all_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Everybody's, by rank."""
+        """Returns everybody's tensor, by rank."""
         all_of = [torch.empty_like(tensor) for _ in self._everybody]
         self._group.allgather([all_of], [tensor]).wait()
         return all_of

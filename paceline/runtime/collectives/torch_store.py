@@ -19,7 +19,7 @@ ANSWER_SECONDS = 10.0  # besides the wait itself: for a coordinator that another
 
 
 class RunStore(torch_distributed.Store):  # type: ignore[misc]
-    """Keys and values over one worker's connection to the coordinator; from any thread.
+    """This keeps keys and values over one worker's connection to the coordinator; any thread may call it.
 
     No wait is longer than `timeout_s`, whatever the caller gives. All raise PeerLost where a worker or the coordinator
     is lost, with its host, and TimedOut naming those who have not come.
@@ -36,7 +36,7 @@ class RunStore(torch_distributed.Store):  # type: ignore[misc]
         return self._ask(Get(key=key, seconds=self._timeout_s)) or b""
 
     def add(self, key: str, amount: int) -> int:
-        """The sum."""
+        """Returns the sum."""
         return int(self._ask(Add(key=key, amount=amount)) or 0)
 
     def compare_set(self, key: str, expected: bytes | str, desired: bytes | str) -> bytes:

@@ -107,7 +107,7 @@ def save_model(model: nn.Module, path: Path) -> None:
 
 
 def _os_error(error: SafetensorError) -> OSError:
-    """What the library says in a sentence of its own: "... (os error 28)"."""
+    """Returns the OSError that the library describes as "... (os error 28)"."""
     code = re.search(r"os error (\d+)|code: (\d+)", str(error))
     number = int(code[1] or code[2]) if code else 0
     return OSError(number, os.strerror(number) if number else str(error))
@@ -138,7 +138,7 @@ class Evaluator:
         self._reached_at = math.inf  # from when on the model that reached the target is
 
     def join(self) -> None:
-        """Until training starts."""
+        """Joins the run, up to the start of training."""
         session, spec = self._session, self._spec
         session.connect(())
         self._reach_others()
@@ -228,7 +228,7 @@ class Evaluator:
         return ModelSnapshot(at=at, samples=samples, weights=weights, buffers=self._look_at_buffers())
 
     def _look_at_buffers(self) -> Flat | None:
-        """Batch-norm statistics: the first worker's, or the mean over the workers by samples, by the policy."""
+        """Returns batch-norm statistics: the first worker's, or the mean over the workers by samples, by the policy."""
         if not len(self._buffers):
             return None
         return statistics_of(self._buffers, self._here, lambda rank: self._answering.read_published(rank, "buffers"))

@@ -1,4 +1,4 @@
-"""One key, or one server's part of it: the "upon receiving" box of the store.
+"""This is one key, or one server's part of it: the "upon receiving" box of the store.
 
     of one worker            its requests about a key are served in the order in which it sent them
     upon Push of a group     sum <- sum + v;  when the last member's has come:
@@ -60,7 +60,7 @@ class KeyPart(Role):
         self._updater, self._rule = updater, updater.make_rule() if updater else None
 
     def use(self, updater: Updater) -> None:
-        """From the next update on, with a memory of its own."""
+        """Uses this updater from the next update on, with a new state."""
         self._updater, self._rule = updater, updater.make_rule()
 
     def set_rate(self, lr: float) -> None:
@@ -210,7 +210,7 @@ class KeyPart(Role):
 
     # ---- why nothing happens -----------------------------------------------------------------------------
     def holding_up(self, rank: int) -> set[int]:
-        """Whom the oldest open request of worker `rank` waits for."""
+        """Returns whom the oldest open request of worker `rank` waits for."""
         line = self._lines[rank]
         if self.w is None or (line and isinstance(line[0], m.BeginStore | m.Await)):
             return (self._active - self._begun) or {0}

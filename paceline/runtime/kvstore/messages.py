@@ -127,7 +127,9 @@ class TakeState:
 
 @message("kvstore.State")
 class KeyState:
-    """Of the optimizer of one key: its single numbers, tensors of one number, and the names of all other tensors."""
+    """This is the optimizer state of one key: its single numbers, tensors of one number, and the names of all other
+    tensors.
+    """
 
     numbers: bounds.Scalars
     single: bounds.Scalars
@@ -141,7 +143,7 @@ class TakeTensor:
 
 @message("kvstore.PutTensor")
 class PutTensor:
-    """One of those that the PutState after it names."""
+    """This is one of the tensors that the PutState after it names."""
 
     name: bounds.Name
     v: Vector

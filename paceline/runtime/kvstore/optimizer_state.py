@@ -18,7 +18,7 @@ _ROWS = "table."  # tensors of lazy rules, which are as high and wide as the tab
 def taken_apart(
     state: Mapping[str, Tensor | float | int],
 ) -> tuple[dict[str, float], dict[str, float], dict[str, Flat]]:
-    """Plain numbers, tensors of no dimension, and all others."""
+    """Returns plain numbers, tensors of no dimension, and all others."""
     tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
     numbers = {name: value for name, value in state.items() if not isinstance(value, Tensor)}
     single = {name: float(value) for name, value in tensors.items() if not value.dim()}
@@ -26,7 +26,7 @@ def taken_apart(
 
 
 def put_together(said: PutState, tensors: Mapping[str, Flat], length: int, width: int) -> dict[str, Any]:
-    """What a rule loads. Raises KeyError for a tensor that has not come, ValueError for one that does not fit."""
+    """Returns what a rule loads. Raises KeyError for a missing tensor, ValueError for one that does not fit."""
     state: dict[str, Any] = dict(said.numbers)
     state.update({name: torch.tensor(value) for name, value in said.single.items()})
     for name in said.names:

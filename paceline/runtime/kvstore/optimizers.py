@@ -147,7 +147,7 @@ def _numbers_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Number]:
-    """Numbers only. An lr of torch's tensor kind is one, too."""
+    """Checks that all values are numbers, and returns them. An lr of torch's tensor kind is one, too."""
     found: dict[str, Number] = {}
     for key, value in given.items():
         plain = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value

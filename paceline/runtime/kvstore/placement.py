@@ -12,7 +12,7 @@ Key = int | str
 
 @dataclass(frozen=True, slots=True)
 class ValuePart:
-    """Elements `at` of the flat value, on `server`."""
+    """A part has the elements `at` of the flat value, on `server`."""
 
     server: int
     at: slice

@@ -14,7 +14,7 @@ from paceline.engine.vectors.flat import Flat
 
 
 def whole(w: Any) -> Flat:
-    """All numbers, one by one."""
+    """Returns all numbers, one by one."""
     return w.flat() if isinstance(w, SparseFlat) else w
 
 
@@ -38,7 +38,7 @@ def numbers_of(rows: Tensor) -> Flat:
 
 
 def rows_of(w: Any, rows: Flat, width: int) -> Flat:
-    """These rows of `w`. Raises ValueError for some that it does not have."""
+    """Returns these rows of `w`. Raises ValueError for some that it does not have."""
     height = len(w) // max(1, width)
     wanted = rows.value().view(torch.int32).to(torch.int64)
     if width < 1 or height * width != len(w) or height > HEIGHT_MAX:

@@ -51,7 +51,7 @@ class StoreSpec:
             raise ConfigError(f"groups = {list(map(list, self.groups))}: every rank from 0 to {workers - 1}, each once")
 
     def partition(self, workers: int) -> tuple[tuple[int, ...], ...]:
-        """Whose pushes make one update together."""
+        """Says whose pushes make one update together."""
         everybody = tuple(range(workers))
         if self.scheme == "bsp":
             return (everybody,)

@@ -1,4 +1,4 @@
-"""What one server of a store holds: its directory, the gate of barriers, and its keys, a slice each."""
+"""One server of a store holds a table: its directory, the gate of barriers, and its keys, a slice each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the evaluator is at, in words for `paceline status`.
+"""This says in words for `paceline status` what the evaluator does.
 
 The evaluator says when it has judged a model, and nothing else. What it does since then follows from how long it rests:
 a long silence is a rest, or a judgement under way, and no sign that it hangs.
@@ -14,7 +14,7 @@ JUDGING, JUDGING_TO_TARGET = 0.5, 0.25
 
 
 def rest_s(took: float, every: float, *, to_target: bool) -> float:
-    """How long the evaluator rests after an evaluation of `took` seconds; `every`: of --eval-every."""
+    """Returns how long the evaluator rests after an evaluation of `took` seconds; `every` is --eval-every."""
     return max(took * (1 / (JUDGING_TO_TARGET if to_target else JUDGING) - 1), every - took)
 
 

@@ -57,7 +57,7 @@ class Results:
 
     @property
     def left(self) -> dict[str, list[str]]:
-        """The names of its files, by folder."""
+        """Returns the names of its files, by folder."""
         there = [name for name in (CONFIG, TRACE) if os.path.exists(self._out / name)]
         names = {*there, *self._written, *([MODEL] if self.model else [])}
         places: dict[str, list[str]] = {}
@@ -68,7 +68,7 @@ class Results:
 
 
 def _changed(path: Path) -> int:
-    """When, in nanoseconds; 0 where there is none."""
+    """Returns when the file was changed, in nanoseconds; 0 where there is none."""
     with contextlib.suppress(OSError):
         return path.stat().st_mtime_ns
     return 0

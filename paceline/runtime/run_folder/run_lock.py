@@ -1,4 +1,4 @@
-"""One run at a time writes into a folder.
+"""This lock lets only one run at a time write into a folder.
 
 The lock is the kernel's (flock), so that it ends with its process, however that ends. For folders that several machines
 share, where the kernel of one may know nothing of the other's lock, the file also names its holder, which renews it
@@ -94,7 +94,7 @@ class RunLock:
         return ""
 
     def release(self) -> None:
-        """Once."""
+        """Releases the lock, once."""
         self._ends.set()
         if self._renewing is not None:
             self._renewing.join()
@@ -105,7 +105,7 @@ class RunLock:
 
     # ---- how it is had -----------------------------------------------------------------------------------
     def _taken(self) -> int:
-        """The file, locked and with our name. Raises ConfigError and OSError."""
+        """Returns the file, locked and with our name. Raises ConfigError and OSError."""
         while True:
             file, is_locked = self._opened()
             holder = _holder(file)
@@ -226,7 +226,7 @@ def _is_held(holder: LockHolder | None) -> bool:
 
 
 def set_aside(trace: Path) -> None:
-    """What the incarnations of a run before this one left of their traces: trace.1.jsonl, trace.2.jsonl, ..."""
+    """Renames the trace that an earlier run in this folder left: trace.1.jsonl, trace.2.jsonl, ..."""
     if trace.exists():
         names = (trace.with_name(f"trace.{n}.jsonl") for n in range(1, 1_000_000))
         trace.rename(next(path for path in names if not path.exists()))

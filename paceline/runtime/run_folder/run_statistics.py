@@ -75,7 +75,7 @@ class RunStatistics:
 
     @property
     def _known(self) -> list[tuple[int, _Worker]]:
-        """Those that have ever been there, by rank."""
+        """Returns those that have ever been there, by rank."""
         return [(rank, worker) for rank, worker in enumerate(self._workers) if worker.incarnations]
 
     def steps(self, who: Party) -> int:
@@ -189,7 +189,7 @@ class RunStatistics:
         )
 
     def _accuracy_kept(self, target: float | None) -> float | None:
-        """The accuracy of the model that the run leaves: the first that reached the target, if that ended it."""
+        """Returns the accuracy of the run's final model: the first that reached the target, if that ended it."""
         accuracies = [evaluated.accuracy for evaluated in self._evaluations]
         if target is not None and self._reason == TARGET_REACHED:
             return next((accuracy for accuracy in accuracies if accuracy >= target), None)

@@ -81,7 +81,9 @@ def serve(spec: ProcessSpec, session: Session, start: ResumePoint | None = None)
 
 
 class Shard:
-    """The slices of one server. Their boxes come with the initial weights, or with the state of a server before it."""
+    """A shard has the slices of one server. Their boxes come with the initial weights, or with the state of a server
+    before it.
+    """
 
     def __init__(self, spec: ProcessSpec, session: Session, plan: control.Plan, start: ResumePoint | None) -> None:
         self._server, self._is_later_incarnation = spec.who.index, spec.incarnation > 0
@@ -283,7 +285,7 @@ class Shard:
     # ---- copies ------------------------------------------------------------------------------------------
     @property
     def _neighbours(self) -> tuple[Party, Party]:
-        """The servers before and after this one."""
+        """Returns the servers before and after this one."""
         count = self._plan.servers
         return party.server((self._server - 1) % count), party.server((self._server + 1) % count)
 

@@ -31,7 +31,9 @@ def not_copied(recipe: Recipe) -> str:
 
 
 class SnapshotPolicy:
-    """Of one run. `every_s`: seconds between two snapshots; 0 for none. `copies`: servers keep copies, too."""
+    """This decides about the snapshots of one run. `every_s`: seconds between two snapshots; 0 for none. `copies`:
+    servers keep copies, too.
+    """
 
     def __init__(self, every_s: float, *, copies: bool = False) -> None:
         self._every_s, self.copies = every_s, copies

@@ -54,7 +54,9 @@ class _Snapshot:
 
 
 class SnapshotStore(SnapshotPolicy):
-    """Of one run. `every_s`: seconds between two snapshots; 0 for none. `copies`: servers keep copies, too."""
+    """This stores the snapshots of one run. `every_s`: seconds between two snapshots; 0 for none. `copies`: servers
+    keep copies, too.
+    """
 
     def __init__(self, transport: Transport, node: Node, every_s: float, *, copies: bool = False) -> None:
         super().__init__(every_s, copies=copies)

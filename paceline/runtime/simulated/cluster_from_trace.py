@@ -22,7 +22,7 @@ STEPS_MAX = 4096
 
 
 def cluster(run: Path) -> tuple[Cluster, int]:
-    """The cluster of the run in that folder, and the size of its model, 0 if unknown.
+    """Returns the cluster of the run in that folder, and the size of its model, 0 if unknown.
 
     Raises PacelineError when the folder has no trace, ConfigError when the trace has no step of some worker.
     """
@@ -70,5 +70,5 @@ def network(summary: Summary) -> NetworkSpec:
 
 
 def lost(worker: WorkerSummary, seconds: float) -> float:
-    """Seconds an exchange beyond the worker's own steps."""
+    """Returns the seconds of an exchange beyond the worker's own steps."""
     return max(0.0, seconds - worker.seconds_computing) / max(1, worker.exchanges)

@@ -19,7 +19,7 @@ from paceline.sim.kernel.processes import SimulatedProcess
 
 
 class Encoding:
-    """What becomes of messages on their way. Each party has its stage, with its residuals, by its name."""
+    """This encodes and decodes messages in transit. Each party has its stage, with its residuals, by its name."""
 
     def __init__(
         self, codecs: Codecs, scheme: Scheme, memory: Memory, *, tensors: Sequence[int], slices: Sequence[slice]
@@ -57,7 +57,7 @@ class MeanEncoding:
     """
 
     def __init__(self, coders: Sequence[MeanCoder]) -> None:
-        """By rank."""
+        """`coders` are by rank."""
         self._coders = coders
         self._sum: tuple[Averaged, Averaged] | None = None  # the last mean, and the same rounded
 

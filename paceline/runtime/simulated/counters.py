@@ -8,7 +8,7 @@ from paceline.core.trace import Applied, Record, Span
 
 
 class Meter:
-    """One worker. `steps` and `samples` are those of finished work; times in seconds."""
+    """This counts for one worker. `steps` and `samples` are those of finished work; times in seconds."""
 
     __slots__ = ("communicating", "computing", "samples", "steps", "waiting")
 
@@ -18,7 +18,7 @@ class Meter:
 
 
 class Meters:
-    """Of all workers.
+    """These are the counters of all workers.
 
     `total`: samples of all of them; `dropped`: of these, what a server threw away. `on_steps` hears of each worker's
     steps as they are done.

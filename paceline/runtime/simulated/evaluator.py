@@ -34,7 +34,7 @@ class Judge:
         return now >= self._due_s and samples >= self._due_samples
 
     def look(self, now: float, samples: int, w: Flat, statistics: Flat) -> Evaluated:
-        """The model with weights `w` and batch-norm `statistics`. Raises Diverged where one is not finite."""
+        """Evaluates the model with weights `w` and batch-norm `statistics`. Raises Diverged where one is not finite."""
         if not (finite(w) and finite(statistics)):
             left = "none" if self.looked_at is None else f"that of {self.looked_at:.1f} s"
             raise Diverged(f"{DIVERGED} after {now:.1f} s; the last finite one is {left}; {WAY_OUT}")

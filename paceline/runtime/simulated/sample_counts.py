@@ -17,7 +17,7 @@ from paceline.runtime.worker.loop.sample_counts import Allowance, Clock, InRound
 
 
 class _FromBudget:
-    """Of worker `rank`."""
+    """This takes the quotas of worker `rank` from the budget."""
 
     ends_run = True
 
@@ -38,7 +38,7 @@ class _FromBudget:
 
 
 class Counted:
-    """Of all workers. `limit`: samples after which the run ends, 0 for never; `batch_size`: their own.
+    """This counts for all workers. `limit`: samples after which the run ends, 0 for never; `batch_size`: their own.
 
     spent: who has no samples left to train.
     """
@@ -114,5 +114,5 @@ class Counted:
             self._allowances[rank].trained(samples)
 
     def seen(self, rank: int) -> int:
-        """The clock of its learning-rate schedule."""
+        """Returns the clock of its learning-rate schedule."""
         return self._clocks[rank].now

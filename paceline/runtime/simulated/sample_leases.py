@@ -20,7 +20,7 @@ INCARNATION = 0
 
 
 class SimulatedSampleLeases:
-    """Of all workers. `turn`: rank of the one that asks next, and how many samples it can do with."""
+    """This has the leases of all workers. `turn`: rank of the one that asks next, and how many samples it needs."""
 
     def __init__(
         self, leases: Leases, batch_size: int, now: Callable[[], float], recorded: Callable[[Leased], None]
@@ -47,7 +47,7 @@ class SimulatedSampleLeases:
         return epoch, start, min(stop, start + samples)
 
     def mini_batch(self, rank: int, size: int | None) -> tuple[int, Data]:
-        """Samples in the worker's next one, of `size` or of no more than one lease; and which."""
+        """Returns the number of samples in the worker's next one, of `size` or of no more than one lease; and which."""
         left, pieces = size or self._batch_size, []
         while left:
             self.turn = rank, left
@@ -75,7 +75,7 @@ class SimulatedSampleLeases:
 
 
 class Dealt(LeasedBatches):
-    """The mini-batches of worker `rank`."""
+    """These are the mini-batches that are leased to worker `rank`."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ class SimulationSetup:
 
     @property
     def slowdowns(self) -> list[float]:
-        """By rank: how many times slower than the reference device."""
+        """Returns, by rank, how many times slower each is than the reference device."""
         return [seconds / self.cluster.step_s for seconds in self.cluster.seconds_per_step()]
 
 
@@ -104,5 +104,5 @@ def measure_step(config: Config) -> float:
 
 
 def tensors_of(config: Config) -> tuple[int, ...]:
-    """Parameters of the configured model, by tensor."""
+    """Returns the parameters of the configured model, by tensor."""
     return tuple(p.numel() for p in build_model(config, load_data(config)).parameters())

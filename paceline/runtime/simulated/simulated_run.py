@@ -1,4 +1,4 @@
-"""One run in virtual time; it leaves what a live run leaves."""
+"""This makes one run in virtual time; it leaves what a live run leaves."""
 
 from __future__ import annotations
 

@@ -34,7 +34,9 @@ class VirtualWork(Workload, Protocol):
 
 
 class TrainingEnded(Ghost):
-    """Where local steps led. Whatever is made of it is another vector, so that an exchange can be told from none."""
+    """These are the weights after local steps, of which only the length is known. Any result of arithmetic with them is
+    another vector, so that an exchange is seen.
+    """
 
     __slots__ = ()
 
@@ -45,14 +47,14 @@ class TrainingEnded(Ghost):
 
 
 class MiniBatches(Protocol):
-    """What a worker's stream would give, without the stream."""
+    """This gives what a worker's stream would give, without the stream."""
 
     def mini_batch(self, rank: int, size: int | None) -> tuple[int, Data]:
         """Samples in the worker's next one, of `size` where that is given; and which, where they are leased."""
 
 
 class Sizes:
-    """Mini-batches of shares."""
+    """This gives the sizes of the mini-batches of shares."""
 
     def __init__(self, shares: PartitionPlan | None, batch_size: int) -> None:
         """Without shares every mini-batch is full."""

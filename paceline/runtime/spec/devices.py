@@ -51,7 +51,7 @@ def check_without_gpus(config: Config, workers: Sequence[Placed]) -> None:
 
 
 def all_workers(config: Config) -> list[Placed]:
-    """All workers of a run on one host."""
+    """Places all workers of a run on one host."""
     return [(rank, rank) for rank in range(config.cluster.workers)]
 
 

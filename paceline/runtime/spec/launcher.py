@@ -1,4 +1,4 @@
-"""How a supervisor starts and ends the other parties of a run."""
+"""A launcher starts and ends the other parties of a run, for the supervisor."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def how_ended(code: int) -> str:
 
 
 class Launcher(Protocol):
-    """The processes (or threads) of one run."""
+    """A launcher has the processes (or threads) of one run."""
 
     ended: queue.SimpleQueue[ProcessEnded]
 

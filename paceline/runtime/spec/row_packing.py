@@ -159,7 +159,9 @@ def _of_length(numbers: Flat, length: int) -> Flat:
 
 
 def _parts(numbers: Flat, where: Tables, counts: list[int]) -> tuple[list[Tensor], list[Flat], Flat]:
-    """Rows and values of each table, and the dense elements. Raises ProtocolError when they do not fit the tables."""
+    """Returns rows and values of each table, and the dense elements. Raises ProtocolError when they do not fit the
+    tables.
+    """
     places = where.places
     needed = where.dense_length + sum(n * (1 + p.width) for n, p in zip(counts, places, strict=True))
     if any(not 0 <= n <= p.height for n, p in zip(counts, places, strict=True)) or needed != len(numbers):

@@ -1,4 +1,4 @@
-"""How the model of a run is cut over its servers, and why so."""
+"""This divides the model of a run over its servers, and says why so."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARAMETER_BYTES = 4
 def lay_out(
     ready: Sequence[Ready], servers: Sequence[Hello], *, shards: str = "equal", slice_mb: float = 0.0
 ) -> tuple[Layout, str]:
-    """Who holds what, and a sentence about it.
+    """Decides who holds what, and returns a sentence about it.
 
     shards: measured, equal, or fractions. slice_mb: MiB of a slice at most; 0, or a scheme or optimizer whose
     shards must not be cut further, means a server's whole shard; so do gradients that come as rows, of which few lie

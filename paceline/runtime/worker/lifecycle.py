@@ -33,7 +33,7 @@ from paceline.runtime.worker.steps.untrained_state import SharedRest
 
 
 class WorkerLifecycle:
-    """A worker's part in its run, from its first word to its last."""
+    """This is a worker's part in its run, from its first message to its last."""
 
     def __init__(self, spec: ProcessSpec, session: Session, recipe: Recipe, flat: FlatModel, buffers: Buffers) -> None:
         self._spec, self._session, self._recipe = spec, session, recipe
@@ -168,7 +168,7 @@ class WorkerLifecycle:
         return measured_links(session) if means and spec.allreduce == "auto" and not session.late else ()
 
     def begin(self) -> None:
-        """Training starts."""
+        """Begins when training starts."""
         self._rest.begin()
 
     # ---- leaving -----------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class WorkerLifecycle:
         self._flat.zero_grad()
 
     def traffic(self) -> tuple[int, int]:
-        """Bytes sent and received."""
+        """Returns the bytes sent and received."""
         up, down = self._session.traffic()
         more = self._carrier.traffic() if self._carrier is not None else (0, 0)
         return up + more[0], down + more[1]

@@ -1,4 +1,4 @@
-"""A worker of `paceline train`: the loop of examples/02 on a model and data chosen by name."""
+"""This is a worker of `paceline train`: the loop of examples/02 on a model and data chosen by name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def load_data(config: Config) -> Splits:
 
 
 def build_model(config: Config, splits: Splits) -> nn.Module:
-    """The same weights in every process, by the run's seed."""
+    """Makes the same weights in every process, by the run's seed."""
     recipe = ModelRecipe(name=config.model.name, width=config.model.width, dropout=config.model.dropout)
     channels, height, width = splits.train.x.shape[1:]
     return models.build(recipe, (channels, height, width), splits.train.classes, config.run.seed)

@@ -11,7 +11,7 @@ from paceline.runtime.checkpointing.worker_state import WorkerState
 
 @dataclass(frozen=True, slots=True)
 class ResumedProgress:
-    """What an earlier incarnation of the run has behind it: exchanges and mini-batches of a worker, samples of all.
+    """This is the progress of the run before the resumed one: exchanges and mini-batches of a worker, samples of all.
 
     memories: what the worker remembers of it.
     """

@@ -17,7 +17,10 @@ from paceline.core.samples.sample_budget import part
 
 
 class Clock:
-    """Of one worker. `role`: its box; `workers`: how many take part; `told`: the total by another way, and later."""
+    """This counts the samples that one worker knows of.
+
+    `role`: its box; `workers`: how many take part; `told`: the total by another way, and later.
+    """
 
     def __init__(
         self, role: Callable[[], Role], *, lock_step: bool, workers: Callable[[], int], told: Callable[[], int]
@@ -34,7 +37,7 @@ class Clock:
 
     @property
     def total(self) -> int:
-        """Of the last exchange."""
+        """Returns the total of the last exchange."""
         self._look()
         return self._total
 
@@ -50,7 +53,7 @@ class Clock:
 
     @property
     def now(self) -> int:
-        """The clock of the learning-rate schedule."""
+        """Returns the clock of the learning-rate schedule."""
         self._look()
         if self.lock_step:
             return self._total + self._own * self._workers()
@@ -71,7 +74,8 @@ class Allowance(Protocol):
     ends_run: bool
 
     def size(self, batch: int, *, begins: bool) -> int:
-        """How many samples its next mini-batch has, of `batch`; 0: none. `begins`: it is the first for an exchange.
+        """Returns how many samples its next mini-batch has, of `batch`; 0 means none. `begins`: it is the first for an
+        exchange.
 
         After 0 for the first one the worker leaves; after 0 for a later one it hands over what it has.
         """
@@ -100,7 +104,7 @@ class InRounds:
         return mine if mine > 0 else batch * begins
 
     def trained(self, samples: int) -> None:
-        """The clock counts them."""
+        """Adds them to the clock."""
 
 
 class ByQuota:

@@ -1,4 +1,4 @@
-"""What the scheme asks of the loop, carried out one mini-batch at a time.
+"""This carries out what the scheme asks of the loop, one mini-batch at a time.
 
 A `Compute` or a `Train` may take several mini-batches; each is one forward and backward of the user's loop.
 """
@@ -24,7 +24,7 @@ from paceline.runtime.spec.job_spec import Recipe
 
 
 class LocalWork:
-    """One piece of work after the other. Local steps are made by `optimizer`, or by one made from the recipe."""
+    """This does one piece of work after the other. `optimizer`, or one made from the recipe, makes local steps."""
 
     def __init__(self, flat: FlatModel, recipe: Recipe, optimizer: torch.optim.Optimizer | None) -> None:
         self._flat, self._recipe = flat, recipe
@@ -135,7 +135,7 @@ class Local:
         return self._of_given or self._made.memory
 
     def step(self, samples_seen: int) -> None:
-        """One update of the model, in place."""
+        """Makes one update of the model, in place."""
         if self.user is not None:
             self._flat.show_unused()
             if self._recipe.optimizer.clip_norm:

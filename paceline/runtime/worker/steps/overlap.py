@@ -28,7 +28,9 @@ from paceline.live.node.node import Node
 
 
 class Overlap:
-    """Of one worker. `samples`: of the mini-batch that the loop works at, 0 if nobody knows; `data`: which they are."""
+    """This overlaps the exchange of one worker with its computation. `samples`: of the mini-batch that the loop works
+    at, 0 if nobody knows; `data`: which they are.
+    """
 
     def __init__(self, flat: FlatModel, node: Node, samples: Callable[[], int], data: Callable[[], Data]) -> None:
         self._node, self._samples, self._data = node, samples, data

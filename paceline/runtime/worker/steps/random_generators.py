@@ -11,7 +11,7 @@ from paceline.engine.torch_generator import torch_generator
 
 
 def seed_generators(seed: int, rank: int, incarnation: int) -> None:
-    """Those of a worker of `paceline train`; `incarnation` counts how often it was started again."""
+    """Seeds the generators of a worker of `paceline train`; `incarnation` counts how often it was restarted."""
     with torch_generator:
         torch.manual_seed(_drawn(seed, rank, incarnation))
 

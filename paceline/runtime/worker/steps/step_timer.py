@@ -15,7 +15,9 @@ from paceline.engine.model.trial_pass import unchanged
 
 
 def measured_step(step: Callable[[], None], module: nn.Module, repeats: int = 3) -> float:
-    """Median seconds of `step` after one call to warm up. It leaves `module` and torch's generators as they were."""
+    """Returns the median seconds of `step` after one call to warm up. It leaves `module` and torch's generators as they
+    were.
+    """
     seconds = []
     with unchanged(module):
         for _ in range(repeats + 1):
