@@ -19,24 +19,24 @@ from paceline.observe.terminal.wrapping import terminal_width, wrapped
 VERBS = {
     "train": "train one model on this machine under one scheme",
     "race": "train under several schemes in turn and see which one wins, and why",
-    "simulate": "the same as train or race in virtual time, on a cluster you need not have",
-    "advise": "which scheme suits a cluster, what is known of that, and what is not",
-    "plot": "finished runs in figures, or as a report of one HTML file",
-    "export": "the trace of a run for other tools: Perfetto, spreadsheets",
-    "watch": "a run on a page in the browser: who holds whom up, and what that costs",
-    "launch": "start a training script of your own as several workers",
-    "status": "how a run stands: its state, who takes part, what was heard of them last",
-    "grow": "one more worker, or several, for a run that goes on",
+    "simulate": "run train or race in virtual time, on a cluster that need not exist",
+    "advise": "simulate all schemes on a cluster and recommend one",
+    "plot": "draw figures of finished runs, or write a report as one HTML file",
+    "export": "convert the trace of a run for other tools: Perfetto, spreadsheets, TensorBoard",
+    "watch": "show a run on a page in the browser: who holds whom up, and what that costs",
+    "launch": "start your own training script as several workers, on one or more machines",
+    "status": "show the state of a run and of each of its processes",
+    "grow": "add one or more workers to an active run",
     "kill": "end a run, on all its machines, and nothing else",
-    "logs": "what the parties of a run have printed, and print",
-    "fuzz": "every scheme under everything that can go wrong, in virtual time, watched by invariants",
-    "chaos": "a real run under real faults: processes killed, stopped, slowed down, cut off",
-    "schemes": "the catalogue; of each scheme algorithm, when to use it, what it needs, parameters",
-    "codecs": "ways of sending fewer bytes; of each what it does, when to use it, parameters",
-    "bench": "what this machine reaches, against what it allows",
-    "summary": "finished runs in tables, or as JSON: who was sooner, where the time went, what was sent",
-    "checkpoint": "what a run has kept to go on from, and whether it is whole",
-    "cite": "how to cite a scheme",
+    "logs": "show what the processes of a run print",
+    "fuzz": "run schemes under random faults in virtual time and check invariants",
+    "chaos": "train under real faults: processes are killed, stopped, slowed down, disconnected",
+    "schemes": "list the schemes, or explain one: algorithm, when to use it, needs, parameters",
+    "codecs": "list the codecs for gradient compression, or explain one",
+    "bench": "measure exchanges, codecs and links of this machine against its limits",
+    "summary": "print tables of finished runs, or JSON: speed, where the time went, bytes sent",
+    "checkpoint": "list the checkpoints of a run, or verify them",
+    "cite": "print a BibTeX entry for a scheme",
 }
 
 RUNS = ("train", "race", "simulate", "launch", "chaos", "fuzz")
@@ -49,7 +49,7 @@ Trains one PyTorch model on machines that are not alike, under any published syn
 verbs:
 {verbs}
 
-`paceline VERB --help` tells more. For example:
+`paceline VERB --help` says more. For example:
 
   paceline train --scheme esync --workers 4 --slowdown 1,1,2,8 --step-ms 20
   paceline race --schemes bsp,asp,gsp,esync --workers 4 --slowdown 1,1,2,8 --step-ms 20

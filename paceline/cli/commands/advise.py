@@ -1,4 +1,4 @@
-"""`paceline advise`: which scheme suits a cluster, and why; what is known of it, and what is not."""
+"""`paceline advise` compares all schemes on a cluster and recommends one; it says what it cannot know."""
 
 from __future__ import annotations
 

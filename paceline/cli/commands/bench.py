@@ -1,4 +1,4 @@
-"""`paceline bench`: what this machine reaches, against what it allows."""
+"""`paceline bench` measures exchanges, codecs and links of this machine against its limits."""
 
 from __future__ import annotations
 
@@ -136,8 +136,10 @@ DEFAULT_ROUNDS = {"exchange": 9, "mean": 5, "codec": 3, "overhead": 9, "links": 
 
 def _of_exchange(parser: Parser) -> None:
     _transport(parser)
-    parser.add_argument("--workers", type=whole(1, 64), default=1, help="that push and pull at once (default: 1)")
-    parser.add_argument("--servers", type=whole(1, 64), default=1, help="that share the model (default: 1)")
+    parser.add_argument(
+        "--workers", type=whole(1, 64), default=1, help="workers that push and pull at once (default: 1)"
+    )
+    parser.add_argument("--servers", type=whole(1, 64), default=1, help="servers that share the model (default: 1)")
     _mbytes(parser, 100.0, "of the model")
     parser.add_argument(
         "--slice-mb", type=number(0, 4096), help="MiB of a slice; 0: a server's whole shard (default: shm 0, tcp 4)"
@@ -150,7 +152,7 @@ def _of_exchange(parser: Parser) -> None:
 
 def _of_mean(parser: Parser) -> None:
     _transport(parser)
-    parser.add_argument("--workers", type=whole(2, 64), default=2, help="that average (default: 2)")
+    parser.add_argument("--workers", type=whole(2, 64), default=2, help="workers that average (default: 2)")
     _mbytes(parser, 50.0, "of the vector")
     parser.add_argument(
         "--carriers", type=several(PEERS), default=list(PEERS), help=f"of {', '.join(PEERS)} (default: all)"
@@ -177,7 +179,7 @@ def _of_overhead(parser: Parser) -> None:
         "--transport", choices=("auto", *TRANSPORTS), default="auto", help="to the servers (default: auto)"
     )
     parser.add_argument("--batch", type=whole(1, 4096), default=64, help="samples of a step (default: 64)")
-    parser.add_argument("--steps", type=whole(1, 1000), default=8, help="of a round (default: 8)")
+    parser.add_argument("--steps", type=whole(1, 1000), default=8, help="steps of a round (default: 8)")
 
 
 def _transport(parser: Parser) -> None:
@@ -192,8 +194,8 @@ def _transport(parser: Parser) -> None:
 def _of_links(parser: Parser) -> None:
     _transport(parser)
     either = parser.add_mutually_exclusive_group()
-    either.add_argument("--serve", metavar="HOST:PORT", help="let another machine measure the way from this address")
-    either.add_argument("--to", metavar="HOST:PORT", help="measure the way from a machine where that is done")
+    either.add_argument("--serve", metavar="HOST:PORT", help="let another machine measure the link to this address")
+    either.add_argument("--to", metavar="HOST:PORT", help="measure the link to a machine that runs --serve")
 
 
 def _mbytes(parser: Parser, default: float, what: str) -> None:

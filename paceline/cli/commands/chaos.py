@@ -1,4 +1,4 @@
-"""`paceline chaos`: a real training run under real faults, and what it made of them."""
+"""`paceline chaos` trains for real under real faults, and says how the run survived them."""
 
 from __future__ import annotations
 
@@ -72,12 +72,14 @@ def main(arguments: list[str]) -> int:
     parser = Parser(prog="paceline chaos", description=__doc__, epilog=EPILOG)
     own = parser.add_argument_group("faults")
     own.add_argument("--faults", default=",".join(KINDS), help=f"kinds with commas (default: {','.join(KINDS)})")
-    own.add_argument("--every", type=float, default=2.0, help="seconds between two (default: 2)")
-    own.add_argument("--count", type=int, default=20, help="how many (default: 20)")
+    own.add_argument("--every", type=float, default=2.0, help="seconds between two faults (default: 2)")
+    own.add_argument("--count", type=int, default=20, help="number of faults (default: 20)")
     own.add_argument("--dry-run", action="store_true", help="print the plan and do nothing")
-    own.add_argument("--baseline", action="store_true", help="afterwards train the same samples without faults")
-    own.add_argument("--hang", type=float, default=10.0, help="seconds that training may stand still (default: 10)")
-    own.add_argument("--points", type=float, default=2.0, help="of accuracy that faults may cost (default: 2)")
+    own.add_argument("--baseline", action="store_true", help="then train as many samples without faults")
+    own.add_argument("--hang", type=float, default=10.0, help="maximum seconds without progress (default: 10)")
+    own.add_argument(
+        "--points", type=float, default=2.0, help="percentage points of accuracy that faults may cost (default: 2)"
+    )
     add_settings(parser)
     options = parser.parse_all(arguments)
     config, plan, sooner = planned(options)

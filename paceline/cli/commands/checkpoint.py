@@ -1,4 +1,4 @@
-"""`paceline checkpoint list|verify PLACE`: what a run has kept, and whether all of it is as it was written."""
+"""`paceline checkpoint list|verify PLACE` lists the checkpoints of a run, or verifies their checksums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`paceline cite NAME`: how to cite a scheme, as BibTeX."""
+"""`paceline cite NAME` prints a BibTeX entry for a scheme."""
 
 from __future__ import annotations
 

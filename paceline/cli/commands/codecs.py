@@ -1,4 +1,4 @@
-"""`paceline codecs`: ways of sending fewer bytes."""
+"""`paceline codecs` lists the codecs for gradient compression, or explains one."""
 
 from __future__ import annotations
 

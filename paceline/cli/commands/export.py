@@ -1,4 +1,4 @@
-"""`paceline export RUN --to FORMAT PATH`: a run's trace for other tools."""
+"""`paceline export RUN --to FORMAT PATH` converts a run's trace for other tools."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("run", metavar="RUN", help="folder of one run")
     parser.add_argument("--to", required=True, metavar="FORMAT", help=", ".join(FORMATS))
-    parser.add_argument("path", metavar="PATH", help="where to")
+    parser.add_argument("path", metavar="PATH", help="file or folder to write")
     options = parser.parse_all(arguments)
     if options.to not in FORMATS:
         raise ConfigError(f"--to {options.to}: no such format{nearest(options.to, FORMATS)}")

@@ -1,4 +1,4 @@
-"""`paceline fuzz`: everything that can go wrong, in virtual time, until something goes wrong that must not."""
+"""`paceline fuzz` runs schemes under random faults in virtual time, until an invariant is violated."""
 
 from __future__ import annotations
 
@@ -39,12 +39,14 @@ PROGRESS_EVERY_S = 2.0
 
 def main(arguments: list[str]) -> int:
     parser = Parser(prog="paceline fuzz", description=__doc__, epilog=EPILOG)
-    parser.add_argument("--seconds", type=float, help="how long (default: 60)")
-    parser.add_argument("--seeds", type=int, help="how many, instead of --seconds")
+    parser.add_argument("--seconds", type=float, help="duration in seconds (default: 60)")
+    parser.add_argument("--seeds", type=int, help="number of seeds, instead of --seconds")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
-    parser.add_argument("--seed", type=int, help="this one, with what it means")
+    parser.add_argument("--seed", type=int, help="run this seed only, and show what it draws")
     parser.add_argument("--schemes", default="all", help="names separated by commas, or all (default: all)")
-    parser.add_argument("--defaults", action="store_true", help="default parameters of the schemes, not drawn ones")
+    parser.add_argument(
+        "--defaults", action="store_true", help="use the schemes' default parameters instead of random ones"
+    )
     options = parser.parse_all(arguments)
     if (options.seconds is not None) + (options.seeds is not None) + (options.seed is not None) > 1:
         raise ConfigError("--seconds, --seeds and --seed: give one of them")

@@ -1,4 +1,4 @@
-"""`paceline grow`: one more worker, or several, for a run that goes on."""
+"""`paceline grow` adds one or more workers to an active run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     usage = "paceline grow [RUN] [--by N]"
     parser = Parser(prog="paceline grow", usage=usage, description=__doc__, epilog=EPILOG)
     add_run(parser)
-    parser.add_argument("--by", type=int, default=1, metavar="N", help="how many (default: 1)")
+    parser.add_argument("--by", type=int, default=1, metavar="N", help="number of workers to add (default: 1)")
     options = parser.parse_all(arguments)
     if options.by < 1:
         raise ConfigError(f"--by {options.by}: give 1 or more")

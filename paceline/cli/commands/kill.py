@@ -1,4 +1,4 @@
-"""`paceline kill`: end a run, on all its machines, and nothing else."""
+"""`paceline kill` ends a run on all its machines, and nothing else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FORCED_SECONDS = 5.0
 def main(arguments: list[str]) -> int:
     parser = Parser(prog="paceline kill", usage="paceline kill [RUN] [--force]", description=__doc__, epilog=EPILOG)
     add_run(parser)
-    parser.add_argument("--force", action="store_true", help="do not wait for an end in order")
+    parser.add_argument("--force", action="store_true", help="end it at once, without an orderly shutdown")
     options = parser.parse_all(arguments)
     folder = found(options.run)
     status = read_status(folder)

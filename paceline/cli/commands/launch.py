@@ -1,4 +1,4 @@
-"""`paceline launch`: your own training script, or `paceline train`, on this machine or on several."""
+"""`paceline launch` starts your training script, or `paceline train`, on this machine or on several."""
 
 from __future__ import annotations
 
@@ -112,16 +112,27 @@ def _parser() -> Parser:
     add = parser.add_argument
     add("-n", "--workers", metavar="N", help="number of workers (default: the slots of the hosts file, or 2)")
     add("-s", "--servers", metavar="S", help="number of server shards (default: 1)")
-    add("-H", "--hosts", metavar="FILE", help="the machines, one a line; without it: this one")
+    add("-H", "--hosts", metavar="FILE", help="file with one machine a line (default: this machine)")
     add("--launcher", choices=LAUNCHERS, help="how processes are started (default: ssh with --hosts, or else local)")
-    add("-i", "--interface", metavar="WHICH", help="where to listen: eth0, 10.0.0.5 or 10.0.0.0/8, here and there")
-    add("--env", metavar="K[=V]", action="append", default=[], help="a variable for all; worker:K=V for workers")
+    add(
+        "-i",
+        "--interface",
+        metavar="WHICH",
+        help="where processes listen, here and on the hosts: eth0, 10.0.0.5 or 10.0.0.0/8",
+    )
+    add(
+        "--env",
+        metavar="K[=V]",
+        action="append",
+        default=[],
+        help="environment variable for all processes; worker:K=V for workers only",
+    )
     add("--sync-dir", metavar="DIR", help="send this folder to DIR on every host first, by rsync, and run there")
-    add("--sync-exclude", metavar="PATTERN", action="append", default=[], help="what is not sent")
-    add("--python", metavar="FILE", default=sys.executable, help="the interpreter on the hosts (default: as here)")
+    add("--sync-exclude", metavar="PATTERN", action="append", default=[], help="do not send files of this pattern")
+    add("--python", metavar="FILE", default=sys.executable, help="interpreter on the hosts (default: as here)")
     add("--ssh-config", metavar="FILE", help="configuration for ssh -F (default: $PACELINE_SSH, or ssh's own)")
-    add("--launcher-args", metavar="WORDS", default="", help="more options for mpirun, srun, ..., in one word")
-    add("--start-timeout", metavar="S", default="600", help="seconds that a queue may take to start everybody")
+    add("--launcher-args", metavar="WORDS", default="", help="more options for mpirun, srun, ..., as one word")
+    add("--start-timeout", metavar="S", default="600", help="maximum seconds until a queue has started all processes")
     add("--dry-run", action="store_true", help="print what would be executed where, and end")
     add("--write", metavar="FILE", help="--launcher slurm: write a script for sbatch that does all this, and end")
     for flag in (*SETTINGS, *STOP_RULES):
@@ -131,7 +142,7 @@ def _parser() -> Parser:
             *dict.fromkeys(names), dest=flag.replace("-", "_"), metavar=metavar_of(setting), help=help_of(setting)
         )
     add_watch(parser)
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="what to start")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="command to start")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""`paceline logs`: what the parties of a run have printed, each line behind the name of who did."""
+"""`paceline logs` shows what the processes of a run print, each line behind the name of its process."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ CHUNK_BYTES = 1 << 20
 def main(arguments: list[str]) -> int:
     parser = Parser(prog="paceline logs", usage="paceline logs [RUN] [options]", description=__doc__, epilog=EPILOG)
     add_run(parser)
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the run has ended")
+    parser.add_argument("-f", "--follow", action="store_true", help="follow until the run has ended")
     parser.add_argument(
         "--party", metavar="NAME", action="append", default=[], help="worker-3, server-0, evaluator, ..."
     )
-    parser.add_argument("--tail", metavar="N", help="only the last N lines of each (default: all)")
+    parser.add_argument("--tail", metavar="N", help="only the last N lines of each process (default: all)")
     options = parser.parse_all(arguments)
     folder = found(options.run)
     if options.tail is not None and not options.tail.isdecimal():

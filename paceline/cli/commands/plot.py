@@ -1,4 +1,4 @@
-"""`paceline plot RUN...`: runs in figures, and as a report of one HTML file."""
+"""`paceline plot RUN...` draws figures of runs, or writes a report as one HTML file."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def main(arguments: list[str]) -> int:
         epilog=EPILOG.format(figures=figures),
     )
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, or of several")
-    parser.add_argument("--out", default=None, metavar="DIR", help="where the figures go (default: figures)")
+    parser.add_argument("--out", default=None, metavar="DIR", help="folder for the figures (default: figures)")
     parser.add_argument("--format", default="png", metavar="F", help="png, svg or both: png,svg (default: png)")
-    parser.add_argument("--only", metavar="NAMES", help="names of figures, separated by commas (default: all)")
+    parser.add_argument("--only", metavar="NAMES", help="figures to draw, separated by commas (default: all)")
     parser.add_argument("--report", metavar="FILE", help="an HTML report, instead of figures unless --out is given")
     options = parser.parse_all(arguments)
     formats = _words("--format", options.format, FORMATS)

@@ -1,4 +1,4 @@
-"""`paceline race`: the same model and cluster under several schemes in turn; which one wins, and why."""
+"""`paceline race` runs the same job under several schemes in turn, and says which one wins and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`paceline schemes`: the catalogue."""
+"""`paceline schemes` lists the schemes, or explains one."""
 
 from __future__ import annotations
 

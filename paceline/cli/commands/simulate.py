@@ -1,4 +1,4 @@
-"""`paceline simulate`: training in virtual time, on machines that need not exist, by the very code of the schemes."""
+"""`paceline simulate` trains in virtual time, on machines that need not exist, with the same code of the schemes."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def main(arguments: list[str]) -> int:
     add_settings(parser)
     add_flags(parser)
     group = parser.add_argument_group("what to simulate")
-    group.add_argument("--schemes", help="names separated by commas, or all: a race")
-    group.add_argument("--timing-only", action="store_true", help="train nothing; how long things take, and no more")
+    group.add_argument("--schemes", help="race these schemes: names separated by commas, or all")
+    group.add_argument("--timing-only", action="store_true", help="train nothing; simulate times only")
     add_watch(parser)
     namespace = parser.parse_all(arguments)
     timing_only = namespace.timing_only or namespace.parameters is not None

@@ -1,4 +1,4 @@
-"""`paceline status`: how a run stands: its state, who takes part and where, what was heard of them last."""
+"""`paceline status` shows the state of a run, and of each process: host, steps, when it was last heard from."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HEADINGS = ("party", "state", "host", "pid", "device", "incarnation", "steps", "
 def main(arguments: list[str]) -> int:
     parser = Parser(prog="paceline status", usage="paceline status [RUN] [--json]", description=__doc__, epilog=EPILOG)
     add_run(parser)
-    parser.add_argument("--json", action="store_true", help="all of it, as one JSON document")
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON document")
     options = parser.parse_all(arguments)
     folder = found(options.run)
     status = read_status(folder)

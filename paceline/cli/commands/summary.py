@@ -1,4 +1,4 @@
-"""`paceline summary RUN...`: finished runs in tables: who was sooner, where the time went, what was sent."""
+"""`paceline summary RUN...` prints tables of finished runs: speed, where the time went, bytes sent."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ def main(arguments: list[str]) -> int:
         prog="paceline summary", usage="paceline summary RUN... [options]", description=__doc__, epilog=EPILOG
     )
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, or of several")
-    parser.add_argument("--workers", action="store_true", help="the workers of each run (default: of a single one)")
-    parser.add_argument("--json", action="store_true", help="all numbers, as one JSON document")
+    parser.add_argument(
+        "--workers", action="store_true", help="show the workers of each run (default: only for a single run)"
+    )
+    parser.add_argument("--json", action="store_true", help="print all numbers as one JSON document")
     options = parser.parse_all(arguments)
     groups, notes = found(options.runs)
     if options.json:

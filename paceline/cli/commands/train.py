@@ -1,4 +1,4 @@
-"""`paceline train`: one model, one scheme, uneven workers, this machine."""
+"""`paceline train` trains one model under one scheme on this machine, with even or uneven workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`paceline watch`: a run on a page in the browser, while it goes on or afterwards; simulated runs too."""
+"""`paceline watch` shows an active, finished or simulated run on a page in the browser."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ NICENESS = 10
 def main(arguments: list[str]) -> int:
     parser = Parser(prog="paceline watch", usage="paceline watch RUN [options]", description=__doc__, epilog=EPILOG)
     parser.add_argument(
-        "run", metavar="RUN", help="folder of a run: what --out said, or runs/...; of several: the newest"
+        "run", metavar="RUN", help="folder of a run (--out, or runs/...); of a folder of several: the newest"
     )
-    parser.add_argument("--port", default="0", help="to listen on (default: any free one)")
-    parser.add_argument("--metrics-open", action="store_true", help="/metrics, for Prometheus, asks for no token")
+    parser.add_argument("--port", default="0", help="port to listen on (default: any free one)")
+    parser.add_argument("--metrics-open", action="store_true", help="/metrics, for Prometheus, needs no token")
     parser.add_argument(OWNED, action="store_true", help="end with whoever started this")
     namespace = parser.parse_all(arguments)
     run, owned = Path(namespace.run), namespace.until_stdin_closes

@@ -28,11 +28,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--from", metavar="RUN", dest="from_run", help="folder of a run: its step times, sizes and link speeds"
     )
+    group.add_argument("--parameters", metavar="N", help="number of parameters, instead of --model: nothing is trained")
     group.add_argument(
-        "--parameters", metavar="N", help="size of a model that is not at hand, in place of --model: nothing is trained"
+        "--latency-ms", metavar="MS", help="one-way latency between two hosts, without --cluster (default: 0.1)"
     )
-    group.add_argument("--latency-ms", metavar="MS", help="one way between two hosts, without --cluster (default: 0.1)")
-    group.add_argument("--bandwidth-gbps", metavar="G", help="of each host's card, without --cluster (default: 10)")
+    group.add_argument(
+        "--bandwidth-gbps", metavar="G", help="bandwidth of each host's network card, without --cluster (default: 10)"
+    )
 
 
 class SimulationFlags:
