@@ -57,31 +57,36 @@ def join(
     seed_ranks: bool = True,
     **parameters: Any,
 ) -> Pace:
-    """Take this process's part in a run; returns when training starts.
+    """Joins a run as a worker, and returns when training starts.
 
-    The place is read from the environment, which `paceline launch`, torchrun, Slurm, MPI or somebody's hand has set
-    (docs/launch.md); without one this process is the only worker.
-    What `optimizer` holds and what requires a gradient is trained; the rest of the model stays as worker 0 has it
-    (docs/own-loop.md). Load a checkpoint before. Where the scheme updates on the servers, `optimizer` says how (its
-    kind, parameter groups and numbers; its state lives there); where workers make the steps, it makes them itself,
-    whatever it is. It may be given as a function of named parameters that makes one, or as the import path of such a
-    function (docs/optimizers.md). Leave `optimizer.step` and `optimizer.zero_grad` to `pace.step()`.
+    `paceline launch`, torchrun, Slurm, MPI or you set this process's place in the environment (docs/launch.md). Without
+    one this process is the only worker.
 
-    `parameters` are those of the scheme; `codec` compresses what workers send, `codec_down` what servers send.
-    clip_norm: a longer gradient is shortened to this: the mean of all workers where the scheme forms one, otherwise
-    each contribution or local step.
+    Parameters that require a gradient and are in `optimizer` are trained. The rest of the model stays as worker 0 has
+    it (docs/own-loop.md). Load a checkpoint before `join`.
 
-    Gradients of `nn.Embedding(sparse=True)` travel as rows where the optimizer leaves all other rows alone: plain SGD,
-    and, with `lazy`, any; what it remembers then reaches a row only in updates that have it (docs/embeddings.md).
+    Where the scheme updates on servers, they use the kind, the parameter groups and the numbers of `optimizer`, and its
+    state is on the servers. Where workers make the steps, `optimizer` itself makes them, whatever it is. It may be
+    given as a function of named parameters that makes one, or as the import path of such a function
+    (docs/optimizers.md). Leave `optimizer.step` and `optimizer.zero_grad` to `pace.step()`.
 
-    overlap: gradients leave while backward still runs; worth it where a model has millions of parameters. Nothing may
-    change a gradient after backward then (no clipping, no second backward before `pace.step()`): such a loop is
-    stopped with the reason. Batches have to come from `pace.batches`.
-    seed_ranks: all but worker 0 seed torch, `random` and NumPy anew, so that no two draw the same dropout.
+    `parameters` are those of the scheme. `codec` compresses what workers send, `codec_down` what servers send. `seed`
+    seeds what is drawn at random. With `seed_ranks` all workers but 0 seed torch, `random` and NumPy anew, so that no
+    two draw the same dropout. `clip_norm` shortens a longer gradient to that norm: the mean of all workers where the
+    scheme forms one, otherwise each contribution or local step.
 
-    When the script ends the worker leaves the run, or fails it (docs/launch.md); `pace.close()` leaves it earlier and
+    `lazy` concerns gradients of `nn.Embedding(sparse=True)` (docs/embeddings.md). They travel as rows where the
+    optimizer does not change other rows: SGD without momentum and weight decay. With `lazy` they travel as rows with
+    any optimizer; momentum, weight decay and Adam's moments then reach a row only in updates whose gradient has it.
+
+    With `overlap` gradients leave while backward still runs, and forward continues while weights still arrive. This
+    pays for models of millions of parameters. Nothing may change a gradient after backward then (no clipping, no second
+    backward before `pace.step()`); such a loop is stopped with the reason. Batches must come from `pace.batches`.
+
+    When the script ends, the worker leaves the run, or fails it (docs/launch.md). `pace.close()` leaves it earlier and
     loads the final model.
-    Raises ConfigError for an unknown scheme or codec, a bad parameter or an optimizer that its numbers do not tell.
+
+    Raises ConfigError for an unknown scheme or codec, a bad parameter, or an optimizer that is not supported.
     """
     _refuse_second()
     optimizer, how = optimizer_of(model, optimizer)

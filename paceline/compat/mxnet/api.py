@@ -1,7 +1,7 @@
-"""What a script calls: the methods of MXNet's KVStore, on tensors of torch. How they are carried out is below.
+"""The methods of MXNet's KVStore, on tensors of torch; subclasses carry them out.
 
-Sums, never means. A worker's requests about a key take effect in the order in which it made them: a pull after a push
-of the same worker sees that push. Nothing is promised about the order of different keys or workers.
+Gradients are summed, never averaged. A worker's requests about a key take effect in the order in which it made them: a
+pull after a push of the same worker sees that push. The order of different keys or workers is undefined.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ Shape = tuple[int, ...]
 
 
 class KVStore(ABC):
-    """Values by key, kept in float32; float16 and bfloat16 are taken and given, too.
+    """A store keeps values by key in float32; it accepts and returns float16 and bfloat16, too.
 
-    All methods raise ConfigError for wrong use, and those that wait TimedOut, naming for whom.
+    All methods raise ConfigError for wrong use. Those that wait raise TimedOut, which names for whom.
     """
 
     rank = 0
@@ -58,12 +58,12 @@ class KVStore(ABC):
 
     @property
     def num_dead_nodes(self) -> int:
-        """Workers that went away without a good-bye."""
+        """Returns the number of workers that failed."""
         return 0
 
     # ---- values ------------------------------------------------------------------------------------------
     def init(self, key: Keys, value: Any) -> None:
-        """Once for each key, before anything else, on all workers. Rank 0's value counts; returns when it is there."""
+        """Sets the first value of a key; all workers call this once, rank 0's value counts. Returns when it is set."""
         firsts = {}
         for one, given in paired(key, value, "value"):
             if one in firsts:
@@ -77,32 +77,32 @@ class KVStore(ABC):
         self._kinds.update({one: first.dtype for one, first in firsts.items()})
 
     def push(self, key: Keys, value: Any, priority: int = 0) -> None:
-        """Add `value` to the key's next update; several tensors (one a device) are summed up first. Does not wait.
+        """Adds `value` to the key's next update, after summing several tensors (one a device). Does not wait.
 
-        Without an optimizer the sum of all workers takes the value's place. `priority` is taken and has no effect, here
-        and in all calls, as between machines in MXNet: requests leave in the order of the calls.
+        Without an optimizer the sum of all workers replaces the value. `priority` has no effect, here and in all calls,
+        as between machines in MXNet: requests leave in the order of the calls.
         """
         self._push(self._vectors(key, value))
 
     def pull(self, key: Keys, out: Any = None, priority: int = 0) -> Any:
-        """The value, after this worker's pushes of the key: written into `out`, or returned where there is none."""
+        """Writes the value, after this worker's pushes of the key, into `out`; without `out` it is returned."""
         keys = list(dict.fromkeys(self._known(key)))
         return self._handed_out(key, dict(zip(keys, self._pull(keys), strict=True)), out)
 
     def pushpull(self, key: Keys, value: Any, out: Any = None, priority: int = 0) -> None:
-        """Both in one message; without `out` the result is written over `value`."""
+        """Pushes and pulls in one message; without `out` the result overwrites `value`."""
         targets = value if out is None else out
         vectors = self._vectors(key, value)
         paired(key, targets, "out")
         self._handed_out(key, dict(zip(vectors, self._pushpull(vectors), strict=True)), targets)
 
     def broadcast(self, key: Keys, value: Any, out: Any, priority: int = 0) -> None:
-        """`init`, then `pull`: rank 0's value everywhere."""
+        """Calls `init`, then `pull`, so that all workers have rank 0's value."""
         self.init(key, value)
         self.pull(key, out)
 
     def row_sparse_pull(self, key: Keys, out: Any = None, priority: int = 0, *, row_ids: Any) -> Any:
-        """Only these rows of a table, each once: written into those rows of `out`, or returned as a sparse tensor.
+        """Pulls only these rows of a table, each once, into those rows of `out`, or returns a sparse tensor.
 
         With several keys, or several tensors for `out`, `row_ids` is one tensor for all or a list of as many.
         """
@@ -130,9 +130,9 @@ class KVStore(ABC):
 
     # ---- what holds for all keys -------------------------------------------------------------------------
     def set_optimizer(self, optimizer: Any, *, rescale_grad: float = 1.0, **numbers: Any) -> None:
-        """From the next update on: by name and numbers ("sgd", lr=0.1), or an optimizer of torch's, read for its own.
+        """Sets the optimizer for the next updates: a name and numbers ("sgd", lr=0.1), or an optimizer of torch.
 
-        It lives where the values are. `rescale_grad` is multiplied with each sum: 1 / (batch size, num_workers times).
+        Its state is where the values are. `rescale_grad` multiplies each sum: 1 / (batch size * num_workers) is a mean.
         """
         updater = updater_of(optimizer, numbers, rescale_grad=rescale_grad)
         if self._codec is not None:
@@ -141,7 +141,7 @@ class KVStore(ABC):
         self._updater = updater
 
     def set_learning_rate(self, lr: float) -> None:
-        """Of the optimizer, from the next update on; rank 0's counts."""
+        """Sets the optimizer's learning rate for the next updates; rank 0's call counts."""
         if self._updater is None:
             raise ConfigError("there is no optimizer that has a learning rate: call set_optimizer first")
         if not isinstance(lr, int | float) or not 0 <= lr < math.inf:
@@ -149,7 +149,7 @@ class KVStore(ABC):
         self._set_rate(float(lr))
 
     def set_gradient_compression(self, compression: Mapping[str, Any]) -> None:
-        """`{"type": "2bit", "threshold": 0.5}`, or any other codec with its parameters; before the first `init`."""
+        """Sets a codec before the first `init`: `{"type": "2bit", "threshold": 0.5}`, or any other."""
         if not isinstance(compression, Mapping) or not compression.get("type"):
             raise ConfigError(f'compression = {compression!r}: give the name of a codec, as {{"type": "2bit"}}')
         numbers = dict(compression)
@@ -169,12 +169,12 @@ class KVStore(ABC):
         self._codec = codec
 
     def save_optimizer_states(self, fname: str | Path) -> None:
-        """Into a safetensors file; rank 0 writes it, other ranks do nothing. It fits any number of servers."""
+        """Writes a safetensors file, on rank 0 only. It fits any number of servers."""
         if self.rank == 0:
             save_states(Path(fname), self._needs_updater(), {key: self._states(key) for key in self._shapes})
 
     def load_optimizer_states(self, fname: str | Path) -> None:
-        """From `save_optimizer_states`, once the same keys are there; rank 0 loads it, other ranks do nothing."""
+        """Loads what `save_optimizer_states` wrote, on rank 0 only; the same keys must be there."""
         if self.rank == 0:
             for key, states in load_states(Path(fname), self._needs_updater(), list(self._shapes)).items():
                 self._load_states(key, states)
@@ -185,7 +185,7 @@ class KVStore(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Take no further part."""
+        """Leaves the store; all workers call it at the end."""
 
     def __enter__(self) -> KVStore:
         return self

@@ -29,16 +29,16 @@ def create(
     bigarray_bound: int = BOUND,
     timeout_s: float = 0.0,
 ) -> KVStore:
-    """A store of this type: local, device, dist_sync, dist_device_sync, dist_async, dist_ssync or dist_gsync.
+    """Makes a store of this type: local, device, dist_sync, dist_device_sync, dist_async, dist_ssync or dist_gsync.
 
-    `local` and `device` live in this process. The others take this process's part in a run, whose place is read from
-    the environment that `paceline launch` sets; without one this process is the only worker, and a thread its server.
+    A `local` or `device` store is in this process. The others join a run, at the place that `paceline launch` sets in
+    the environment. Without one this process is the only worker, and a thread of it is the server.
 
-    staleness: of dist_ssync: how many pushes of a key a worker may be ahead of the slowest when it pulls that key.
-    groups: of dist_gsync: the ranks of each group; all in one by default. bigarray_bound: elements from which on a key
-    is cut over all servers. timeout_s: bound of every wait; 0 for that of the run (600).
+    `staleness` is for dist_ssync: how many pushes of a key a worker may be ahead of the slowest when it pulls that key.
+    `groups` is for dist_gsync: the ranks of each group; by default all are in one. A key of `bigarray_bound` elements
+    or more is divided among all servers. `timeout_s` bounds every wait; 0 takes that of the run (600).
 
-    Raises ConfigError for an unknown type, with the nearest one, and for options that do not go with it.
+    Raises ConfigError for an unknown type, with the nearest one, and for options that do not fit the type.
     """
     if type not in (*LOCAL, *SCHEMES):
         raise ConfigError(f"unknown type of store {type!r}{nearest(str(type), [*LOCAL, *SCHEMES])}")

@@ -167,12 +167,13 @@ def _make_supervisor(
 
 
 def train(*, progress: bool = True, host: LocalHost | None = None, **options: Any) -> Summary:
-    """`paceline train` as a call: one run on this machine; returns its summary.
+    """Trains one model on this machine, as `paceline train` does, and returns the summary.
 
     `options` are the flags, with underscores: `train(scheme="ssp", ssp_staleness=3, workers=4, slowdown=[1, 1, 2, 8],
-    step_ms=20, data="digits", target_accuracy=0.9)`. Runs in processes of its own, so it may be called from anywhere.
-    `host` lets several runs share one warm process.
-    Raises ConfigError for an unknown option or a bad value, RunFailed with the first cause.
+    step_ms=20, data="digits", target_accuracy=0.9)`. The run has processes of its own, so any program may call this.
+    `progress` shows a table while the run is active. `host` lets several runs share one warm process.
+
+    Raises ConfigError for an unknown option or a bad value, and RunFailed with the first cause.
     """
     config = configuration.build(_values(options))
     with contextlib.nullcontext(host) if host else LocalHost() as running:

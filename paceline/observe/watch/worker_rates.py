@@ -47,7 +47,7 @@ class Sums:
 
 
 class WorkerRates:
-    """This measures worker `rank`, since it joined. `at`: of its last record; `steps`, `samples`: of all its incarnation."""
+    """Measures worker `rank` since it joined. `at`: of its last record; `steps`, `samples`: of all incarnations."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
