@@ -68,7 +68,7 @@ def check(run: Path) -> None:
     """Raises ConfigError where there is no run to be watched."""
     if (run / TRACE).is_file() or any(run.glob(f"*/{TRACE}")):
         return
-    raise ConfigError(f"{run}: no run is there, for want of {TRACE}; name the folder that a run left, or leaves now")
+    raise ConfigError(f"{run}: no {TRACE}; name the folder of a run")
 
 
 def about(run: Path) -> dict[str, Any]:

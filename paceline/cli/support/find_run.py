@@ -38,7 +38,7 @@ def found(run: str | None) -> Path:
         raise ConfigError(f"{folder} holds several runs: name one of them, e.g. {several[0]}")
     if (folder / TRACE).is_file():
         raise ConfigError(f"{folder}: a simulated run, or one of an older Paceline; see `paceline summary {folder}`")
-    raise ConfigError(f"{folder}: no run is there; name the folder that --out of a run named")
+    raise ConfigError(f"{folder}: not the folder of a run; name the folder that --out of a run named")
 
 
 def _below(folder: Path) -> list[Path]:

@@ -121,7 +121,7 @@ class SimulationFlags:
 def _config_of(run: str) -> str:
     path = Path(run) / "config.toml"
     if not path.is_file():
-        raise ConfigError(f"--from {run}: no run is there, for want of {path.name}; name the folder that a run left")
+        raise ConfigError(f"--from {run}: no {path.name}; name the folder of a run")
     return str(path)
 
 

@@ -70,9 +70,9 @@ def find(paths: Iterable[str], others: Sequence[Finder] = ()) -> tuple[list[RunF
         runs += inside
         notes += [f"{r.path}: no {SUMMARY}, since it {REASON}; from its trace" for r in inside if _unended(r)]
         if not inside:
-            notes.append(f"{path}: {'no run is there' if path.exists() else 'no such folder'}; skipped")
+            notes.append(f"{path}: {'not the folder of a run' if path.exists() else 'no such folder'}; skipped")
     if not runs:
-        raise ConfigError("\n".join([*notes, "no run is there: name the folders that --out of train or race named"]))
+        raise ConfigError("\n".join([*notes, "no run was found: name the folders that --out of train or race named"]))
     return runs, notes
 
 

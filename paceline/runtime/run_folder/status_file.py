@@ -102,7 +102,7 @@ def read_status(folder: str | os.PathLike[str]) -> Status:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Status)
     except FileNotFoundError:
-        raise ConfigError(f"{folder}: no run is there that says how it stands, for want of {STATUS}") from None
+        raise ConfigError(f"{folder}: no {STATUS}; not the folder of a run") from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except msgspec.MsgspecError as error:

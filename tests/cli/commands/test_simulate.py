@@ -110,7 +110,7 @@ def test_pythonhashseed_changes_nothing(here: Path) -> None:
         (["--cluster", "two-generations", "--workers", "3"], "--workers: --cluster says that already; leave it out"),
         (["--cluster", "two-generations", "--servers", "7"], "--servers 7: the cluster file has 2; 0 is for none"),
         (["--cluster", "two-generations", "--from", "x"], "give one of them"),
-        (["--from", "nowhere"], "--from nowhere: no run is there"),
+        (["--from", "nowhere"], "--from nowhere: no config.toml; name the folder of a run"),
         (["--parameters", "many"], "--parameters many: must be a whole number of at least 1"),
         (["--parameters", "1000"], "with --step-ms or --cluster"),
         (["--parameters", "1000", "--step-ms", "9", "--model", "cnn"], "--model: --parameters says that already"),

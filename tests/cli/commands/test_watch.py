@@ -69,7 +69,7 @@ def test_what_is_no_run_is_refused_with_a_way_out(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["watch", str(tmp_path)]) == 2
-    assert "no run is there" in capsys.readouterr().err
+    assert "no trace.jsonl; name the folder of a run" in capsys.readouterr().err
     assert main(["watch", str(run), "--port", "a"]) == 2
     assert "--port a" in capsys.readouterr().err
 

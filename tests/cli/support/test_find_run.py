@@ -178,7 +178,7 @@ def test_a_wrong_name_is_told_with_the_way_out(verb: str, here: Path, capsys: Ca
     assert "did you mean 'nightly'?" in refused_here(capsys, verb, "nighty")
     assert "runs holds several runs: name one of them, e.g. runs/nightly" in refused_here(capsys, verb, "runs")
     (here / "old").mkdir()
-    assert "no run is there" in refused_here(capsys, verb, "old")
+    assert "not the folder of a run" in refused_here(capsys, verb, "old")
     (here / "old" / "trace.jsonl").touch()
     assert "see `paceline summary runs/old`" in refused_here(capsys, verb, "old")
 

@@ -75,7 +75,7 @@ def test_a_folder_of_runs_is_all_of_them_and_what_is_no_run_is_skipped_with_a_no
     runs, notes = find([str(tmp_path / name) for name in ("race", "spoilt", "nowhere")])
     assert [r.summary.scheme for r in runs] == ["asp", "bsp"]
     assert [note.rpartition("/")[2].partition(":")[0] for note in notes] == ["summary.json", "nowhere"]
-    with pytest.raises(ConfigError, match="no run is there"):
+    with pytest.raises(ConfigError, match="no run was found"):
         find([str(tmp_path / "nowhere")])
 
 
