@@ -88,7 +88,7 @@ def serve(spec: str) -> None:
     """The server's process."""
     torch.set_num_threads(1)
     own = ProcessSpec.from_json(spec)
-    sys.exit(1 if take_part(Config(), own, own.transport()) else 0)
+    sys.exit(1 if take_part(Config(), own, own.open_transport()) else 0)
 
 
 class Big(nn.Module):

@@ -70,7 +70,7 @@ def test_an_averaging_resets_the_passive_side_for_the_gradient_under_way(recipe:
         plain.step(n)
     theirs = torch.tensor([8.0, 8.0])
     list(role.on(0.0, 0, Average(x=Flat.copy_of(theirs), weight=1.0)))
-    plain.transport((plain.x.detach() + theirs) / 2, memory)
+    plain.exchange((plain.x.detach() + theirs) / 2, memory)
     for n in range(2, 5):  # once: it then remembers again
         loop.send(computed(n))
         plain.step(n)
@@ -96,7 +96,7 @@ def test_an_averaging_resets_the_active_side_when_it_hears_of_it(recipe: Optimiz
     same(role.w, plain)
     d = torch.tensor([1.0, -1.0])
     list(role.on(0.0, 1, Moved(d=Flat.copy_of(d))))
-    plain.transport(plain.x.detach() - d, memory)
+    plain.exchange(plain.x.detach() - d, memory)
     assert isinstance(loop.send(computed(2)), Tell), "and it asks anew, which changes nothing of its own"
     plain.step(2)
     same(role.w, plain)
@@ -135,7 +135,7 @@ def test_shares_reset_it_once_and_not_at_every_step_in_between(recipe: Optimizer
             steps += 1
             if steps == 3:  # given half away; nothing is waited for in the first round
                 assert role.weight == 0.5
-                plain.transport((plain.x.detach() * 0.5 + theirs * 0.5), memory)
+                plain.exchange((plain.x.detach() * 0.5 + theirs * 0.5), memory)
         else:
             assert isinstance(effect, Tell | Start)
             effect = loop.send(None)

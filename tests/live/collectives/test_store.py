@@ -149,7 +149,7 @@ def test_one_worker_cannot_leave_any_number_of_waits_behind(place: Place) -> Non
 
 
 def test_a_coordinator_answers_and_ends_the_waits_of_a_run_that_fails(companies: Any) -> None:
-    company = companies(servers=0, mean="gloo")
+    company = companies(servers=0, allreduce="gloo")
     company.hello()
     company.say(W0, Get(key="0/1", seconds=600.0), Kind.CALL)
     company.say(W1, Put(key="0/0", value=b"x"), Kind.CALL)

@@ -8,7 +8,7 @@ import paceline.schemes  # noqa: F401  enters the catalogue
 from paceline.core.scheme import make
 from paceline.core.trace import Applied, Membership, Span
 from paceline.core.vector import Ghost
-from paceline.observe.watch.page_data import exchange_text, told
+from paceline.observe.watch.page_data import exchange_text, straggler_data
 from paceline.observe.watch.state import PageState
 from paceline.sim import LocalSteps, Simulation
 from paceline.sim.cluster.toml_file import parse
@@ -52,7 +52,7 @@ def cluster(
 
 
 def sentence(state: PageState) -> str:
-    return str(told(state, state.straggler())["sentence"])
+    return str(straggler_data(state, state.straggler())["sentence"])
 
 
 @pytest.mark.parametrize("scheme", ["bsp", "asp", "ssp"])

@@ -58,7 +58,7 @@ def test_auto_shares_memory_and_says_so(processes: Runner, out: Path) -> None:
 
 
 def test_threads_of_one_process_exchange_in_this_process(threads: Runner, out: Path) -> None:
-    assert run(threads, out, "auto", servers=1)[0].exchange == "this process"
+    assert run(threads, out, "auto", servers=1)[0].transport == "this process"
 
 
 def test_where_memory_cannot_be_shared_auto_does_without_and_shm_is_refused(
