@@ -264,7 +264,7 @@ def whole_epochs(out: Path) -> int:
 def test_leased_samples_of_killed_workers_are_done_by_others_and_each_of_an_epoch_once(
     train: Callable[..., Run], scheme: str
 ) -> None:
-    run = train("--scheme", scheme, "--partition", "leased")
+    run = train("--scheme", scheme, "--partition", "queue")
     for rank in (0, 1):
         (victim,) = (pid for pid in descendants(run.process.pid) if comm(pid) == f"pace worker {rank}")
         os.kill(victim, signal.SIGKILL)
