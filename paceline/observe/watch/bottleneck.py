@@ -9,6 +9,9 @@ M being the mean of the largest b_j (`paceline.observe.watch.straggler`). So the
 and everybody is held up by it where x_i / p_i is at least SHARE for every i, also the one that loses least. Who holds
 the others up by a slow link of its own is a straggler, and is named before this is asked.
 A single worker whose bytes take long where those of the others do not has a slow link.
+
+Of several servers each makes every update of its part of the model. Those that make it later than the first one, by
+LATER of what the exchange takes, hold the others up, or their links do.
 """
 
 from __future__ import annotations
@@ -26,6 +29,41 @@ SPANS_MIN = 3.0
 """The sums of a pace forget: more than five steps are never in them."""
 TIMES = 3.0
 """A link is slow where bytes take so many times what they take the others."""
+
+
+LATER = 0.1
+"""Of the exchange: half of the way to a far server and back is over when it makes its update, and where a link is thin
+just the last push, while the answers to all go the same way."""
+VERSIONS_KEPT = 256
+FORGETS = 0.1
+
+
+class ServerLags:
+    """`late_s`: how much later than the first each server makes an update, as a mean that forgets."""
+
+    def __init__(self) -> None:
+        self.late_s: dict[int, float] = {}
+        self._made: dict[int, dict[int, float]] = {}  # when, by version and server, until all have made it
+
+    def add(self, server: int, version: int, at: float) -> None:
+        self.late_s.setdefault(server, 0.0)
+        made = self._made.setdefault(version, {})
+        made[server] = at
+        if len(made) < len(self.late_s):
+            if len(self._made) > VERSIONS_KEPT:
+                del self._made[min(self._made)]
+            return
+        del self._made[version]
+        first = min(made.values())
+        for one, when in made.items():
+            self.late_s[one] += FORGETS * (when - first - self.late_s[one])
+
+    def latest(self, least_s: float) -> list[int]:
+        """Servers that are later by `least_s` and TIMES as much as the others, the latest first; none where all are."""
+        late = [server for server, seconds in self.late_s.items() if seconds >= least_s > 0]
+        others = [seconds for server, seconds in self.late_s.items() if server not in late]
+        late = [server for server in late if others and self.late_s[server] >= TIMES * max(others)]
+        return sorted(late, key=lambda server: -self.late_s[server])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from paceline.core.trace import Decision, Gated, Membership
 from paceline.observe.terminal.number_format import counted, percent, seconds_text
-from paceline.observe.watch.bottleneck import bottleneck, communicating_s, slow_links
+from paceline.observe.watch.bottleneck import Bottleneck, communicating_s, slow_links
 from paceline.observe.watch.state import PageState
 from paceline.observe.watch.straggler import Straggler
 from paceline.observe.watch.time_bins import TimeBins
@@ -205,16 +205,20 @@ def group(state: PageState, ranks: Sequence[int]) -> dict[str, Any]:
 
 
 def servers(state: PageState) -> list[dict[str, Any]]:
-    """Describes the servers, by shard. `rate`: updates a second over what the strips span; `load`: those of each bin,
-    against the most.
+    """Describes the servers, by shard. `rate`: updates a second over what the strips span; `load`: those of each bin, against the most.
+
+    `late_ms`: how much later than the first server it makes an update. `state`: "lost", "slow" or nothing.
     """
-    rows = []
+    rows, slow = [], state.slow_servers(state.bottleneck())
     for number, shard in sorted(state.shards.items()):
         counts = [sums[0] for sums in state.updates.of(number)] if number < state.updates.rows else []
         most, span = max(counts, default=0.0) or 1.0, len(counts) * state.updates.width_s or 1.0
         rows.append(
             {
                 "shard": number,
+                "host": shard.host,
+                "state": "lost" if shard.lost_at is not None else "slow" if number in slow else "",
+                "late_ms": round(1000 * state.lags.late_s.get(number, 0.0), 2),
                 "version": shard.version,
                 "rate": round(sum(counts) / span, 1),
                 "contributions": shard.contributions,
@@ -240,6 +244,8 @@ def event(record: Decision | Membership | Gated) -> dict[str, Any]:
 # ---- in words ------------------------------------------------------------------------------------------------
 def straggler_data(state: PageState, held: Straggler | None) -> dict[str, Any]:
     """Who holds whom up: `sentence` for people, the numbers behind it, `ranks` as a name for what is the matter."""
+    if state.lost_servers() and not state.ended:
+        return {"ranks": [], "sentence": _lost_text(state)}
     if held is None:
         return {"ranks": [], "sentence": exchange_text(state) or _nobody(state)}
     several = len(held.ranks) > 1
@@ -264,16 +270,10 @@ def straggler_data(state: PageState, held: Straggler | None) -> dict[str, Any]:
 
 def exchange_text(state: PageState) -> str:
     """Which servers or links hold everybody up, where no worker does; nothing where none does."""
-    found = bottleneck(state.workers, state.timings())
+    found = state.bottleneck()
     if found is None:
         return _links_text(state, [worker.rank for worker in slow_links(state.workers)]).strip()
-    count = len(state.shards)
-    if not count:
-        who, where = "The exchange among the workers holds everybody up", "it"
-    elif count == 1:
-        who, where = f"Server {next(iter(state.shards))} or its link holds everybody up", "the server"
-    else:
-        who, where = f"One of the {count} servers or their links holds everybody up", "the servers"
+    who, where = _which_servers(state, found)
     least = (
         f"also for worker {found.rank}, which loses least, {percent(found.share)} of a step of "
         f"{step_text(found.step_s)} goes into the exchange"
@@ -281,6 +281,42 @@ def exchange_text(state: PageState) -> str:
     if found.waiting_s >= found.bytes_s:
         return f"{who}: {least}, {step_text(found.waiting_s)} of it into waiting for {where}."
     return f"{who}: {least}, {step_text(found.bytes_s)} of it into bytes on their way. The link is slow."
+
+
+def _which_servers(state: PageState, found: Bottleneck) -> tuple[str, str]:
+    """Who holds everybody up, and what workers wait for."""
+    count, slow = len(state.shards), state.slow_servers(found)
+    if not count:
+        return "The exchange among the workers holds everybody up", "it"
+    if count == 1:
+        slow = list(state.shards)
+    if len(slow) == 1:
+        later = f", {step_text(state.lags.late_s[slow[0]])} later than the first," if count > 1 else ""
+        return f"{server_name(state, slow[0])} or its link{later} holds everybody up", "the server"
+    if slow:
+        numbers = ", ".join(map(str, slow[:-1]))
+        return f"Servers {numbers} and {slow[-1]} or their links hold everybody up", "the servers"
+    return f"The {count} servers or their links hold everybody up, none more than the others", "the servers"
+
+
+def server_name(state: PageState, number: int) -> str:
+    host = state.shards[number].host
+    return (
+        f"Server {number} on {host}"
+        if host and len({shard.host for shard in state.shards.values()}) > 1
+        else (f"Server {number}")
+    )
+
+
+def _lost_text(state: PageState) -> str:
+    lost = state.lost_servers()
+    since = state.now - min(shard.lost_at for shard in state.shards.values() if shard.lost_at is not None)
+    who = " and ".join(server_name(state, number) for number in lost).replace("and Server", "and server")
+    several = len(lost) > 1
+    return (
+        f"{who} {'are' if several else 'is'} lost since {step_text(since)}: everybody waits until "
+        f"{'others have' if several else 'another one has'} taken {'their' if several else 'its'} place."
+    )
 
 
 def _links_text(state: PageState, ranks: Sequence[int]) -> str:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from paceline.core.trace import ARRIVALS, Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
 from paceline.observe.terminal.collapse import collapse
 from paceline.observe.trace.trace_file import is_timed
+from paceline.observe.watch.bottleneck import LATER, Bottleneck, ServerLags, bottleneck
 from paceline.observe.watch.evaluations import Evaluations
 from paceline.observe.watch.straggler import Straggler, WorkerTiming, straggler
 from paceline.observe.watch.time_bins import TimeBins
@@ -38,6 +39,8 @@ class ShardState:
     contributions: int = 0
     dropped: int = 0
     staleness: int = 0
+    host: str = ""
+    lost_at: float | None = None  # until another one has taken its place
 
 
 @dataclass(slots=True)
@@ -71,6 +74,7 @@ class PageState:
         self.rates.need(1)
         self.shards: dict[int, ShardState] = {}
         self.updates = TimeBins(1, STRIP_S)
+        self.lags = ServerLags()
         self.lateness: dict[int, Lateness] = {}
         self._met: dict[int, tuple[int, ...]] = {}  # by rank: whose contributions made an update with its latest
         self.evaluations = Evaluations()
@@ -139,6 +143,7 @@ class PageState:
             shard.contributions += len(update.ranks)
             shard.staleness += update.staleness * len(update.ranks)
             self.updates.add(update.shard, 0, update.at, update.at, 1)
+            self.lags.add(update.shard, update.version, update.at)
         else:
             shard.dropped += len(update.ranks)
         for rank in update.ranks:  # the server may be heard long before the worker, which has gone on by then
@@ -170,6 +175,10 @@ class PageState:
             worker = self.worker(int(number))
             worker.here = record.event in ARRIVALS
             worker.device, worker.host = record.device or worker.device, record.host or worker.host
+        elif kind == "server":
+            shard = self.shards.setdefault(int(number), ShardState())
+            shard.host = record.host or shard.host
+            shard.lost_at = record.at if record.event == "lost" else None
         if record.event != "joined" or record.at > 0:
             self._event(record)
 
@@ -214,6 +223,16 @@ class PageState:
 
     def collapse(self) -> str:
         return collapse(self.evaluations.points, sum(worker.steps for worker in self.workers))
+
+    def lost_servers(self) -> list[int]:
+        return [number for number, shard in sorted(self.shards.items()) if shard.lost_at is not None]
+
+    def bottleneck(self) -> Bottleneck | None:
+        return bottleneck(self.workers, self.timings())
+
+    def slow_servers(self, found: Bottleneck | None) -> list[int]:
+        """Which of several servers, or whose links, are why the exchange holds everybody up; the latest first."""
+        return self.lags.latest(LATER * found.exchange_s) if found and len(self.shards) > 1 else []
 
     def straggler(self) -> Straggler | None:
         return straggler(self.timings())

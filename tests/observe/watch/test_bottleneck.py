@@ -8,7 +8,7 @@ import paceline.schemes  # noqa: F401  enters the catalogue
 from paceline.core.scheme import make
 from paceline.core.trace import Applied, Membership, Span
 from paceline.core.vector import Ghost
-from paceline.observe.watch.page_data import exchange_text, straggler_data
+from paceline.observe.watch.page_data import exchange_text, servers, straggler_data
 from paceline.observe.watch.state import PageState
 from paceline.sim import LocalSteps, Simulation
 from paceline.sim.cluster.toml_file import parse
@@ -65,9 +65,43 @@ def test_a_far_server_is_named() -> None:
     assert sentence(played("bsp", cluster(latency_s=0.05))).startswith("Server 0 or its link holds everybody up")
 
 
-def test_of_several_servers_it_is_said_that_it_is_one_of_them() -> None:
-    said = sentence(played("bsp", cluster(latency_s=0.05, servers=3)))
-    assert said.startswith("One of the 3 servers or their links holds everybody up")
+def test_of_several_servers_none_is_named_where_all_are_alike() -> None:
+    state = played("bsp", cluster(latency_s=0.05, servers=3))
+    assert sentence(state).startswith("The 3 servers or their links hold everybody up, none more than the others: ")
+    assert [row["state"] for row in servers(state)] == ["", "", ""]
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "ssp"])
+@pytest.mark.parametrize("slow", [{"latency_s": 0.05}, {"gbps": 0.01}])
+def test_of_several_servers_the_slow_one_is_named_in_the_sentence_and_its_row(
+    scheme: str, slow: dict[str, float]
+) -> None:
+    near, far = (
+        cluster(servers=2),
+        SERVER.replace('"s"', '"t"').format(**{"servers": 1, "gbps": 10.0, "latency_s": 0.0} | slow),
+    )
+    state = played(scheme, near + far)
+    assert sentence(state).startswith("Server 2 or its link, ")
+    assert [row["state"] for row in servers(state)] == ["", "", "slow"]
+    assert max(row["late_ms"] for row in servers(state)[:2]) < 1.0
+
+
+def test_a_lost_server_is_named_until_another_one_has_taken_its_place() -> None:
+    state = PageState(2)
+    for number in range(2):
+        state.add(Membership(at=0.0, party=f"server {number}", event="joined", host=f"node-{number}"))
+    state.add(Membership(at=4.0, party="server 1", event="lost", reason="it left"))
+    state.add(Span(at=6.0, rank=0, activity="computing", seconds=0.1, steps=1, samples=8, exchanges=1))
+    assert sentence(state) == (
+        "Server 1 on node-1 is lost since 2.0 s: everybody waits until another one has taken its place."
+    )
+    assert [(row["shard"], row["host"], row["state"]) for row in servers(state)] == [
+        (0, "node-0", ""),
+        (1, "node-1", "lost"),
+    ]
+    state.add(Membership(at=7.0, party="server 1", event="replaced", reason="from a copy"))
+    assert "lost" not in sentence(state)
+    assert [row["state"] for row in servers(state)] == ["", ""]
 
 
 def test_a_server_that_answers_late_is_told_from_a_thin_link() -> None:

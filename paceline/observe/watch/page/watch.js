@@ -302,10 +302,14 @@ function showServers(servers) {
     let row = body.children[n];
     if (!row) {
       row = element("tr");
-      cell(row); cell(row); cell(row); stripCell(row); cell(row); cell(row, "detail");
+      cell(row); cell(row); cell(row); stripCell(row); cell(row); cell(row); cell(row, "detail");
       body.append(row);
     }
-    [server.shard, whole(server.version), server.rate, null, server.staleness, whole(server.dropped)].forEach((value, k) => {
+    row.classList.toggle("straggler", server.state !== "");
+    row.classList.toggle("gone", server.state === "lost");
+    const name = [`${server.shard}`, server.host && `(${server.host})`, server.state].filter(Boolean).join(" ");
+    const late = `${server.late_ms} ms`;
+    [name, whole(server.version), server.rate, null, late, server.staleness, whole(server.dropped)].forEach((value, k) => {
       if (value !== null) row.children[k].textContent = String(value);
     });
     const canvas = row.children[3].firstChild;
