@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,15 +21,30 @@ COSTS = ("scheme", "comp", "comm", "wait", "hidden", "stale", "MB up", "MB down"
 NONE = "-"
 
 
+WIDTH = 80
+
+
 def tables(groups: Sequence[Group]) -> str:
-    """Two tables: what came of it, what it cost; and a sentence."""
+    """Two tables: what came of it, what it cost; and a sentence. What is too long for them stands above, by number."""
     order = standings(groups)
-    costs = columns(COSTS, [cost(s.group) for s in order], last=">")
-    return "\n\n".join([results(order), costs, sentence(groups, order)])
+    found, costs = [result(s) for s in order], [cost(s.group) for s in order]
+    parts = [columns(RESULTS, found), columns(COSTS, costs, last=">")]
+    if any(len(line) > WIDTH for part in parts for line in part.splitlines()):
+        parts = _numbered(order, found, costs)
+    return "\n\n".join([*parts, textwrap.fill(sentence(groups, order), WIDTH, break_long_words=False)])
 
 
-def results(order: Sequence[SeedStatistics]) -> str:
-    return columns(RESULTS, [result(s) for s in order])
+def _numbered(
+    order: Sequence[SeedStatistics], found: Sequence[tuple[str, ...]], costs: Sequence[tuple[str, ...]]
+) -> list[str]:
+    """The same without names and words in the tables, and seconds as such."""
+    short = [f"{s.group.first.scheme} [{n}]" for n, s in enumerate(order, 1)]
+    told = [f"{name}: {row[0]}; ended: {row[-1]}" for name, row in zip(short, found, strict=True)]
+    legend = [textwrap.fill(line, WIDTH, subsequent_indent="    ", break_long_words=False) for line in told]
+    reached = [_reached(s, lambda x: seconds_text(x) if x < 60 else f"{x:.0f} s") for s in order]
+    results = [(name, row[1], at, *row[3:-1]) for name, at, row in zip(short, reached, found, strict=True)]
+    costs = [(name, *row[1:]) for name, row in zip(short, costs, strict=True)]
+    return ["\n".join(legend), columns(RESULTS[:-1], results, last=">"), columns(COSTS, costs, last=">")]
 
 
 def result(s: SeedStatistics) -> tuple[str, ...]:
@@ -45,13 +61,13 @@ def result(s: SeedStatistics) -> tuple[str, ...]:
     )
 
 
-def _reached(s: SeedStatistics) -> str:
+def _reached(s: SeedStatistics, shown: Callable[[float], str] = seconds_text) -> str:
     if s.group.first.target_accuracy is None:
         return NONE
     if s.seconds_to_target is None:
         return "missed"
     missed = len(s.group.runs) - s.reached
-    return s.seconds_to_target.text(seconds_text) + (f" ({missed} missed)" if missed else "")
+    return s.seconds_to_target.text(shown) + (f" ({missed} missed)" if missed else "")
 
 
 def _shown(spread: Spread | None, shown: Callable[[float], str]) -> str:

@@ -44,6 +44,28 @@ def test_what_tells_two_groups_of_one_scheme_apart_is_in_their_names() -> None:
     assert names == ["esync partition=uniform", "esync partition=class", "bsp"]
 
 
+def test_mixed_runs_fit_80_columns_and_long_names_stand_above() -> None:
+    told: list[RunFolder] = []
+    for scheme in ("bsp", "hybrid", "asp"):
+        for shares in ("uniform", "class"):
+            facts = {
+                "data.partition": shares,
+                "cluster.slowdown": f"1,1,{len(shares)}",
+                "codec.up": f"topk:{len(shares)}",
+            }
+            for seed, seconds in ((0, 123.4), (1, None), (2, 1234.5)):
+                reason = "target accuracy" if seconds else "interrupted by SIGTERM"
+                more: dict[str, Any] = {"seconds_to_target": seconds, "reason": reason, "bytes_up": 10**10 * (seed + 1)}
+                told.append(run(scheme, seed, {**facts, "run.seed": seed}, **more))
+    told.append(run("esync", 0))
+    lines = tables(groups(told)).splitlines()
+    assert max(map(len, lines)) <= 80
+    named = [line for line in lines if line.startswith("hybrid [")]
+    assert len(named) == 3 * 2  # above, and in both tables
+    assert any(": hybrid " in line for line in named)
+    assert any(line.startswith("esync ") for line in lines)
+
+
 def test_a_speed_up_is_that_of_runs_of_one_seed_with_mean_and_spread() -> None:
     best = standings(groups(RACES))[1]
     assert (best.name, best.reached) == ("esync", 2)  # behind bsp, all of whose runs reached the target
