@@ -300,10 +300,19 @@ class FlatModel:
     @property
     def has_gradient(self) -> bool:
         """Has any parameter a gradient since `zero_grad`, from backward or from somebody who put one there?"""
-        if self._used.any or self._attached():
+        if self._attached():
             return self._used.any
-        pairs = zip(map(_grad_of, self._dense), self._expected, strict=True)
-        return any(grad is not None and grad is not view for grad, view in pairs)
+        if self._sparse and any(i in self._used for i in set(range(len(self._parameters))).difference(self._numbers)):
+            return True
+        # What backward left may have been cleared since: `optimizer.zero_grad()` makes it None.
+        dense = zip(self._numbers, map(_grad_of, self._dense), self._expected, strict=True)
+        return any(grad is not None and (grad is not view or i in self._used) for i, grad, view in dense)
+
+    @property
+    def gradient_is_zero(self) -> bool:
+        """Is every number of a gradient that there is exactly zero? A pass over it."""
+        found = [p.grad for p in self._parameters if p.grad is not None]
+        return bool(found) and not any(bool(_numbers_of(grad).any()) for grad in found)
 
     def show_unused(self) -> None:
         """Let parameters without a gradient have none (None), as torch's optimizers expect."""
@@ -354,6 +363,10 @@ class FlatModel:
         self._idle = [g for g in self._idle if g is not free][-_IDLE_GRADIENTS_MAX:]
         self._gradient = free
         self._bind(free)
+
+
+def _numbers_of(grad: Tensor) -> Tensor:
+    return grad._values() if grad.is_sparse else grad
 
 
 def _take_over(p: nn.Parameter, grad: Tensor | None, view: Tensor) -> None:

@@ -3,7 +3,9 @@
     optimizer.step(), scaler.step(optimizer)         an error: the model would be updated twice
     weights changed before the first step            an error where all are, as by load_state_dict; else a warning
     weights changed later                            a warning: what becomes of that depends on the scheme
-    pace.step() without a gradient                   a warning
+    pace.step() without a gradient, as one that      a warning
+      optimizer.zero_grad() cleared after backward
+    a gradient that is zero in every number          a warning; looked at in steps 1, 2, 4, 8, ...
     many batches, or all of an epoch, and no step    a warning
     batches larger than an equal share of the data   a warning: each is one pass over the worker's share
     parameters added, unfrozen or given to the       a warning: only what was there at `join` is trained
@@ -67,6 +69,14 @@ class LoopGuard:
             self._say("pace.step() found no gradient: call backward() before it, and clear no gradients in between")
         if not self._steps & (self._steps - 1):  # at steps 1, 2, 4, 8, ...
             self._look_at_model()
+            self._look_at_gradient()
+
+    def _look_at_gradient(self) -> None:
+        if self._flat.gradient_is_zero and self._flat.has_gradient:
+            self._say(
+                "pace.step() found a gradient in which every number is zero: nothing is trained; leave "
+                "optimizer.zero_grad() between backward() and pace.step() out, which clears gradients itself"
+            )
 
     def _look_at_weights(self) -> None:
         now = map(_version_of, self._flat.parameters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -110,6 +111,39 @@ def test_weights_changed_later_are_warned_of_once(scheme: str) -> None:
                 model[0].bias.clamp_(-0.01, 0.01)
             pace.step()
     assert len(said) == 1
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+@pytest.mark.parametrize("own_gradients", [True, False])
+def test_gradients_that_are_cleared_between_backward_and_step_are_warned_of_once(
+    to_none: bool, own_gradients: bool
+) -> None:
+    model = toy_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = [p.clone() for p in model.parameters()]
+    pace = paceline.join(model, optimizer, scheme="asp")
+    what = "found no gradient: call backward" if to_none else "every number is zero: nothing is trained"
+    with pace, pytest.warns(UserWarning, match=what) as said:
+        for x, y in batches(pace, 5):
+            if own_gradients:
+                optimizer.zero_grad()
+            backward(model, x, y)
+            optimizer.zero_grad(set_to_none=to_none)
+            pace.step()
+    assert len(said) == 1
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_gradients_that_are_cleared_before_backward_are_not() -> None:
+    model = toy_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    pace = paceline.join(model, optimizer, scheme="asp")
+    with pace, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for to_none, (x, y) in zip((True, False, True), batches(pace, 3), strict=True):
+            optimizer.zero_grad(set_to_none=to_none)
+            backward(model, x, y)
+            pace.step()
 
 
 def test_a_step_without_a_gradient_is_warned_of_and_changes_nothing() -> None:
