@@ -205,7 +205,8 @@ def group(state: PageState, ranks: Sequence[int]) -> dict[str, Any]:
 
 
 def servers(state: PageState) -> list[dict[str, Any]]:
-    """Describes the servers, by shard. `rate`: updates a second over what the strips span; `load`: those of each bin, against the most.
+    """Describes the servers, by shard. `rate`: updates a second over what the strips span; `load`: each bin of the most.
+
 
     `late_ms`: how much later than the first server it makes an update. `state`: "lost", "slow" or nothing.
     """
