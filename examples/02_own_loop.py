@@ -20,7 +20,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
 loss_of = nn.CrossEntropyLoss()
 
 pace = paceline.join(model, optimizer, scheme="esync")  # 1
-for x, y in pace.batches(dataset, batch_size=32, epochs=10):  # 2: this worker's share
+for x, y in pace.batches(dataset, batch_size=32, epochs=10):  # 2: its part of the epochs of all
     loss_of(model(x), y).backward()
     pace.step()  # 3: instead of optimizer.step()
 pace.close()  # 4: the final model

@@ -205,8 +205,7 @@ def group(state: PageState, ranks: Sequence[int]) -> dict[str, Any]:
 
 
 def servers(state: PageState) -> list[dict[str, Any]]:
-    """Describes the servers, by shard. `rate`: updates a second over what the strips span; `load`: each bin of the most.
-
+    """Describes the servers, by shard. `rate`: updates a second over what the strips span; `load`: of each bin.
 
     `late_ms`: how much later than the first server it makes an update. `state`: "lost", "slow" or nothing.
     """
