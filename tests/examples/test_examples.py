@@ -51,6 +51,13 @@ def test_own_loop_alone(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_language_model_with_groups_alone(tmp_path: Path) -> None:
+    out = run(str(EXAMPLES / "05_language_model.py"), folder=tmp_path)
+    found = re.fullmatch(r"worker 0 of 1: 31 steps, loss (\d+\.\d+)\n", out)
+    assert found, out
+    assert float(found[1]) < 3.0, "of 64 letters alike it is 4.16"
+
+
 def test_own_loop_as_two_workers(tmp_path: Path) -> None:
     example = str(EXAMPLES / "02_own_loop.py")
     out = run("-m", "paceline", "launch", "-n", "2", "-s", "1", sys.executable, example, folder=tmp_path)
