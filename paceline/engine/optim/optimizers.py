@@ -236,6 +236,8 @@ def check(recipe: OptimizerRecipe) -> None:
     """Raises ConfigError when `recipe` describes no optimizer."""
     for group in recipe.groups:
         check(group.optimizer)
+    if not 0 <= recipe.clip_norm < math.inf:
+        raise ConfigError(f"optimizer.clip_norm = {recipe.clip_norm}: must be 0 or more; 0 is none")
     if recipe.by_path is not None:
         return
     if recipe.name not in OPTIMIZERS:

@@ -23,8 +23,11 @@ def servers_update(scheme: Scheme, servers: int) -> bool:
 def fitted(recipe: Recipe, servers: int) -> Recipe:
     """`recipe`, with updates made by workers where servers cannot make them and the scheme has such a way (bsp).
 
-    Raises ConfigError, with the way out, where it has none.
+    Raises ConfigError, with the way out, where it has none, and for numbers that no optimizer has.
     """
+    from paceline.engine.optim.optimizers import check  # here, as others have no use for torch
+
+    check(recipe.optimizer)
     _refuse_average(recipe)
     scheme = recipe.make_scheme()
     reason = _refusal(recipe.optimizer, servers) if servers_update(scheme, servers) else ""
