@@ -73,7 +73,7 @@ def test_servers_make_the_steps_of_any_optimizer_of_torch(make: Make, servers: i
     assert_same(models[0], plain(make))
 
 
-@pytest.mark.parametrize(("scheme", "servers"), [("bsp", 0), ("bsp", 2), ("esync", 1), ("localsgd", 0)])
+@pytest.mark.parametrize(("scheme", "servers"), [("bsp", 0), ("bsp", 2), ("esync", 1), ("localsgd", 0), ("sgp", 0)])
 @pytest.mark.parametrize("make", [*OWN.values(), OF_TORCH["adafactor"]], ids=[*OWN, "adafactor"])
 def test_where_workers_make_the_steps_the_optimizer_itself_is_called(
     make: Make, scheme: str, servers: int, tmp_path: Path
