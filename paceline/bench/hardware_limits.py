@@ -21,7 +21,7 @@ CONNECT_S = 60.0
 
 
 def update_limit(length: int, threads: int = 1, times: int = 1) -> Callable[[], float]:
-    """Seconds of `times` updates from two vectors into a third, each thread at its part of them."""
+    """Returns the seconds of `times` updates from two vectors into a third, each thread at its part of them."""
     import torch  # here, for who echoes bytes goes without
 
     torch.set_num_threads(1)
@@ -71,7 +71,7 @@ class RawSockets:
         return listener
 
     def once(self) -> float:
-        """Seconds both ways, one after the other, over all lanes at once."""
+        """Returns the seconds both ways, one after the other, over all lanes at once."""
         if len(self._socks) == 1:
             return timed(lambda: self._there_and_back(0))
         return timed(lambda: list(self._pool.map(self._there_and_back, range(len(self._socks)))))

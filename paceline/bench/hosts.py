@@ -64,7 +64,7 @@ def serve(address: str, secret: str, over: threading.Event) -> None:
 
 
 def measure(address: str, secret: str, rounds: int, note: Note) -> Iterator[Figure]:
-    """Two figures of the way from there: nothing, and a megabyte. Raises PeerLost where nobody shows them."""
+    """Yields two figures of the way from there: nothing, and a megabyte. Raises PeerLost where nobody shows them."""
     host, port = place_of(address)
     with _there(ASKS, secret, "127.0.0.1", 0) as (node, way):
         try:

@@ -44,7 +44,7 @@ Seconds = tuple[float, float]
 
 
 def measure(transports: Sequence[str], rounds: int, note: Note = say_nothing, *, tls: bool = False) -> Iterator[Figure]:
-    """Two figures a transport: nothing, and a megabyte. Raises PacelineError when the other process fails.
+    """Yields two figures a transport: nothing, and a megabyte. Raises PacelineError when the other process fails.
 
     tls: as between hosts; for tcp only.
     """

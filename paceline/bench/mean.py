@@ -54,7 +54,7 @@ class MeanJob:
 
 
 def measure(job: MeanJob, rounds: int, note: Note = say_nothing) -> Iterator[Figure]:
-    """A figure for each carrier and transport, and one for Gloo. Raises PacelineError when a worker fails."""
+    """Yields a figure for each carrier and transport, and one for Gloo. Raises PacelineError when a worker fails."""
     nbytes = FLOAT_BYTES * job.length
     took: dict[str, list[float]] = {}
     with (
@@ -100,7 +100,7 @@ def _introduce(workers: Sequence[Child]) -> None:
 
 
 def _one_round(workers: Sequence[Child]) -> dict[str, float]:
-    """Seconds of each way, those of its slowest worker."""
+    """Returns the seconds of each way, those of its slowest worker."""
     for worker in workers:
         worker.tell("again")
     answers = [worker.hear() for worker in workers]

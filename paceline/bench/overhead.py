@@ -51,7 +51,7 @@ class OverheadJob:
 
 
 def measure(jobs: Sequence[OverheadJob], note: Note = say_nothing) -> Iterator[Figure]:
-    """A figure for each, of one step. Raises PacelineError when the process that measures fails."""
+    """Yields a figure for each, of one step. Raises PacelineError when the process that measures fails."""
     for job in jobs:
         how = f"{job.servers} server{'s' * (job.servers > 1)}" if job.servers else "alone"
         note(f"{job.model}, {how}: {job.rounds} rounds of {job.steps} steps")
@@ -91,7 +91,7 @@ def _outside(job: OverheadJob) -> dict[str, Any]:
 
 
 def inside(job: OverheadJob) -> dict[str, Any]:
-    """Seconds a step of either loop, block by block in turn; bytes of the gradient."""
+    """Returns seconds a step of either loop, block by block in turn; bytes of the gradient."""
     torch.set_num_threads(1)
     train = data.load(DataRecipe(name="synthetic", samples=BATCHES * job.batch)).train
     batches = list(zip(torch.split(train.x, job.batch), torch.split(train.y, job.batch), strict=True))

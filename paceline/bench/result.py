@@ -48,7 +48,7 @@ class Figure:
 
     @property
     def ratio(self) -> float:
-        """How many times as long as the limit."""
+        """Returns how many times as long as the limit."""
         return self.seconds_median / self.seconds_limit
 
     def row(self) -> dict[str, Any]:
@@ -65,12 +65,12 @@ class Figure:
 
 
 def floats(mbytes: float) -> int:
-    """How many float32 numbers are so many millions of bytes; one at least."""
+    """Returns how many float32 numbers are so many millions of bytes; one at least."""
     return max(1, round(mbytes * 1e6 / FLOAT_BYTES))
 
 
 def timed(act: Callable[[], object]) -> float:
-    """Seconds of one call."""
+    """Returns the seconds of one call."""
     began = time.perf_counter()
     act()
     return time.perf_counter() - began

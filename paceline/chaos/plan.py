@@ -48,7 +48,7 @@ class PlannedFault:
 
 
 def kinds_of(text: str) -> tuple[str, ...]:
-    """The kinds in `kill,stop`. Raises ConfigError for what is none, and for one that comes twice."""
+    """Returns the kinds in `kill,stop`. Raises ConfigError for what is none, and for one that comes twice."""
     words = [word.strip() for word in text.split(",")]
     for word in words:
         if word not in KINDS:

@@ -57,7 +57,7 @@ class ChaosVerdict:
     points: float
 
     def table(self) -> str:
-        """A row for each kind of fault."""
+        """Returns a row for each kind of fault."""
         rows = [self._row(kind) for kind in KINDS if any(o.fault.kind == kind for o in self.outcomes)]
         return columns(HEADINGS, rows, last=">")
 

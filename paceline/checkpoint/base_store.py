@@ -53,7 +53,7 @@ class CheckpointStore(ABC):
         return manifest
 
     def load(self, number: int, entry: FileEntry) -> bytes:
-        """The bytes of a file. Raises Damaged when they are not those that were written."""
+        """Returns the bytes of a file. Raises Damaged when they are not those that were written."""
         return b"".join(self.read(number, entry))
 
     def read(self, number: int, entry: FileEntry) -> Iterator[bytes]:

@@ -65,7 +65,7 @@ class Manifest:
 
 
 def _text_of(data: bytes) -> bytes:
-    """What is under the checksum. Raises ValueError."""
+    """Returns what is under the checksum. Raises ValueError."""
     if len(data) > BYTES_MAX:
         raise ValueError(f"longer than {BYTES_MAX} bytes")
     head, _, rest = data.partition(b"\n")

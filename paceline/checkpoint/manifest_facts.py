@@ -33,7 +33,7 @@ def _optional(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _rows(*columns: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """A list of lists, each as long as `columns`."""
+    """Returns a list of lists, each as long as `columns`."""
     return lambda v: (
         isinstance(v, list)
         and all(

@@ -87,7 +87,7 @@ class Codec:
         """
 
     def size(self, length: int, nth: int = 0) -> int:
-        """Bytes of the `nth` vector of a row, from 0."""
+        """Returns the bytes of the `nth` vector of a row, from 0."""
         raise NotImplementedError
 
     def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes | None:

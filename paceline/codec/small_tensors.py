@@ -45,13 +45,13 @@ def more_bytes(parts: Parts) -> int:
 
 
 def joined(data: Bytes, numbers: Sequence[Floats], parts: Parts) -> Bytes:
-    """What the codec made of a vector, and the numbers of its parts."""
+    """Returns what the codec made of a vector, and the numbers of its parts."""
     table = np.array([(part.start, part.stop - part.start) for part in parts], np.uint32)
     return np.concatenate([data, *(part.view(np.uint8) for part in numbers), table.reshape(-1).view(np.uint8)])
 
 
 def taken_apart(data: Bytes, count: int, length: int) -> tuple[Bytes, dict[tuple[int, int], Floats]]:
-    """What the codec made, and the numbers of `count` parts by their places.
+    """Returns what the codec made, and the numbers of `count` parts by their places.
 
     Raises ValueError for parts that are not there, or do not lie within `length` numbers.
     """

@@ -38,7 +38,7 @@ class Flag:
     limits: Limits
 
     def parse(self, text: str) -> Any:
-        """The value written as `text` on a command line. Raises ConfigError."""
+        """Returns the value written as `text` on a command line. Raises ConfigError."""
         try:
             return self.check(parse(text, self.type))
         except ValueError as error:

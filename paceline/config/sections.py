@@ -123,7 +123,7 @@ class ClusterSettings:
 
     @property
     def beginning(self) -> int:
-        """How many workers are there at the beginning: those of the lowest ranks."""
+        """Returns how many workers are there at the beginning: those of the lowest ranks."""
         return self.initial_workers or self.workers
 
     @property

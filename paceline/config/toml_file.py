@@ -17,7 +17,7 @@ from paceline.core.scheme import names
 
 
 def build(values: Mapping[str, Mapping[str, Any]]) -> Config:
-    """A checked configuration from values by section and key, such as a parsed TOML file.
+    """Returns a checked configuration from values by section and key, such as a parsed TOML file.
 
     Raises ConfigError for unknown sections and keys, naming the nearest one, and for values that do not fit.
     """
@@ -50,7 +50,7 @@ def _section_with(word: str, known: Mapping[str, Mapping[str, Flag]]) -> str:
 
 
 def load(path: str | Path) -> dict[str, dict[str, Any]]:
-    """The values of a TOML file. Raises ConfigError when it cannot be read."""
+    """Returns the values of a TOML file. Raises ConfigError when it cannot be read."""
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)

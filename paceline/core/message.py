@@ -96,7 +96,7 @@ def message(name: str, *, plane: Plane = "scheme") -> Callable[[type[T]], type[T
 
 
 def name_of(cls: type) -> str:
-    """What the message class is called on the wire."""
+    """Returns what the message class is called on the wire."""
     return _names[cls]
 
 
@@ -161,7 +161,7 @@ def gather(parts: Sequence[Any], memory: Memory) -> Any:
 
 
 def size(message: Any) -> int:
-    """Bytes of its vectors."""
+    """Returns the bytes of its vectors."""
     return measures[type(message)](message)
 
 

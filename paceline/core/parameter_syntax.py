@@ -13,7 +13,7 @@ _PARAMETER = re.compile(r'\s*(?P<key>\w+)\s*=\s*(?P<value>"[^"]*"|[^,"]+?)\s*(?:
 
 
 def parameters_in(text: str, what: str, known: Mapping[str, type]) -> dict[str, Any]:
-    """The values in `text` by key. `what` has parameters of the types in `known`: `scheme ssp`.
+    """Returns the values in `text` by key. `what` has parameters of the types in `known`: `scheme ssp`.
 
     Raises ValueError, with the way out, for what cannot be read, for an unknown key and for a value of another type.
     """

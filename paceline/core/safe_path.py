@@ -17,7 +17,7 @@ def shown_path(path: str | os.PathLike[str]) -> str:
 
 
 def safe_join(root: str | Path, *parts: str) -> Path:
-    """The path of `parts` under `root`, an absolute one.
+    """Returns the path of `parts` under `root`, an absolute one.
 
     Each part is one name of 1 to 64 letters, digits, dots, dashes and underscores, and no `.` or `..`; the path may
     lead through links, but not out of `root`. Raises ConfigError.

@@ -148,20 +148,20 @@ class Scheme:
         return None
 
     def worker(self, servers: int) -> type[Role]:
-        """The worker's box on a cluster with that many servers."""
+        """Returns the worker's box on a cluster with that many servers."""
         return self.Equals if servers == 0 and self.Equals is not None else self.Worker
 
     def server(self, servers: int) -> type[Role] | None:
         return self.Server if servers else None
 
     def model_of(self, servers: int) -> ModelOf:
-        """Whose weights are evaluated and saved."""
+        """Returns whose weights are evaluated and saved."""
         if self.server(servers) is not None:
             return "servers"
         return "mean of workers" if self.workers_differ else "any worker"
 
     def nature(self, message: type) -> Nature:
-        """What the vectors of this class of messages are in this scheme."""
+        """Returns what the vectors of this class of messages are in this scheme."""
         return nature_of(message)
 
     def natures(self, servers: int) -> tuple[set[Nature], set[Nature]]:
@@ -247,7 +247,7 @@ _types: dict[type, Mapping[str, type]] = {}
 
 
 def types_of(cls: type) -> Mapping[str, type]:
-    """The type of each parameter."""
+    """Returns the type of each parameter."""
     if cls not in _types:
         hints = get_type_hints(cls)
         _types[cls] = {name: hints[name] for name in limits_of(cls)}

@@ -39,7 +39,7 @@ class Layout:
 
     @property
     def length(self) -> int:
-        """Elements of the whole vector."""
+        """Returns the elements of the whole vector."""
         return self.edges[-1]
 
     @property
@@ -126,13 +126,13 @@ def _shards(ends: Sequence[int], weights: Sequence[float]) -> list[slice]:
 
 
 def _even(shard: slice, slice_length: int) -> list[int]:
-    """Where its slices end, all of about the same size."""
+    """Returns where its slices end, all of about the same size."""
     size = shard.stop - shard.start
     return [shard.start + piece.stop for piece in cut(size, -(-size // slice_length))]
 
 
 def _packed(shard: slice, ends: Sequence[int], slice_length: int) -> list[int]:
-    """Where its slices end, each of as many whole tensors as go into it."""
+    """Returns where its slices end, each of as many whole tensors as go into it."""
     cuts, begin = [], shard.start
     for end, following in itertools.pairwise([*(e for e in ends if shard.start < e <= shard.stop), math.inf]):
         if following - begin > slice_length or end == shard.stop:

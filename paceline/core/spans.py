@@ -30,7 +30,7 @@ def merged(spans: Iterable[Span]) -> Spans:
 
 
 def common(a: Spans, b: Spans) -> Spans:
-    """What is in both. One pass, as there may be many."""
+    """Returns what is in both. One pass, as there may be many."""
     found: list[Span] = []
     i = j = 0
     while i < len(a) and j < len(b):

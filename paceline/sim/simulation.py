@@ -124,7 +124,7 @@ class Simulation:
         schedule(self)
 
     def begin(self, party: SimulatedProcess, incarnation: int, at: float = 0.0) -> Incarnation:
-        """An incarnation of a worker, whose loop starts at once or at `at`."""
+        """Begins an incarnation of a worker, whose loop starts at once or at `at`."""
         rng = Random(f"{self.seed}/work/{party.me}/{incarnation}")
         begun = Incarnation(party, incarnation, party.role.run(), rng)
         self.heap.push(max(at, self.now), self.resume, begun)

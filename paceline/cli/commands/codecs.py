@@ -35,7 +35,7 @@ def table() -> str:
 
 
 def weights(codec: Codec) -> str:
-    """What it does to weights, in a word or two."""
+    """Says in a word or two what it does to weights."""
     return {"as they are": "the same", "by difference": "differences", "never": "refused"}[codec.weights]
 
 

@@ -103,7 +103,7 @@ class Campaign:
         self.faults: Counter[str] = Counter()
 
     def run(self, seeds: Iterable[int]) -> int:
-        """The exit code."""
+        """Returns the exit code."""
         for seed in seeds:
             plan = self._plan_of(seed)
             try:

@@ -62,7 +62,7 @@ def with_folders(configs: Sequence[Config], what: str) -> tuple[list[Config], st
 
 
 def race(configs: Sequence[Config], out: Path, start: Callable[[Config], Runner]) -> int:
-    """One run after the other; the exit code."""
+    """Makes one run after the other, and returns the exit code."""
     summaries: list[Summary] = []
     failed = False
     for number, config in enumerate(configs, 1):

@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _detected(external: ExternalProcess, values: dict[str, dict[str, Any]]) -> int:
-    """One party of a run, whose processes torchrun, Slurm, MPI or somebody's hand starts."""
+    """Runs one party of a run, whose processes torchrun, Slurm, MPI or somebody's hand starts."""
     from paceline.launch.external import follower, rendezvous
     from paceline.launch.external import leader as leading
 

@@ -91,5 +91,5 @@ def about(run: Path) -> dict[str, Any]:
 
 
 def _way_out(config: Config) -> str:
-    """What may help where the model collapses."""
+    """Returns what may help where the model collapses."""
     return way_out(config.run.scheme, config.scheme().parameters(), config.optimizer.lr, config.cluster.workers)

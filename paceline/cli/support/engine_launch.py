@@ -118,7 +118,7 @@ def _run(
 
 
 def _extra(options: argparse.Namespace) -> tuple[str, ...]:
-    """The words of --launcher-args. Raises ConfigError."""
+    """Returns the words of --launcher-args. Raises ConfigError."""
     try:
         return tuple(shlex.split(options.launcher_args))
     except ValueError as error:
@@ -162,7 +162,7 @@ def _engine(
 
 
 def _apart(engine: Engine) -> int:
-    """How many agents are for servers only."""
+    """Returns how many agents are for servers only."""
     return engine.apart if isinstance(engine, slurm.Slurm | ray.Ray) else 0
 
 
@@ -192,7 +192,7 @@ def _seconds(text: str) -> float:
 
 
 def _write(options: argparse.Namespace, config: Config, *, trains: bool) -> int:
-    """A script for sbatch. Raises ConfigError."""
+    """Returns a script for sbatch. Raises ConfigError."""
     path = Path(options.write)
     try:
         path.write_text(_script(options, config, trains=trains), encoding="utf-8")

@@ -47,7 +47,7 @@ class RunInterrupted(Exception):  # noqa: N818  not a fault
 
 
 def run(runner: Runner) -> Summary:
-    """One run. Raises PacelineError with the first cause, Interrupted after Ctrl-C, SIGTERM or SIGHUP."""
+    """Makes one run. Raises PacelineError with the first cause, Interrupted after Ctrl-C, SIGTERM or SIGHUP."""
     with _signals(runner.interrupt):
         try:
             summary = runner.run()
@@ -149,7 +149,9 @@ def report(s: Summary, left: Mapping[str, Sequence[str]]) -> str:
 
 
 def faults_of(s: Summary) -> Iterator[str]:
-    """A line for the workers of which the servers refused something, and one for those with one push in ten wild."""
+    """Yields a line for the workers of which the servers refused something, and one for those with one push in ten
+    wild.
+    """
     refused = [w for w in s.workers if w.refused]
     if refused:
         counts = _counts(refused, [w.refused for w in refused])

@@ -20,7 +20,7 @@ FAMILIES = (TOGETHER, AS_THEY_COME, LOCALLY, GOSSIP, IN_TURN)
 
 
 def families() -> dict[str, list[str]]:
-    """The names of all schemes, by family."""
+    """Returns the names of all schemes, by family."""
     return {family: [name for name in names() if family_of(lookup(name)) == family] for family in FAMILIES}
 
 
@@ -46,7 +46,7 @@ def runs_without_servers(scheme: Scheme) -> bool:
 
 
 def description(name: str) -> str:
-    """The docstring of the scheme's file."""
+    """Returns the docstring of the scheme's file."""
     return (sys.modules[lookup(name).__module__].__doc__ or "").strip()
 
 

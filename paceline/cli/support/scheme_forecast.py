@@ -65,7 +65,7 @@ def _scheme(name: str, parameters: dict[str, Any], ranks: Sequence[int]) -> Sche
 
 
 def cluster_of(measured: Sequence[Measured], servers: int) -> Cluster:
-    """Every worker on a host of its own."""
+    """Returns every worker on a host of its own."""
     latency_s = min(worker.exchange_s for worker in measured) / 2
     hosts = [
         Host(name=f"worker-{rank}", devices=(Device(seconds=worker.step_s, jitter=_jitter(worker)),))

@@ -21,7 +21,7 @@ PAPER = Paper(
 
 
 def chosen(ratio: float, length: int) -> int:
-    """How many of `length` numbers are sent."""
+    """Returns how many of `length` numbers are sent."""
     return min(length, max(1, math.ceil(ratio * length)))
 
 
@@ -49,5 +49,5 @@ def places(data: Bytes) -> NDArray[np.uint32]:
 
 
 def _parts(data: Bytes) -> tuple[NDArray[np.uint32], Floats]:
-    """All places, then all values."""
+    """Returns all places, then all values."""
     return places(data), data[len(data) // 2 :].view(np.float32)

@@ -187,7 +187,7 @@ def decode(codec: Any, data: Bytes, out: Tensor) -> None:
 
 
 def taken(x: Tensor, parts: Parts) -> Sequence[Floats]:
-    """The numbers of these parts, on the host."""
+    """Returns the numbers of these parts, on the host."""
     import torch
 
     joined = torch.cat([x[part] for part in parts]).cpu().numpy()

@@ -70,11 +70,11 @@ class MeanCoder:
         return Encoded(WHOLE, len(v), self._memory.bytes_of(v))  # what is not finite
 
     def decode(self, encoded: Encoded) -> Any:
-        """The vector. Raises ProtocolError for bytes that the codec does not make."""
+        """Returns the vector. Raises ProtocolError for bytes that the codec does not make."""
         return self._stage.incoming(_WORKERS, _part(encoded), self._room, from_server=False).v
 
     def rounded(self, v: Any) -> Any:
-        """What others hold of `v`."""
+        """Returns what others hold of `v`."""
         return self.decode(self.encode(v))
 
     def _room(self, lengths: Sequence[int], there: Sequence[Any]) -> list[Any]:

@@ -51,7 +51,7 @@ class Codecs:
         return up is not None and not up.for_means and not up.adds_up
 
     def bytes_of_mean(self, length: int) -> int:
-        """What a worker hands in to a mean of `length` numbers that workers carry, about."""
+        """Returns about what a worker hands in to a mean of `length` numbers that workers carry."""
         up = read(self.up)
         return 4 * length if up is None or up.for_means or length < self.exact_below else up.size(length)
 

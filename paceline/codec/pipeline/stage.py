@@ -292,7 +292,7 @@ def _named(key: tuple[Any, ...]) -> tuple[int, str]:
 
 
 def _with(message: Any, vectors: dict[str, Any]) -> Any:
-    """The same message with other vectors. Not `dataclasses.replace`, which would ask twice for every field."""
+    """Returns the same message with other vectors. Not `dataclasses.replace`, which would ask twice for every field."""
     cls = type(message)
     fields = {name: getattr(message, name) for name in (*scalar_fields(cls), *vector_fields(cls))}
     return cls(**{**fields, **vectors})

@@ -55,7 +55,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def tensors_of(key: Key, value: Any, shape: Sequence[int] | None = None) -> list[Tensor]:
-    """One a device. Raises ConfigError for what is no tensor of KINDS (and of that shape)."""
+    """Returns one a device. Raises ConfigError for what is no tensor of KINDS (and of that shape)."""
     tensors = _listed(value)
     if not tensors:
         raise ConfigError(f"key {key!r}: an empty list: give a tensor, or one for each device")
@@ -82,7 +82,7 @@ def vectors_of(key: Key, value: Any, shape: Sequence[int], *, on_device: bool) -
 
 
 def total(vectors: Sequence[AnyVector]) -> AnyVector:
-    """A sum, never a mean, in the order of the devices."""
+    """Returns a sum, never a mean, in the order of the devices."""
     result: AnyVector = functools.reduce(operator.add, vectors)
     return result
 

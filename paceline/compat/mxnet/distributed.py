@@ -138,7 +138,7 @@ class DistributedStore(KVStore):
         return [self._value(key, asked[key]) for key in vectors]
 
     def _ask_all(self, key: Key, message: object, what: str) -> list[Asked]:
-        """The same of every part."""
+        """Returns the same of every part."""
         what = f"the answer to {what} of key {key!r}"
         return [self._asking.ask(part.server, number, message, what) for part, number in self._homes[key]]
 

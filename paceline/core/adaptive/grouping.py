@@ -64,7 +64,7 @@ def parse_labels(text: str) -> Groups:
 
 # ---- by speed ----------------------------------------------------------------------------------------------------
 def groups_by_speed(seconds: Mapping[int, float], ratio: float) -> Groups:
-    """The best grouping of the ranks in `seconds`, the fastest group first; () for nobody."""
+    """Returns the best grouping of the ranks in `seconds`, the fastest group first; () for nobody."""
     order = sorted(seconds, key=lambda rank: (seconds[rank], rank))
     if not order:
         return ()
@@ -102,7 +102,7 @@ def rounds_of(groups: Groups, seconds: Mapping[int, float]) -> dict[int, float]:
 
 
 def _clusterings(xs: Sequence[float]) -> Iterator[list[int]]:
-    """Where the clusters of the sorted `xs` begin, for each number of clusters from GROUPS_MAX down to 2."""
+    """Yields where the clusters of the sorted `xs` begin, for each number of clusters from GROUPS_MAX down to 2."""
     size, mean = [1] * len(xs), list(xs)
     after, before = list(range(1, len(xs) + 1)), list(range(-1, len(xs) - 1))
 

@@ -107,7 +107,7 @@ class Regrouper:
         self.why = ""
 
     def report(self, now: float, rank: int, done: int, seconds: float) -> tuple[tuple[int, ...], int]:
-        """Whom `rank` meets from its next push on, () for the same as before, and the number of the regrouping.
+        """Returns whom `rank` meets from its next push on, () for the same as before, and the number of the regrouping.
 
         A restarted worker that asks again is told the same again.
         """

@@ -25,7 +25,7 @@ def ring(n: int) -> Schedule:
 
 
 def ring_steps(n: int, count: int) -> Iterator[Step]:
-    """The first `count` of its 2 (n - 1) steps."""
+    """Yields the first `count` of its 2 (n - 1) steps."""
     for s in range(count):
         reduce, shift = s < n - 1, s % max(1, n - 1)
         pieces = [(i, (i + (not reduce) - shift) % n) for i in range(n)]
@@ -121,13 +121,13 @@ def hierarchical(n: int, hosts: Groups) -> Schedule:
 
 
 def _collect(n: int) -> Iterator[Step]:
-    """Every piece from its owner to member 0."""
+    """Yields every piece from its owner to member 0."""
     if n > 1:
         yield tuple(Transfer(i, 0, i, i + 1, False) for i in range(1, n))
 
 
 def _tell_all(n: int) -> Iterator[Step]:
-    """All pieces from member 0 to everybody."""
+    """Yields all pieces from member 0 to everybody."""
     if n > 1:
         yield tuple(Transfer(0, i, 0, n, False) for i in range(1, n))
 

@@ -68,7 +68,7 @@ def of_servers(n: int, servers: int, latency_s: float, seconds_per_byte: float) 
 
 
 def groups(homes: Sequence[Hashable]) -> Groups:
-    """The members by home, those with the same one together, in order."""
+    """Returns the members by home, those with the same one together, in order."""
     members: dict[Hashable, list[int]] = {}
     for member, home in enumerate(homes):
         members.setdefault(home, []).append(member)

@@ -35,7 +35,7 @@ class Schedule:
     steps: tuple[Step, ...]
 
     def edges(self, length: int) -> tuple[int, ...]:
-        """Where the pieces of `length` numbers begin, and where the last one ends. Pieces may be empty."""
+        """Returns where the pieces of `length` numbers begin, and where the last one ends. Pieces may be empty."""
         return tuple(length * piece // self.pieces for piece in range(self.pieces + 1))
 
     def bytes_moved(self, member: int, nbytes: int) -> tuple[float, float]:

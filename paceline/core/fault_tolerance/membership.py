@@ -127,7 +127,7 @@ class Membership(Generic[Who]):
         return self._members[who].incarnation if who in self._members else 0
 
     def here(self) -> list[Who]:
-        """Those that the others reckon with, in the order of their first hello."""
+        """Returns those that the others reckon with, in the order of their first hello."""
         return [who for who, member in self._members.items() if member.state in HERE]
 
     # ---- coming ------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ class Membership(Generic[Who]):
         return now - member.progressed > part * limit * (1.0 if member.steps else FIRST_STEP)
 
     def _overdue(self, now: float, member: MemberRecord[Who]) -> str:
-        """Why this member counts as lost by now; nothing while it does not."""
+        """Returns why this member counts as lost by now; the text is empty while it does not."""
         patience = self.patience
         if member.state in (*HERE, MembershipState.JOINING) and now - member.heard > patience.dead_s:
             return f"silent for {now - member.heard:.1f} s"

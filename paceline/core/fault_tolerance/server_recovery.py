@@ -40,7 +40,7 @@ class Replacing:
         self.server_view = number if self.undone else self.server_view
 
     def concerned(self) -> list[int]:
-        """Whom the order is for."""
+        """Returns whom the order is for."""
         return [server for server in range(self._count) if self.undone or server in self.away]
 
     def source(self, server: int) -> int | None:
@@ -65,7 +65,7 @@ class Replacing:
         return bool(self.away) and number == self.number
 
     def missing(self) -> list[int]:
-        """Who is not prepared yet."""
+        """Returns who is not prepared yet."""
         return [server for server in self.concerned() if server not in self._prepared]
 
     def done(self) -> None:

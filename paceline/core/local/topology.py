@@ -22,12 +22,12 @@ BIPARTITE = ("ring", "complete")
 
 
 def sends_to(topology: str, i: int, k: int, n: int, seed: int = 0) -> tuple[int, ...]:
-    """Where position `i` of `n` sends in round `k`. `topology` is one of DIRECTED."""
+    """Returns where position `i` of `n` sends in round `k`. `topology` is one of DIRECTED."""
     return _neighbours(topology, i, k, n, seed, ahead=1)
 
 
 def hears_from(topology: str, i: int, k: int, n: int, seed: int = 0) -> tuple[int, ...]:
-    """Who sends to position `i` in round `k`: the same edges from the other end."""
+    """Returns who sends to position `i` in round `k`: the same edges from the other end."""
     return _neighbours(topology, i, k, n, seed, ahead=-1)
 
 
@@ -49,7 +49,7 @@ def _neighbours(topology: str, i: int, k: int, n: int, seed: int, ahead: int) ->
 
 
 def hops(n: int) -> int:
-    """How many different distances the exponential graph over `n` >= 2 workers has."""
+    """Returns how many different distances the exponential graph over `n` >= 2 workers has."""
     return (n - 1).bit_length()
 
 

@@ -52,7 +52,7 @@ class ClockedWorker(Role):
         return w
 
     def made(self, of: Any) -> Push:
-        """What came of `work`."""
+        """Returns what came of `work`."""
         if self.payload == GRADIENT:
             v = of.g
         else:

@@ -74,7 +74,7 @@ class RobustPolicy:
         return lambda members: KeptRound(members, _RULES[self.rule](self.f, numerics), self.f)
 
     def note(self, workers: int, length: int) -> str:
-        """What it costs, for the start of a run; `length`: of the model."""
+        """Returns what it costs, for the start of a run; `length`: of the model."""
         if self.rule == NONE:
             return ""
         mib = 4 * length * workers / 2**20
@@ -85,7 +85,7 @@ class RobustPolicy:
 
 
 def _most(rule: str, n: int) -> int:
-    """How many bad ones among n a rule stands."""
+    """Returns how many bad ones among n a rule stands."""
     return max(0, (n - 3) // 2 if rule == KRUM else (n - 1) // 2)
 
 
@@ -115,7 +115,7 @@ class KeptRound(Round):
         return self._mean([self._kept[rank] for rank in sorted(self._kept)])
 
     def counted_samples(self) -> int:
-        """The clock of the schedule: the f largest claims count no more than the next, the f smallest no less."""
+        """Returns the schedule's clock: the f largest claims count no more than the next, the f smallest no less."""
         claims = sorted(self._claims)
         self._usual = claims[(len(claims) - 1) // 2]
         cut = min(self._f, _most(TRIMMED, len(claims)))

@@ -53,7 +53,7 @@ class Round:
         self.came.add(rank)
 
     def counted_samples(self) -> int:
-        """How many samples the update counts as trained, by which the schedule goes."""
+        """Returns how many samples the update counts as trained, by which the schedule goes."""
         return self.samples
 
     def claimed(self, samples: int) -> int:

@@ -200,7 +200,7 @@ class Granting:
             self.told[src] = asked
 
     def over(self, now: float, members: int) -> str:
-        """Which condition of the phase holds, if any."""
+        """Returns which condition of the phase holds, if any."""
         for unit, amount in self.until:
             match unit:
                 case "steps" if self.average_steps(members) >= amount:

@@ -79,7 +79,7 @@ class SampleRanges:
         return difference(piece, self.within(piece))
 
     def of(self, epoch: int) -> int:
-        """How many of that epoch."""
+        """Returns how many of that epoch."""
         return _length(self._spans.get(epoch, ()))
 
     def _touched(self, piece: Piece) -> tuple[list[tuple[int, int]], int]:

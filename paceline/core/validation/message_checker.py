@@ -202,7 +202,7 @@ class Checker:
 
 
 def _fault(cls: type, field: str, value: Any, bound: str) -> str:
-    """The sentence: field, value, bound."""
+    """Returns the sentence: field, value, bound."""
     text = repr(value)
     return f"{cls.__name__}: {field} is {text if len(text) <= 60 else text[:57] + '...'}, which has to be {bound}"
 

@@ -21,7 +21,7 @@ __all__ = ["load"]
 
 @functools.cache
 def load(recipe: DataRecipe) -> Splits:
-    """The data set of that recipe. Raises ConfigError when there is none or its files will not do.
+    """Returns the data set of that recipe. Raises ConfigError when there is none or its files will not do.
 
     Cached per recipe: a process that loads first and forks then shares the memory with its children.
     """

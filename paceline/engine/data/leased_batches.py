@@ -60,7 +60,7 @@ class LeasedBatches(BatchStream):
 
     @property
     def handed(self) -> int:
-        """Samples of the leases of this incarnation."""
+        """Returns the number of samples of the leases of this incarnation."""
         return self.samples - self._behind
 
     @property

@@ -72,7 +72,8 @@ SOURCES = {
 
 
 def load(name: str, directory: str = "", cache: Path = CACHE) -> Splits:
-    """Float32 [n, 1, 28, 28] from the files in `directory` or at that address, or else downloaded into `cache`/`name`.
+    """Returns float32 [n, 1, 28, 28] from the files in `directory` or at that address, or else downloaded into
+    `cache`/`name`.
 
     Files of a directory are the user's own and are not held to the public checksums. Raises ConfigError.
     """
@@ -93,7 +94,7 @@ def load(name: str, directory: str = "", cache: Path = CACHE) -> Splits:
 
 
 def read_idx(path: Path, inner: tuple[int, ...]) -> np.ndarray:
-    """Unsigned bytes [n, *inner] of an IDX file, gzip-compressed when its name ends so.
+    """Returns unsigned bytes [n, *inner] of an IDX file, gzip-compressed when its name ends so.
 
     Raises ConfigError, in one line, for anything but a whole file of that shape with at most a million samples.
     """

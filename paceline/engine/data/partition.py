@@ -17,7 +17,7 @@ TOLERANCE = 1e-6
 
 
 def random_state(seed: int, *words: int) -> np.random.RandomState:
-    """A stream of its own for each (seed, words); each word in 0 .. 2**32 - 1."""
+    """Returns a stream of its own for each (seed, words); each word in 0 .. 2**32 - 1."""
     mask = 0xFFFFFFFF
     return np.random.RandomState([seed & mask, seed >> 32 & mask, *words])
 
@@ -36,7 +36,7 @@ def apportion(weights: np.ndarray, n: int) -> np.ndarray:
 
 
 def by_class(labels: np.ndarray, workers: int) -> np.ndarray:
-    """int64 [n], the owner of each sample: samples sorted by label, cut into equal contiguous slices."""
+    """Returns int64 [n], the owner of each sample: samples sorted by label, cut into equal contiguous slices."""
     owner = np.empty(len(labels), np.int64)
     counts = apportion(np.ones(workers), len(labels))
     owner[np.argsort(labels, kind="stable")] = np.repeat(np.arange(workers), counts)
@@ -44,7 +44,8 @@ def by_class(labels: np.ndarray, workers: int) -> np.ndarray:
 
 
 def by_dirichlet(labels: np.ndarray, workers: int, alpha: float, seed: int) -> np.ndarray:
-    """int64 [n], the owner of each sample: each class spread over the ranks in proportions drawn from Dirichlet(alpha).
+    """Returns int64 [n], the owner of each sample: each class spread over the ranks in proportions drawn from
+    Dirichlet(alpha).
 
     Hsu, Qi and Brown 2019 (arXiv 1909.06335). The smaller alpha, the less alike the shares. A rank that drew
     nothing is given a sample of the largest share. Needs n >= workers.
@@ -61,7 +62,9 @@ def by_dirichlet(labels: np.ndarray, workers: int, alpha: float, seed: int) -> n
 
 
 def _dirichlet(random: np.random.RandomState, alpha: float, k: int) -> np.ndarray:
-    """Float64 [k], up to a factor. Gamma(a) = Gamma(a + 1) U^(1/a), in logarithms: a small alpha would underflow."""
+    """Returns float64 [k], proportional to the result. Gamma(a) = Gamma(a + 1) U^(1/a), in logarithms: a small alpha
+    would underflow.
+    """
     logs = np.log(random.standard_gamma(alpha + 1, k)) + np.log1p(-random.random_sample(k)) / alpha
     weights: np.ndarray = np.exp(logs - logs.max())
     return weights
@@ -77,7 +80,8 @@ def _fill_empty(owner: np.ndarray, workers: int) -> None:
 
 
 def read_sharding(path: Path, workers: int) -> np.ndarray:
-    """Float64 [workers, 2]: each rank's `start end` in 0..1, a line a rank: the `data_sharding` file of MXNet-G.
+    """Returns float64 [workers, 2]: each rank's `start end` in 0..1, a line a rank: the `data_sharding` file of
+    MXNet-G.
 
     Blank lines and lines that start with # do not count. Raises ConfigError when the lines do not tile 0..1.
     """

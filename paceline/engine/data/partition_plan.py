@@ -46,11 +46,11 @@ class PartitionPlan(ABC):
 
     @abstractmethod
     def indices(self, rank: int, epoch: int) -> np.ndarray:
-        """int64 [size(rank)]: the samples of `rank` in `epoch`, in order. Raises IndexError for no such rank."""
+        """Returns the samples of `rank` in `epoch`, in order, as int64. Raises IndexError for no such rank."""
 
     @abstractmethod
     def size(self, rank: int) -> int:
-        """How many samples `rank` has, the same in every epoch. Raises IndexError for no such rank."""
+        """Returns how many samples `rank` has, the same in every epoch. Raises IndexError for no such rank."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,7 +191,7 @@ def _assigned(owner: np.ndarray, workers: int, seed: int) -> Assigned:
 
 
 def epoch_order(n: int, seed: int, epoch: int) -> np.ndarray:
-    """int64 [n]: all samples in the order of that epoch, the same on every machine."""
+    """Returns int64 [n]: all samples in the order of that epoch, the same on every machine."""
     return random_state(seed, 0, epoch).permutation(n).astype(np.int64, copy=False)
 
 

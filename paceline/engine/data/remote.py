@@ -74,7 +74,8 @@ def _has_credentials(address: str) -> bool:
 
 
 def mirrored(address: str, names: Sequence[str], cache: Path = CACHE) -> Path:
-    """The folder with a copy of each file `names`, or of the one with .gz behind its name, from the folder `address`.
+    """Returns the folder with a copy of each file `names`, or of the one with .gz behind its name, from the folder
+    `address`.
 
     Raises ConfigError, in one line, when one is not there, is longer than 64 MiB or cannot be had.
     """

@@ -39,7 +39,7 @@ _IDLE_GRADIENTS_MAX = 2
 
 
 def views_of(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Consecutive pieces of `flat`, shaped like `tensors`."""
+    """Returns consecutive pieces of `flat`, shaped like `tensors`."""
     pieces = torch.split(flat, [t.numel() for t in tensors])
     return [piece.view(t.shape) for piece, t in zip(pieces, tensors, strict=True)]
 
@@ -145,16 +145,16 @@ class FlatModel:
 
     @property
     def tensors(self) -> tuple[int, ...]:
-        """How many numbers each parameter has, in the order of the vector; those without any left out."""
+        """Returns how many numbers each parameter has, in the order of the vector; those without any left out."""
         return tuple(p.numel() for p in self._parameters if p.numel())
 
     def fingerprint(self) -> str:
-        """The same in two processes exactly when their vectors mean the same parameters."""
+        """Returns a text that is the same in two processes exactly when their vectors mean the same parameters."""
         return hashlib.sha256(repr(self.layout()).encode()).hexdigest()[:16]
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """Those that are trained, in the order of the vector."""
+        """Returns those that are trained, in the order of the vector."""
         return self._parameters
 
     @property
@@ -262,7 +262,9 @@ class FlatModel:
             self._sparse.zero_grad()
 
     def gradient(self) -> AnyFlat:
-        """The gradient that the last backward passes left, without a copy. Call `zero_grad` before the next one."""
+        """Returns the gradient that the last backward passes left, without a copy. Call `zero_grad` before the next
+        one.
+        """
         self.collect()
         dense = self._gradient.lend()
         return self._sparse.gradient(dense) if self._sparse else dense
@@ -290,7 +292,7 @@ class FlatModel:
 
     # ---- what was used -----------------------------------------------------------------------------------
     def unused(self) -> Spans:
-        """Where no backward pass since `zero_grad` has left a gradient; after `gradient`."""
+        """Returns where no backward pass since `zero_grad` has left a gradient; after `gradient`."""
         return self._used.unused()
 
     def unused_among(self, parameters: Iterable[int]) -> Spans:

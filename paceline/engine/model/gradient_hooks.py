@@ -43,7 +43,7 @@ class Backward:
         ]
 
     def open(self, what: str, arrived: Callable[[], None]) -> ChunkedVector:
-        """The gradient of the next backward pass. `arrived` is called whenever more of it is there."""
+        """Returns the gradient of the next backward pass. `arrived` is called whenever more of it is there."""
         self._parts, self._buffer = self._flat.lend_arriving(what)
         self._missing = set(range(len(self._names)))
         self._version, self._arrived = self._buffer._version, arrived

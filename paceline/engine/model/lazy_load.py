@@ -130,7 +130,7 @@ def _kind_for(bring: Callable[[Tensor], None]) -> type[nn.Parameter]:
 
 
 def _found(arguments: Any, kind: type[Tensor]) -> list[Tensor]:
-    """Those of `kind` in what a function was called with."""
+    """Returns those of `kind` in what a function was called with."""
     if isinstance(arguments, kind):
         return [arguments]
     if isinstance(arguments, dict):

@@ -73,7 +73,7 @@ class Rest:
         return hashlib.sha256(repr(layout).encode()).hexdigest()[:16]
 
     def show(self) -> Flat:
-        """A copy, in host memory."""
+        """Returns a copy, in host memory."""
         parts = [np.zeros(0, np.uint8)]
         for _, t in self._tensors():
             data = t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()

@@ -56,7 +56,7 @@ class Used:
         return () if self.all else self.spans(i for i in range(self._count) if i not in self._found)
 
     def spans(self, numbers: Any) -> Spans:
-        """Where the parameters of these numbers lie."""
+        """Returns where the parameters of these numbers lie."""
         return merged((self._edges[i], self._edges[i + 1]) for i in numbers)
 
     def end(self) -> None:

@@ -8,7 +8,9 @@ from paceline.engine.models.layers import conv_bn, scaled
 
 
 def cnn(shape: tuple[int, int, int], classes: int, width: float) -> nn.Module:
-    """Three times 3x3 convolution, BatchNorm, ReLU, max-pool, with 32, 64, 128 channels times width; then the mean."""
+    """Returns three times 3x3 convolution, BatchNorm, ReLU, max-pool, with 32, 64, 128 channels times width; then the
+    mean.
+    """
     inputs = shape[0]
     layers: list[nn.Module] = []
     for units in (32, 64, 128):

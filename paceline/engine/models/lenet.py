@@ -35,11 +35,11 @@ def lenet(shape: tuple[int, int, int], classes: int, width: float) -> nn.Module:
 
 
 def _margins(side: int) -> tuple[int, int]:
-    """Zeros before and after, along one axis."""
+    """Returns zeros before and after, along one axis."""
     total = max(_SIDE_MIN, side + 2 * _BORDER) - side
     return total // 2, total - total // 2
 
 
 def _left(side: int) -> int:
-    """The side after two convolutions of 5 and two poolings of 2."""
+    """Returns the side after two convolutions of 5 and two poolings of 2."""
     return ((side - 4) // 2 - 4) // 2

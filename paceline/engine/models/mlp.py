@@ -10,7 +10,7 @@ from paceline.engine.models.layers import scaled
 
 
 def mlp(shape: tuple[int, int, int], classes: int, width: float) -> nn.Module:
-    """Two hidden layers of 128 * width ReLU units."""
+    """Returns two hidden layers of 128 * width ReLU units."""
     inputs, hidden = math.prod(shape), scaled(128, width)
     return nn.Sequential(
         nn.Flatten(),

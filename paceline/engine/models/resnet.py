@@ -26,7 +26,7 @@ class Block(nn.Module):
 
 
 def resnet18(shape: tuple[int, int, int], classes: int, width: float) -> nn.Module:
-    """Four stages of two blocks with 64, 128, 256, 512 channels times width.
+    """Returns four stages of two blocks with 64, 128, 256, 512 channels times width.
 
     A stage halves the picture only while a side of 2 is left: BatchNorm cannot train on one pixel of one sample, and
     the last batch of an epoch may be one sample.

@@ -73,7 +73,7 @@ class PersistentTable:
 
     # ---- reading -----------------------------------------------------------------------------------------
     def gather(self, rows: Tensor) -> Tensor:
-        """The numbers of `rows`."""
+        """Returns the numbers of `rows`."""
         with self._numbers.lock:
             out = self._numbers.buffer.index_select(0, rows)
             for changed, before in reversed(list(self._since())):
@@ -82,7 +82,7 @@ class PersistentTable:
         return out
 
     def whole(self) -> Tensor:
-        """All numbers: one copy."""
+        """Returns all numbers: one copy."""
         with self._numbers.lock:
             out = self._numbers.buffer.clone()
             for changed, before in reversed(list(self._since())):
@@ -90,7 +90,7 @@ class PersistentTable:
         return out
 
     def _since(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """What was overwritten since this version, oldest first: the first time counts. Under the lock."""
+        """Yields what was overwritten since this version, oldest first: the first time counts. Under the lock."""
         version = self
         while version._overwritten is not None:
             rows, before, version = version._overwritten

@@ -35,12 +35,12 @@ class Rows:
 
     @classmethod
     def none(cls, height: int, width: int) -> Rows:
-        """All zero."""
+        """Returns a table that is all zero."""
         return cls(height, width, torch.empty(0, dtype=torch.int64), Flat(torch.empty(0)))
 
     @classmethod
     def of_dense(cls, table: Tensor) -> Rows:
-        """Those rows of a whole table that have anything but zeros in them."""
+        """Returns those rows of a whole table that have anything but zeros in them."""
         height, width = table.shape
         rows = table.detach().any(1).nonzero()[:, 0]
         return cls(height, width, rows.cpu(), Flat.wrap(table.detach()[rows].cpu().reshape(-1)))
@@ -90,7 +90,7 @@ class Rows:
         return Rows(self.height, self.width, both, total)
 
     def _spread(self, at: Tensor, count: int) -> Flat:
-        """The values among `count` rows, zeros elsewhere."""
+        """Returns the values among `count` rows, zeros elsewhere."""
         out = spare(count * self.width).zero_()
         out.view(-1, self.width)[at] = self.values.tensor.view(-1, self.width)
         return Flat(out, self.values.scale)

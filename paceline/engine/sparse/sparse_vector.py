@@ -44,7 +44,7 @@ class SparseFlat:
 
     @property
     def nbytes(self) -> int:
-        """What it holds."""
+        """Returns the bytes that it holds."""
         return self.dense.nbytes + sum(table.nbytes for table in self.tables)
 
     @property
@@ -60,7 +60,7 @@ class SparseFlat:
 
     @staticmethod
     def joined(parts: Sequence[AnyFlat], memory: FlatMemory) -> SparseFlat:
-        """One vector from consecutive parts of either kind."""
+        """Returns one vector from consecutive parts of either kind."""
         found = [part for part in parts if isinstance(part, SparseFlat)]
         where = Tables.joined([part.where if isinstance(part, SparseFlat) else Tables(len(part), ()) for part in parts])
         dense = memory.join([part.dense if isinstance(part, SparseFlat) else part for part in parts])
@@ -68,7 +68,7 @@ class SparseFlat:
 
     # ---- as one dense vector -----------------------------------------------------------------------------
     def flat(self) -> Flat:
-        """The same numbers one by one: a pass the first time."""
+        """Returns the same numbers one by one: a pass the first time."""
         if self._flat is None:
             out = spare(len(self), self.device)
             self.copy_into(out)

@@ -73,14 +73,14 @@ class Tables:
         return tuple(found)
 
     def dense_part(self, part: slice) -> slice:
-        """Which of the packed dense elements lie in `part` of the vector."""
+        """Returns which of the packed dense elements lie in `part` of the vector."""
         return slice(self._dense_before(part.start), self._dense_before(part.stop))
 
     def _dense_before(self, end: int) -> int:
         return end - sum(min(end, place.stop) - place.start for place in self.places if place.start < end)
 
     def pieces(self, part: slice) -> tuple[TablePiece, ...]:
-        """What of the tables lies in `part`, in order."""
+        """Returns what of the tables lies in `part`, in order."""
         return tuple(piece for table, place in enumerate(self.places) for piece in _pieces(table, place, part))
 
     def cut(self, part: slice) -> Tables:

@@ -65,7 +65,7 @@ class Chunks:
 
     @property
     def vector(self) -> ChunkedVector:
-        """The whole."""
+        """Returns the whole."""
         return ChunkedVector(self, 0, self.edges[-1])
 
     # ---- who brings --------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class Chunks:
     # ---- who takes ---------------------------------------------------------------------------------------
     @property
     def there(self) -> bool:
-        """All of it?"""
+        """Returns True if all of it is there."""
         return not self._missing
 
     def has(self, start: int, stop: int) -> bool:

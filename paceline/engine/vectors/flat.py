@@ -85,14 +85,14 @@ class Flat:
 
     @property
     def memory(self) -> FlatMemory:
-        """Where a driver gets room for vectors like this one."""
+        """Returns where a driver gets room for vectors like this one."""
         return FlatMemory(self.device)
 
     def __len__(self) -> int:
         return self.tensor.numel()
 
     def __getitem__(self, part: slice) -> Flat:
-        """The same memory. Raises ValueError for a step other than 1."""
+        """Returns the same memory. Raises ValueError for a step other than 1."""
         if not isinstance(part, slice):
             raise TypeError("a Flat is taken apart by slices only")
         start, stop, step = part.indices(len(self))
@@ -140,7 +140,7 @@ class Flat:
         return Flat(torch.pow(self.value(), exponent, out=spare(len(self), self.device)))
 
     def spliced(self, part: slice, v: Flat) -> Flat:
-        """These numbers with those of `part` replaced by `v`: one copy."""
+        """Returns these numbers with those of `part` replaced by `v`: one copy."""
         out = spare(len(self), self.device)
         self.copy_into(out)
         v.copy_into(out[part])
@@ -184,7 +184,7 @@ class Flat:
         return same_place and len(self) == len(other) and self.scale == other.scale
 
     def norm(self) -> float:
-        """Euclidean length."""
+        """Returns the Euclidean length."""
         return abs(self.scale) * float(torch.linalg.vector_norm(self.tensor)) if self.scale else 0.0
 
     def __repr__(self) -> str:

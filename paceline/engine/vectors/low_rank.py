@@ -67,7 +67,7 @@ class LowRank:
         return Flat(torch.cat([*p, *(self._sum[where] for where in self._others)]))
 
     def cofactor(self, mean: Flat) -> Flat:
-        """The Q of every matrix, before its mean, from the mean of `factor`.
+        """Returns the Q of every matrix, before its mean, from the mean of `factor`.
 
         What is left is what this worker's own factors do not tell: M_i - P Q_i'. In the weighted mean of the round that
         is M - P Q', as the paper has it on each worker. That one also has M_i - M, how this worker differs from the

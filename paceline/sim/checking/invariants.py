@@ -211,7 +211,7 @@ class Invariants:
             self._torn = Counter({rank: self._torn_since(rank) for rank in range(self._sim.cluster.workers)})
 
     def shard(self, number: int) -> ShardRecount:
-        """What the present incarnation of that shard has done."""
+        """Returns what the present incarnation of that shard has done."""
         return self._shards[number]
 
     def crashed(self, rank: int) -> None:

@@ -80,7 +80,7 @@ class Device:
         need(self.drift_per_hour >= 0, f"{self.name}: drift_per_hour must be 0 or more")
 
     def step_s(self, reference_s: float) -> float:
-        """What a step takes on average before drift and bursts."""
+        """Returns what a step takes on average before drift and bursts."""
         if self.trace:
             return sum(self.trace) / len(self.trace)
         return self.seconds or self.factor * reference_s
@@ -366,7 +366,7 @@ class Cluster:
         return tuple(placement.device.step_s(self.step_s) for placement in self.worker_placements() if placement.device)
 
     def without_servers(self) -> Cluster:
-        """The same workers, for schemes on collectives alone."""
+        """Returns the same workers, for schemes on collectives alone."""
         hosts = tuple(replace(host, servers=0) for host in self.hosts if host.devices)
         sites = {host.site for host in hosts}
         links = tuple(link for link in self.links if set(link.between) <= sites)

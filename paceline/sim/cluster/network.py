@@ -105,7 +105,7 @@ class Network:
                     self._lines.setdefault((a, b), Line(0.0, 0.0))
 
     def path(self, a: Nic, b: Nic, src: int, dst: int) -> Path:
-        """What messages from worker `src` at card `a` to worker `dst` at card `b` pass through."""
+        """Returns what messages from worker `src` at card `a` to worker `dst` at card `b` pass through."""
         if a is b:
             pace = self._local_s_per_byte
             return Path(self.speeds.local_latency_s, ((("by", src), pace), (("to", dst), pace)))

@@ -89,7 +89,7 @@ def _hostile_tuple(random: Random, value: tuple[Any, ...], wide: int) -> tuple[A
 
 
 def width(hint: Any) -> int:
-    """Numbers in each item of a tuple of that type."""
+    """Returns numbers in each item of a tuple of that type."""
     item = get_args(hint)[:1]
     return len(get_args(item[0])) if item and get_origin(item[0]) is tuple else 1
 

@@ -77,7 +77,7 @@ class SimulatedLeases:
         return Trained(done.x, done.samples, done.seconds, done.memory, self._some(rank, done.samples))
 
     def _some(self, rank: int, samples: int) -> Data:
-        """The next samples of its leases. One that counts as dead gets no further lease."""
+        """Returns the next samples of its leases. One that counts as dead gets no further lease."""
         party = self._sim.world.workers[rank]
         mine = self._taken[party.process]
         if mine.anew:

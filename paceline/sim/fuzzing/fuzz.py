@@ -68,7 +68,7 @@ class FuzzOutcome:
 
 
 def draw(seed: int, schemes: Sequence[Scheme]) -> FuzzPlan:
-    """The plan of `seed`, with one of `schemes`. Those are tried in a drawn order until one fits the cluster."""
+    """Returns the plan of `seed` for one of `schemes`. Those are tried in a drawn order until one fits the cluster."""
     random = Random(f"fuzz/{seed}")
     workers, servers = random.randint(2, 6), random.randint(0, 3)
     factors = tuple(random.uniform(0.5, 3.0) for _ in range(workers))

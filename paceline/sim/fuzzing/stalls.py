@@ -86,7 +86,7 @@ class StallRun:
         return self.sim.run(max_events=EVENTS_MAX, stop=lambda sim: holds()).now
 
     def between(self, since: float, until: float) -> list[float]:
-        """Samples a second of each worker."""
+        """Returns samples a second of each worker."""
         self.sim.run(until=until, max_events=EVENTS_MAX)
         of = [0] * len(self.results)
         for at, rank, samples in self.done:

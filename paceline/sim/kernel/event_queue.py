@@ -53,7 +53,7 @@ class Heap:
         return len(self.soon) + len(self.due) + sum(map(len, self._stretches.values()))
 
     def __iter__(self) -> Iterator[Event]:
-        """Every event, in no order."""
+        """Yields every event, in no order."""
         return itertools.chain(self.soon, self.due, *self._stretches.values())
 
     def push(self, at: float, act: Callable[..., None], *args: Any) -> None:

@@ -17,7 +17,7 @@ class Workload(Protocol):
     """The work of all workers. `rng` is the worker's own, so that no worker's speed depends on another's."""
 
     def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
-        """What worker `rank` gets for `wanted`."""
+        """Returns what worker `rank` gets for `wanted`."""
 
     def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
         """Mini-batches of the worker's own optimizer."""
@@ -116,6 +116,6 @@ class ModelShard:
 
 
 def equal_shards(length: int, servers: int, update_factory: Callable[[int], Update]) -> tuple[ModelShard, ...]:
-    """The shards of a model of `length` parameters on so many servers, all of about the same size."""
+    """Returns the shards of a model of `length` parameters on so many servers, all of about the same size."""
     parts = cut(length, servers) if servers else ()
     return tuple(ModelShard(part, functools.partial(update_factory, part.stop - part.start)) for part in parts)

@@ -143,7 +143,7 @@ class ShardRecount:
         return self._heard[rank]
 
     def last_of(self, rank: int) -> int:
-        """The clock of its last contribution."""
+        """Returns the clock of its last contribution."""
         return self._last.get(rank, 0)
 
     def reply(self, to: int, message: Any) -> None:

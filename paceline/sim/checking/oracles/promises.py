@@ -41,7 +41,7 @@ class Promised:
 
 
 def promises_of(scheme: Scheme) -> tuple[Promised, ...]:
-    """One of every phase; one alone for a scheme without phases."""
+    """Returns one of every phase; one alone for a scheme without phases."""
     parameters = scheme.parameters()
     if scheme.name == "hybrid":
         phases = [make(phase.scheme, dict(phase.parameters)) for phase in parse(parameters["phases"])]
