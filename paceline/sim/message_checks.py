@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.validation.bounds import SAMPLES_MAX, PlanLimits
-from paceline.core.validation.message_checker import Checker, FalseClaims
+from paceline.core.validation.message_checker import STRIKES, Checker, FalseClaims
 from paceline.sim.faults.lying_worker import Lies
 from paceline.sim.kernel.processes import SimulatedProcess
 
@@ -26,6 +26,7 @@ class _Receiver:
     def __init__(self, limits: PlanLimits, *, from_start: bool) -> None:
         self.checker, self.claims = Checker(limits, from_start=from_start), FalseClaims()
         self.newcomers: set[Process] = set()
+        self.refused: Counter[Process] = Counter()  # messages, counted once more
 
 
 class SimulatedAdmission:
@@ -70,7 +71,13 @@ class SimulatedAdmission:
         if src.me not in sim.liars and sim.invariants:
             raise sim.invariants.broken(f"{src.name} has a strike, and has not lied: {why}")
         self.strikes[src.me] += 1
-        reason = self._of(party).claims.strike(src.process, why, at_once=at_once)
+        receiver = self._of(party)
+        receiver.refused[src.process] += 1
+        reason = receiver.claims.strike(src.process, why, at_once=at_once)
+        if reason is None and sim.invariants and (at_once or receiver.refused[src.process] % STRIKES == 0):
+            raise sim.invariants.broken(
+                f"{src.name} is not expelled after strike {receiver.refused[src.process]}: {why}"
+            )
         if reason and party.kind != "worker":
             sim.expel(src.me, reason)
 

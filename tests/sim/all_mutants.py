@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.sim import driver_mutants, scheme_mutants
+from tests.sim import driver_mutants, liar_mutants, scheme_mutants
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 
@@ -47,4 +47,7 @@ PLANTED: list[tuple[Mutant, int]] = [
     (scheme_mutants.samples_of_an_update_that_was_undone_are_lost, 48),
     (scheme_mutants.samples_of_an_open_round_are_given_out_again, 117),
     (scheme_mutants.the_wrong_server_is_asked_for_a_copy, 425),
+    (liar_mutants.a_number_beyond_its_bound_is_taken, 32),
+    (liar_mutants.clocks_are_not_checked, 371),
+    (liar_mutants.a_strike_in_two_is_not_counted, 26),
 ]
