@@ -40,7 +40,7 @@ from paceline.live.node.node import Node
 from paceline.live.numpy_memory import PlainMemory
 from paceline.live.party import Party
 from paceline.live.protocol import frames
-from paceline.live.protocol.transport import Envelope, Kind
+from paceline.live.protocol.transport import Envelope, Kind, LossCause
 from paceline.live.security.handshake import Greeting, greet, new_nonce
 
 MESSAGES_PER_SECOND = 20_000
@@ -85,7 +85,7 @@ class Desk:
     def room_for(self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int]) -> list[Any]:
         raise ProtocolError(f"{src} sends vectors to the coordinator")
 
-    def lost(self, src: Party, why: str) -> None:
+    def lost(self, src: Party, why: str, cause: LossCause = LossCause.CLOSED) -> None:
         pass  # the end of a round
 
     def failed(self, error: BaseException) -> None:

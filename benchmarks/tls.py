@@ -30,7 +30,7 @@ from paceline.core.paramserver.gated_server import Push
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.party import Party, server, worker
 from paceline.live.protocol.control_messages import Total
-from paceline.live.protocol.transport import Envelope, Kind
+from paceline.live.protocol.transport import Envelope, Kind, LossCause
 from paceline.live.security.certificate_authority import CertificateAuthority
 from paceline.live.security.tls import Tls
 
@@ -77,7 +77,7 @@ class End:
     ) -> list[Any]:
         return [np.empty(n, np.float32) for n in lengths]
 
-    def lost(self, src: Party, why: str) -> None: ...
+    def lost(self, src: Party, why: str, cause: LossCause = LossCause.CLOSED) -> None: ...
 
     def failed(self, error: BaseException) -> None:
         os._exit(1)

@@ -17,7 +17,7 @@ from paceline.engine.vectors.flat import FlatMemory
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node
 from paceline.live.party import Party
-from paceline.live.protocol.transport import Envelope, Kind
+from paceline.live.protocol.transport import Envelope, Kind, LossCause
 from paceline.live.same_host.shared_memory import Segments
 from paceline.live.security.certificate_authority import CertificateAuthority
 from paceline.runtime.spec.process_spec import ProcessSpec
@@ -33,7 +33,9 @@ class Ears:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.deliver: Callable[[Party, Envelope], None] = node.deliver
-        self.lost: Callable[[Party, str], None] = node.lost
+
+    def lost(self, src: Party, why: str, cause: LossCause = LossCause.CLOSED) -> None:
+        self._node.lost(src, why)
 
     def room_for(
         self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]

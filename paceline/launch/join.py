@@ -60,10 +60,8 @@ def join(
     """Joins a run as a worker, and returns when training starts.
 
     `paceline launch`, torchrun, Slurm, MPI or you set this process's place in the environment (docs/launch.md). Without
-    one this process is the only worker.
-
-    Parameters that require a gradient and are in `optimizer` are trained. The rest of the model stays as worker 0 has
-    it (docs/own-loop.md). Load a checkpoint before `join`.
+    one this process is the only worker. Parameters that require a gradient and are in `optimizer` are trained; the rest
+    stays as worker 0 has it (docs/own-loop.md). Load a checkpoint before `join`.
 
     Where the scheme updates on servers, they use the kind, the parameter groups and the numbers of `optimizer`, and its
     state is on the servers. Where workers make the steps, `optimizer` itself makes them, whatever it is. It may be
@@ -75,16 +73,11 @@ def join(
     two draw the same dropout. `clip_norm` shortens a longer gradient to that norm: the mean of all workers where the
     scheme forms one, otherwise each contribution or local step.
 
-    `lazy` concerns gradients of `nn.Embedding(sparse=True)` (docs/embeddings.md). They travel as rows where the
-    optimizer does not change other rows: SGD without momentum and weight decay. With `lazy` they travel as rows with
-    any optimizer; momentum, weight decay and Adam's moments then reach a row only in updates whose gradient has it.
+    With `lazy`, gradients of `nn.Embedding(sparse=True)` travel as rows with any optimizer (docs/embeddings.md).
+    With `overlap` gradients leave while backward still runs. This pays for models of millions of parameters. Nothing
+    may change a gradient after backward then: such a loop is stopped with the reason. Batches come from `pace.batches`.
 
-    With `overlap` gradients leave while backward still runs, and forward continues while weights still arrive. This
-    pays for models of millions of parameters. Nothing may change a gradient after backward then (no clipping, no second
-    backward before `pace.step()`); such a loop is stopped with the reason. Batches must come from `pace.batches`.
-
-    When the script ends, the worker leaves the run, or fails it (docs/launch.md). `pace.close()` leaves it earlier and
-    loads the final model.
+    `pace.close()`, or the end of the script, leaves the run (docs/launch.md) and loads the final model.
 
     Raises ConfigError for an unknown scheme or codec, a bad parameter, or an optimizer that is not supported.
     """

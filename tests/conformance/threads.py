@@ -26,7 +26,8 @@ from paceline.core.trace import Record
 from paceline.live import party
 from paceline.live.control.session import Session
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.lifecycle import StopRule
+from paceline.live.coordinator.lifecycle import RunRules, RunSize
+from paceline.live.coordinator.planning import RunChoices
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.hosted_slice import ServedSlice
@@ -204,13 +205,13 @@ class ThreadRun:
             transport,
             Node(transport, NumpyMemory()),
             self,
-            workers=self.case.workers,
-            servers=self.servers,
-            evaluator=False,
-            stop_rule=StopRule(),
-            make_role=lambda plan, place: (self._scheme.Coordinator or Role)(self._scheme, place),
-            lay_out=lambda ready, hellos: (lay_out(ready[0].length, len(hellos), self._slice_length), ""),
-            choose_allreduce=lambda ready, hellos, servers: Choice("servers", ""),
+            RunSize(self.case.workers, self.servers),
+            RunChoices(
+                make_role=lambda plan, place: (self._scheme.Coordinator or Role)(self._scheme, place),
+                lay_out=lambda ready, hellos: (lay_out(ready[0].length, len(hellos), self._slice_length), ""),
+                choose_allreduce=lambda ready, hellos, servers: Choice("servers", ""),
+            ),
+            RunRules(),
         )
 
     def _start(self, who: Party, address: str, incarnation: int = 0) -> threading.Thread:

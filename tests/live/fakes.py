@@ -13,7 +13,7 @@ import numpy as np
 
 from paceline.core.errors import ProtocolError
 from paceline.live.party import Party
-from paceline.live.protocol.transport import Envelope, Kind
+from paceline.live.protocol.transport import Envelope, Kind, LossCause
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class Recorder:
         self.rooms.append([np.empty(n, np.float32) if v is None else v for n, v in zip(lengths, there, strict=True)])
         return self.rooms[-1]
 
-    def lost(self, src: Party, why: str) -> None:
+    def lost(self, src: Party, why: str, cause: LossCause = LossCause.CLOSED) -> None:
         self.threads.add(threading.current_thread())
         self.losses.put((src, why))
 

@@ -15,7 +15,7 @@ from paceline.core.vector import Vector
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
 from paceline.live.party import Party, server, worker
-from paceline.live.protocol.transport import Envelope, Kind, Transport
+from paceline.live.protocol.transport import Envelope, Kind, LossCause, Transport
 from tests.live.fakes import PATIENCE_SECONDS, NumpyMemory
 
 PLACE = RoleContext(me=0, workers=(0, 1, 2), w=None, update=lambda w, g, samples: w)
@@ -51,7 +51,7 @@ class Behind:
     ) -> list[Any]:
         return self.node.room_for(src, kind, id, lengths, shared)
 
-    def lost(self, src: Party, why: str) -> None:
+    def lost(self, src: Party, why: str, cause: LossCause = LossCause.CLOSED) -> None:
         self.node.lost(src, why)
 
     def failed(self, error: BaseException) -> None:

@@ -13,7 +13,8 @@ from paceline.core.role import Role, RoleContext
 from paceline.core.sharding import lay_out
 from paceline.core.trace import Ended, Record
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.lifecycle import RunPhase, StopRule
+from paceline.live.coordinator.lifecycle import RunPhase, RunRules, RunSize, StopRule
+from paceline.live.coordinator.planning import RunChoices
 from paceline.live.coordinator.server_recovery import Snapshots
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
@@ -95,22 +96,23 @@ class Company:
             transport,
             Node(transport, NumpyMemory()),
             self.ears,
-            workers=workers,
-            servers=servers,
-            evaluator=evaluator,
-            stop_rule=stop_rule or StopRule(),
-            make_role=self._role,
-            lay_out=lambda ready, hellos: (lay_out(ready[0].length, len(hellos), 4), "a reason"),
-            choose_allreduce=lambda ready, hellos, servers: Choice(
-                allreduce, f"{len(hellos)} workers, {servers} servers"
+            RunSize(workers, servers, evaluator, not_started),
+            RunChoices(
+                make_role=self._role,
+                lay_out=lambda ready, hellos: (lay_out(ready[0].length, len(hellos), 4), "a reason"),
+                choose_allreduce=lambda ready, hellos, servers: Choice(
+                    allreduce, f"{len(hellos)} workers, {servers} servers"
+                ),
             ),
-            seed=5,
-            dead_after_s=dead_after_s,
-            stuck_after_s=stuck_after_s,
-            min_workers=min_workers,
-            snapshots=snapshots,
-            not_started=not_started,
-            model_on_servers=model_on_servers,
+            RunRules(
+                stop=stop_rule or StopRule(),
+                seed=5,
+                dead_after_s=dead_after_s,
+                stuck_after_s=stuck_after_s,
+                min_workers=min_workers,
+                model_on_servers=model_on_servers,
+            ),
+            snapshots,
         )
         assert self.coordinator.open() == "hub:coordinator"
         for who in self.everybody:

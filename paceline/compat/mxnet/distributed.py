@@ -183,7 +183,7 @@ class DistributedStore(KVStore):
 
     def _compress(self, codec: str) -> None:
         self._ask_servers(m.Compress(codec=codec), "set_gradient_compression")
-        self._session.node.out.stage = Stage(FlatMemory(), m.nature, up=read(codec), down=None)
+        self._session.node.channel.use(Stage(FlatMemory(), m.nature, up=read(codec), down=None))
 
     def _states(self, key: Key) -> KeyStates:
         parts = [self._states_of(key, part, number) for part, number in self._homes[key]]

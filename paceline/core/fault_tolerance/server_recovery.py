@@ -1,9 +1,15 @@
 """Which servers go back, and to what, when some are lost: one copy, or the newest snapshot, all together.
 
-Where servers copy what they answer to the next one (`paceline.core.fault_tolerance.replication`), a lost one goes on
-from its copy and the others notice nothing. Where they do not, or two neighbours are lost together, all go back to the
-snapshot, so that the model is of one piece; that begins a new view. Every order has a number, and no answer to an
-earlier one counts.
+    state       input                                                          next
+    WHOLE       lost, servers copy what they answer to the next one            COPY: the lost ones, from their copies
+    WHOLE       lost, they do not; or two neighbours are lost together         SNAPSHOT: all servers, in a new view
+    COPY        lost: the neighbour of one that is away                        SNAPSHOT
+    COPY        failed: the keeper of a copy has not all of it, being new      SNAPSHOT
+    COPY        prepared by each that is away                                  WHOLE
+    SNAPSHOT    prepared by all                                                WHOLE
+
+WHOLE is an empty `away`; `undone` tells SNAPSHOT from COPY. Each loss and each failure is followed by an order with a
+new number (`order`), and no answer to an earlier one counts. All go back together so that the model is of one piece.
 
 Nothing here knows a clock or a connection: live (`paceline.live.coordinator.server_recovery`) and simulated runs are
 driven by the same.

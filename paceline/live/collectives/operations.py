@@ -197,7 +197,7 @@ class Gathering(Meeting):
         if not weight:
             return
         if len(v) != self.what.length or not isinstance(v, Encoded):
-            raise ValueError(f"a share of {len(v)} numbers")
+            raise ValueError(f"the part has {len(v)} numbers")
         share = self._coder.decode(v)
         self.total += weight
         if self.total == weight:
@@ -208,7 +208,7 @@ class Gathering(Meeting):
 
 def _coder_of(tools: Tools) -> MeanCoder:
     if tools.coder is None:
-        raise ProtocolError("a mean of encoded vectors, and this worker has no codec")
+        raise ProtocolError("the mean has encoded vectors, and this worker has no codec")
     return tools.coder
 
 

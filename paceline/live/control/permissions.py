@@ -19,6 +19,7 @@ from paceline.core.fault_tolerance.replication import Complete, Copied, Kept
 from paceline.core.message import plane_of
 from paceline.live.collectives.store import ANSWERS, QUESTIONS
 from paceline.live.node.hosted_slice import Declined
+from paceline.live.node.node import Node
 from paceline.live.node.published_state import PublishedState, ReadState, StateGone
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
@@ -125,12 +126,17 @@ def _may_take_part(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
     return kind == Kind.MEAN and sender == receiver == WORKER
 
 
-def check(src: Party, me: Party, envelope: Envelope) -> None:
-    """Raises ProtocolError for what `src` may not send to `me`."""
-    check_class(src, me, envelope.kind, type(envelope.message))
+def admits(node: Node, src: Party, envelope: Envelope) -> bool:
+    """Is the message to be taken? It is brought to its bounds where it is beyond them.
+
+    Whoever receives messages asks here and nowhere else, for each message once and for what is packed in it once.
+    Raises ProtocolError for what `src` may not send.
+    """
+    check_class(src, node.me, envelope.kind, type(envelope.message))
+    return node.admits(src, envelope)
 
 
 def check_class(src: Party, me: Party, kind: Kind, cls: type) -> None:
-    """The same, before there is a message."""
+    """Raises ProtocolError for what `src` may not send to `me`; also before there is a message to make room for."""
     if not may_send(src.kind, me.kind, kind, cls):
         raise ProtocolError(f"{src} may not send {cls.__name__} as {kind.name} to {me}")

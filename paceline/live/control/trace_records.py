@@ -24,7 +24,7 @@ def told_by(src: Party, lines: str) -> Iterator[Record]:
         try:
             record = next(records, None)
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-            raise ProtocolError(f"Records: a line that is no record of the trace: {error!r:.200}") from None
+            raise ProtocolError(f"Records: a line is no record of the trace: {error!r:.200}") from None
         if record is None:
             return
         if src.kind == "worker":

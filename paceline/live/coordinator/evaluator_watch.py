@@ -1,26 +1,27 @@
-"""The evaluator, as the coordinator sees it: it may have several incarnations, and nobody waits for it in training.
+"""The evaluator, as the coordinator sees it: nobody waits for it while training goes on, and it may be restarted.
 
-lost        by its connection, its process or silence: training goes on; the supervisor starts the next incarnation
-coming      Hello -> Roster, Plan, Go, and Finish where nobody trains any more
-over        it has said Saved, and is not started again
+    state    input                                         then                                               next
+    THERE    connection, process lost; or it is silent     the trace has it; the supervisor starts it again   LOST
+    LOST     Hello, servers are being replaced             waits until they are                               LOST
+    LOST     Hello                                         Roster, Plan, Go; Finish if nobody trains now      THERE
+    LOST     Hello, the run is over                        Exit                                               LOST
+
+Before training starts the run does not go on without it. It is not started again once it has said Saved.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from paceline.core.fault_tolerance.membership import Decision, Evict, MembershipState, Patience
 from paceline.core.fault_tolerance.membership import Membership as Members
 from paceline.core.trace import Membership
-from paceline.live.coordinator.lifecycle import RunPhase, RunState
-from paceline.live.coordinator.listener import CoordinatorListener
-from paceline.live.coordinator.roster import RunRoster
+from paceline.live.coordinator.decisions import FailCallsTo, PartyJoined, Timer
+from paceline.live.coordinator.ending import RunEnding
+from paceline.live.coordinator.lifecycle import RunContext, RunPhase
 from paceline.live.coordinator.server_recovery import Recovery
-from paceline.live.node.node import Node
 from paceline.live.party import EVALUATOR, Party
 from paceline.live.protocol import control_messages as control
-from paceline.live.protocol.transport import Transport, tell
 
 TICK_SECONDS = 0.25
 
@@ -28,79 +29,75 @@ TICK_SECONDS = 0.25
 class EvaluatorLives:
     """Everything happens on the coordinator's thread."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        node: Node,
-        listener: CoordinatorListener,
-        *,
-        run_state: RunState,
-        roster: RunRoster,
-        recovery: Recovery,
-        dead_after_s: float,
-        welcome: Callable[[Party], None],
-    ) -> None:
-        """`welcome` sends a later incarnation what it has missed. `dead_after_s`: silence that counts as its death."""
-        self._transport, self._node, self._listener = transport, node, listener
-        self._tell = functools.partial(tell, transport)
-        self._run_state, self._roster, self._recovery, self._welcome = run_state, roster, recovery, welcome
-        self._members = Members[Party](Patience(dead_s=dead_after_s))
+    def __init__(self, run: RunContext, recovery: Recovery, ending: RunEnding, dead_after_s: float) -> None:
+        """`dead_after_s`: silence that counts as its death."""
+        self._run, self._decide = run, run.decide
+        self._recovery, self._ending = recovery, ending
+        self._members = Members[Party](Patience(dead_s=dead_after_s))  # it is in no view of the others
 
     @property
     def incarnation(self) -> int:
-        """Returns the number of the present or the last incarnation."""
+        """Which one is the present or the last."""
         return self._members.incarnation(EVALUATOR)
 
     def begin(self) -> None:
-        """Begins when training starts."""
-        if self._roster.evaluator:
+        """Training starts."""
+        if self._run.roster.evaluator:
             self._members.hello(0.0, EVALUATOR, 0)
             self._members.begin(0.0)
-            self._look()
+            self.look()
 
     def heard(self) -> None:
         """Something came from it."""
-        self._members.heard(self._node.now(), EVALUATOR)
+        self._members.heard(self._run.now(), EVALUATOR)
 
     def survives(self) -> bool:
         """Does the run go on if the evaluator is lost now?"""
-        return self._run_state.phase in (RunPhase.TRAINING, RunPhase.FINISHING)
+        return self._run.state.phase in (RunPhase.TRAINING, RunPhase.FINISHING)
 
     def lost(self, why: str) -> None:
         """Its present incarnation is over; of one that is lost already nobody hears again."""
-        self._evict(self._members.lost(self._node.now(), EVALUATOR, self.incarnation, why))
+        self._evict(self._members.lost(self._run.now(), EVALUATOR, self.incarnation, why))
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """A few times a second until the run is over."""
         if self.survives():
-            self._evict(self._members.tick(self._node.now()))
-            self._transport.call_later(min(TICK_SECONDS, self._members.patience.dead_s / 4), self._look)
+            self._evict(self._members.tick(self._run.now()))
+            self._decide.start_timer(min(TICK_SECONDS, self._members.patience.dead_s / 4), Timer.EVALUATOR)
 
     def _evict(self, decisions: Iterable[Decision[Party]]) -> None:
         for decision in decisions:
             if isinstance(decision, Evict):
                 why = decision.reason
-                reason = f"{why}; training goes on" if self._run_state.phase is RunPhase.TRAINING else why
-                record = Membership(at=self._node.now(), party=str(EVALUATOR), event="lost", reason=reason)
-                self._listener.recorded(record)
-                self._node.lost(EVALUATOR, why)
-                self._transport.drop(EVALUATOR, decision.incarnation, why)
+                reason = f"{why}; training goes on" if self._run.state.training else why
+                record = Membership(at=self._run.now(), party=str(EVALUATOR), event="lost", reason=reason)
+                self._decide.record(record)
+                self._decide.add(FailCallsTo(EVALUATOR, why))
+                self._decide.close_connection(EVALUATOR, decision.incarnation, why)
 
     def hello(self, hello: control.Hello) -> None:
-        """Handles the hello of a later incarnation. Servers that are being replaced come first."""
+        """A later incarnation. Servers that are being replaced come first."""
         if self._recovery.under_way:
             self._recovery.afterwards(lambda: self.hello(hello))
             return
         if not self.survives():
-            self._tell([EVALUATOR], control.Exit())
+            self._decide.send([EVALUATOR], control.Exit())
             return
-        now = self._node.now()
+        now = self._run.now()
         self._evict(self._members.hello(now, EVALUATOR, hello.incarnation))
         if self._members.state(EVALUATOR) is not MembershipState.JOINING:
             return
         self._members.ready(now, EVALUATOR)
-        self._roster.hellos[EVALUATOR] = hello
-        self._listener.joined(EVALUATOR, hello)
+        self._run.roster.hellos[EVALUATOR] = hello
+        self._decide.add(PartyJoined(EVALUATOR, hello))
         told = {"event": "returned", "host": hello.host, "reason": f"incarnation {hello.incarnation + 1}"}
-        self._listener.recorded(Membership(at=now, party=str(EVALUATOR), **told))
-        self._welcome(EVALUATOR)
+        self._decide.record(Membership(at=now, party=str(EVALUATOR), **told))
+        self._tell_what_it_missed()
+
+    def _tell_what_it_missed(self) -> None:
+        run = self._run
+        roster = run.roster.roster(self._recovery.server_view, late=run.members)
+        for message in (roster, run.state.plan, control.Go(at=run.now(), samples=run.totals.samples)):
+            self._decide.send([EVALUATOR], message)
+        if run.state.phase is RunPhase.FINISHING:
+            self._decide.send([EVALUATOR], self._ending.finish_order())

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from paceline.core.collective import Choice
 from paceline.core.errors import ConfigError
+from paceline.core.role import Role, RoleContext
 from paceline.core.sharding import Layout
+from paceline.core.trace import Record
+from paceline.live.coordinator.lifecycle import StopRule
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import SHARED, TCP
 
@@ -16,6 +20,20 @@ LayOut = Callable[[Sequence[control.Ready], Sequence[control.Hello]], tuple[Layo
 """Which server holds what, and why, from what the workers and the servers said of themselves."""
 ChooseAllreduce = Callable[[Sequence[control.Ready], Sequence[control.Hello], int], Choice]
 """Who carries means, from what the workers said, and how many servers there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunChoices:
+    """What is decided by the scheme and the configuration, once the workers and servers have said what they are.
+
+    make_role          makes the coordinator's role
+    lay_out            says which server holds what, and why
+    choose_allreduce   says who carries means
+    """
+
+    make_role: Callable[[control.Plan, RoleContext], Role]
+    lay_out: LayOut
+    choose_allreduce: ChooseAllreduce
 
 
 def transport_of(ways: Collection[str]) -> str:
@@ -53,22 +71,15 @@ def make_plan(
     workers: Sequence[control.Hello],
     servers: Sequence[control.Hello],
     *,
-    lay_out: LayOut,
-    choose_allreduce: ChooseAllreduce,
+    choices: RunChoices,
     replaced: bool,
     copied: bool,
-    not_started: int = 0,
-    samples: int = 0,
-    contribution: int = 0,
-    epoch_samples: int = 0,
-    epochs: float = 0.0,
-    resumed: bool = False,
+    not_started: int,
+    stop: StopRule,
 ) -> control.Plan:
     """`replaced`: are servers that are lost; `copied`: from the copy that the next one has?
 
-    absent: how many workers may come besides these; they are taken to be as fast as the usual one of these.
-    samples, epochs: that all workers together train.
-    contribution: samples of one at most; epoch_samples: of the data set.
+    not_started: how many workers may come besides these; they are taken to be as fast as the usual one of these.
 
     Raises ConfigError where workers train different models.
     """
@@ -77,8 +88,8 @@ def make_plan(
             raise ConfigError(other)
     seconds = [answer.seconds_per_step for answer in ready]
     seconds += [statistics.median(seconds)] * not_started
-    layout, why = lay_out(ready, servers)
-    mean = choose_allreduce(ready, workers, len(servers))
+    layout, why = choices.lay_out(ready, servers)
+    mean = choices.choose_allreduce(ready, workers, len(servers))
     transport = transport_of({way for answer in ready for way in answer.ways})
     return control.Plan(
         workers=len(workers) + not_started,
@@ -96,11 +107,25 @@ def make_plan(
         replaced=replaced,
         copied=copied,
         crowded=crowded(workers, servers),
-        samples=samples,
-        contribution=contribution,
-        epoch_samples=epoch_samples,
-        epochs=epochs,
-        resumed=resumed,
+        samples=stop.samples or 0,
+        epochs=stop.epochs or 0.0,
+        resumed=stop.behind > 0,
+        contribution=stop.contribution,
+        epoch_samples=stop.epoch_samples,
+    )
+
+
+def role_context(plan: control.Plan, workers: int, seed: int, note: Callable[[Record], None]) -> RoleContext:
+    """What the coordinator's role is given."""
+    return RoleContext(
+        me=0,
+        workers=tuple(range(workers)),
+        w=None,
+        update=no_update,
+        seed=seed,
+        seconds_per_step=plan.seconds_per_step,
+        most_samples=plan.contribution,
+        note=note,
     )
 
 

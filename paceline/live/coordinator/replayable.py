@@ -19,7 +19,7 @@ from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.trace import Membership, Record, to_dict
 from paceline.core.vector import Memory
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.listener import CoordinatorListener
+from paceline.live.coordinator.decisions import CoordinatorListener
 from paceline.live.coordinator.server_recovery import Snapshots
 from paceline.live.node.node import Node
 from paceline.live.party import COORDINATOR, Party

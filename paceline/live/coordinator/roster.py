@@ -1,4 +1,4 @@
-"""Who takes part in a run: sets of parties, and what follows from them."""
+"""Who takes part in a run, and what the workers have done, as far as they have told."""
 
 from __future__ import annotations
 
@@ -53,3 +53,33 @@ class RunRoster:
             joining=tuple(sorted(who.index for who in away & self.joining.keys())),
             server_view=server_view,
         )
+
+
+class ProgressTotals:
+    """By rank, all incarnations of a worker together."""
+
+    def __init__(self) -> None:
+        self._progress: dict[int, control.Progress] = {}
+        self._former: dict[int, control.Progress] = {}  # without the present incarnation, where it is not the first
+
+    @property
+    def samples(self) -> int:
+        """Trained by all workers together."""
+        return sum(progress.samples for progress in self._progress.values())
+
+    def of(self, rank: int) -> int:
+        """Samples of worker `rank` in this run."""
+        progress = self._progress.get(rank, control.NOTHING)
+        return progress.samples - progress.samples_before
+
+    def told(self, rank: int, progress: control.Progress) -> control.Progress:
+        """`progress` is that of its present incarnation; returns that of all."""
+        if rank in self._former:
+            progress = self._former[rank] + progress
+        self._progress[rank] = progress
+        return progress
+
+    def new_incarnation(self, rank: int) -> control.Progress:
+        """What it has done before the incarnation that begins now."""
+        former = self._former[rank] = self._progress.get(rank, control.NOTHING)
+        return former

@@ -16,24 +16,39 @@ from typing import Any
 
 from paceline.core.effects import Data
 from paceline.core.errors import ProtocolError
+from paceline.core.samples.sample_budget import Budget
 from paceline.core.samples.sample_leases import Leases
+from paceline.core.samples.sample_queue import SampleQueue
 from paceline.core.trace import Leased
+from paceline.live.coordinator.lifecycle import StopRule
+from paceline.live.coordinator.roster import ProgressTotals
 from paceline.live.party import Party, server, worker
 from paceline.live.protocol import control_messages as control
+from paceline.live.protocol import loop_messages
 
 FIRST = server(0)
 MESSAGES = (control.Want, control.Past, control.Settled, control.Fenced, control.Restored)
 Tell = Callable[[Iterable[Party], Any], None]
 
+STREAMS_MAX = 1000
+"""Data sets of one loop."""
+
 
 class Leasing:
     """Nothing happens before the first Want."""
 
-    def __init__(self, tell: Tell, recorded: Callable[[Leased], None], now: Callable[[], float], done: Data) -> None:
-        """`done`: by an earlier incarnation of the run."""
+    def __init__(
+        self,
+        tell: Tell,
+        recorded: Callable[[Leased], None],
+        now: Callable[[], float],
+        done: Data,
+        on_false_claim: Callable[[Party, str], None],
+    ) -> None:
+        """`done`: by an earlier incarnation of the run. `on_false_claim` hears which worker claimed what cannot be."""
         self._tell, self._recorded, self._now, self._done = tell, recorded, now, done
         self._leases: Leases | None = None
-        self.on_false_claim: Callable[[Party, str], None] = lambda who, why: None
+        self._on_false_claim = on_false_claim
 
     @property
     def epochs(self) -> int:
@@ -85,7 +100,7 @@ class Leasing:
         try:
             leases.settled(rank, fate, data)
         except ValueError as error:
-            self.on_false_claim(worker(rank), str(error))
+            self._on_false_claim(worker(rank), str(error))
 
     # ---- who comes and goes ------------------------------------------------------------------------------
     def gone(self, rank: int, incarnation: int) -> None:
@@ -103,3 +118,50 @@ class Leasing:
         """Records the account for the trace."""
         if self._leases is not None:
             self._recorded(self._leases.account(self._now()))
+
+
+class Quotas:
+    """What a worker has trained is what it told; what a lost one had not told any more is trained by others."""
+
+    def __init__(self, stop_rule: StopRule, totals: ProgressTotals) -> None:
+        self._budget = None if stop_rule.samples is None else Budget(stop_rule.samples - stop_rule.behind)
+        self._stop_rule, self._totals = stop_rule, totals
+        self._queues: dict[int, SampleQueue] = {}  # by data set of the loop
+
+    def quota(self, rank: int, ask: control.Ask, *, training: int) -> int:
+        """For worker `rank`, where so many are training. Raises ProtocolError for what nobody can ask for."""
+        if ask.samples < 1 or ask.batch < 1:
+            raise ProtocolError(f"worker {rank} asks for {ask.samples} samples in mini-batches of {ask.batch}")
+        return self._budget.quota(rank, ask.samples, ask.batch, training) if self._budget else 0
+
+    def draw(self, rank: int, draw: loop_messages.Draw, *, training: int) -> loop_messages.Drawn:
+        """For worker `rank`, where so many are training. Raises ProtocolError for another data set than others have."""
+        queue = self._queues.get(draw.stream)
+        if queue is None:
+            queue = self._queues[draw.stream] = self._make_queue(draw)
+        if queue.samples != draw.samples:
+            raise ProtocolError(
+                f"worker {rank} shares a data set of {draw.samples} samples with others that have {queue.samples}: all "
+                "give the same one to pace.batches; where each has data of its own, it takes its own DataLoader"
+            )
+        queue.trained(rank, draw.trained)
+        places = None
+        if draw.wanted:
+            places = queue.take(rank, draw.wanted, max(1, draw.batch), epochs=draw.epochs, workers=training)
+        start, stop = places or (0, 0)
+        return loop_messages.Drawn(stream=draw.stream, start=start, stop=stop, over=queue.over)
+
+    def _make_queue(self, draw: loop_messages.Draw) -> SampleQueue:
+        """A rule that ends the run counts the first data set of a loop."""
+        if draw.samples < 1 or draw.stream > STREAMS_MAX:
+            raise ProtocolError(f"data set {draw.stream} of {draw.samples} samples: there can be no such")
+        rule = self._stop_rule
+        ends = [rule.samples or 0, round((rule.epochs or 0) * draw.samples)]
+        return SampleQueue(draw.samples, None if draw.stream else min(filter(None, ends), default=None))
+
+    def gone(self, rank: int) -> None:
+        """This incarnation of worker `rank` is over."""
+        for queue in self._queues.values():
+            queue.gone(rank)
+        if self._budget is not None:
+            self._budget.settle(rank, self._totals.of(rank))

@@ -1,32 +1,41 @@
 """Servers that are lost and replaced while training goes on.
 
-    a server is lost        -> the others, if they go back: Restore          a new one is started
-    the new one says Hello  -> the new one: Roster, Plan, Restore            it takes its slices, and calls everybody
-    these are: Prepared     -> the new one: Go; everybody else: Resume       they ask again for what they waited for
+    state of a server   input                               then                                        next
+    IN PLACE            lost, and it can be replaced        Restore to those concerned                  AWAY
+    IN PLACE            lost, and it cannot                 the run fails (`elasticity.py`)
+    AWAY                Hello of a later incarnation        Roster, Plan, Restore to it                 RESTORING
+    RESTORING           Prepared, of the last order         when all concerned are prepared:            IN PLACE
+                                                            Go to those that were away, Resume to all others
+    RESTORING           Prepared, failed                    a new order, by the snapshot                RESTORING
+    RESTORING, AWAY     another server is lost              a new order, with a new number              as it was
+    RESTORING, AWAY     `_patience_s` after the last order  the run fails
 
-All shards go back to one snapshot together, so that the model is of one piece. That begins a new view; what is of an
-earlier one nobody hears any more, whether it was on its way, held back or being made. Where servers copy what they
-answer to one another (`paceline.live.state.replication`), the new one goes on from the copies, and the others notice
-nothing; unless there are none, because two neighbours were lost together.
+Who is concerned: the server that was lost, where it goes on from its copy on the next server (`--ack replica`,
+`paceline.live.state.replication`); else all of them, which go back to one snapshot together, so that the model is of
+one piece. That begins a new view: nobody hears any more what belongs to an earlier one. Which of the two it is, and
+which answers count, `paceline.core.fault_tolerance.server_recovery` decides. Workers then ask again for what they want.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from paceline.core.fault_tolerance.membership import Membership as Members
 from paceline.core.fault_tolerance.membership import MembershipState
 from paceline.core.fault_tolerance.server_recovery import Replacing
 from paceline.core.trace import Applied, Membership, Record
 from paceline.live import party
-from paceline.live.coordinator.lifecycle import moving_seconds
-from paceline.live.node.node import Node
+from paceline.live.coordinator.decisions import (
+    FailCallsTo,
+    SnapshotKeeper,
+    SnapshotOrder,
+    Timer,
+    VoidCallsToServers,
+)
+from paceline.live.coordinator.lifecycle import RunContext, moving_seconds
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
-from paceline.live.protocol.transport import Transport, tell
 
 PATIENCE_SECONDS = 60.0
 INCARNATIONS_MAX = 4  # of one server, each of them short
@@ -34,7 +43,7 @@ SHORT_SECONDS = 5.0
 """An incarnation that lasted longer says that whatever ended it may be over: one counts anew after it."""
 
 
-class Snapshots(Protocol):
+class Snapshots(SnapshotKeeper, Protocol):
     """Who keeps what servers that are replaced are made of."""
 
     @property
@@ -44,50 +53,25 @@ class Snapshots(Protocol):
     def refuses(self, ready: control.Ready, servers: int) -> str:
         """Why nothing can be kept of such a run, so that a lost server ends it; nothing when it can."""
 
-    def begin(self, plan: control.Plan) -> None:
-        """Training has started."""
-
     @property
     def available(self) -> bool:
         """Is there one?"""
-
-    def hold(self) -> None:
-        """Keep the one there is, and no other, until `release`."""
-
-    def release(self) -> None: ...
-
-
-class RecoveryListener(Protocol):
-    def recorded(self, record: Record) -> None: ...
-    def failed(self, who: Party, cause: str, details: str) -> None: ...
 
 
 class Recovery:
     """Everything happens on the coordinator's thread."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        node: Node,
-        listener: RecoveryListener,
-        members: Members[Party],
-        servers: Sequence[Party],
-        others: Sequence[Party],
-        snapshots: Snapshots | None,
-    ) -> None:
-        self._others = others
-        self._tell = functools.partial(tell, transport)
-        self._transport, self._node, self._listener = transport, node, listener
-        self._members, self._servers, self._snapshots = members, servers, snapshots
-        self._incarnations = dict.fromkeys(servers, 1)  # each server's short ones in a row, with the present one
-        self._began = dict.fromkeys(servers, 0.0)  # when that one began to train; none has while it is lost
-        self._replacing = Replacing(len(servers))
+    def __init__(self, run: RunContext, snapshots: Snapshots | None) -> None:
+        self._run, self._members, self._decide = run, run.members, run.decide
+        self._servers, self._snapshots = run.roster.servers, snapshots
+        self._incarnations = dict.fromkeys(self._servers, 1)  # each server's short ones in a row, with the present one
+        self._began = dict.fromkeys(self._servers, 0.0)  # when that one began to train; none has while it is lost
+        self._replacing = Replacing(len(self._servers))
         self._prepared: dict[Party, control.Prepared] = {}
         self._versions: dict[int, int] = {}  # that each server has told of
         self._afterwards: list[Callable[[], None]] = []
-        self.departed: set[int] = set()  # workers
+        self.departed = {who.index for who in run.roster.not_started}  # workers
         self._returned: set[int] = set()  # workers that are in a later incarnation
-        self.plan: control.Plan | None = None
 
     @property
     def under_way(self) -> bool:
@@ -103,11 +87,12 @@ class Recovery:
 
     def can_replace(self, who: Party) -> bool:
         """Or has that begun?"""
-        if who not in self._incarnations or self._snapshots is None or self.plan is None or not self.plan.replaced:
+        plan = self._run.state.agreed
+        if who not in self._incarnations or self._snapshots is None or plan is None or not plan.replaced:
             return False
         if who.index in self._replacing.away and self._members.state(who) is MembershipState.LOST:
             return True
-        return not self.exhausted(who) and (self.plan.copied or self._snapshots.available)
+        return not self.exhausted(who) and (plan.copied or self._snapshots.available)
 
     def exhausted(self, who: Party) -> str:
         """Why that server has had its last incarnation; nothing while it has not."""
@@ -117,23 +102,21 @@ class Recovery:
 
     def _short_incarnations(self, who: Party) -> int:
         """In a row, if the present one ended now; 1 where that was a long one."""
-        return self._incarnations[who] if self._node.now() - self._began[who] < SHORT_SECONDS else 1
+        return self._incarnations[who] if self._run.now() - self._began[who] < SHORT_SECONDS else 1
 
     # ---- going -------------------------------------------------------------------------------------------
     def lost(self, who: Party, incarnation: int, why: str) -> None:
         """It has been evicted."""
         if exhausted := self.exhausted(who):  # one that fell silent on its way back, about whom nobody has asked
-            self._listener.failed(who, f"lost {who}: {why}; {exhausted}", "")
+            self._decide.fail(who, f"lost {who}: {why}; {exhausted}")
             return
-        assert self._snapshots is not None
-        self._snapshots.hold()
+        self._decide.add(SnapshotOrder.HOLD)
         self._incarnations[who], self._began[who] = self._short_incarnations(who) + 1, math.inf
-        self._listener.recorded(Membership(at=self._node.now(), party=str(who), event="lost", reason=why))
-        self._node.lost(who, why)
-        self._node.go_back(self._node.server_view, undone=False)  # what was being kept for a later snapshot is no more
-        self._transport.drop(who, incarnation, why)
-        assert self.plan is not None
-        self._replacing.lost(who.index, copied=self.plan.copied)
+        self._decide.record(Membership(at=self._run.now(), party=str(who), event="lost", reason=why))
+        self._decide.add(FailCallsTo(who, why))
+        self._decide.add(VoidCallsToServers())  # what was being kept for a later snapshot is no more
+        self._decide.close_connection(who, incarnation, why)
+        self._replacing.lost(who.index, copied=self._run.state.plan.copied)
         self._order_all()
 
     def _order_all(self) -> None:
@@ -142,7 +125,7 @@ class Recovery:
         replacing = self._replacing
         if replacing.undone and not self._snapshots.available:
             who = self._servers[min(replacing.away)]
-            self._listener.failed(who, f"lost {who} and the copies of what it held, before the first snapshot", "")
+            self._decide.fail(who, f"lost {who} and the copies of what it held, before the first snapshot")
             return
         self._members.view += 1
         number = self._members.view
@@ -150,12 +133,12 @@ class Recovery:
         self._prepared = {}
         for server in map(self._servers.__getitem__, replacing.concerned()):
             if self._members.state(server) is not MembershipState.LOST:
-                self._tell([server], self._order(server))
-        self._transport.call_later(self._patience_s, lambda: self._still_waiting(number))
+                self._decide.send([server], self._order(server))
+        self._decide.start_timer(self._patience_s, Timer.SERVERS_BACK, number)
 
     @property
     def _patience_s(self) -> float:
-        return PATIENCE_SECONDS + (moving_seconds(self.plan.layout.length) if self.plan else 0.0)
+        return PATIENCE_SECONDS + moving_seconds(self._run.state.plan.layout.length)
 
     def _order(self, server: Party) -> control.Restore:
         replacing = self._replacing
@@ -171,10 +154,10 @@ class Recovery:
             returned=returned,
         )
 
-    def _still_waiting(self, number: int) -> None:
+    def still_waiting(self, number: int) -> None:
         if self._replacing.counts(number):
             who = self._servers[self._replacing.missing()[0]]
-            self._listener.failed(who, f"waited {self._patience_s:.0f} s for {who} to be back in its place", "")
+            self._decide.fail(who, f"waited {self._patience_s:.0f} s for {who} to be back in its place")
 
     def came_back(self, rank: int) -> None:
         """Everybody hears of another incarnation of that worker."""
@@ -188,9 +171,9 @@ class Recovery:
     # ---- coming ------------------------------------------------------------------------------------------
     def hello(self, who: Party, incarnation: int, roster: control.Roster) -> None:
         """A new incarnation of a lost server; those between the two may have ended before they could say hello."""
-        self._members.hello(self._node.now(), who, max(incarnation, self._members.incarnation(who) + 1))
-        for message in (roster, self.plan, self._order(who)):
-            self._tell([who], message)
+        self._members.hello(self._run.now(), who, max(incarnation, self._members.incarnation(who) + 1))
+        for message in (roster, self._run.state.plan, self._order(who)):
+            self._decide.send([who], message)
 
     def prepared(self, who: Party, prepared: control.Prepared) -> None:
         if prepared.failed:  # its keeper was itself replaced a moment ago
@@ -203,11 +186,11 @@ class Recovery:
             self._go_on()
 
     def _go_on(self) -> None:
-        now, undone = self._node.now(), self._replacing.undone
+        now, undone = self._run.now(), self._replacing.undone
         back = [self._servers[server] for server in sorted(self._replacing.away)]
         self._replacing.done()
         for who in back:
-            self._tell([who], control.Go(at=now))
+            self._decide.send([who], control.Go(at=now))
             self._members.ready(now, who)
             self._began[who] = now
         for other in self._members.here():  # whoever asks it for something has heard of it by then
@@ -215,18 +198,17 @@ class Recovery:
         reason = self._reason(back, undone)
         self._versions.clear()
         for who in back:
-            self._listener.recorded(Membership(at=now, party=str(who), event="replaced", reason=reason))
-        assert self._snapshots is not None
-        self._snapshots.release()
+            self._decide.record(Membership(at=now, party=str(who), event="replaced", reason=reason))
+        self._decide.add(SnapshotOrder.RELEASE)
         replaced = tuple(who.index for who in back)
         resume = control.Resume(server_view=self.server_view, undone=undone, replaced=replaced)
-        self._tell([*(server for server in self._servers if server not in back), *self._others], resume)
+        self._decide.send([who for who in self._run.roster.everybody() if who not in back], resume)
         waiting, self._afterwards = self._afterwards, []
         for act in waiting:
             act()
 
     def _reason(self, back: Sequence[Party], undone: bool) -> str:
-        """Says in one line what became of the updates."""
+        """In one line, what became of the updates."""
         version = max(prepared.version for prepared in self._prepared.values())
         if not undone:
             return f"it goes on from its copy, at version {self._prepared[back[0]].version:,}; nothing answered is lost"

@@ -22,7 +22,7 @@ from paceline.live.net.send_queue import Outgoing, SendQueue
 from paceline.live.net.striping import LANES_MAX, Striping
 from paceline.live.net.zero_copy import ZeroCopy
 from paceline.live.protocol import frames
-from paceline.live.protocol.transport import Broken, Envelope, Kind
+from paceline.live.protocol.transport import Envelope, Kind, LossCause
 from paceline.live.same_host.shared_memory import Segments
 from paceline.live.same_host.unix_socket import UnixStream
 
@@ -39,7 +39,7 @@ def unsent(sock: socket.socket) -> int:
 
 
 class Connection:
-    """A connection sends frames over one connected stream socket, and its lanes. Callbacks run on the loop's thread."""
+    """Frames over one connected stream socket, and its lanes. Callbacks run on the loop's thread."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Connection:
         *,
         arrived: Callable[[Envelope], None],
         room: Room,
-        closed: Callable[[str], None],
+        closed: Callable[[str, LossCause], None],
         body_bytes_max: int = 0,
         segments: Segments | None = None,
     ) -> None:
@@ -86,7 +86,7 @@ class Connection:
 
     @property
     def lanes(self) -> list[tuple[int, int]]:
-        """Returns the bytes sent and received over each of the further streams."""
+        """Bytes sent and received over each of the further streams."""
         return self._lanes.traffic
 
     @property
@@ -96,7 +96,7 @@ class Connection:
 
     @property
     def bytes_shared(self) -> tuple[int, int]:
-        """Returns the bytes of vectors that were passed by reference, out and in."""
+        """Of vectors that passed by reference, out and in."""
         return (self._sharing.bytes_lent, self._sharing.bytes_borrowed) if self._sharing else (0, 0)
 
     def progress(self) -> tuple[int, bool]:
@@ -125,7 +125,7 @@ class Connection:
             sock.close()
         elif len(self._lanes) >= LANES_MAX or sock.family == socket.AF_UNIX:
             sock.close()
-            raise ProtocolError(f"more than {LANES_MAX} streams, or not over TCP")
+            raise ProtocolError(f"the other side opens more than {LANES_MAX} streams, or does not use TCP")
         else:
             self._lanes.add(sock, called=called)
 
@@ -193,7 +193,7 @@ class Connection:
             except BlockingIOError:
                 return
             except ProtocolError as error:
-                self.close(Broken(error))
+                self.close(str(error), LossCause.BROKE_PROTOCOL)
             except OSError as error:
                 self.close(error.strerror or str(error))
 
@@ -221,8 +221,8 @@ class Connection:
             reading = 0 if self._full else selectors.EVENT_READ
             self._loop.watch(self._sock, reading | (selectors.EVENT_WRITE if len(self._outbox) else 0), self._ready)
 
-    def close(self, why: str) -> None:
-        """Closes the connection; the loop's thread calls it. `closed` is told once."""
+    def close(self, why: str, cause: LossCause = LossCause.CLOSED) -> None:
+        """On the loop's thread. `closed` is told once."""
         with self._lock:
             if not self._open:
                 return
@@ -235,10 +235,10 @@ class Connection:
             self._sharing.end()
         self._sock.close()
         self._lanes.close()
-        self._closed(why)
+        self._closed(why, cause)
 
     def detach(self) -> socket.socket:
-        """Returns the socket for another use, on the loop's thread. `closed` is not called, nothing more arrives."""
+        """On the loop's thread: the socket, for another use. `closed` is not told, nothing more arrives."""
         self._open, self._receiver.closed = False, True
         self._loop.unwatch(self._sock)
         return self._sock

@@ -142,14 +142,14 @@ class FrameReader:
 
     def _begin(self, prefix: frames.Prefix, head: frames.Header) -> _Incoming:
         if head.forms and prefix.kind == Kind.CONTROL:
-            raise ProtocolError(f"encoded vectors in a frame of kind {prefix.kind.name}")
+            raise ProtocolError(f"a frame of kind {prefix.kind.name} has encoded vectors")
         frame = _Incoming(prefix, head, self._begun or time.monotonic())
         references = head.places or head.over
         if not prefix.striped:
             self._incoming = frame
             self._make_room(frame, self._shared(head.lengths, head.places, head.over) if references else ())
         elif references:
-            raise ProtocolError("a striped frame that refers to shared memory")
+            raise ProtocolError("a striped frame refers to shared memory")
         return frame
 
     def _make_room(self, frame: _Incoming, shared: Sequence[Any] = ()) -> None:
@@ -167,7 +167,7 @@ class FrameReader:
 
     def _stripe(self, frame: _Incoming) -> None:
         if not frame.prefix.body_bytes or self._lanes is None:
-            raise ProtocolError("a striped frame without a body, or without lanes")
+            raise ProtocolError("a striped frame has no body, or no lanes")
         self._begun = 0.0
         self._line.append(frame)
         self._open_next()
@@ -194,7 +194,7 @@ class FrameReader:
     ) -> list[Any]:
         """The vectors that are there by reference, None for each that follows in the body."""
         if self._sharing is None:
-            raise ProtocolError("refers to memory that it cannot share over this connection")
+            raise ProtocolError("the other side refers to memory that it cannot share over this connection")
         self._sharing.given_back(over)
         pairs = zip(lengths, places, strict=True) if places else ()
         return [self._sharing.take(place, length) if place else None for length, place in pairs]

@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from paceline.core.message import scalar_fields, vector_fields
 from paceline.live.party import Party
-from paceline.live.protocol.transport import Envelope, Handler, Transport
+from paceline.live.protocol.transport import Envelope, Handler, LossCause, Transport
 
 CONNECTIONS, MESSAGES = 1, 2
 TEXT_MAX = 120
@@ -97,9 +97,9 @@ class LoggingHandler:
             log.debug("%s got from=%s %s", self._me, _text(src), _described(envelope))
         self._handler.deliver(src, envelope)
 
-    def lost(self, src: Party, why: str) -> None:
+    def lost(self, src: Party, why: str, cause: LossCause = LossCause.CLOSED) -> None:
         log.info("%s lost whom=%s why=%s", self._me, _text(src), _text(why))
-        self._handler.lost(src, why)
+        self._handler.lost(src, why, cause)
 
 
 def _described(envelope: Envelope) -> str:

@@ -27,7 +27,7 @@ from pathlib import Path
 from paceline.core.errors import ProtocolError
 from paceline.live.event_loop import Loop
 from paceline.live.net.send_queue import Outgoing
-from paceline.live.protocol.transport import Broken, Envelope, Kind
+from paceline.live.protocol.transport import Envelope, Kind, LossCause
 
 HEAD = struct.Struct("!QQI")
 PIECE_BYTES = 256 * 1024
@@ -72,14 +72,19 @@ class _Body:
                     return target[at : at + length]
                 break
             at -= target.nbytes
-        raise ProtocolError("a piece that is no part of its frame")
+        raise ProtocolError("a piece is not part of its frame")
 
 
 class Striping:
     """This has the lanes of one connection, in both directions."""
 
     def __init__(
-        self, loop: Loop, *, taken: Callable[[], None], left: Callable[[], None], closed: Callable[[str], None]
+        self,
+        loop: Loop,
+        *,
+        taken: Callable[[], None],
+        left: Callable[[], None],
+        closed: Callable[[str, LossCause], None],
     ) -> None:
         """`taken`: all pieces of a frame have found a lane, told once a frame; `left`: nothing is on its way out."""
         self._loop, self._taken, self._all_left, self._closed = loop, taken, left, closed
@@ -195,7 +200,7 @@ class Striping:
             target = lane.room or lane.head[lane.filled :]
             n = lane.sock.recv_into(target)
             if not n:
-                self._closed("the other side closed one of the streams")
+                self._closed("the other side closed one of the streams", LossCause.CLOSED)
                 return
             lane.bytes_received += n
             if lane.room:
@@ -216,7 +221,7 @@ class Striping:
         elif body is not None:
             lane.body, lane.room = body, body.room(at, length)
         elif number < self._expected:
-            raise ProtocolError("a piece of a frame that is complete")
+            raise ProtocolError("a piece came for a frame that is complete")
         else:
             return
         lane.filled = 0
@@ -245,9 +250,9 @@ class Striping:
             except BlockingIOError:
                 pass
             except ProtocolError as error:
-                self._closed(Broken(error))
+                self._closed(str(error), LossCause.BROKE_PROTOCOL)
             except OSError as error:
-                self._closed(error.strerror or str(error))
+                self._closed(error.strerror or str(error), LossCause.CLOSED)
         self._watch(lane)
 
 

@@ -31,7 +31,7 @@ from paceline.live.net.connection import Connection
 from paceline.live.net.dialer import Dialer, stays_here, widen
 from paceline.live.net.striping import enough_for
 from paceline.live.party import Party
-from paceline.live.protocol.transport import SHARED, TCP, Envelope, Handler, Kind
+from paceline.live.protocol.transport import SHARED, TCP, Envelope, Handler, Kind, LossCause
 from paceline.live.same_host import unix_socket
 from paceline.live.same_host.shared_memory import Segments
 from paceline.live.security.handshake import Challenge, Greeting, ListenerSide
@@ -241,17 +241,19 @@ class TcpTransport:
 
         def room(kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]) -> list[Any]:
             if not known:
-                raise ProtocolError("a stranger sends vectors")  # empty ones: the limit on its bodies is 0
+                raise ProtocolError(
+                    "the caller sends vectors before it has said who it is"
+                )  # empty ones: the limit on its bodies is 0
             return handler.room_for(known[0], kind, id, cls, lengths, shared)
 
-        def closed(why: str) -> None:
+        def closed(why: str, cause: LossCause) -> None:
             if connection in self._strangers:
                 del self._strangers[connection]
                 self._note_refusal(peer, why)
             self._gone = list(map(sum, zip(self._gone, _traffic(connection), strict=True)))
             if known and self._connections.get(known[0]) is connection:
                 del self._connections[known[0]]
-                handler.lost(known[0], why)
+                handler.lost(known[0], why, cause)
 
         connection = Connection(
             sock,

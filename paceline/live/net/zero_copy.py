@@ -147,7 +147,7 @@ class ZeroCopy:
         """Raises ProtocolError for what was not lent."""
         for loan in loans:
             if self._lent.pop(loan, None) is None:
-                raise ProtocolError(f"gives back loan {loan}, which it does not have")
+                raise ProtocolError(f"the other side returns loan {loan}, which it does not have")
 
     # ---- borrowing ---------------------------------------------------------------------------------------
     def take(self, place: SharedRef, length: int) -> Any:
@@ -187,7 +187,7 @@ class ZeroCopy:
     def heard(self, message: Any) -> bool:
         """Whether `message` was for this end of the connection, not for the party. Raises ProtocolError."""
         if isinstance(message, Opened | Closed | BuffersReleased) and not self.admitted:
-            raise ProtocolError("a stranger shares memory")
+            raise ProtocolError("the other side shares memory before it has said who it is")
         match message:
             case Opened(number=number, nbytes=nbytes):
                 self._open(number, nbytes)
@@ -203,13 +203,13 @@ class ZeroCopy:
     def check(self) -> None:
         """Raises ProtocolError when one who has not said who it is has passed descriptors on."""
         if self._sock.unclaimed and not self.admitted:
-            raise ProtocolError("a stranger passes on descriptors")
+            raise ProtocolError("the other side passes descriptors before it has said who it is")
 
     def _open(self, number: int, nbytes: int) -> None:
         if number in self._maps or len(self._maps) >= SEGMENTS_MAX:
-            raise ProtocolError(f"shares segment {number} twice, or more than {SEGMENTS_MAX}")
+            raise ProtocolError(f"the other side shares segment {number} twice, or more than {SEGMENTS_MAX}")
         if not 0 < nbytes <= BORROWED_BYTES_MAX - sum(room.nbytes for room in self._maps.values()):
-            raise ProtocolError(f"shares a segment of {nbytes} bytes, more than can be mapped")
+            raise ProtocolError(f"the other side shares a segment of {nbytes} bytes, more than can be mapped")
         descriptor = self._sock.passed()
         try:
             self._maps[number] = unix_socket.map_read_only(descriptor, nbytes)

@@ -52,8 +52,15 @@ class MessageChecks:
         self._checker = Checker(PlanLimits(repeats=0))
         self._claims = FalseClaims()
         self.strikes = self._claims.strikes
-        self.on_strike: Strike = lambda src, why, strike: None
-        self.expel: Callable[[int, str], None] = lambda rank, why: None
+        self._on_strike: Strike = lambda src, why, strike: None
+        self._expel: Callable[[int, str], None] = lambda rank, why: None
+
+    def report_to(self, *, expel: Callable[[int, str], None], on_strike: Strike) -> None:
+        """From now on `on_strike` hears of each strike, and `expel` has a worker expelled, by its rank and a reason.
+
+        A worker reports to nobody. A server and the coordinator begin to when they take up their part.
+        """
+        self._expel, self._on_strike = expel, on_strike
 
     def planned(self, plan: control.Plan, *, late: bool = False) -> None:
         """From now on the bounds are those of `plan`. `late`: training goes on already when this party hears of it."""
@@ -88,6 +95,6 @@ class MessageChecks:
         count = self.strikes[src]
         if count <= STRIKES or count & (count - 1) == 0:  # a liar that goes on does not fill the log
             print(f"{self._me}: {src} is refused (strike {count}): {why}", file=sys.stderr, flush=True)
-            self.on_strike(src, why, count)
+            self._on_strike(src, why, count)
         if src.kind == "worker" and reason:
-            self.expel(src.index, reason)
+            self._expel(src.index, reason)

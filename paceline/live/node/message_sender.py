@@ -8,11 +8,10 @@ import threading
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from paceline.codec.pipeline.stage import Stage
 from paceline.core.collective.mean_server import Part
 from paceline.core.effects import SERVERS, Mean, To
 from paceline.core.errors import PeerLost, Stopped, Undone
-from paceline.core.message import nature_of, scatter, vector_fields
+from paceline.core.message import scatter, vector_fields
 from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory
 from paceline.live import party
@@ -21,8 +20,9 @@ from paceline.live.node.open_calls import OutgoingCalls
 from paceline.live.node.peer_connections import PeerConnections
 from paceline.live.node.published_state import ReadState
 from paceline.live.party import Party
+from paceline.live.protocol.channel import MessageChannel
 from paceline.live.protocol.pending_reply import PendingReply
-from paceline.live.protocol.transport import Envelope, Kind, Post, Transport, progress_of
+from paceline.live.protocol.transport import Envelope, Kind
 
 
 class Scatter:
@@ -44,19 +44,13 @@ class Scatter:
 
 
 class MessageSender:
-    """This sends messages; any thread may call it. `lock` is that of the party: who holds it knows that no call is
-    opened or closed meanwhile.
-    """
+    """From any thread. `lock` is that of the party: who holds it knows that no call is opened or closed meanwhile."""
 
-    def __init__(
-        self, transport: Transport, post: Post, memory: Memory, lock: threading.RLock, timeout_s: float
-    ) -> None:
-        """`post` is where messages are handed in; `timeout_s` bounds the wait for each answer."""
+    def __init__(self, channel: MessageChannel, memory: Memory, lock: threading.RLock, timeout_s: float) -> None:
+        """`timeout_s` bounds the wait for each answer."""
         self.memory, self.timeout_s = memory, timeout_s
-        self._post, self._lock = post, lock
-        self._progress_of = functools.partial(progress_of, transport)
-        self.streams = DeferredSends(post)
-        self.stage = Stage(memory, nature_of, up=None, down=None)  # where vectors become bytes
+        self._channel, self._lock = channel, lock
+        self.streams = DeferredSends(channel)
         self.cut = Scatter(NOWHERE)
         self.calls = OutgoingCalls()
         self.neighbours = PeerConnections(self.call, timeout_s)
@@ -65,17 +59,12 @@ class MessageSender:
 
     def send(self, to: Party, envelope: Envelope, part: int) -> None:
         """`part` is the number of the slice that the message is for or comes from."""
-        encode = vector_fields(type(envelope.message)) and (lambda: self._encode(to, envelope, part))
+        encode = vector_fields(type(envelope.message)) and (lambda: self._channel.encode_and_send(to, envelope, part))
         try:
             self.streams.send(to, envelope, encode or None)
         except PeerLost:
             if not self.calls.waits_for(to):
                 raise
-
-    def _encode(self, to: Party, envelope: Envelope, part: int) -> None:
-        with self.stage.order(to):
-            envelope.message = self.stage.outgoing(to, part, envelope.message)
-            self._post.send(to, envelope)
 
     def tell(self, to: To, whole: Any, server_view: int | None = None) -> None:
         """`server_view`: in which it is said, the present one by default."""
@@ -100,7 +89,7 @@ class MessageSender:
         server_view: int | None = None,
     ) -> PendingReply:
         """`server_view`: in which it is asked, the present one by default; once that ends, all of it is void."""
-        progress = functools.partial(self._progress_of, [target for _, target, _, _ in parts])
+        progress = functools.partial(self._channel.progress_of, [target for _, target, _, _ in parts])
         pending = PendingReply(what, len(parts), self.memory, edges=edges, timeout_s=self.timeout_s, progress=progress)
         server_view = self.server_view if server_view is None else server_view
         for part, target, at, piece in parts:

@@ -41,8 +41,9 @@ from paceline.live.node.published_state import (
 from paceline.live.node.state_reader import StateReader
 from paceline.live.node.timing import AwaitedSeconds, Times
 from paceline.live.party import Party
+from paceline.live.protocol.channel import MessageChannel
 from paceline.live.protocol.pending_reply import PendingReply, rooms_for
-from paceline.live.protocol.row_packing import Packed, Packer, PackingPost
+from paceline.live.protocol.row_packing import Packer
 from paceline.live.protocol.transport import CALL, MEAN, REPLY, Envelope, Kind, Transport
 
 T = TypeVar("T")
@@ -63,8 +64,8 @@ class Node(StateReader):
         """`timeout_s` bounds every single wait. `clock`: seconds, never backwards."""
         self.me, self.times, self._clock = transport.me, Times(), clock
         self._memory, self._lock = memory, threading.RLock()
-        self._packing = PackingPost(transport, packer) if packer else None
-        super().__init__(MessageSender(transport, self._packing or transport, memory, self._lock, timeout_s))
+        self.channel = MessageChannel(transport, memory, packer)
+        super().__init__(MessageSender(self.channel, memory, self._lock, timeout_s))
         self.calls, self.neighbours = self.out.calls, self.out.neighbours
         self._hosted: Sequence[ServedSlice] = (ServedSlice(),)
         self._carrier: Carrier | None = None
@@ -194,9 +195,7 @@ class Node(StateReader):
 
     def lost(self, src: Party, why: str) -> None:
         """Whoever waits for an answer of `src` gets PeerLost; what `src` waits for is answered to nobody."""
-        if self._packing:
-            self._packing.forget(src)
-        self.out.stage.lost(src)
+        self.channel.lost(src)
         with self._lock:
             if src.kind == "worker":
                 self._unanswered.gone(src.index)
@@ -263,18 +262,20 @@ class Node(StateReader):
         here = self._hosted[at].length if self.me.kind == "server" and at < len(self._hosted) else 0
         return self.admission.admit(src, envelope, here)
 
+    def unpack(self, src: Party, envelope: Envelope) -> bool:
+        """Makes a packed message what it was; returns whether it was packed. Raises ProtocolError.
+
+        Whoever delivers checks it once more: what is packed is a message of its own.
+        """
+        return self.channel.unpack(src, envelope, self._longest())
+
     def deliver(self, src: Party, envelope: Envelope) -> None:
-        """Raises ProtocolError for an answer to no question, and for what cannot be unpacked or decoded."""
+        """Raises ProtocolError for an answer to no question, and for what cannot be decoded."""
         if envelope.kind == MEAN:
             self._carrier_of_peers(src).deliver(src, envelope)
             return
-        if self._packing and isinstance(envelope.message, Packed):
-            envelope.message = self._packing.unpacked(envelope.message, src, self._longest())
-            if not self.admits(src, envelope):
-                return
         if vector_fields(type(envelope.message)):
-            room = functools.partial(self.room_for, src, envelope.kind, envelope.id)
-            envelope.message = self.out.stage.incoming(src, envelope.message, room, from_server=src.kind == "server")
+            self.channel.decode(src, envelope, functools.partial(self.room_for, src, envelope.kind, envelope.id))
         between = "server" in (src.kind, self.me.kind) and not isinstance(envelope.message, PAST_ROLES)
         if between and envelope.server_view != self.server_view:
             return  # it is of before the servers went back

@@ -49,7 +49,7 @@ class StateGone:
     """In place of an Exhibit that was kept for a while, and may have been for this asker."""
 
     def error(self, src: Party) -> Undone:
-        return Undone(f"{src} shows no more of what it had kept")
+        return Undone(f"{src} no longer publishes the state that it had kept")
 
 
 PAST_ROLES = (ReadState, PublishedState, StateGone)
@@ -95,7 +95,7 @@ class StatePublisher:
         elif "/" in what:
             self._reply(src, question, StateGone())
         else:
-            raise ProtocolError(f"{src} asks {self._post.me} for its {what}, which it does not show")
+            raise ProtocolError(f"{src} asks {self._post.me} for its {what}, which it does not publish")
 
     def _answer(self, src: Party, question: Envelope, provider: Provider) -> None:
         shown = provider(question.slice)

@@ -442,11 +442,12 @@ class Finish:
     """To everybody; each answers Saved once it has what it wants of the last model, and has told all it noted.
 
     `holder`: the worker that left last, and so has the last model where models live on workers. `reason`: why the
-    workers were told to stop, or stopped.
+    workers were told to stop, or stopped, for people to read. target_reached: because of an evaluation.
     """
 
     holder: int
     reason: str = ""
+    target_reached: bool = False
 
 
 @message("control.Saved", plane="control")

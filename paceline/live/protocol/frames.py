@@ -175,16 +175,16 @@ def decode_prefix(data: bytes | memoryview, body_bytes_max: int, at: int = 0) ->
     """
     magic, version, kind, slice_, header_bytes, id, body_bytes = PREFIX.unpack_from(data, at)
     if magic != MAGIC:
-        raise ProtocolError("not a Paceline frame")
+        raise ProtocolError("the bytes are not a Paceline frame")
     if version != VERSION:
-        raise ProtocolError(f"protocol version {version}, this side speaks {VERSION}")
+        raise ProtocolError(f"the other side speaks protocol version {version}, this side {VERSION}")
     if header_bytes > HEADER_BYTES_MAX:
-        raise ProtocolError(f"a header of {header_bytes} bytes, the limit is {HEADER_BYTES_MAX}")
+        raise ProtocolError(f"the header has {header_bytes} bytes, the limit is {HEADER_BYTES_MAX}")
     if body_bytes > body_bytes_max:
-        raise ProtocolError(f"a body of {body_bytes} bytes, the limit here is {body_bytes_max}")
+        raise ProtocolError(f"the body has {body_bytes} bytes, the limit here is {body_bytes_max}")
     known = _KINDS.get(kind & ~STRIPED)
     if known is None:
-        raise ProtocolError(f"unknown kind of frame {kind}")
+        raise ProtocolError(f"the kind {kind} of a frame is unknown")
     return Prefix(known, slice_, header_bytes, id, body_bytes, kind >= STRIPED)
 
 
@@ -210,7 +210,7 @@ def decode_header(data: bytes | memoryview, body_bytes: int) -> Header:
         codec = _codec_named(header.name)
         scalars = codec.decode(header.scalars)
     except (msgspec.MsgspecError, KeyError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"a header that cannot be read: {error}") from None
+        raise ProtocolError(f"the header cannot be read: {error}") from None
     lengths, places, forms = header.lengths, header.places, header.forms
     if (places and len(places) != len(lengths)) or (forms and len(forms) != len(lengths)):
         raise ProtocolError(f"{codec.name}: {len(places)} places and {len(forms)} forms for {len(lengths)} vectors")

@@ -101,7 +101,7 @@ class PackingPost:
             codec = frames.codec_of(named(packed.name))
             scalars = codec.decode(packed.scalars)
         except (msgspec.MsgspecError, KeyError, UnicodeDecodeError, RecursionError) as error:
-            raise ProtocolError(f"a packed message that cannot be read: {error}") from None
+            raise ProtocolError(f"the packed message cannot be read: {error}") from None
         if codec.cls is Packed or len(codec.vectors) != 1:
             raise ProtocolError(f"a {codec.name} is never packed")
         v = self._packer.unpack(Parcel(packed.v, packed.how), packed.length, src)

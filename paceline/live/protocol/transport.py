@@ -21,10 +21,11 @@ SHARED, TCP, HERE = "shared memory", "TCP", "this process"
 """Ways between two parties: of one host, of two hosts or where memory is not shared, of one process."""
 
 
-class Broken(str):
-    """Why a connection was closed, where the other side sent what is no message of this protocol."""
+class LossCause(enum.Enum):
+    """Why a connection is gone, as far as somebody decides by it."""
 
-    __slots__ = ()
+    CLOSED = enum.auto()  # the other side or this one closed it, or the network failed
+    BROKE_PROTOCOL = enum.auto()  # the other side sent what is no message of this protocol
 
 
 class Kind(enum.IntEnum):
@@ -73,8 +74,8 @@ class Handler(Protocol):
         Raises ProtocolError when such a message is not expected.
         """
 
-    def lost(self, src: Party, why: str) -> None:
-        """The connection to `src` is gone."""
+    def lost(self, src: Party, why: str, cause: LossCause = LossCause.CLOSED) -> None:
+        """The connection to `src` is gone. `why` is for people to read; decisions go by `cause`."""
 
     def failed(self, error: BaseException) -> None:
         """`error` escaped one of these methods; nothing more will be delivered."""

@@ -62,7 +62,7 @@ class UnixStream(socket.socket):
         try:
             return self._incoming.popleft()
         except IndexError:
-            raise ProtocolError("speaks of memory that it has not passed on") from None
+            raise ProtocolError("the other side refers to memory that it has not shared") from None
 
     @property
     def unclaimed(self) -> int:
@@ -90,7 +90,7 @@ class UnixStream(socket.socket):
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 self._incoming.extend(array.array("i", data[: len(data) // 4 * 4]))
         if flags & socket.MSG_CTRUNC or len(self._incoming) > UNCLAIMED_MAX:
-            raise ProtocolError("passes on descriptors that nobody asked for")
+            raise ProtocolError("the other side passes descriptors that nobody asked for")
         return n
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ def map_read_only(descriptor: int, nbytes: int) -> memoryview:
             not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
             or os.fstat(descriptor).st_size < nbytes
         ):
-            raise ProtocolError(f"shares memory that is shorter than {nbytes} bytes, or may become so")
+            raise ProtocolError(f"the other side shares memory that is shorter than {nbytes} bytes, or may become so")
         return memoryview(map_shared(descriptor, nbytes, write=False)).cast("B").toreadonly()
     except (OSError, ValueError) as error:
-        raise ProtocolError(f"shares what cannot be mapped: {error}") from None
+        raise ProtocolError(f"the other side shares memory that cannot be mapped: {error}") from None

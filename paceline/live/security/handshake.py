@@ -92,12 +92,12 @@ class ListenerSide:
         if not isinstance(said, Proof) or not is_proof(
             said.proof, self._token, CALLER, *_said(self._greeting, self._nonce)
         ):
-            raise ProtocolError("a stranger without the token of this run")
+            raise ProtocolError("the caller does not have the token of this run")
         return Party.parse(self._greeting.party), self._greeting
 
     def _challenge(self, greeting: Any) -> Challenge:
         if not isinstance(greeting, Greeting) or len(greeting.nonce) != NONCE_BYTES:
-            raise ProtocolError("a stranger that does not greet")
+            raise ProtocolError("the caller did not greet")
         try:
             party = Party.parse(greeting.party)
         except ValueError as error:
@@ -122,7 +122,7 @@ def greet(sock: socket.socket, greeting: Greeting, token: str, memory: Memory, s
     try:
         challenge, received = _hear(sock, Challenge, deadline)
         if len(challenge.nonce) != NONCE_BYTES:
-            raise ProtocolError("a challenge without a nonce")
+            raise ProtocolError("the challenge has no nonce")
     except TimeoutError:
         raise TimeoutError(f"it accepts connections, but did not answer within {seconds:g} s") from None
     except ProtocolError as error:

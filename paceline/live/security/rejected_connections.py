@@ -22,5 +22,5 @@ class Refusals:
             self._silent += 1
             return
         more = f" (and {self._silent} more before)" if self._silent else ""
-        _log.warning("%s sent a caller from %s away: %s%s", self._me, peer, why, more)
+        _log.warning("%s rejected a connection from %s: %s%s", self._me, peer, why, more)
         self._next, self._silent = now + LINE_SECONDS, 0

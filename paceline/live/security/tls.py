@@ -171,7 +171,7 @@ class Tls:
                     continue
                 if identity(self.job, who) == name:
                     return who
-        raise ProtocolError("a certificate that names no party of this run")
+        raise ProtocolError("the certificate names no party of this run")
 
     @staticmethod
     def _wrap(context: ssl.SSLContext, sock: socket.socket, *, server_side: bool) -> TlsStream:

@@ -54,7 +54,7 @@ def _from_servers(session: Session, model_of: ModelOf, role_with: Callable[[Any]
         role = role_with(session.node.read_state(SERVERS, WEIGHTS))
         if role.servers_count:
             return role
-    raise PeerLost("nobody is left whom this worker could take its place from")
+    raise PeerLost("no worker is left from which this one could take over its state")
 
 
 def _seen(session: Session, workers: int) -> list[tuple[int, Shown]]:

@@ -73,7 +73,7 @@ class WorkerStateCapture:
     def take(self) -> Kept:
         """Copies, where they will change."""
         role = self._node.role
-        facts, vectors = of_stage(self._node.out.stage, self._node.out.cut.slices)
+        facts, vectors = of_stage(self._node.channel.stage, self._node.out.cut.slices)
         own = {name: getattr(role, name) for name in role.private}
         vectors |= {f"{OWN}.{name}": v for name, v in own.items() if hasattr(v, "nbytes")}
         if role.updates_alone:
@@ -121,7 +121,7 @@ class WorkerStateCapture:
         memory = optimizer_memory(tensors)
         if memory is not None:
             self._work.recall(memory)
-        self._node.out.stage.recall(residuals(memories, self._node.out.cut.slices))
+        self._node.channel.stage.recall(residuals(memories, self._node.out.cut.slices))
 
 
 def _of_role(name: str) -> bool:

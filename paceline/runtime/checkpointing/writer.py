@@ -34,6 +34,7 @@ from paceline.core.trace import NOT_SAVED, Decision
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.vectors.flat import Flat
 from paceline.live import party
+from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
 from paceline.live.node.published_state import STATE
 from paceline.live.protocol import control_messages as control
@@ -122,7 +123,7 @@ class CheckpointWriter:
         self._offsets: dict[int, int] = {}  # of what each worker calls its clock from the version of the servers
         self._asking = False  # workers are asked for what they have
         self._asked: set[int] = set()  # those that have heard it in their present incarnation
-        session.on_came = self._ask_newcomer
+        session.attach(PartyCallbacks(on_worker_joined=self._ask_newcomer))
 
     @property
     def wanted(self) -> bool:

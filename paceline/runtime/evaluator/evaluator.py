@@ -38,7 +38,6 @@ from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.vectors.flat import Flat, finite
 from paceline.live import party
 from paceline.live.control.session import Session
-from paceline.live.coordinator.lifecycle import TARGET_REACHED
 from paceline.live.host_info import cores
 from paceline.live.node.published_state import PublishedState
 from paceline.live.protocol import control_messages as control
@@ -188,7 +187,7 @@ class Evaluator:
         with contextlib.suppress(Undone):  # a server was replaced meanwhile: the model that was loaded last is saved
             snapshot = self._look(finish.holder)
             self._load(snapshot)
-        if finish.reason != TARGET_REACHED and self._judged_at is not None:
+        if not finish.target_reached and self._judged_at is not None:
             self.save()
         if snapshot is not None and self._spec.judges:
             self._keeper.save(self._judge_loaded(snapshot))

@@ -176,7 +176,8 @@ class Directory(Role):
             stage = Stage(FlatMemory(), m.nature, up=read(codec), down=None, of_server=True)
         except ConfigError as error:
             return m.KeyRefused(why=str(error))
-        self._codec, self._node.out.stage = codec, stage
+        self._codec = codec
+        self._node.channel.use(stage)
         return m.Done()
 
 

@@ -27,6 +27,7 @@ from paceline.engine.vectors.coordinate_sort import Sorting
 from paceline.engine.vectors.flat import FlatMemory
 from paceline.engine.vectors.norm_probe import Probe
 from paceline.live import party
+from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
 from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.published_state import PRESENCE
@@ -91,8 +92,8 @@ class Shard:
         self._recipe = recipe = Recipe.from_json(plan.optimizer)
         self._scheme = recipe.make_scheme()
         self._box = self._scheme.server(len(plan.layout.holders))
-        session.node.admission.expel, session.node.admission.on_strike = self._expel, self._refused
-        session.node.out.stage = recipe.codecs.stage(FlatMemory(), self._scheme, of_server=True)
+        session.node.admission.report_to(expel=self._expel, on_strike=self._refused)
+        session.node.channel.use(recipe.codecs.stage(FlatMemory(), self._scheme, of_server=True))
         self._parts, self._slices = plan.layout.slices, plan.layout.of(self._server)
         self._tensors = tensors_by_slice(plan.layout, plan.tensors)
         self._rules = [self._make_rule(number) for number in self._slices]
@@ -103,13 +104,28 @@ class Shard:
             purpose: Captures(session.node, self.hosted, self._rules, purpose) for purpose in (CHECKPOINT, SNAPSHOT)
         }
         self._captures = captures
-        session.on_capture = lambda order: captures[order.purpose].want(order.version, order.number)
         self._beginning = recipe.of_rule(recipe.optimizer)
         self._followed: dict[int, OptimizerRecipe] = {}  # by rank, where its numbers have changed
-        session.on_rate = self._set_rate
-        session.pending_of = self._pending_of
         self._beside: list[ServedSlice] = []  # after its slices
         self._copies = self._make_copies() if plan.copied else None
+        session.attach(self._callbacks())
+        if self._copies:
+            self._meet_neighbours()
+
+    def _callbacks(self) -> PartyCallbacks:
+        copies, between_messages = self._copies, self._node.between_messages
+        always = PartyCallbacks(
+            on_capture=lambda order: self._captures[order.purpose].want(order.version, order.number),
+            on_rate=self._set_rate,
+            pending_of=self._pending_of,
+        )
+        if copies is None:
+            return always
+        return dataclasses.replace(
+            always,
+            on_party_lost=lambda who: between_messages(lambda: self._is_lost(who)),
+            after_replicated=lambda act: between_messages(lambda: copies.after_replicated(act)),
+        )
 
     def _resume_rules(self, start: ResumePoint | None) -> None:
         if start is not None and start.optimizer_fits:
@@ -290,7 +306,6 @@ class Shard:
         return party.server((self._server - 1) % count), party.server((self._server + 1) % count)
 
     def _make_copies(self) -> SliceReplication:
-        """Its neighbours know of this server when it returns."""
         before, after = self._neighbours
         of, parts = self._plan.layout.of, self._parts
         place = self._place(0, None)
@@ -306,13 +321,14 @@ class Shard:
         )
         longest = max(parts[number].stop - parts[number].start for number in of(before.index))
         self._beside = [ServedSlice(longest, role=copies)]
-        self._session.after_replicated = lambda act: self._node.between_messages(lambda: copies.after_replicated(act))
-        self._session.on_lost = lambda who: self._node.between_messages(lambda: self._is_lost(who))
-        for other in {before, after}:  # one of two calls the other
+        return copies
+
+    def _meet_neighbours(self) -> None:
+        """Its neighbours know of this server when it returns."""
+        for other in set(self._neighbours):  # one of two calls the other
             if not self._is_later_incarnation and self._server < other.index:
                 self._session.reach(other)
                 self._node.read_state_of(other, PRESENCE)
-        return copies
 
     def _is_lost(self, who: Party) -> None:
         if self._copies and who.kind == "server":

@@ -8,8 +8,9 @@ import math
 from paceline.config import Config
 from paceline.core.effects import Data
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.lifecycle import StopRule
-from paceline.live.coordinator.listener import CoordinatorListener
+from paceline.live.coordinator.decisions import CoordinatorListener
+from paceline.live.coordinator.lifecycle import RunRules, RunSize, StopRule
+from paceline.live.coordinator.planning import RunChoices
 from paceline.live.coordinator.server_recovery import Snapshots
 from paceline.live.node.node import Node
 from paceline.live.protocol.transport import Transport
@@ -36,14 +37,15 @@ def make_coordinator(
     """
     cluster, stop = config.cluster, config.stop
     not_started = range(cluster.beginning, cluster.workers)
-    return Coordinator(
-        transport,
-        node,
-        listener,
-        workers=cluster.workers,
-        servers=cluster.servers,
-        evaluator=evaluator,
-        stop_rule=StopRule(
+    choices = RunChoices(
+        make_role=coordinator_role,
+        choose_allreduce=functools.partial(
+            choose_allreduce, wanted="servers" if not_started else cluster.allreduce, secured=cluster.secured
+        ),
+        lay_out=functools.partial(lay_out, shards=cluster.shards, slice_mb=cluster.slice_mb),
+    )
+    rules = RunRules(
+        stop=StopRule(
             samples=(stop.samples_of(train_samples) if evaluator else stop.samples) or None,
             epochs=None if evaluator else stop.epochs or None,
             behind=behind,
@@ -52,17 +54,12 @@ def make_coordinator(
             seconds=stop.seconds or None,
             target_accuracy=stop.target_accuracy or None,
         ),
-        make_role=coordinator_role,
-        choose_allreduce=functools.partial(
-            choose_allreduce, wanted="servers" if not_started else cluster.allreduce, secured=cluster.secured
-        ),
-        lay_out=functools.partial(lay_out, shards=cluster.shards, slice_mb=cluster.slice_mb),
         seed=config.run.seed,
         dead_after_s=cluster.dead_after,
         stuck_after_s=cluster.stuck_after or math.inf,
         min_workers=cluster.min_workers,
-        snapshots=snapshots,
-        not_started=not_started,
         done=done,
         model_on_servers=config.scheme().model_of(cluster.servers) == "servers",
     )
+    size = RunSize(cluster.workers, cluster.servers, evaluator, not_started)
+    return Coordinator(transport, node, listener, size, choices, rules, snapshots)

@@ -19,7 +19,7 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError, LockLost
 from paceline.core.trace import NOT_SAVED, Decision, Membership, Record
 from paceline.live import party
-from paceline.live.control.session import COORDINATOR_GONE
+from paceline.live.control.handlers import COORDINATOR_GONE
 from paceline.live.coordinator.lifecycle import RunPhase
 from paceline.live.net.message_log import with_logging
 from paceline.live.node.node import Node

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from paceline.core.errors import PeerLost
+from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol import loop_messages
@@ -89,8 +90,9 @@ def join_run(
     counts, leases = ProgressCounters(), LeasedPosition(session)
     capture = model.capture(session.node, recipe, spec.servers)
     positions = PositionLog(session.node, model.device, capture.take)
-    session.on_replaced = leases.tell_past
-    session.on_capture = lambda order: positions.want(order.version)
+    session.attach(
+        PartyCallbacks(on_server_replaced=leases.tell_past, on_capture=lambda order: positions.want(order.version))
+    )
     lifecycle = WorkerLifecycle(spec, session, recipe, model.flat, model.buffers)
     plan = lifecycle.join(model.update, measure, behind.clock, behind.samples)
     clock = _clock(session, recipe, plan, counts, behind.samples)

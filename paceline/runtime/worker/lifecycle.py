@@ -130,7 +130,7 @@ class WorkerLifecycle:
 
     def _learn_layout(self, plan: control.Plan) -> None:
         memory, tensors, slices = FlatMemory(self._spec.device), self._flat.tensors, plan.layout.slices
-        self._node.out.stage = self._recipe.codecs.stage(memory, self._scheme, tensors=tensors, slices=slices)
+        self._node.channel.use(self._recipe.codecs.stage(memory, self._scheme, tensors=tensors, slices=slices))
         self._node.place(None, plan.layout, None if plan.servers else self._carrier)  # servers begin with them, too
 
     def _role(self, plan: control.Plan, update: Update, w: Any) -> Role:

@@ -12,7 +12,8 @@ from paceline.engine.vectors.chunked import RopeMemory
 from paceline.live import party
 from paceline.live.control.session import Session
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.lifecycle import StopRule
+from paceline.live.coordinator.lifecycle import RunRules, RunSize
+from paceline.live.coordinator.planning import RunChoices
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
 from paceline.live.party import Party
@@ -79,13 +80,9 @@ def sit_together(
         transport,
         Node(transport, RopeMemory()),
         _Quiet(transport),
-        workers=workers,
-        servers=servers,
-        evaluator=False,
-        stop_rule=StopRule(),
-        make_role=coordinator_role,
-        lay_out=lay_out,
-        choose_allreduce=functools.partial(choose_allreduce, wanted="auto"),
+        RunSize(workers, servers),
+        RunChoices(coordinator_role, lay_out, functools.partial(choose_allreduce, wanted="auto")),
+        RunRules(),
     )
     address = coordinator.open()
 

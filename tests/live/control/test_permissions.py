@@ -19,7 +19,7 @@ from paceline.live.node.published_state import PublishedState, ReadState, StateG
 from paceline.live.party import COORDINATOR, EVALUATOR, server, worker
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.control_messages import Capture
-from paceline.live.protocol.transport import Envelope, Kind
+from paceline.live.protocol.transport import Kind
 from paceline.live.security.handshake import Challenge, Greeting, Proof
 
 ROLES = ("worker", "server", "evaluator", "coordinator", "stranger")
@@ -110,8 +110,8 @@ def test_the_plane_that_its_class_declares_decides_and_not_the_file_that_it_stan
 
 def test_what_may_not_be_sent_is_refused_by_name() -> None:
     with pytest.raises(ProtocolError, match="worker 3 may not send Exit as CONTROL to server 0"):
-        permissions.check(worker(3), server(0), Envelope(Kind.CONTROL, control.Exit()))
+        permissions.check_class(worker(3), server(0), Kind.CONTROL, control.Exit)
     with pytest.raises(ProtocolError, match="evaluator may not send Push as CALL to server 0"):
         permissions.check_class(EVALUATOR, server(0), Kind.CALL, Push)
     permissions.check_class(server(0), worker(3), Kind.REPLY, Weights)
-    permissions.check(COORDINATOR, worker(3), Envelope(Kind.CONTROL, control.Exit()))
+    permissions.check_class(COORDINATOR, worker(3), Kind.CONTROL, control.Exit)

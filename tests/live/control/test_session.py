@@ -105,11 +105,11 @@ def test_what_is_heard_after_the_roster_is_known_when_a_newcomer_has_made_its_mo
     )
     came = control.WorkerJoined(rank=2, incarnation=3, view=5, address="hub:two again", host="there")
     for message in (roster, control.Gone(rank=1, lost=True), came):
-        scene.session.deliver(COORDINATOR, Envelope(Kind.CONTROL, message))
+        scene.session.handlers.deliver(COORDINATOR, Envelope(Kind.CONTROL, message))
     session = scene.session
     session.connect(())
     assert (session.departed, session.lost_ranks, session.late) == ({1}, {1}, True)
-    assert (session._addresses["worker 2"], session._incarnations[2], session.host_of(worker(2))) == (
+    assert (session.directory.addresses["worker 2"], session.directory.incarnations[2], session.host_of(worker(2))) == (
         *("hub:two again", 3),
         "there",
     )
@@ -130,7 +130,7 @@ def test_a_newcomer_calls_those_that_are_here_and_those_that_come_with_it(scene:
         joining=(0, 2, 3),
     )
     scene.session.hello("hub:coordinator", "cpu")
-    scene.session.deliver(COORDINATOR, Envelope(Kind.CONTROL, roster))
+    scene.session.handlers.deliver(COORDINATOR, Envelope(Kind.CONTROL, roster))
     meeting = in_background(scene.session.meet_workers)
     for rank, recorder in heard.items():  # worker 3 is lost again, and worker 4 has left
         src, envelope = take(recorder.delivered)
@@ -156,7 +156,7 @@ def test_the_links_to_servers_on_other_hosts_are_measured(
     scene.session.connect([server(0), server(1)])
     looked: list[tuple[Party, str]] = []
     monkeypatch.setattr(
-        "paceline.live.control.session.timed_look", lambda node, who, what: looked.append((who, what)) or 0.001
+        "paceline.live.control.handshake.timed_look", lambda node, who, what: looked.append((who, what)) or 0.001
     )
     links = scene.session.links(2)
     assert [link is not None for link in links] == measured
@@ -307,14 +307,14 @@ def test_servers_that_go_on_from_an_earlier_state_hear_the_last_learning_rate_ag
     scene.begin()
     scene.node.place(Answerer(nothing), PLAN.layout)
     resume = control.Resume(server_view=3 if undone else 0, undone=undone, replaced=(1,))
-    scene.session.deliver(COORDINATOR, Envelope(Kind.CONTROL, resume))  # none told yet
+    scene.session.handlers.deliver(COORDINATOR, Envelope(Kind.CONTROL, resume))  # none told yet
     scene.session.tell_rate(2, control.Rate(lr=0.5))
     scene.session.tell_rate(2, control.Rate(lr=0.25))
     scene.node.out.call("servers", Ask(v=vector(*range(10)), n=1))
     heard = scene.heard[server(1)]
     assert [heard.next()[1] for _ in range(2)] == [control.Rate(lr=0.5), control.Rate(lr=0.25)]
     assert isinstance(heard.next()[1], Ask)
-    scene.session.deliver(COORDINATOR, Envelope(Kind.CONTROL, resume))
+    scene.session.handlers.deliver(COORDINATOR, Envelope(Kind.CONTROL, resume))
     assert heard.next()[1] == control.Rate(lr=0.25), "before anything is asked again"
     if not undone:
         assert isinstance(heard.next()[1], Ask)
@@ -371,8 +371,8 @@ def test_after_exit_nobody_misses_the_coordinator(scene: Scene) -> None:
     serving = in_background(scene.session.serve)
     scene.tell(control.Finish(holder=0))
     assert scene.hears() == control.Saved()
-    scene.session.deliver(COORDINATOR, Envelope(Kind.CONTROL, control.Exit()))
-    scene.session.lost(COORDINATOR, "it left")
+    scene.session.handlers.deliver(COORDINATOR, Envelope(Kind.CONTROL, control.Exit()))
+    scene.session.handlers.lost(COORDINATOR, "it left")
     serving()
 
 
@@ -445,7 +445,7 @@ def test_a_worker_says_where_its_loop_is_when_it_is_asked(
 ) -> None:
     with (tmp_path / "log").open("w") as log:
         monkeypatch.setattr(sys, "stderr", log)
-        scene.session.deliver(COORDINATOR, Envelope(Kind.CONTROL, control.Explain()))
+        scene.session.handlers.deliver(COORDINATOR, Envelope(Kind.CONTROL, control.Explain()))
     assert "test_a_worker_says_where_its_loop_is_when_it_is_asked" in (tmp_path / "log").read_text()
 
 
@@ -453,7 +453,7 @@ def test_a_worker_that_goes_home_when_the_run_stops_says_goodbye_all_the_same(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.begin()
-    scene.session._reached.add(server(0))
+    scene.session.handshake.reached.add(server(0))
 
     def stopped(who: Party, what: str) -> Any:
         raise Stopped

@@ -147,7 +147,7 @@ def test_one_whose_numbers_are_bad_is_put_out_for_good(companies: Any) -> None:
     company.heard[W0] = Recorder()
     company.hub.transport(W0, incarnation=1).open(company.heard[W0])
     company.say(W0, control.Hello(address="hub:again", pid=2, host="here", device="cpu", incarnation=1))
-    assert company.hears(W0) == control.Stop(reason="it was put out of the run")
+    assert company.hears(W0) == control.Stop(reason="it was expelled from the run")
 
 
 def test_the_failure_of_a_worker_ends_the_run_but_not_of_one_whose_claims_were_refused(companies: Any) -> None:
@@ -458,7 +458,7 @@ def test_how_long_a_step_takes_is_known_from_those_of_this_run_alone(
     company: Company = companies(servers=1, evaluator=False, allreduce="servers")
     company.train()
     told: list[Any] = []
-    members = company.coordinator._members
+    members = company.coordinator._run.members
     monkeypatch.setattr(members, "progressed", lambda now, who, steps, **of: told.append((steps, of["step_s"])))
     counts = ProgressCounters()
     counts.resume(steps=100, samples=3200)
@@ -472,7 +472,7 @@ def test_how_long_a_step_takes_is_known_from_those_of_this_run_alone(
 def test_only_a_worker_is_asked_where_its_loop_hangs(companies: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     company: Company = companies(servers=1, evaluator=False, allreduce="servers")
     company.train()
-    monkeypatch.setattr(company.coordinator._members, "half_stuck", lambda now: [S0, W0])
+    monkeypatch.setattr(company.coordinator._run.members, "half_stuck", lambda now: [S0, W0])
     assert company.hears(W0) == control.Explain()
     company.settled()
     with pytest.raises(queue.Empty):

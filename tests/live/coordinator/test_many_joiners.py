@@ -11,7 +11,8 @@ from paceline.core.collective import Choice
 from paceline.core.role import Role
 from paceline.core.sharding import lay_out
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.lifecycle import StopRule
+from paceline.live.coordinator.lifecycle import RunRules, RunSize
+from paceline.live.coordinator.planning import RunChoices
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node
 from paceline.live.party import COORDINATOR, Party, server, worker
@@ -58,14 +59,13 @@ def gathering(workers: int, tls: Tls | None) -> tuple[Coordinator, TcpTransport,
         transport,
         Node(transport, NumpyMemory()),
         ears,
-        workers=workers,
-        servers=1,
-        evaluator=False,
-        stop_rule=StopRule(),
-        make_role=lambda plan, place: Role(None, place),
-        lay_out=lambda ready, hellos: (lay_out(ready[0].length, len(hellos)), ""),
-        choose_allreduce=lambda ready, hellos, servers: Choice("servers", ""),
-        dead_after_s=30.0,
+        RunSize(workers, servers=1),
+        RunChoices(
+            make_role=lambda plan, place: Role(None, place),
+            lay_out=lambda ready, hellos: (lay_out(ready[0].length, len(hellos)), ""),
+            choose_allreduce=lambda ready, hellos, servers: Choice("servers", ""),
+        ),
+        RunRules(dead_after_s=30.0),
     )
     return coordinator, transport, ears
 

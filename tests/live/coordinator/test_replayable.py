@@ -13,8 +13,9 @@ from paceline.core.role import Role
 from paceline.core.sharding import lay_out
 from paceline.core.trace import Applied, to_row
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.lifecycle import RunPhase, StopRule
-from paceline.live.coordinator.listener import CoordinatorListener
+from paceline.live.coordinator.decisions import CoordinatorListener
+from paceline.live.coordinator.lifecycle import RunPhase, RunRules, RunSize
+from paceline.live.coordinator.planning import RunChoices
 from paceline.live.coordinator.replayable import ReplayableCoordinator, alone, framed, unframed
 from paceline.live.coordinator.server_recovery import Snapshots
 from paceline.live.node.node import Node
@@ -55,15 +56,14 @@ def replica() -> ReplayableCoordinator:
             transport,
             node,
             listener,
-            workers=2,
-            servers=1,
-            evaluator=False,
-            stop_rule=StopRule(),
-            make_role=lambda plan, place: Tally(None, place),
-            lay_out=lambda ready, hellos: (lay_out(ready[0].length, len(hellos), 4), "a reason"),
-            choose_allreduce=lambda ready, hellos, servers: Choice("servers", ""),
-            dead_after_s=5.0,
-            snapshots=snapshots,
+            RunSize(workers=2, servers=1),
+            RunChoices(
+                make_role=lambda plan, place: Tally(None, place),
+                lay_out=lambda ready, hellos: (lay_out(ready[0].length, len(hellos), 4), "a reason"),
+                choose_allreduce=lambda ready, hellos, servers: Choice("servers", ""),
+            ),
+            RunRules(dead_after_s=5.0),
+            snapshots,
         )
 
     return ReplayableCoordinator(make, Keeping())

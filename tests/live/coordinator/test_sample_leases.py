@@ -20,7 +20,9 @@ class Scene:
     def __init__(self) -> None:
         self.said: list[tuple[str, Any]] = []
         self.records: list[Leased] = []
-        self.leasing = Leasing(self.tell, self.records.append, lambda: 1.5, ())
+        self.accused: list[tuple[Party, str]] = []
+        accuse = lambda who, why: self.accused.append((who, why))  # noqa: E731
+        self.leasing = Leasing(self.tell, self.records.append, lambda: 1.5, (), on_false_claim=accuse)
 
     def tell(self, to: Iterable[Party], message: Any) -> None:
         self.said += [(str(who), message) for who in to]
@@ -75,12 +77,10 @@ def test_one_that_had_nothing_left_is_asked_for_by_nobody(scene: Scene) -> None:
 
 
 def test_samples_that_nobody_was_given_are_the_claim_of_the_worker_not_of_the_server_that_tells(scene: Scene) -> None:
-    accused: list[tuple[Party, str]] = []
-    scene.leasing.on_false_claim = lambda who, why: accused.append((who, why))
     scene.leasing.heard(worker(0), 0, WANT)
     false, true = (1, "applied", ((3, 0, 1),)), (0, "applied", ((0, 0, 4),))
     scene.leasing.heard(server(0), 0, control.Settled(contributions=(false, true)))
-    ((who, why),) = accused
+    ((who, why),) = scene.accused
     assert who == worker(1)
     assert "were given to nobody" in why
     scene.leasing.heard(server(0), 0, control.Restored(done=((3, 0, 1), (0, 0, 4))))  # nor here: it has kept both

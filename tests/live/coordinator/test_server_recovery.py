@@ -12,6 +12,7 @@ from paceline.core.effects import SERVERS, Call, Compute, Effect, Tell
 from paceline.core.errors import PeerLost, ProtocolError, Undone
 from paceline.core.trace import Applied, Membership
 from paceline.live.coordinator import server_recovery
+from paceline.live.coordinator.decisions import Timer
 from paceline.live.coordinator.lifecycle import RunPhase
 from paceline.live.net.inprocess_transport import HubTransport
 from paceline.live.node.node import Node
@@ -263,8 +264,8 @@ def test_one_that_falls_silent_again_and_again_ends_the_run_too(companies: Any) 
     coordinator = company.coordinator
     for incarnation in (1, 2, 3):
         silent_one = starts(company, S0, incarnation)
-        silent = coordinator._members.lost(0.0, S0, incarnation, "silent")
-        coordinator._transport.call_later(0.0, functools.partial(coordinator._elasticity.carry_out, silent))
+        silent = coordinator._run.members.lost(0.0, S0, incarnation, "silent")
+        coordinator._soon(functools.partial(coordinator._elasticity.carry_out, silent))
         company.settled()
         silent_one.close()
     assert company.told("failed")[:2] == (S0, "lost server 0: silent; it has died 4 times in a row within 5 s")
@@ -280,7 +281,7 @@ def test_nothing_of_an_earlier_order_counts_when_the_server_that_came_is_lost_as
     second = company.hears(S1)
     starts(company, S0, incarnation=2)
     company.say(S0, control.Prepared(number=second.number))
-    company.coordinator._recovery._still_waiting(first.number)
+    company.coordinator._timer(Timer.SERVERS_BACK, first.number)
     company.settled()
     assert company.heard[W0].delivered.empty(), "server 1 has not gone back a second time"
     company.say(S1, control.Prepared(number=second.number))

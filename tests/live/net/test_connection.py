@@ -18,7 +18,7 @@ from paceline.live.event_loop import Loop
 from paceline.live.net.connection import Connection
 from paceline.live.protocol.control_messages import Failed, Total
 from paceline.live.protocol.pending_reply import rooms_for
-from paceline.live.protocol.transport import Envelope, Kind
+from paceline.live.protocol.transport import Envelope, Kind, LossCause
 from tests.live.fakes import PATIENCE_SECONDS, NumpyMemory, happened, take, tcp_pair, vector
 from tests.live.protocol.test_frames import HOSTILE, bytes_of, prefix
 
@@ -33,6 +33,7 @@ class End:
         self.failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self.came: queue.SimpleQueue[Envelope] = queue.SimpleQueue()
         self.closings: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.causes: queue.SimpleQueue[LossCause] = queue.SimpleQueue()
         self.rooms: list[list[Any]] = []
         self.on_arrival: Callable[[], None] = lambda: None
         self.memory = NumpyMemory()
@@ -43,11 +44,15 @@ class End:
             self.memory,
             arrived=self.arrived,
             room=self.room,
-            closed=self.closings.put,
+            closed=self.closed,
             body_bytes_max=BODY_BYTES_MAX,
         )
         self.connection.begin()
         self.loop.start()
+
+    def closed(self, why: str, cause: LossCause) -> None:
+        self.closings.put(why)
+        self.causes.put(cause)
 
     def arrived(self, envelope: Envelope) -> None:
         if envelope.message == Total(samples=-1):
@@ -319,7 +324,9 @@ def test_a_message_that_the_receiver_refuses_closes_the_connection(ends: tuple[E
     one, other = ends
     one.connection.send(total(-1))
     assert take(other.closings) == "not expected here"
+    assert take(other.causes) is LossCause.BROKE_PROTOCOL
     assert take(one.closings)
+    assert take(one.causes) is LossCause.CLOSED
 
 
 BAD_PREFIXES = {

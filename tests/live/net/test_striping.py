@@ -225,7 +225,7 @@ def test_that_a_frame_is_taken_is_told_once_so_that_the_next_keeps_its_turn() ->
         Now(),  # type: ignore[arg-type]
         taken=lambda: with_logging.append("taken"),
         left=lambda: with_logging.append("left"),
-        closed=with_logging.append,
+        closed=lambda why, cause: with_logging.append(why),
     )
     lanes.add(near, called=False)
     far.sendall(HEAD.pack(0, 0, 0))
@@ -251,7 +251,7 @@ def test_a_piece_that_does_not_fit_closes_the_connection(which: str) -> None:
     end.on_loop(lambda: end.connection.add_lane(far, called=True))
     sock.sendall(striped_push(BIG))
     lane.sendall(HEAD.pack(*HOSTILE_PIECES[which]))
-    assert take(end.closings) == "a piece that is no part of its frame"
+    assert take(end.closings) == "a piece is not part of its frame"
     close(end, sock, lane)
 
 
@@ -260,7 +260,7 @@ def test_bytes_that_are_sent_twice_close_the_connection() -> None:
     end.on_loop(lambda: end.connection.add_lane(far, called=True))
     sock.sendall(striped_push(1000))
     lane.sendall((HEAD.pack(0, 0, 3000) + bytes(3000)) * 2)
-    assert take(end.closings) == "a piece that is no part of its frame"
+    assert take(end.closings) == "a piece is not part of its frame"
     close(end, sock, lane)
 
 
@@ -271,7 +271,7 @@ def test_a_piece_of_a_frame_that_is_complete_closes_the_connection() -> None:
     lane.sendall(HEAD.pack(0, 0, 8) + bytes(8))
     assert take(end.came).message.g.tolist() == [0, 0]
     lane.sendall(HEAD.pack(0, 0, 8) + bytes(8))
-    assert take(end.closings) == "a piece of a frame that is complete"
+    assert take(end.closings) == "a piece came for a frame that is complete"
     close(end, sock, lane)
 
 
@@ -289,7 +289,7 @@ def test_a_piece_may_come_before_the_header_of_its_frame() -> None:
 def test_a_striped_frame_without_a_body_closes_the_connection() -> None:
     sock, end = raw_end()
     sock.sendall(striped_push(0))
-    assert take(end.closings) == "a striped frame without a body, or without lanes"
+    assert take(end.closings) == "a striped frame has no body, or no lanes"
     close(end, sock)
 
 

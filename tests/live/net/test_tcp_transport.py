@@ -303,7 +303,7 @@ def test_a_party_that_knows_the_token_may_not_send_more_than_the_limit(
     with small.greeted() as sock:
         sock.sendall(bytes_of(Envelope(Kind.CALL, Push(g=np.zeros(26, np.float32), clock=1, samples=1))))
         assert hung_up_on(sock)
-    assert take(small.heard.losses) == (worker(0), "a body of 104 bytes, the limit here is 100")
+    assert take(small.heard.losses) == (worker(0), "the body has 104 bytes, the limit here is 100")
     assert small.heard.rooms == []
 
 

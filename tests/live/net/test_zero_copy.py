@@ -49,7 +49,7 @@ class End:
             self.memory,
             arrived=self.came.put,
             room=self.room,
-            closed=self.closings.put,
+            closed=lambda why, cause: self.closings.put(why),
             segments=self.segments,
         )
         if admitted:
@@ -385,7 +385,7 @@ def test_their_size_is_bounded(monkeypatch: pytest.MonkeyPatch, rogue: Callable[
 def test_a_segment_without_a_descriptor_is_refused(rogue: Callable[..., Rogue]) -> None:
     one = rogue()
     one.say(Opened(number=1, nbytes=PAGES))
-    assert one.was_refused("not passed on")
+    assert one.was_refused("memory that it has not shared")
 
 
 def test_a_descriptor_that_is_no_memory_is_refused(rogue: Callable[..., Rogue]) -> None:
@@ -412,7 +412,7 @@ def test_descriptors_that_nobody_asked_for_are_closed(rogue: Callable[..., Rogue
 def test_a_stranger_shares_nothing(message: Any, rogue: Callable[..., Rogue]) -> None:
     one = rogue(admitted=False)
     one.say(message)
-    assert one.was_refused("a stranger shares memory")
+    assert one.was_refused("shares memory before it has said who it is")
 
 
 def test_a_stranger_passes_on_no_descriptors(rogue: Callable[..., Rogue]) -> None:
@@ -420,7 +420,7 @@ def test_a_stranger_passes_on_no_descriptors(rogue: Callable[..., Rogue]) -> Non
     with open("/dev/null", "rb") as file:
         one.sock.pass_on(file.fileno())
         one.sock.sendmsg([b"P"])
-    assert one.was_refused("a stranger passes on descriptors")
+    assert one.was_refused("passes descriptors before it has said who it is")
 
 
 @pytest.mark.parametrize("loans", [(1,), (0,), (2**63 - 1,)])

@@ -43,7 +43,9 @@ class Scene:
         self.admission = MessageChecks(server(0))
         self.admission.planned(PLAN)
         self.expelled: list[tuple[int, str]] = []
-        self.admission.expel = lambda rank, why: self.expelled.append((rank, why))
+        self.admission.report_to(
+            expel=lambda rank, why: self.expelled.append((rank, why)), on_strike=lambda src, why, strike: None
+        )
         self.clock = 0
 
     def push(self, src: Party = worker(3), **claims: Any) -> Any:  # noqa: B008

@@ -354,7 +354,7 @@ def test_what_a_party_does_not_show_cannot_be_looked_at(stage: Stage) -> None:
         node.read_state(SERVERS, "keys")
     refused = take(stage.behind[server(0)].failures)
     assert isinstance(refused, ProtocolError)
-    assert str(refused) == "worker 0 asks server 0 for its keys, which it does not show"
+    assert str(refused) == "worker 0 asks server 0 for its keys, which it does not publish"
 
 
 def test_whoever_asks_for_what_was_kept_and_is_no_more_is_told_so(stage: Stage) -> None:
@@ -367,7 +367,7 @@ def test_whoever_asks_for_what_was_kept_and_is_no_more_is_told_so(stage: Stage) 
         stage.nodes[server(0)].begin_server_view(stage.nodes[server(0)].server_view + 1)
         assert node.read_state(SERVERS, name).tolist() == [5]
         shows.withdraw([name])
-        with pytest.raises(Undone, match="server 0 shows no more of what it had kept"):
+        with pytest.raises(Undone, match="server 0 no longer publishes the state that it had kept"):
             node.read_state(SERVERS, name)
 
 

@@ -125,8 +125,8 @@ ANSWERS: dict[str, tuple[Callable[[bytes], bytes | None], str]] = {
     "a proof of another run": (of_another_run, "does not have the token of this run"),
     "a welcome": (lambda _: bytes_of(Total(samples=1)), "no party of this run: control.Total instead of a challenge"),
     "another protocol": (lambda _: b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n", "not a Paceline frame"),
-    "another version": (lambda _: b"PACE\x01" + bytes(40), "protocol version 1, this side speaks 2"),
-    "a model": (lambda _: b"PACE\x02\x01" + bytes(14) + b"\x7f" + bytes(7), "a body of"),
+    "another version": (lambda _: b"PACE\x01" + bytes(40), "protocol version 1, this side 2"),
+    "a model": (lambda _: b"PACE\x02\x01" + bytes(14) + b"\x7f" + bytes(7), "the body has"),
 }
 
 

@@ -26,6 +26,6 @@ def test_there_is_one_line_in_ten_seconds_and_it_counts_the_others(
         now += 0.2
         noted.note("10.0.0.8", "no token")
     assert caplog.messages == [
-        "server 0 sent a caller from 10.0.0.7 away: no handshake",
-        "server 0 sent a caller from 10.0.0.8 away: no token (and 1000 more before)",
+        "server 0 rejected a connection from 10.0.0.7: no handshake",
+        "server 0 rejected a connection from 10.0.0.8: no token (and 1000 more before)",
     ]

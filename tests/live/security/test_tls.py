@@ -133,7 +133,7 @@ def test_who_has_the_certificate_of_another_run_is_refused(
     with caplog.at_level(logging.WARNING), pytest.raises(PeerLost, match="cannot reach coordinator .*self-signed"):
         stranger.transport.connect(COORDINATOR, host.transport.address)
     assert still_answers(host, someone)
-    assert "coordinator sent a caller from 127.0.0.1 away: TLS: " in caplog.text
+    assert "coordinator rejected a connection from 127.0.0.1: TLS: " in caplog.text
 
 
 def test_a_party_with_the_certificate_of_another_one_is_refused(

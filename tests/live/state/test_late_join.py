@@ -14,6 +14,7 @@ from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import make
 from paceline.core.sharding import NOWHERE
+from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
@@ -51,7 +52,7 @@ def test_where_all_who_trained_are_lost_the_servers_give_a_newcomer_its_place() 
 
 @pytest.mark.parametrize(("model_of", "box"), [("servers", Role), ("any worker", ClockedWorker)])
 def test_where_servers_do_not_know_all_of_it_the_run_cannot_go_on(model_of: Any, box: type[Role]) -> None:
-    with pytest.raises(PeerLost, match="nobody is left whom"):
+    with pytest.raises(PeerLost, match="no worker is left"):
         come_late(Alone(), model_of, 3, role_of(box))  # type: ignore[arg-type]
 
 
@@ -62,9 +63,9 @@ def test_a_newcomer_is_not_away_itself_and_knows_who_came_before_it_had_a_role()
     session = Session(transport, node)
     roster = control.Roster(addresses={}, hosts={}, incarnations=(1, 1, 0), gone=(0, 1), lost=(0, 1))
     came = control.WorkerJoined(rank=1, incarnation=1, view=3, address="hub:again", host="there")
-    session.after_replicated = lambda act: None  # there is no coordinator to be told
+    session.attach(PartyCallbacks(after_replicated=lambda act: None))  # there is no coordinator to be told
     for message in (roster, came):
-        session.deliver(COORDINATOR, Envelope(Kind.CONTROL, message))
+        session.handlers.deliver(COORDINATOR, Envelope(Kind.CONTROL, message))
     session.connect(())
     place = RoleContext(me=0, workers=(0, 1, 2), w=0.0, update=lambda w, g, samples: w)
     role = Holder(make("sgp", {}), place)

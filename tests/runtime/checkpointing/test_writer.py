@@ -88,7 +88,7 @@ class Node:
 
 def session_of(node: Node) -> Any:
     notes: list[Any] = []
-    return types.SimpleNamespace(
+    session = types.SimpleNamespace(
         node=node,
         lost_ranks=(),
         departed=(),
@@ -97,6 +97,8 @@ def session_of(node: Node) -> Any:
         tell_worker=lambda rank, message: True,
         reports=types.SimpleNamespace(note=notes.append, flush=lambda: None),
     )
+    session.attach = lambda callbacks: setattr(session, "callbacks", callbacks)
+    return session
 
 
 def keeper(out: Path, node: Node, layout: Layout, session: Any = None, store: str = "") -> CheckpointWriter:
@@ -238,7 +240,7 @@ class Returning(Workers):
 
     def come_back(self) -> None:
         self.asked.discard(2)
-        self.session.on_came(2)
+        self.session.callbacks.on_worker_joined(2)
 
     def read_published(self, to: Any, what: str) -> PublishedState:
         if what.endswith(STATE) and isinstance(to, int):

@@ -22,7 +22,7 @@ from paceline.live.control import permissions
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node
 from paceline.live.party import COORDINATOR, Party, server, worker
-from paceline.live.protocol.transport import Envelope
+from paceline.live.protocol.transport import Envelope, LossCause
 from paceline.runtime.collectives.torch_distributed import CollectiveCarrier
 from paceline.runtime.collectives.torch_store import RunStore
 from tests.runtime.conftest import Runner
@@ -44,7 +44,7 @@ class Ears:
     def room_for(self, *_: Any) -> list[Any]:
         return []
 
-    def lost(self, src: Party, why: str) -> None:
+    def lost(self, src: Party, why: str, cause: LossCause = LossCause.CLOSED) -> None:
         self.node.lost(src, why)
 
     def failed(self, error: BaseException) -> None:
@@ -59,10 +59,10 @@ class Desk(Ears):
         self.rendezvous = rendezvous
 
     def deliver(self, src: Party, envelope: Envelope) -> None:
-        permissions.check(src, COORDINATOR, envelope)
+        permissions.check_class(src, COORDINATOR, envelope.kind, type(envelope.message))
         self.rendezvous.deliver(src, envelope)
 
-    def lost(self, src: Party, why: str) -> None:
+    def lost(self, src: Party, why: str, cause: LossCause = LossCause.CLOSED) -> None:
         self.rendezvous.lost(src, why)
 
 

@@ -27,7 +27,7 @@ class SampleDealer:
 
     def __init__(self, session: Session, stream: int, samples: int, timeout_s: float) -> None:
         self._session, self._stream, self._samples, self._timeout_s = session, stream, samples, timeout_s
-        self._answers = session.dealt.setdefault(stream, queue.SimpleQueue())
+        self._answers = session.mailbox.dealt.setdefault(stream, queue.SimpleQueue())
         self._pieces: deque[Piece] = deque()
         self._held = self._handed = self._trained = 0  # samples: not handed out yet, handed out, trained
         self._epochs = 0  # for so many the loop goes on; 0: without end

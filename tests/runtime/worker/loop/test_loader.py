@@ -111,7 +111,7 @@ def test_a_collate_function_and_a_count_of_ones_own(out: Path) -> None:
 
 def test_a_loader_that_is_ahead_of_leases_is_refused(out: Path) -> None:
     def loop(pace: Pace, model: nn.Module) -> None:
-        with pytest.raises(ConfigError, match="leases"):
+        with pytest.raises(ConfigError, match="queue"):
             next(iter(pace.loader(DATA, 8, partition="queue", num_workers=1)))
 
     run_loops(out, "asp", loop, workers=1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.core.trace import Span
-from paceline.live.control import session
+from paceline.live.control import handshake
 from paceline.observe.trace.trace_file import read_trace
 from paceline.runtime.supervisor.phase_deadlines import RunFailed
 from paceline.runtime.worker.pace import Pace
@@ -202,7 +202,7 @@ def test_the_trace_and_the_summary_tell_the_same_of_what_was_hidden(processes: R
 def test_auto_communicates_meanwhile_where_there_is_a_core_for_everybody(
     out: Path, resumed_early: list[bool], monkeypatch: pytest.MonkeyPatch, cores: int, early: bool
 ) -> None:
-    monkeypatch.setattr(session, "cores", lambda: cores)
+    monkeypatch.setattr(handshake, "cores", lambda: cores)
     data = toy_data()
     run_loops(
         out, "bsp", lambda pace, model: plain_steps(pace, model, data, epochs=1), cluster={**SLICED, "overlap": "auto"}

@@ -1,0 +1,44 @@
+"""Messages that reach a newcomer before its role exists."""
+
+from __future__ import annotations
+
+import threading
+
+from paceline.live.node.published_state import ReadState
+from paceline.live.party import Party
+from paceline.live.protocol.transport import REPLY, Envelope
+
+
+class EarlyMessages:
+    """Holds the scheme's messages from the roster until the role is placed; from any thread.
+
+    `joined` are the ranks of workers that came meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self.joined: set[int] = set()
+        self._held: list[tuple[Party, Envelope]] | None = None  # None while nothing is held
+        self._lock = threading.Lock()
+
+    def begin(self, late: bool) -> None:
+        """The roster has come. Only a newcomer, which is `late`, holds messages."""
+        self._held = [] if late else None
+
+    def hold(self, src: Party, envelope: Envelope) -> bool:
+        """Keeps the message if the role has to see it and does not exist yet; returns whether it was kept."""
+        with self._lock:
+            held = self._held
+            if held is None or envelope.kind == REPLY or isinstance(envelope.message, ReadState):
+                return False
+            held.append((src, envelope))
+            return True
+
+    def came(self, rank: int) -> None:
+        if self._held is not None:
+            self.joined.add(rank)
+
+    def release(self) -> list[tuple[Party, Envelope]]:
+        """The role exists: returns what was held, and holds nothing from now on."""
+        with self._lock:
+            held, self._held = self._held or [], None
+            return held

@@ -1,0 +1,216 @@
+"""What a process does with each message that reaches it, on the transport's thread.
+
+permission   refused: ProtocolError (`permissions.py`)
+bounds       refused, or brought to its bounds (`paceline.live.node.message_checks`)
+CONTROL      handled here; what the party's own thread waits for goes to its mailbox
+all else     to the node, which has the role; a newcomer without a role holds it (`early_messages.py`)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.core.effects import Data
+from paceline.core.errors import PeerLost, ProtocolError, Stopped
+from paceline.live import party
+from paceline.live.control import permissions
+from paceline.live.control.directory import PartyDirectory
+from paceline.live.control.early_messages import EarlyMessages
+from paceline.live.control.mailbox import Mailbox
+from paceline.live.control.reports import Reports
+from paceline.live.control.server_messages import ServerMessages
+from paceline.live.node.node import Node
+from paceline.live.node.published_state import ReadState, StateGone
+from paceline.live.party import Party
+from paceline.live.protocol import control_messages as control
+from paceline.live.protocol import loop_messages
+from paceline.live.protocol.transport import CONTROL, Envelope, Kind, LossCause, Transport
+
+COORDINATOR_GONE = "the coordinator is gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartyCallbacks:
+    """What a party does, on the transport's thread, when the control plane tells it something.
+
+    on_party_lost        the connection to another party is gone
+    on_worker_joined     worker `rank` takes part from now on
+    on_rate              worker `rank` has new numbers for the optimizer of its gradients
+    on_capture           a state is to be captured
+    on_server_replaced   before what is not answered is asked again
+    pending_of           returns the leased samples of worker `rank` that wait for a round
+    after_replicated     calls `act` once the server that would take this one's place knows all that this one knows
+    """
+
+    on_party_lost: Callable[[Party], None] = lambda who: None
+    on_worker_joined: Callable[[int], None] = lambda rank: None
+    on_rate: Callable[[int, control.Rate], None] = lambda rank, rate: None
+    on_capture: Callable[[control.Capture], None] = lambda order: None
+    on_server_replaced: Callable[[], None] = lambda: None
+    pending_of: Callable[[int], Data] = lambda rank: ()
+    after_replicated: Callable[[Callable[[], None]], None] = lambda act: act()
+
+
+NO_CALLBACKS = PartyCallbacks()
+
+
+class MessageHandlers:
+    """The `Handler` of a party that is not the coordinator."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        node: Node,
+        *,
+        directory: PartyDirectory,
+        mailbox: Mailbox,
+        early: EarlyMessages,
+        reports: Reports,
+        servers: ServerMessages,
+    ) -> None:
+        self._transport, self._node, self._me = transport, node, node.me
+        self._directory, self._mailbox, self._early = directory, mailbox, early
+        self._reports, self._servers = reports, servers
+        self._callbacks = NO_CALLBACKS
+
+    def attach(self, callbacks: PartyCallbacks) -> None:
+        """From now on `callbacks` hear. Raises AssertionError the second time: a party has one set of them."""
+        assert self._callbacks is NO_CALLBACKS, f"{self._me} has callbacks already"
+        self._callbacks = callbacks
+
+    # ---- what a transport calls --------------------------------------------------------------------------
+    def deliver(self, src: Party, envelope: Envelope) -> None:
+        """Handles a message. A server has a worker expelled that sends what it may not, or what breaks a rule.
+
+        Every other party raises ProtocolError for such a message, which ends the connection.
+        """
+        try:
+            self._deliver(src, envelope)
+        except ProtocolError as error:
+            if src.kind != "worker" or self._me.kind != "server":
+                raise
+            self._node.admission.strike(src, str(error), at_once=True)
+            if isinstance(envelope.message, ReadState):  # lest the run waits at its end for one that waits for this
+                self._node.out.post_if_there(src, Envelope(Kind.REPLY, StateGone(), envelope.id))
+
+    def room_for(
+        self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]
+    ) -> list[Any]:
+        permissions.check_class(src, self._me, kind, cls)
+        return self._node.room_for(src, kind, id, lengths, shared)
+
+    def lost(self, src: Party, why: str, cause: LossCause = LossCause.CLOSED) -> None:
+        """Losing the coordinator ends this party; losing anybody else only the calls that were open at it."""
+        if src != party.COORDINATOR:
+            if cause is LossCause.BROKE_PROTOCOL and (src.kind, self._me.kind) == ("worker", "server"):
+                # To a worker that stays, this server is lost: it would wait for another one, and the others for it.
+                self._node.admission.strike(src, why, at_once=True)
+            self._node.lost(src, why)
+            self._callbacks.on_party_lost(src)
+        elif not self._mailbox.may_exit.is_set():  # after Exit everybody ends
+            self.failed(PeerLost(f"{COORDINATOR_GONE} ({why})"))
+
+    def failed(self, error: BaseException) -> None:
+        """Wakes this party's own thread with `error`, wherever it waits."""
+        self._mailbox.error = error
+        self._end(error)
+        self._mailbox.may_exit.set()
+
+    # ---- messages ----------------------------------------------------------------------------------------
+    def _deliver(self, src: Party, envelope: Envelope) -> None:
+        if not permissions.admits(self._node, src, envelope):
+            return
+        if envelope.kind == CONTROL:
+            self._control(src, envelope.message)
+        elif not self._early.hold(src, envelope):
+            self.pass_on(src, envelope)
+
+    def pass_on(self, src: Party, envelope: Envelope) -> None:
+        """To the node. What was packed is a message of its own, which may be sent or not, within bounds or not."""
+        if not self._node.unpack(src, envelope) or permissions.admits(self._node, src, envelope):
+            self._node.deliver(src, envelope)
+
+    def _control(self, src: Party, message: Any) -> None:
+        match message:
+            case control.Total(samples=samples, epochs=epochs):
+                self._mailbox.total_samples, self._mailbox.epochs = samples, epochs
+            case control.Quota() | control.Lease() | loop_messages.Drawn() as samples:
+                self._mailbox.give(samples)
+            case control.Fence(rank=rank, incarnation=incarnation):
+                self._fence(rank, incarnation)
+            case control.Rate() as rate:
+                self._callbacks.on_rate(src.index, rate)
+            case control.Capture() as order:
+                self._callbacks.on_capture(order)
+            case control.Gone() | control.WorkerJoined() | control.Resume():
+                self._membership(message)
+            case control.Explain():
+                with contextlib.suppress(OSError, ValueError, AttributeError):  # a standard error that is no file
+                    faulthandler.dump_traceback(sys.stderr)
+            case _:
+                self._course_of_the_run(message)
+
+    def _course_of_the_run(self, message: Any) -> None:
+        """What the party's own thread waits for. What must hold before any later message is done here first."""
+        match message:
+            case control.Roster() as roster:
+                self._directory.learn(roster)
+                self._early.begin(self._directory.late)
+                self._node.begin_server_view(roster.server_view)
+            case control.Plan() as plan:
+                self._node.admission.planned(plan, late=self._directory.late)
+            case control.Go() as go:
+                self._node.start_clock(go.at)  # so that no message of a worker is dated by the time before
+                self._mailbox.total_samples = go.samples
+            case control.Stop(reason=reason):
+                self._mailbox.stop_reason = reason
+                self._end(Stopped(reason))
+                return
+            case control.Exit() as message:
+                self._mailbox.exit(message)
+                return
+        self._mailbox.put(message)
+
+    def _membership(self, message: control.Gone | control.WorkerJoined | control.Resume) -> None:
+        match message:
+            case control.Gone(rank=rank, lost=lost, incarnation=incarnation):
+                self._directory.gone(rank, lost=lost)
+                if lost:  # it may wake up and go on
+                    self._transport.drop(party.worker(rank), incarnation, "it was given up")
+                self._node.gone(rank)
+            case control.WorkerJoined() as came:
+                self._came(came)
+            case control.Resume(undone=False, replaced=replaced) if self._me.kind == "worker":
+                self._servers.repeat_rate()
+                self._callbacks.on_server_replaced()
+                self._node.out.ask_again([party.server(server) for server in replaced])
+            case control.Resume(server_view=view, undone=undone) if self._me.kind != "server":
+                self._servers.repeat_rate()
+                self._node.go_back(view, undone=undone)
+            case _:  # a server's own thread takes up its work again
+                self._mailbox.put(message)
+
+    def _came(self, came: control.WorkerJoined) -> None:
+        self._directory.came(came)
+        self._early.came(came.rank)
+        self._node.came(came.rank)
+        self._callbacks.on_worker_joined(came.rank)
+        self._callbacks.after_replicated(lambda: self._tell(control.Aware(view=came.view)))
+
+    def _fence(self, rank: int, incarnation: int) -> None:
+        self._reports.tell_settled()
+        pending = self._callbacks.pending_of(rank)
+        self._tell(control.Fenced(rank=rank, incarnation=incarnation, pending=pending))
+
+    def _tell(self, message: Any) -> None:
+        self._transport.send(party.COORDINATOR, Envelope(Kind.CONTROL, message))
+
+    def _end(self, error: BaseException) -> None:
+        self._mailbox.over.set()
+        self._node.stop(error)
+        self._mailbox.end(error)

@@ -1,0 +1,111 @@
+"""How a process joins a run: says hello, and connects to the others.
+
+Hello -> coordinator; Roster <- coordinator (the directory); then each connects to those that it will send to
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import socket
+from collections.abc import Iterable
+
+from paceline.core.errors import PeerLost, Stopped
+from paceline.live import party
+from paceline.live.control.directory import PartyDirectory
+from paceline.live.control.link_probe import LinkRounds, timed_look
+from paceline.live.host_info import cores
+from paceline.live.node.node import Node
+from paceline.live.node.published_state import PRESENCE
+from paceline.live.party import Party
+from paceline.live.protocol import control_messages as control
+from paceline.live.protocol.transport import Envelope, Handler, Kind, Transport
+
+
+class Handshake:
+    """On the party's own thread."""
+
+    def __init__(self, transport: Transport, node: Node, directory: PartyDirectory) -> None:
+        self._transport, self._node, self._directory = transport, node, directory
+        self.reached: set[Party] = set()
+
+    def hello(
+        self,
+        coordinator_address: str,
+        handler: Handler,
+        *,
+        device: str,
+        speeds: tuple[float, float],
+        incarnation: int,
+    ) -> None:
+        """Opens the transport and makes this party known. Raises PeerLost when the coordinator cannot be reached."""
+        self._transport.open(handler)
+        self._transport.connect(party.COORDINATOR, coordinator_address)
+        hello = control.Hello(
+            address=self._transport.address,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            device=device,
+            bytes_per_second=speeds[0],
+            bytes_per_second_max=speeds[1],
+            incarnation=incarnation,
+            cores=cores(),
+        )
+        self._transport.send(party.COORDINATOR, Envelope(Kind.CONTROL, hello))
+
+    def reach(self, other: Party) -> None:
+        """Connects to one more party; those who are connected stay so."""
+        directory = self._directory
+        self._transport.connect(other, directory.addresses[str(other)], directory.incarnation_of(other))
+        self.reached.add(other)
+
+    def links(self, servers: int) -> list[LinkRounds | None]:
+        """Returns the link from each server, None for one on this host; nothing when none is worth measuring."""
+        here = self._directory.host_of(self._node.me)
+        others = [self._directory.host_of(party.server(s)) != here for s in range(servers)]
+        if servers < 2 or not any(others):
+            return []
+        looks = (functools.partial(timed_look, self._node, party.server(s)) for s in range(servers))
+        return [LinkRounds(look) if other else None for look, other in zip(looks, others, strict=True)]
+
+    def reach_all(self, servers: Iterable[Party]) -> None:
+        """Connects to all workers, the evaluator and these servers; returns when each that is still there knows.
+
+        The lost are not called: where a whole host is gone, each call would cost the time of a call.
+        """
+        directory = self._directory
+        others = [who for who in directory.parties() if who.kind in ("worker", "evaluator")]
+        there = [who for who in others if who.kind != "worker" or who.index not in directory.lost_ranks]
+        for who in (*there, *servers):
+            with contextlib.suppress(PeerLost):  # the coordinator will hear of it, too
+                self.reach(who)
+                self._node.read_state_of(who, PRESENCE)
+
+    def meet_workers(self) -> None:
+        """Connects to the workers of lower rank; those of higher rank call this one. Returns when those know.
+
+        A newcomer calls all that are here, and the newcomers that came before it: nobody else would.
+        """
+        directory, me = self._directory, self._node.me.index
+        workers = [who for who in directory.parties() if who.kind == "worker" and who.index != me]
+        called = [who for who in workers if who.index < me]
+        if directory.late:
+            called = [w for w in workers if w.index not in directory.departed or w.index in directory.joining]
+        for other in called:
+            try:
+                self.reach(other)
+            except PeerLost:
+                if other.index not in directory.joining:  # a newcomer may be lost again without anybody hearing of it
+                    raise
+        self._node.neighbours.meet([who.index for who in workers], [who.index for who in called])
+
+    def confirm_servers(self) -> None:
+        """Returns when every server that is there has all that was sent to it, or when the run ends."""
+        for server in sorted(who for who in self.reached if who.kind == "server"):
+            with contextlib.suppress(PeerLost, Stopped):
+                self._node.read_state_of(server, PRESENCE)
+
+    def ways(self) -> tuple[str, ...]:
+        """How vectors travel to those that this party has connected to, each way once."""
+        return tuple(sorted({self._transport.way_to(other) for other in self.reached}))

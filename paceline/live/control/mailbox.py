@@ -1,0 +1,94 @@
+"""What has come for the party's own thread: messages, leases, quotas, and that the run is over."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Any, TypeVar
+
+from paceline.core.errors import ProtocolError, TimedOut
+from paceline.live.party import Party
+from paceline.live.protocol import control_messages as control
+from paceline.live.protocol import loop_messages
+
+M = TypeVar("M")
+
+
+class Mailbox:
+    """The transport's thread fills it; the party's own thread waits at it.
+
+    over             set when the run is over for this party: Stop, Exit, or no coordinator any more
+    may_exit         set when this process may end: Exit, or it cannot go on
+    leases, quotas   leased samples and quotas; None and 0 mean that there will be no more
+    dealt            samples drawn from the queue of all workers; None means that there will be no more
+    """
+
+    def __init__(self, me: Party, timeout_s: float) -> None:
+        """`timeout_s` bounds each wait for the coordinator while the run is being set up."""
+        self._me, self.timeout_s = me, timeout_s
+        self._messages: queue.Queue[Any] = queue.Queue()
+        self.over, self.may_exit = threading.Event(), threading.Event()
+        self.error: BaseException | None = None  # why this party cannot go on
+        self.stop_reason = ""
+        self.total_samples = 0
+        self.epochs = 0  # whole ones, of leased data
+        self.leases: queue.SimpleQueue[control.Lease | None] = queue.SimpleQueue()
+        self.quotas: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self.dealt: dict[int, queue.SimpleQueue[loop_messages.Drawn | None]] = {}  # by data set of the loop
+
+    # ---- the transport's thread --------------------------------------------------------------------------
+    def put(self, message: Any) -> None:
+        self._messages.put(message)
+
+    def give(self, samples: control.Quota | control.Lease | loop_messages.Drawn) -> None:
+        """For the party's own thread, which has asked for samples."""
+        match samples:
+            case control.Quota(samples=quota):
+                self.quotas.put(quota)
+            case control.Lease() as lease:
+                self.leases.put(lease)
+            case loop_messages.Drawn(stream=stream) as drawn:
+                self.dealt[stream].put(drawn)
+
+    def exit(self, message: control.Exit) -> None:
+        self.over.set()
+        self.may_exit.set()
+        self.put(message)
+
+    def end(self, error: BaseException) -> None:
+        """Wakes the party's own thread with `error`, wherever it waits."""
+        self.over.set()
+        self.put(error)
+        self.leases.put(None)
+        self.quotas.put(0)
+        for dealt in list(self.dealt.values()):
+            dealt.put(None)
+
+    # ---- the party's own thread --------------------------------------------------------------------------
+    def take(self) -> Any:
+        """Waits for the next message, which may be an error."""
+        return self._messages.get()
+
+    def within(self, seconds: float) -> Any | None:
+        """Returns the next message if one comes within `seconds`; raises it if it is an error."""
+        try:
+            message = self._messages.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if isinstance(message, BaseException):
+            raise message
+        return message
+
+    def expect(self, wanted: type[M]) -> M:
+        """Returns the next message. Raises Stopped, PeerLost or TimedOut."""
+        message = self.within(self.timeout_s)
+        if message is None:
+            raise TimedOut(f"{self._me} waited {self.timeout_s:.0f} s for {wanted.__name__}")
+        if not isinstance(message, wanted):
+            raise ProtocolError(f"{self._me} expected {wanted.__name__}, got {type(message).__name__}")
+        return message
+
+    def check(self) -> None:
+        """Raises what has ended this party before the run was over, if anything has."""
+        if self.error is not None:
+            raise self.error

@@ -1,0 +1,46 @@
+"""Control messages from a worker to all servers, past the scheme: today the numbers of its optimizer (`Rate`)."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from paceline.core.errors import PeerLost
+from paceline.live import party
+from paceline.live.node.open_calls import OutgoingCalls
+from paceline.live.protocol import control_messages as control
+from paceline.live.protocol.transport import Envelope, Kind, Transport
+
+
+class ServerMessages:
+    """From any thread."""
+
+    def __init__(self, transport: Transport, calls: OutgoingCalls) -> None:
+        self._transport, self._calls = transport, calls
+        self._rate: tuple[int, control.Rate] | None = None  # how many servers were told, and what
+
+    def tell(self, count: int, message: Any) -> None:
+        """Raises PeerLost where a server is lost for good."""
+        for shard in range(count):
+            try:
+                self._send(shard, message)
+            except PeerLost:
+                if not self._calls.waits_for(party.server(shard)):
+                    raise
+
+    def tell_rate(self, count: int, rate: control.Rate) -> None:
+        """`rate` holds for all that is sent from now on, also to servers that replace these. Raises as `tell`."""
+        self._rate = count, rate
+        self.tell(*self._rate)
+
+    def repeat_rate(self) -> None:
+        """Servers that go on from an earlier state have the rate of that time; what is pushed next needs today's."""
+        told = None
+        while self._rate is not None and told is not self._rate:  # the party's own thread may tell another meanwhile
+            told = self._rate
+            for server in range(told[0]):
+                with contextlib.suppress(PeerLost):  # there will be another Resume, or the run ends
+                    self._send(server, told[1])
+
+    def _send(self, shard: int, message: Any) -> None:
+        self._transport.send(party.server(shard), Envelope(Kind.CONTROL, message))

@@ -1,0 +1,163 @@
+"""How a run is brought up, and how it closes: who has to answer in each phase, and what follows when all have.
+
+The table of the phases is in `lifecycle.py`. A run trains between `begin_training` and the end of `ending.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paceline.core.trace import Membership, Record
+from paceline.live.collectives.store import Rendezvous
+from paceline.live.coordinator.decisions import (
+    BeginSnapshots,
+    PartyJoined,
+    PlanAgreed,
+    RunFinished,
+    StartTraining,
+    Timer,
+    TrainingStarted,
+)
+from paceline.live.coordinator.elasticity import Elasticity
+from paceline.live.coordinator.evaluator_watch import EvaluatorLives
+from paceline.live.coordinator.lifecycle import WAIT_SECONDS, RunContext, RunPhase, RunRules, moving_seconds
+from paceline.live.coordinator.planning import RunChoices, make_plan, role_context
+from paceline.live.coordinator.sample_leases import Leasing
+from paceline.live.coordinator.server_recovery import Snapshots
+from paceline.live.party import Party
+from paceline.live.protocol import control_messages as control
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingParts:
+    """What works while training goes on, and so begins with it."""
+
+    elasticity: Elasticity
+    evaluator: EvaluatorLives
+    leasing: Leasing
+    rendezvous: Rendezvous
+
+
+class BringUp:
+    """On the coordinator's thread."""
+
+    def __init__(
+        self,
+        run: RunContext,
+        rules: RunRules,
+        choices: RunChoices,
+        parts: TrainingParts,
+        snapshots: Snapshots | None,
+        note: Callable[[Record], None],
+    ) -> None:
+        """`note` takes the trace records of the coordinator's role."""
+        self._run, self._rules, self._choices = run, rules, choices
+        self._parts, self._snapshots, self._note = parts, snapshots, note
+        self._answers: dict[Party, Any] = {}  # what each party said in this phase
+
+    def joined(self, src: Party, hello: control.Hello) -> None:
+        self._parts.rendezvous.hosts[src] = hello.host
+        self._run.decide.add(PartyJoined(src, hello))
+        device = hello.device if src.kind == "worker" else ""
+        self._run.decide.record(Membership(at=0.0, party=str(src), event="joined", device=device, host=hello.host))
+        self.answered(src, hello)
+
+    def answered(self, src: Party, answer: Any) -> None:
+        self._answers[src] = answer
+        self.go_on()
+
+    def has_answered(self, who: Party) -> bool:
+        return who in self._answers
+
+    def missing(self) -> list[Party]:
+        """Who has not answered in this phase, or not left yet."""
+        run = self._run
+        if run.state.stopping and run.state.training:
+            return sorted(run.roster.training)
+        return [who for who in self._concerned() if who not in self._answers]
+
+    def _concerned(self) -> Sequence[Party]:
+        """Who has to answer before the next phase."""
+        roster = self._run.roster
+        match self._run.state.phase:
+            case RunPhase.GATHERING:
+                return [*roster.beginning, *roster.servers, *roster.evaluator]
+            case RunPhase.PLACING_SERVERS:
+                return roster.servers
+            case RunPhase.READYING | RunPhase.PLACING_WORKERS:
+                return roster.beginning
+            case RunPhase.FINISHING:
+                return [who for who in roster.everybody() if who not in roster.lost]
+            case _:
+                return []
+
+    def go_on(self) -> None:
+        """To the next phase, if nobody is missing in this one."""
+        while self._run.state.phase not in (RunPhase.TRAINING, RunPhase.OVER) and not self.missing():
+            answers, self._answers = self._answers, {}
+            self._next(answers)
+
+    def _next(self, answers: dict[Party, Any]) -> None:
+        state, roster, decide = self._run.state, self._run.roster, self._run.decide
+        match state.phase:
+            case RunPhase.GATHERING:
+                state.phase = RunPhase.READYING
+                roster.hellos = answers
+                decide.send(roster.everybody(), roster.roster(server_view=0))
+            case RunPhase.READYING:
+                self._agree([answers[who] for who in roster.beginning])
+                state.phase = RunPhase.PLACING_SERVERS
+                decide.send(roster.servers, state.plan)
+            case RunPhase.PLACING_SERVERS:
+                state.phase = RunPhase.PLACING_WORKERS
+                decide.send([*roster.workers, *roster.evaluator], state.plan)
+            case RunPhase.PLACING_WORKERS:
+                self._start()
+            case RunPhase.FINISHING:
+                state.phase = RunPhase.OVER
+                decide.send(roster.everybody(), control.Exit())
+                self._parts.leasing.record()
+                decide.add(RunFinished(state.reason, state.seconds))
+            case _:
+                raise AssertionError(state.phase)
+
+    def _agree(self, ready: list[control.Ready]) -> None:
+        """On a plan."""
+        kept, roster, stop = self._snapshots, self._run.roster, self._rules.stop
+        replaced = kept is not None and not kept.refuses(ready[0], len(roster.servers))
+        state, members = self._run.state, self._run.members
+        state.model = ready[0]
+        members.patience = replace(members.patience, join_s=WAIT_SECONDS + moving_seconds(state.length))
+        state.agreed = make_plan(
+            ready,
+            [roster.hellos[who] for who in roster.beginning],
+            [roster.hellos[who] for who in roster.servers],
+            choices=self._choices,
+            replaced=replaced,
+            copied=replaced and kept is not None and kept.copies,
+            not_started=len(roster.not_started),
+            stop=stop,
+        )
+        self._run.decide.add(PlanAgreed(state.agreed))
+
+    def _start(self) -> None:
+        """The role and the clock come first: what is decided next goes by that clock (`begin_training`)."""
+        state, roster = self._run.state, self._run.roster
+        state.phase = RunPhase.TRAINING
+        context = role_context(state.plan, len(roster.workers), self._rules.seed, self._note)
+        not_started = tuple(sorted(who.index for who in roster.not_started))
+        self._run.decide.add(StartTraining(self._choices.make_role(state.plan, context), not_started))
+
+    def begin_training(self) -> None:
+        """The clock has been started."""
+        state, roster, decide = self._run.state, self._run.roster, self._run.decide
+        self._parts.elasticity.begin()
+        self._parts.evaluator.begin()
+        decide.add(TrainingStarted(state.plan))
+        decide.send([*roster.servers, *roster.beginning, *roster.evaluator], control.Go())
+        if self._snapshots is not None and state.plan.replaced:
+            decide.add(BeginSnapshots(state.plan))
+        if self._rules.stop.seconds is not None:
+            decide.start_timer(self._rules.stop.seconds, Timer.TIME_LIMIT)

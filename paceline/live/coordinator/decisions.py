@@ -1,0 +1,330 @@
+"""What the coordinator decides, as values, and the one place that carries it out.
+
+    a message, a loss, a timer  ->  the coordinator's parts decide  ->  CoordinatorDecision  ->  DecisionExecutor
+
+The parts send, record and start nothing themselves. They add actions to `Decisions`; when an input has been dealt with,
+all of them come out as one `CoordinatorDecision`. Its actions are carried out in the order in which they were decided,
+since that order is a promise: who is told that a worker is gone hears it before the scheme's answers, and a run's last
+record is in the trace before anybody hears that the run is over.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar, assert_never
+
+import msgspec
+
+from paceline.core.role import Role
+from paceline.core.trace import Record
+from paceline.live.node.node import Node
+from paceline.live.party import Party
+from paceline.live.protocol import control_messages as control
+from paceline.live.protocol.transport import Transport, tell
+
+A = TypeVar("A")
+
+
+class Timer(enum.Enum):
+    """What the coordinator looks at when a timer runs out."""
+
+    MEMBERS = enum.auto()  # is a worker or a server silent or stuck?
+    EVALUATOR = enum.auto()  # is the evaluator silent?
+    SERVERS_BACK = enum.auto()  # are all servers in their places again? `number`: of the order
+    TIME_LIMIT = enum.auto()  # the run has lasted as long as it was to last
+
+
+# ---- what is to be done: sent, recorded, started ------------------------------------------------------------
+class SendMessage(msgspec.Struct, frozen=True):
+    """`message` of the control plane goes to each of these that is there."""
+
+    to: tuple[Party, ...]
+    message: Any
+
+
+class WriteRecord(msgspec.Struct, frozen=True):
+    record: Record
+
+
+class StartTimer(msgspec.Struct, frozen=True):
+    seconds: float
+    timer: Timer
+    number: int = 0
+
+
+class CloseConnection(msgspec.Struct, frozen=True):
+    """That incarnation of `who` is over; a later one may connect."""
+
+    who: Party
+    incarnation: int
+    why: str
+
+
+# ---- what the coordinator's own role and its open calls hear ------------------------------------------------
+class PlanAgreed(msgspec.Struct, frozen=True):
+    """From now on messages are checked against the bounds of `plan`."""
+
+    plan: control.Plan
+
+
+class StartTraining(msgspec.Struct, frozen=True):
+    """Place `role`, which hears that the workers `not_started` are not there, and start the clock."""
+
+    role: Role
+    not_started: tuple[int, ...]
+
+
+class NotifyWorkerLeft(msgspec.Struct, frozen=True):
+    rank: int
+
+
+class NotifyWorkerJoined(msgspec.Struct, frozen=True):
+    rank: int
+
+
+class FailCallsTo(msgspec.Struct, frozen=True):
+    """Nobody waits any longer for an answer of `who`."""
+
+    who: Party
+    why: str
+
+
+class VoidCallsToServers(msgspec.Struct, frozen=True):
+    """A server is replaced: what was asked of servers is void."""
+
+
+class ModelEvaluated(msgspec.Struct, frozen=True):
+    accuracy: float
+
+
+# ---- what happens to the snapshots that servers are replaced from -------------------------------------------
+class SnapshotOrder(enum.Enum):
+    HOLD = enum.auto()  # keep the snapshot there is, and no other
+    RELEASE = enum.auto()
+
+
+class BeginSnapshots(msgspec.Struct, frozen=True):
+    plan: control.Plan
+
+
+# ---- what the listener hears --------------------------------------------------------------------------------
+class PartyJoined(msgspec.Struct, frozen=True):
+    who: Party
+    hello: control.Hello
+
+
+class TrainingStarted(msgspec.Struct, frozen=True):
+    plan: control.Plan
+
+
+class ProgressReported(msgspec.Struct, frozen=True):
+    """`progress` of all incarnations of a worker together."""
+
+    rank: int
+    progress: control.Progress
+
+
+class RunFailure(msgspec.Struct, frozen=True):
+    who: Party
+    cause: str
+    details: str = ""
+
+
+class RunFinished(msgspec.Struct, frozen=True):
+    reason: str
+    seconds: float
+
+
+RoleNews = PlanAgreed | NotifyWorkerLeft | NotifyWorkerJoined | FailCallsTo | VoidCallsToServers | ModelEvaluated
+ListenerNews = PartyJoined | TrainingStarted | RunFailure | RunFinished
+Action = (
+    SendMessage
+    | WriteRecord
+    | StartTimer
+    | CloseConnection
+    | StartTraining
+    | RoleNews
+    | SnapshotOrder
+    | BeginSnapshots
+    | ListenerNews
+    | ProgressReported
+)
+
+
+class CoordinatorDecision(msgspec.Struct, frozen=True):
+    """All that follows from one input, in order."""
+
+    actions: tuple[Action, ...]
+
+    @property
+    def messages(self) -> list[SendMessage]:
+        """What to send."""
+        return self._of(SendMessage)
+
+    @property
+    def records(self) -> list[Record]:
+        """What to record in the trace."""
+        return [written.record for written in self._of(WriteRecord)]
+
+    @property
+    def timers(self) -> list[StartTimer]:
+        """What to look at later."""
+        return self._of(StartTimer)
+
+    def _of(self, kind: type[A]) -> list[A]:
+        return [action for action in self.actions if isinstance(action, kind)]
+
+
+@dataclass(slots=True, eq=False)
+class Decisions:
+    """The actions decided since they were taken last. The parts of the coordinator add to it."""
+
+    _actions: list[Action] = field(default_factory=list)
+
+    def add(self, action: Action) -> None:
+        self._actions.append(action)
+
+    def send(self, to: Iterable[Party], message: Any) -> None:
+        if whom := tuple(to):
+            self.add(SendMessage(whom, message))
+
+    def record(self, record: Record) -> None:
+        self.add(WriteRecord(record))
+
+    def start_timer(self, seconds: float, timer: Timer, number: int = 0) -> None:
+        self.add(StartTimer(seconds, timer, number))
+
+    def close_connection(self, who: Party, incarnation: int, why: str) -> None:
+        self.add(CloseConnection(who, incarnation, why))
+
+    def fail(self, who: Party, cause: str) -> None:
+        """The run cannot go on."""
+        self.add(RunFailure(who, cause))
+
+    def take(self) -> CoordinatorDecision | None:
+        """Returns what was decided since, None if nothing was."""
+        actions, self._actions = self._actions, []
+        return CoordinatorDecision(tuple(actions)) if actions else None
+
+
+# ---- carrying it out ----------------------------------------------------------------------------------------
+class CoordinatorListener(Protocol):
+    """Hears of everything, on the coordinator's thread."""
+
+    def joined(self, who: Party, hello: control.Hello) -> None: ...
+    def started(self, plan: control.Plan) -> None: ...
+    def progressed(self, rank: int, progress: control.Progress) -> None: ...
+    def recorded(self, record: Record) -> None: ...
+    def failed(self, who: Party, cause: str, details: str) -> None: ...
+    def finished(self, reason: str, seconds: float) -> None: ...
+
+
+class SnapshotKeeper(Protocol):
+    """Who is told when snapshots begin, and when the one there is must be kept."""
+
+    def begin(self, plan: control.Plan) -> None:
+        """Training has started."""
+
+    def hold(self) -> None:
+        """Keep the one there is, and no other, until `release`."""
+
+    def release(self) -> None: ...
+
+
+class DecisionExecutor:
+    """Carries decisions out, on the coordinator's thread."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        node: Node,
+        listener: CoordinatorListener,
+        snapshots: SnapshotKeeper | None,
+        *,
+        on_timer: Callable[[Timer, int], None],
+        on_clock: Callable[[], None],
+    ) -> None:
+        """`on_timer` is called when a timer runs out; `on_clock` when the clock of the training has been started."""
+        self._transport, self._node = transport, node
+        self._listener, self._snapshots = listener, snapshots
+        self._on_timer, self._on_clock = on_timer, on_clock
+
+    def carry_out(self, decision: CoordinatorDecision) -> None:
+        for action in decision.actions:
+            match action:
+                case SendMessage(to=to, message=message):
+                    tell(self._transport, to, message)
+                case WriteRecord(record=record):
+                    self._listener.recorded(record)
+                case ProgressReported(rank=rank, progress=progress):
+                    self._listener.progressed(rank, progress)
+                case StartTimer() | CloseConnection():
+                    self._tell_transport(action)
+                case StartTraining(role=role, not_started=not_started):
+                    self._start_training(role, not_started)
+                case SnapshotOrder() | BeginSnapshots():
+                    self._order(action)
+                case PartyJoined() | TrainingStarted() | RunFailure() | RunFinished():
+                    self._tell_listener(action)
+                case _:
+                    self._tell_role(action)
+
+    def _tell_transport(self, action: StartTimer | CloseConnection) -> None:
+        match action:
+            case StartTimer(seconds=seconds, timer=timer, number=number):
+                self._transport.call_later(seconds, lambda: self._on_timer(timer, number))
+            case CloseConnection(who=who, incarnation=incarnation, why=why):
+                self._transport.drop(who, incarnation, why)
+            case _:
+                assert_never(action)
+
+    def _start_training(self, role: Role, not_started: tuple[int, ...]) -> None:
+        self._node.place(role)
+        for rank in not_started:
+            self._node.gone(rank)
+        self._node.start_clock()
+        self._on_clock()
+
+    def _order(self, order: SnapshotOrder | BeginSnapshots) -> None:
+        assert self._snapshots is not None
+        match order:
+            case BeginSnapshots(plan=plan):
+                self._snapshots.begin(plan)
+            case SnapshotOrder.HOLD:
+                self._snapshots.hold()
+            case SnapshotOrder.RELEASE:
+                self._snapshots.release()
+            case _:
+                assert_never(order)
+
+    def _tell_role(self, news: RoleNews) -> None:
+        match news:
+            case PlanAgreed(plan=plan):
+                self._node.admission.planned(plan)
+            case NotifyWorkerLeft(rank=rank):
+                self._node.gone(rank)
+            case NotifyWorkerJoined(rank=rank):
+                self._node.came(rank)
+            case FailCallsTo(who=who, why=why):
+                self._node.lost(who, why)
+            case VoidCallsToServers():
+                self._node.go_back(self._node.server_view, undone=False)
+            case ModelEvaluated(accuracy=accuracy):
+                self._node.judged(accuracy)
+            case _:
+                assert_never(news)
+
+    def _tell_listener(self, news: ListenerNews) -> None:
+        match news:
+            case PartyJoined(who=who, hello=hello):
+                self._listener.joined(who, hello)
+            case TrainingStarted(plan=plan):
+                self._listener.started(plan)
+            case RunFailure(who=who, cause=cause, details=details):
+                self._listener.failed(who, cause, details)
+            case RunFinished(reason=reason, seconds=seconds):
+                self._listener.finished(reason, seconds)
+            case _:
+                assert_never(news)

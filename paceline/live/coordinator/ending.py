@@ -1,0 +1,65 @@
+"""How a run ends: a stop rule holds or somebody asks for it; the workers leave; the last model is looked at.
+
+Stop -> workers; Left <- workers; Finish -> everybody; Saved <- everybody; Exit -> everybody
+"""
+
+from __future__ import annotations
+
+from paceline.core.trace import Ended, Evaluated
+from paceline.live.coordinator.decisions import ModelEvaluated
+from paceline.live.coordinator.lifecycle import TARGET_REACHED, RunContext, RunPhase, StopRule
+from paceline.live.coordinator.sample_leases import Leasing
+from paceline.live.coordinator.server_recovery import Recovery
+from paceline.live.protocol import control_messages as control
+
+
+class RunEnding:
+    """On the coordinator's thread."""
+
+    def __init__(self, run: RunContext, rule: StopRule, recovery: Recovery, leasing: Leasing) -> None:
+        self._run, self._rule, self._recovery, self._leasing = run, rule, recovery, leasing
+
+    def stop(self, reason: str, *, target_reached: bool = False) -> None:
+        """Tells the workers to stop, once; what follows waits until the last of them has left."""
+        run = self._run
+        if run.state.stopping or not run.state.training:
+            return
+        run.state.reason, run.state.seconds = reason, run.now()
+        run.state.target_reached = target_reached
+        run.decide.record(Ended(at=run.state.seconds, reason=reason))
+        run.decide.send([*sorted(run.roster.training), *run.roster.joining], control.Stop(reason=reason))
+
+    def stop_at_epochs(self) -> None:
+        """Of leased data; else the workers know when they are done, see `paceline.runtime.worker.sample_counts`."""
+        if self._rule.samples is not None and self._leasing.reached(self._rule.samples):
+            self.stop("epochs")
+
+    def evaluated(self, judged: control.Judged) -> None:
+        """The evaluator has a result: the trace has it, and the run stops where it has reached its target."""
+        run = self._run
+        record = Evaluated(
+            at=min(judged.at, run.state.seconds) if run.state.seconds else judged.at,
+            accuracy=judged.accuracy,
+            loss=judged.loss,
+            samples=judged.samples,
+            seconds=judged.seconds,
+            chance=judged.chance,
+        )
+        run.decide.record(record)
+        if run.state.training:
+            run.decide.add(ModelEvaluated(judged.accuracy))
+        if self._rule.target_accuracy is not None and judged.accuracy >= self._rule.target_accuracy:
+            self.stop(TARGET_REACHED, target_reached=True)
+
+    def finish(self) -> None:
+        """Nobody trains any more."""
+        if self._recovery.under_way:  # the last model is not whole yet
+            self._recovery.afterwards(self.finish)
+            return
+        self._run.state.phase = RunPhase.FINISHING
+        self._run.decide.send(self._run.roster.everybody(), self.finish_order())
+
+    def finish_order(self) -> control.Finish:
+        state = self._run.state
+        assert state.holder is not None
+        return control.Finish(holder=state.holder.index, reason=state.reason, target_reached=state.target_reached)

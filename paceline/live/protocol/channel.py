@@ -1,0 +1,72 @@
+"""What a process does to the vectors of a message on its way out, and undoes on the way in; out and in side by side.
+
+    out    codec (`encode`)      ->  rows (`send`)     ->  transport: frames (`frames.encode`)
+    in     codec (`decode`)      <-  rows (`unpack`)   <-  transport: frames (`frames.assemble`)
+
+    codec   vectors become fewer bytes (`paceline.codec.pipeline.stage`); the scheme says which
+    rows    a vector of which only some rows are not zero becomes those rows (`row_packing.py`)
+    frames  header and body (`frames.py`); between threads of one process there are none
+
+Between rows and codec whoever receives checks the message: what may be sent at all (`control/permissions.py`), and
+within which bounds (`node/message_checks.py`). A packed message is checked as what it is packed from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.codec.pipeline.stage import Room, Stage
+from paceline.core.message import nature_of
+from paceline.core.vector import Memory
+from paceline.live.party import Party
+from paceline.live.protocol.row_packing import Packed, Packer, PackingPost
+from paceline.live.protocol.transport import Envelope, Post, Transport, progress_of
+
+
+class MessageChannel:
+    """Of one process. It sends from any thread, and receives on the transport's."""
+
+    def __init__(self, transport: Transport, memory: Memory, packer: Packer | None = None) -> None:
+        self.me = transport.me
+        self.stage = Stage(memory, nature_of, up=None, down=None)
+        self._transport = transport
+        self._rows = PackingPost(transport, packer) if packer else None
+        self._post: Post = self._rows or transport
+
+    def use(self, stage: Stage) -> None:
+        """From now on the codecs are those of `stage`; before the scheme's first message."""
+        self.stage = stage
+
+    # ---- out ---------------------------------------------------------------------------------------------
+    def encode_and_send(self, to: Party, envelope: Envelope, part: int) -> None:
+        """Sends a message of the scheme, encoded. `part` is the slice that it is for or comes from."""
+        with self.stage.order(to):
+            envelope.message = self.stage.outgoing(to, part, envelope.message)
+            self._post.send(to, envelope)
+
+    def send(self, to: Party, envelope: Envelope) -> None:
+        """Sends a message as it is, or its rows. Raises PeerLost when there is no way to `to`."""
+        self._post.send(to, envelope)
+
+    # ---- in ----------------------------------------------------------------------------------------------
+    def unpack(self, src: Party, envelope: Envelope, longest: int) -> bool:
+        """Makes a packed message what it was; returns whether it was packed. Raises ProtocolError."""
+        if self._rows is None or not isinstance(envelope.message, Packed):
+            return False
+        envelope.message = self._rows.unpacked(envelope.message, src, longest)
+        return True
+
+    def decode(self, src: Party, envelope: Envelope, room: Room) -> None:
+        """Makes vectors of encoded ones; `room` says where to. Raises ProtocolError."""
+        envelope.message = self.stage.incoming(src, envelope.message, room, from_server=src.kind == "server")
+
+    # ---- both --------------------------------------------------------------------------------------------
+    def lost(self, other: Party) -> None:
+        """The connection to `other` is gone, and what either side knows of the other's vectors."""
+        if self._rows:
+            self._rows.forget(other)
+        self.stage.lost(other)
+
+    def progress_of(self, whom: Sequence[Party]) -> tuple[int, bool]:
+        """As `Transport.progress`, of several together."""
+        return progress_of(self._transport, whom)

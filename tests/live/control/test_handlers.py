@@ -1,0 +1,146 @@
+"""What the transport's thread does with messages, and who hears what the control plane tells a party."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.core.fault_tolerance.replication import Copied
+from paceline.core.role import Role, RoleContext
+from paceline.core.sharding import NOWHERE
+from paceline.live.control.handlers import PartyCallbacks
+from paceline.live.control.session import Session
+from paceline.live.net.inprocess_transport import Hub
+from paceline.live.node.hosted_slice import ServedSlice
+from paceline.live.node.node import Node
+from paceline.live.party import COORDINATOR, Party, server, worker
+from paceline.live.protocol import control_messages as control
+from paceline.live.protocol.row_packing import Packed, PackingPost, Parcel
+from paceline.live.protocol.transport import Envelope, Kind, LossCause
+from tests.live.fakes import NumpyMemory
+from tests.live.node_fixture import Ask
+
+
+def session_of(me: Party) -> Session:
+    transport = Hub().transport(me)
+    return Session(transport, Node(transport, NumpyMemory()))
+
+
+def tell(session: Session, message: Any, src: Party = COORDINATOR) -> None:
+    session.handlers.deliver(src, Envelope(Kind.CONTROL, message))
+
+
+def test_a_party_has_one_set_of_callbacks() -> None:
+    session = session_of(worker(0))
+    session.attach(PartyCallbacks())
+    with pytest.raises(AssertionError, match="worker 0 has callbacks already"):
+        session.attach(PartyCallbacks())
+
+
+def test_each_callback_hears_what_is_for_it() -> None:
+    heard: list[Any] = []
+    callbacks = PartyCallbacks(
+        on_party_lost=heard.append,
+        on_rate=lambda rank, rate: heard.append((rank, rate)),
+        on_capture=heard.append,
+    )
+    session = session_of(server(0))
+    capture, rate = control.Capture(version=3), control.Rate(lr=0.5)
+    tell(session, capture)  # nobody hears yet
+    session.attach(callbacks)
+    tell(session, capture)
+    tell(session, rate, worker(1))
+    session.handlers.lost(worker(1), "reset")
+    assert heard == [capture, (1, rate), worker(1)]
+
+
+def test_a_newcomer_is_confirmed_once_the_copy_knows_it() -> None:
+    held: list[Callable[[], None]] = []
+    joined: list[int] = []
+    session = session_of(server(0))
+    session.attach(PartyCallbacks(on_worker_joined=joined.append, after_replicated=held.append))
+    tell(session, control.WorkerJoined(rank=2, incarnation=1, view=4, address="hub:again", host="there"))
+    assert joined == [2]
+    assert len(held) == 1, "Aware waits"
+
+
+@pytest.mark.parametrize(("cause", "strikes"), [(LossCause.CLOSED, 0), (LossCause.BROKE_PROTOCOL, 1)])
+def test_only_a_worker_that_broke_the_protocol_is_held_to_account_whatever_the_text_says(
+    cause: LossCause, strikes: int
+) -> None:
+    session = session_of(server(0))
+    session.handlers.lost(worker(1), "not a Paceline frame", cause)
+    assert session.node.admission.strikes[worker(1)] == strikes
+
+
+class Hears(Role):
+    def __init__(self) -> None:
+        super().__init__(None, RoleContext(me=0, workers=(0, 1), w=None, update=lambda w, g, samples: w))
+        self.heard: list[Any] = []
+
+    def on(self, now: float, src: int, message: Any) -> Any:
+        self.heard.append(message.n)
+        return ()
+
+
+def test_what_reaches_a_newcomer_before_its_role_is_heard_by_the_role_in_that_order() -> None:
+    session = session_of(worker(0))
+    tell(session, control.Roster(addresses={}, hosts={}, incarnations=(1, 0)))
+    for n in (1, 2):
+        session.handlers.deliver(worker(1), Envelope(Kind.TELL, Ask(v=np.zeros(1, np.float32), n=n)))
+    role = Hears()
+    session.enter(role, NOWHERE)
+    session.handlers.deliver(worker(1), Envelope(Kind.TELL, Ask(v=np.zeros(1, np.float32), n=3)))
+    assert role.heard == [1, 2, 3]
+
+
+class WholePacker:
+    """Packs a vector as it is."""
+
+    def packs(self, v: Any) -> bool:
+        return True
+
+    def pack(self, v: Any, to: Party) -> Parcel:
+        return Parcel(v, ())
+
+    def plain(self, v: Any) -> Any:
+        return v
+
+    def unpack(self, parcel: Parcel, length: int, src: Party) -> Any:
+        return parcel.numbers
+
+    def forget(self, party: Party) -> None:
+        pass
+
+
+def test_what_a_party_may_not_send_it_may_not_send_packed_either() -> None:
+    """Copies of slices pass between servers. A worker that packed one would have a server keep what the worker says."""
+    transport = Hub().transport(server(0))
+    session = Session(transport, Node(transport, NumpyMemory(), packer=WholePacker()))
+    heard: list[Any] = []
+    role = Hears()
+    role.on = lambda now, src, message: heard.append(message) or ()  # type: ignore[method-assign, assignment]
+    session.node.host([ServedSlice(role=role)])
+    sender: Any = Posted(worker(0))
+    PackingPost(sender, WholePacker()).send(
+        server(0), Envelope(Kind.TELL, Copied(slice=0, name="w", v=np.ones(2, np.float32)))
+    )
+    (packed,) = sender.sent
+    assert isinstance(packed.message, Packed)
+    session.handlers.deliver(worker(0), packed)
+    assert heard == []
+    assert session.node.admission.strikes[worker(0)] == 1
+
+
+class Posted:
+    """A transport that keeps what is sent."""
+
+    def __init__(self, me: Party) -> None:
+        self.me = me
+        self.sent: list[Envelope] = []
+
+    def send(self, to: Party, envelope: Envelope) -> None:
+        self.sent.append(envelope)

@@ -1,0 +1,163 @@
+"""What the coordinator decides comes out as one value, and is carried out in that order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paceline.core.fault_tolerance.membership import Membership as Members
+from paceline.core.fault_tolerance.membership import Patience
+from paceline.core.sharding import lay_out
+from paceline.core.trace import Ended, Membership
+from paceline.live.coordinator.decisions import (
+    CloseConnection,
+    CoordinatorDecision,
+    DecisionExecutor,
+    Decisions,
+    FailCallsTo,
+    NotifyWorkerLeft,
+    RunFailure,
+    SendMessage,
+    SnapshotOrder,
+    StartTimer,
+    Timer,
+    WriteRecord,
+)
+from paceline.live.coordinator.elasticity import Elasticity
+from paceline.live.coordinator.ending import RunEnding
+from paceline.live.coordinator.lifecycle import RunContext, RunPhase, RunState, StopRule
+from paceline.live.coordinator.roster import ProgressTotals, RunRoster
+from paceline.live.coordinator.sample_leases import Leasing, Quotas
+from paceline.live.coordinator.server_recovery import Recovery
+from paceline.live.party import Party, server, worker
+from paceline.live.protocol import control_messages as control
+from tests.live.node_fixture import nothing
+from tests.live.scripted_parties import ready
+
+W0, W1, W2, S0 = worker(0), worker(1), worker(2), server(0)
+
+
+class Training:
+    """The parts that decide while three workers and a server train: without a transport, a node or a clock."""
+
+    def __init__(self, min_workers: int = 1) -> None:
+        self.now, self.decide = 0.0, Decisions()
+        members = Members[Party](Patience(dead_s=2.0))
+        state = RunState(RunPhase.TRAINING, model=ready(), agreed=plan())
+        roster = RunRoster(3, 1, False, ())
+        self.run = RunContext(state, roster, ProgressTotals(), members, self.decide, lambda: self.now)
+        leasing = Leasing(self.decide.send, self.decide.record, self.run.now, (), on_false_claim=nothing)
+        recovery = Recovery(self.run, None)
+        self.ending = RunEnding(self.run, StopRule(target_accuracy=0.9), recovery, leasing)
+        quotas = Quotas(StopRule(), self.run.totals)
+        self.elasticity = Elasticity(self.run, recovery, self.ending, leasing, quotas, min_workers)
+        self.elasticity.begin()
+
+    def decided(self) -> tuple[Any, ...]:
+        decision = self.decide.take()
+        return decision.actions if decision else ()
+
+
+def plan() -> control.Plan:
+    return control.Plan(workers=3, servers=1, length=4, layout=lay_out(4, 1), seconds_per_step=(), optimizer="")
+
+
+def test_the_beginning_of_training_starts_the_watch_over_its_members() -> None:
+    assert Training().decided() == (StartTimer(0.25, Timer.MEMBERS),)
+
+
+def test_a_lost_worker_is_recorded_then_told_to_the_others_and_only_then_to_the_role() -> None:
+    training = Training()
+    training.decided()
+    training.elasticity.lost(W1, "its connection was reset")
+    reason = "its connection was reset; 2 of 3 continue"
+    gone = control.Gone(rank=1, lost=True, incarnation=0)
+    assert training.decided() == (
+        WriteRecord(Membership(at=0.0, party="worker 1", event="lost", reason=reason)),
+        FailCallsTo(W1, "its connection was reset"),
+        SendMessage((S0, W0, W2), gone),
+        NotifyWorkerLeft(1),
+        CloseConnection(W1, 0, "its connection was reset"),
+    )
+
+
+def test_a_worker_that_the_run_needs_is_a_failure_and_nothing_else() -> None:
+    training = Training(min_workers=3)
+    training.decided()
+    training.elasticity.lost(W2, "killed")
+    (failure,) = training.decided()
+    assert isinstance(failure, RunFailure)
+    assert (failure.who, failure.cause) == (W2, "lost worker 2: killed; --min-workers 3 would not be left")
+
+
+def test_workers_are_told_to_stop_once() -> None:
+    training = Training()
+    training.decided()
+    training.ending.stop("seconds")
+    stop = SendMessage((W0, W1, W2), control.Stop(reason="seconds"))
+    assert training.decided() == (WriteRecord(Ended(at=0.0, reason="seconds")), stop)
+    training.ending.stop("samples")
+    assert training.decided() == ()
+
+
+@pytest.mark.parametrize("by_evaluation", [True, False])
+def test_that_the_target_was_reached_is_no_matter_of_the_text(by_evaluation: bool) -> None:
+    training = Training()
+    training.run.state.holder = W0
+    if by_evaluation:
+        training.ending.evaluated(control.Judged(at=1.0, samples=8, accuracy=0.95, loss=0.1, seconds=0.1))
+    else:
+        training.ending.stop("target accuracy")  # a script may give any reason
+    order = training.ending.finish_order()
+    assert (order.reason, order.target_reached) == ("target accuracy", by_evaluation)
+
+
+def test_a_decision_says_what_to_send_to_record_and_to_start() -> None:
+    decide = Decisions()
+    assert decide.take() is None
+    ended = Ended(at=1.0, reason="r")
+    decide.send([W0], control.Exit())
+    decide.record(ended)
+    decide.start_timer(2.0, Timer.SERVERS_BACK, 7)
+    decision = decide.take()
+    assert decision is not None
+    assert decision.messages == [SendMessage((W0,), control.Exit())]
+    assert decision.records == [ended]
+    assert decision.timers == [StartTimer(2.0, Timer.SERVERS_BACK, 7)]
+    assert decide.take() is None
+
+
+class Everything:
+    """Transport, node, listener and snapshots in one: notes which of their methods was called with what."""
+
+    def __init__(self) -> None:
+        self.called: list[tuple[str, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments, **_: self.called.append((name, arguments))
+
+
+@pytest.mark.parametrize("actions", [(0, 1, 2, 3, 4), (4, 3, 2, 1, 0)])
+def test_actions_are_carried_out_in_the_order_in_which_they_were_decided(actions: tuple[int, ...]) -> None:
+    all_of_them = [
+        (WriteRecord(Ended(at=1.0, reason="r")), "recorded"),
+        (SendMessage((W0,), control.Exit()), "send"),
+        (NotifyWorkerLeft(1), "gone"),
+        (SnapshotOrder.HOLD, "hold"),
+        (CloseConnection(W1, 0, "why"), "drop"),
+    ]
+    world: Any = Everything()
+    executor = DecisionExecutor(world, world, world, world, on_timer=nothing, on_clock=nothing)
+    executor.carry_out(CoordinatorDecision(tuple(all_of_them[n][0] for n in actions)))  # type: ignore[misc]
+    assert [name for name, _ in world.called] == [all_of_them[n][1] for n in actions]
+
+
+def test_a_timer_says_by_name_what_is_to_be_looked_at() -> None:
+    world: Any = Everything()
+    rung: list[Any] = []
+    executor = DecisionExecutor(world, world, world, None, on_timer=lambda *which: rung.append(which), on_clock=nothing)
+    executor.carry_out(CoordinatorDecision((StartTimer(3.0, Timer.SERVERS_BACK, 7),)))
+    ((name, (seconds, ring)),) = world.called
+    ring()
+    assert (name, seconds, rung) == ("call_later", 3.0, [(Timer.SERVERS_BACK, 7)])
