@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from paceline.config import Config
+from paceline.config.sections import ClusterSettings
 from paceline.core.errors import ConfigError
 from paceline.engine.vectors.flat import FlatMemory
 from paceline.live.net.tcp_transport import TcpTransport
@@ -75,8 +77,8 @@ def open_party(
         servers=servers,
         coordinator="",
         token=TOKEN,
-        transport=transport,
         credentials=credentials,
+        config=Config(cluster=ClusterSettings(transport=transport)),
     )
     way = spec.open_transport()
     node = Node(way, FlatMemory(), timeout_s=TIMEOUT_S)

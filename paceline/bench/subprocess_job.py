@@ -1,7 +1,8 @@
-"""The other processes of a measurement: each does one job, and talks with its parent in lines of JSON.
+"""The other processes of a measurement: each does one job, and talks with its parent in
+`paceline.launch.local.line_messages`.
 
 `python -m paceline.bench.subprocess_job MODULE.FUNCTION JOB` calls that function of this package. Parent and child take
-turns: a child says something, is told something, and so on, until its input ends.
+turns: a child tells something, hears something, and so on, until its input ends.
 """
 
 from __future__ import annotations
@@ -15,44 +16,63 @@ import select
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 from paceline.core.errors import PacelineError, PeerLost, TimedOut
+from paceline.launch.local.line_messages import LaunchMessage, LineDecoder, encode
 
 PATIENCE_S = 120.0
 ROOT = Path(__file__).resolve().parents[2]
-FAILED = "failed"
+
+
+class Told(LaunchMessage, frozen=True, kw_only=True, tag="told"):
+    """What one side tells the other: a value of the job's own."""
+
+    value: Any
+
+
+class JobFailed(LaunchMessage, frozen=True, kw_only=True, tag="failed"):
+    why: str
 
 
 class ParentStream:
     """The child's end."""
 
-    def __init__(self, lines: TextIO, out: TextIO) -> None:
+    def __init__(self, lines: BinaryIO, out: BinaryIO) -> None:
         self._lines, self._out = lines, out
+        self._decoder: LineDecoder[Told] = LineDecoder(Told)
 
     def tell(self, what: Any) -> None:
-        print(json.dumps(what), file=self._out, flush=True)
+        self._say(Told(value=what))
+
+    def fail(self, why: str) -> None:
+        self._say(JobFailed(why=why))
+
+    def _say(self, message: LaunchMessage) -> None:
+        self._out.write(encode(message))
+        self._out.flush()
 
     def hear(self) -> Any:
         """Raises EOFError when the parent wants nothing more, or is gone."""
         line = self._lines.readline()
         if not line:
             raise EOFError
-        return json.loads(line)
+        self._decoder.feed(line)
+        return self._decoder.take().value
 
 
 class Child:
     """The parent's end. What `hear` and `tell` raise names `role`."""
 
     def __init__(self, role: str, job: dict[str, Any]) -> None:
-        """role: MODULE.FUNCTION of this package, which is called with `job` and a Talk."""
+        """role: MODULE.FUNCTION of this package, which is called with `job` and a ParentStream."""
         self._role = role
+        self._decoder: LineDecoder[Told | JobFailed] = LineDecoder(Told | JobFailed)
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "paceline.bench.subprocess_job", role, json.dumps(job)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
             env={**os.environ, "PYTHONPATH": path},
             start_new_session=True,  # Ctrl-C is for the parent, which ends its children
         )
@@ -61,23 +81,26 @@ class Child:
         """Raises PeerLost when the child has ended."""
         assert self._process.stdin is not None
         try:
-            print(json.dumps(what), file=self._process.stdin, flush=True)
+            self._process.stdin.write(encode(Told(value=what)))
+            self._process.stdin.flush()
         except OSError:
             raise self._ended() from None
 
     def hear(self, patience_s: float = PATIENCE_S) -> Any:
-        """Its next line. Raises PeerLost when it has ended, TimedOut, or PacelineError with what it said went wrong."""
+        """Its next message. Raises PeerLost when it has ended, TimedOut, or PacelineError with what went wrong."""
         out = self._process.stdout
         assert out is not None
-        if not select.select([out], [], [], patience_s)[0]:
-            raise TimedOut(f"waited {patience_s:.0f} s for {self._role}, which is being measured")
-        line = out.readline()
-        if not line:
-            raise self._ended()
-        said = json.loads(line)
-        if isinstance(said, dict) and FAILED in said:
-            raise PacelineError(said[FAILED])
-        return said
+        while not self._decoder.has_message:
+            if not select.select([out], [], [], patience_s)[0]:
+                raise TimedOut(f"waited {patience_s:.0f} s for {self._role}, which is being measured")
+            data = os.read(out.fileno(), 1 << 16)
+            if not data:
+                raise self._ended()
+            self._decoder.feed(data)
+        said = self._decoder.take()
+        if isinstance(said, JobFailed):
+            raise PacelineError(said.why)
+        return said.value
 
     def end(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
@@ -111,7 +134,7 @@ class Children:
 
 def main(role: str, job: str) -> None:
     """Ends the process, with whatever threads it has."""
-    stream = ParentStream(sys.stdin, os.fdopen(os.dup(1), "w"))
+    stream = ParentStream(sys.stdin.buffer, os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)  # what is printed by others must not come between
     module, _, function = role.partition(".")
     code = 0
@@ -124,7 +147,7 @@ def main(role: str, job: str) -> None:
     except (EOFError, BrokenPipeError):
         pass
     except PacelineError as error:
-        stream.tell({FAILED: str(error)})
+        stream.fail(str(error))
     except BaseException:
         sys.excepthook(*sys.exc_info())
         code = 1

@@ -30,11 +30,11 @@ class FaultyLauncher:
     def prepare(self, config: Config) -> int:
         return self._launcher.prepare(config)
 
-    def start(self, config: Config, spec: ProcessSpec) -> None:
+    def start(self, spec: ProcessSpec) -> None:
         if self._relays is not None:
             way = self._relays.way(spec.who, party.COORDINATOR, spec.coordinator)
             spec = dataclasses.replace(spec, coordinator=way)
-        self._launcher.start(config, spec)
+        self._launcher.start(spec)
 
     def busy(self) -> bool:
         return self._launcher.busy()

@@ -4,13 +4,14 @@ Read `sections.py` first: every option with its default, its help and its limits
 named after the scheme: `[ssp] staleness = 2` or `--ssp.staleness 2`. May import everything below `runtime/`.
 """
 
-from paceline.config.config import Config
+from paceline.config.config import SECTIONS, Config
 from paceline.config.flags import Flag, scheme_settings, settings
 from paceline.config.sections import CARRIERS, StopSettings
 from paceline.config.toml_file import build, load, save, to_dict
 
 __all__ = [
     "CARRIERS",
+    "SECTIONS",
     "Config",
     "Flag",
     "StopSettings",

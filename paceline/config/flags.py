@@ -28,7 +28,10 @@ def present_name(key: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """One key of the configuration: where it is kept, its flag, type, default and limits."""
+    """One key of the configuration: where it is kept, its flag, type, default and limits.
+
+    launch: `paceline launch` has this flag, too. variable: scripts find it in their environment.
+    """
 
     section: str
     key: str
@@ -36,6 +39,8 @@ class Flag:
     type: Any
     default: Any
     limits: Limits
+    launch: bool = False
+    variable: bool = False
 
     def parse(self, text: str) -> Any:
         """Returns the value written as `text` on a command line. Raises ConfigError."""
@@ -97,6 +102,8 @@ def _of_section(section: str, cls: Any) -> tuple[Flag, ...]:
             type=hints[f.name],
             default=f.default,
             limits=f.metadata["limits"],
+            launch=f.metadata["launch"],
+            variable=f.metadata["variable"],
         )
         for f in dataclasses.fields(cls)
     )

@@ -20,6 +20,11 @@ def parse(text: str, wanted: Any) -> Any:
     return text
 
 
+def written(value: Any) -> str:
+    """Returns the text from which `parse` makes `value` again."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
 def convert(value: Any, wanted: Any) -> Any:
     """TOML's types into ours. Raises ValueError."""
     if wanted == tuple[float, ...]:

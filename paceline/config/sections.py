@@ -22,9 +22,17 @@ from paceline.engine.data.partition_plan import parse_partition
 from paceline.live.addresses import is_loopback
 
 
-def option(default: Any, help: str, *, flag: str = "", **limits: Any) -> Any:
-    """A field of a section: default, help, flag (the field's name by default), and limits as for a scheme."""
-    return field(default=default, metadata={"limits": Limits(help=help, **limits), "flag": flag})
+def option(
+    default: Any, help: str, *, flag: str = "", launch: bool = False, variable: bool = False, **limits: Any
+) -> Any:
+    """Returns a field of a section: default, help, flag (the field's name by default), and limits as for a scheme.
+
+    Everything else derives from it: the flag of `paceline train`, the key in TOML files, what every process of the run
+    is given. `launch` makes it a flag of `paceline launch`, too. `variable` tells a worker that is somebody's own
+    script of it, by an environment variable of the field's name (`paceline.launch.local.environment`).
+    """
+    limited = Limits(help=help, **limits)
+    return field(default=default, metadata={"limits": limited, "flag": flag, "launch": launch, "variable": variable})
 
 
 def check_device(text: str) -> None:
@@ -46,7 +54,7 @@ CARRIERS = ("auto", "servers", *PEERS, *TORCH_CARRIERS)
 class RunSettings:
     scheme: str = option("esync", "synchronisation scheme; see `paceline schemes`", check=lookup)
     seed: int = option(1, "seed of weights, shares and batches", low=0, high=2**53)
-    out: str = option("", "folder for the files of the run (default: runs/<time>-<scheme>)")
+    out: str = option("", "folder for the files of the run (default: runs/<time>-<scheme>)", launch=True)
     hook: str = option("", "your own module:function, called with each record of the trace; separate several by commas")
     verbose: int = option(0, "1, or -v: log connections in logs/ of --out; 2, or -vv: log each message as well", high=2)
     trace_mb: float = option(
@@ -66,12 +74,17 @@ class ClusterSettings:
     )
     servers: int = option(1, "number of server shards; 0 trains by collectives alone", low=0, high=10_000)
     slice_mb: float = option(
-        4.0, "MiB of weights that are sent and updated as one slice; 0: a server's whole shard", low=0, high=2**20
+        4.0,
+        "MiB of weights that are sent and updated as one slice; 0: a server's whole shard",
+        low=0,
+        high=2**20,
+        launch=True,
     )
     shards: str = option(
         "measured",
         "part of the model on each server: measured (by its speed and links), equal, or fractions: 0.5,0.3,0.2",
         check=parse_shards,
+        launch=True,
     )
     streams: int = option(
         0,
@@ -79,36 +92,50 @@ class ClusterSettings:
         low=0,
         high=16,
     )
-    slowdown: tuple[float, ...] = option((), "emulate: how many times slower each worker is, e.g. 1,1,2,8", low=1e-3)
-    step_ms: float = option(0.0, "emulate: a step lasts at least this many ms times the worker's slowdown", low=0)
-    device: str = option("auto", "auto, cpu, cuda:N, or one for each worker: cuda:0,cuda:1,cpu,cpu", check=check_device)
+    slowdown: tuple[float, ...] = option(
+        (), "emulate: how many times slower each worker is, e.g. 1,1,2,8", low=1e-3, launch=True
+    )
+    step_ms: float = option(
+        0.0, "emulate: a step lasts at least this many ms times the worker's slowdown", low=0, launch=True
+    )
+    device: str = option(
+        "auto", "auto, cpu, cuda:N, or one for each worker: cuda:0,cuda:1,cpu,cpu", check=check_device, launch=True
+    )
     overlap: str = option(
         "auto",
         "send gradients while backward still computes; auto: unless all processes share too few cores of one host",
         choices=("auto", "on", "off"),
     )
-    threads: int = option(1, "CPU threads of each worker; of a script, unless OMP_NUM_THREADS is set", low=1)
+    threads: int = option(
+        1, "CPU threads of each worker; of a script, unless OMP_NUM_THREADS is set", low=1, launch=True
+    )
     transport: str = option(
         "auto",
         "how vectors travel between processes of one host: shm shares memory, tcp does not, auto shares it if possible",
         choices=("auto", "shm", "tcp"),
+        launch=True,
+        variable=True,
     )
-    bind: str = option("127.0.0.1", "address on which processes listen; beyond loopback always with TLS")
+    bind: str = option("127.0.0.1", "address on which processes listen; beyond loopback always with TLS", launch=True)
     tls: str = option(
         "auto",
         "TLS 1.3 with the run's own certificates; auto: on if --bind leads beyond this machine",
         choices=("auto", "on", "off"),
+        launch=True,
     )
-    allreduce: str = option("auto", "how means among workers are computed (docs/carriers.md)", choices=CARRIERS)
-    timeout: float = option(600.0, "maximum seconds of any single wait", low=1)
-    dead_after: float = option(5.0, "seconds of silence after which a process is declared failed", low=1)
+    allreduce: str = option(
+        "auto", "how means among workers are computed (docs/carriers.md)", choices=CARRIERS, launch=True, variable=True
+    )
+    timeout: float = option(600.0, "maximum seconds of any single wait", low=1, launch=True, variable=True)
+    dead_after: float = option(5.0, "seconds of silence after which a process is declared failed", low=1, launch=True)
     stuck_after: float = option(
         300.0,
         "maximum seconds of a mini-batch, or 20 usual steps if longer, before a worker is declared failed; 0: no limit",
         low=0,
+        launch=True,
     )
-    restarts: int = option(3, "maximum number of restarts of each worker, and of the evaluator", low=0)
-    min_workers: int = option(1, "the run ends when fewer workers are left", low=1)
+    restarts: int = option(3, "maximum number of restarts of each worker, and of the evaluator", low=0, launch=True)
+    min_workers: int = option(1, "the run ends when fewer workers are left", low=1, launch=True)
     ack: str = option(
         "memory",
         "where an acknowledged update is kept: memory: in one server, so all return to a snapshot if it fails; "
@@ -240,13 +267,15 @@ class Robust:
 class StopSettings:
     """Whichever comes first; 0 means never."""
 
-    epochs: float = option(20.0, "stop after this many passes over the training set by all workers together", low=0)
-    samples: int = option(
-        0, "stop after this many samples of all workers together", flag="total-samples", low=0, high=2**53
+    epochs: float = option(
+        20.0, "stop after this many passes over the training set by all workers together", low=0, launch=True
     )
-    seconds: float = option(0.0, "stop after this many seconds of training", low=0)
-    steps: int = option(0, "stop each worker after this many steps of its own", low=0)
-    target_accuracy: float = option(0.0, "stop when the test accuracy reaches this", low=0, high=1)
+    samples: int = option(
+        0, "stop after this many samples of all workers together", flag="total-samples", low=0, high=2**53, launch=True
+    )
+    seconds: float = option(0.0, "stop after this many seconds of training", low=0, launch=True)
+    steps: int = option(0, "stop each worker after this many steps of its own", low=0, variable=True, launch=True)
+    target_accuracy: float = option(0.0, "stop when the test accuracy reaches this", low=0, high=1, launch=True)
     until_stopped: bool = option(False, "none of these has to be given: the loop of a script ends the run, or Ctrl-C")
 
     def samples_of(self, train_samples: int) -> int:

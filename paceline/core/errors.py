@@ -19,6 +19,10 @@ class PeerLost(PacelineError):  # noqa: N818
     """A party went away without saying goodbye."""
 
 
+class CoordinatorGone(PeerLost):
+    """The coordinator went away, and the run with it: whoever ends for that is not why the run failed."""
+
+
 class Undone(PeerLost):
     """What was asked of the servers is void: one was lost and another one has taken its place. Ask again."""
 

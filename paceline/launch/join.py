@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from paceline import schemes  # noqa: F401  enters the catalogue
 from paceline.codec import read
 from paceline.codec.pipeline.policy import Codecs
-from paceline.core.errors import ConfigError
+from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.scheme import make
 from paceline.engine.model.trainable import trained_of
 from paceline.engine.optim.recipe import recipe_of
@@ -178,13 +178,14 @@ class JoinedWorker(Protocol):
     rank: int
 
     def close(self) -> None: ...
-    def abandon(self, cause: str) -> None: ...
+    def abandon(self, cause: str, *, lost_another: bool = False) -> None: ...
 
 
 def leave(member: JoinedWorker, end: ScriptExit | None) -> None:
     """At the end of the script: a clean good-bye, or the reason why there is none."""
     if (error := getattr(sys, "last_value", None)) is not None:
-        member.abandon(f"worker {member.rank}: {type(error).__name__}: {error}")
+        cause = f"worker {member.rank}: {type(error).__name__}: {error}"
+        member.abandon(cause, lost_another=isinstance(error, PeerLost))
     elif end is not None and end.code:
         member.abandon(f"worker {member.rank}: its script ended with exit code {end.code}")
     else:

@@ -10,8 +10,7 @@ import traceback
 
 import torch
 
-from paceline.config import Config
-from paceline.core.errors import PacelineError, PeerLost, Stopped
+from paceline.core.errors import CoordinatorGone, PacelineError, PeerLost, Stopped
 from paceline.live import party
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind, Transport
@@ -19,13 +18,14 @@ from paceline.runtime.checkpointing.resume import open_at
 from paceline.runtime.evaluator.evaluator import evaluate
 from paceline.runtime.server.server import serve
 from paceline.runtime.spec.devices import check_device, device_for
+from paceline.runtime.spec.launcher import LOST_COORDINATOR_EXIT, ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.steps.step_timer import measured_update
 from paceline.runtime.worker.train_loop import train
 
 
-def take_part(config: Config, spec: ProcessSpec, transport: Transport) -> str:
-    """Until the run is over; returns why it failed, or nothing.
+def take_part(spec: ProcessSpec, transport: Transport) -> ProcessEnded:
+    """Takes part until the run is over; returns how that ended.
 
     The coordinator hears of a failure, with a traceback where the cause is not one the user can read as it is.
     """
@@ -37,39 +37,46 @@ def take_part(config: Config, spec: ProcessSpec, transport: Transport) -> str:
         session.hello(spec.coordinator, spec.device, speeds=speeds, incarnation=spec.incarnation)
         match spec.who.kind:
             case "worker":
-                train(config, spec, session)
+                train(spec.config, spec, session)
             case "server":
-                serve(spec, session, open_at(config, spec.resume))
+                serve(spec, session, open_at(spec.config, spec.resume))
             case _:
-                evaluate(config, spec, session)
+                evaluate(spec.config, spec, session)
     except Stopped:
-        return ""
+        why = ""
     except PeerLost as error:
-        return _tell(transport, f"lost somebody: {error}", "")
+        why = _tell(transport, f"lost somebody: {error}", "", lost_another=True)
+        return ProcessEnded(who=spec.who, why=why, lost_coordinator=isinstance(error, CoordinatorGone))
     except PacelineError as error:
-        return _tell(transport, str(error), "")
+        why = _tell(transport, str(error), "")
     except Exception as error:
-        return _tell(transport, f"{type(error).__name__}: {error}", traceback.format_exc())
+        why = _tell(transport, f"{type(error).__name__}: {error}", traceback.format_exc())
+    else:
+        why = ""
     finally:
         transport.close()
-    return ""
+    return ProcessEnded(who=spec.who, why=why)
 
 
-def _tell(transport: Transport, cause: str, details: str) -> str:
+def _tell(transport: Transport, cause: str, details: str, *, lost_another: bool = False) -> str:
     cause = f"{transport.me}: {cause}"[:2000]
     print(cause, details, sep="\n", file=sys.stderr)
+    failed = control.Failed(cause=cause, details=details[-8000:], lost_another=lost_another)
     with contextlib.suppress(PacelineError):  # if the coordinator is gone, so is whoever would have read this
-        transport.send(party.COORDINATOR, Envelope(Kind.CONTROL, control.Failed(cause=cause, details=details[-8000:])))
+        transport.send(party.COORDINATOR, Envelope(Kind.CONTROL, failed))
     return cause
 
 
-def main(config: Config, spec: ProcessSpec) -> int:
+def main(spec: ProcessSpec) -> int:
     """The whole incarnation of a process; returns its exit code."""
-    torch.set_num_threads(config.cluster.threads)
+    torch.set_num_threads(spec.config.cluster.threads)
     if spec.who.kind == "evaluator":
         os.nice(5)  # training comes first on a machine with few cores
     spec = on_device(spec)
-    return 1 if take_part(config, spec, spec.open_transport()) else 0
+    ended = take_part(spec, spec.open_transport())
+    if not ended.why:
+        return 0
+    return LOST_COORDINATOR_EXIT if ended.lost_coordinator else 1
 
 
 def on_device(spec: ProcessSpec) -> ProcessSpec:

@@ -30,11 +30,11 @@ class ThreadCrew:
         check_built(config.cluster.allreduce)
         return len(load_data(config).train)
 
-    def start(self, config: Config, spec: ProcessSpec) -> None:
+    def start(self, spec: ProcessSpec) -> None:
         transport = self._hub.transport(spec.who, incarnation=spec.incarnation)
 
         def run() -> None:
-            self.ended.put(ProcessEnded(who=spec.who, why=take_part(config, spec, transport)))
+            self.ended.put(take_part(spec, transport))
 
         thread = threading.Thread(target=run, name=spec.party, daemon=True)
         self._threads[spec.party] = thread

@@ -20,6 +20,7 @@ from paceline.cli.support.options import Parser, add_settings, config_of
 from paceline.config import settings
 from paceline.core.scheme import lookup, names
 from paceline.launch.local import launcher
+from paceline.launch.local.fork_messages import ForkRequest, ImportTorch
 from paceline.runtime.spec import devices
 from tests.cli.conftest import Paceline, refused_here
 
@@ -72,12 +73,12 @@ def test_a_gpu_where_torch_has_no_cuda_is_refused_before_any_process_is_asked_fo
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(devices, "torch_has_cuda", lambda: False)
-    monkeypatch.setattr(launcher.LocalHost, "ask", lambda self, **request: asked.append(request["do"]))
-    asked: list[str] = []
+    monkeypatch.setattr(launcher.LocalHost, "ask", lambda self, request: asked.append(request))
+    asked: list[ForkRequest] = []
     line = refused_here(capsys, *words)
     assert "torch was built without CUDA here" in line
     assert "; give --" in line
-    assert set(asked) <= {"warm"}
+    assert all(isinstance(request, ImportTorch) for request in asked)
     assert not list(tmp_path.iterdir())
 
 

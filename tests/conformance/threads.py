@@ -26,6 +26,7 @@ from paceline.core.trace import Record
 from paceline.live import party
 from paceline.live.control.session import Session
 from paceline.live.coordinator.coordinator import Coordinator
+from paceline.live.coordinator.decisions import FailureKind
 from paceline.live.coordinator.lifecycle import RunRules, RunSize
 from paceline.live.coordinator.planning import RunChoices
 from paceline.live.net.inprocess_transport import Hub
@@ -368,7 +369,7 @@ class ThreadRun:
     def recorded(self, record: Record) -> None:
         self.records.append(record)
 
-    def failed(self, who: Party, cause: str, details: str) -> None:
+    def failed(self, who: Party, cause: str, details: str, kind: FailureKind = FailureKind.ERROR) -> None:
         self._outcome.put(f"{who}: {cause}\n{details}")
 
     def finished(self, reason: str, seconds: float) -> None:

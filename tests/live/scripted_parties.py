@@ -13,6 +13,7 @@ from paceline.core.role import Role, RoleContext
 from paceline.core.sharding import lay_out
 from paceline.core.trace import Ended, Record
 from paceline.live.coordinator.coordinator import Coordinator
+from paceline.live.coordinator.decisions import FailureKind
 from paceline.live.coordinator.lifecycle import RunPhase, RunRules, RunSize, StopRule
 from paceline.live.coordinator.planning import RunChoices
 from paceline.live.coordinator.server_recovery import Snapshots
@@ -46,7 +47,7 @@ class Ears:
     def recorded(self, record: Record) -> None:
         self.records.append(record)
 
-    def failed(self, who: Party, cause: str, details: str) -> None:
+    def failed(self, who: Party, cause: str, details: str, kind: FailureKind = FailureKind.ERROR) -> None:
         self.told.put(("failed", (who, cause, details)))
 
     def finished(self, reason: str, seconds: float) -> None:

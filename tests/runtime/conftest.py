@@ -33,7 +33,7 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """To draw curve.png takes half a second, of each of some hundred runs; who looks at it undoes this."""
-    monkeypatch.setattr("paceline.runtime.supervisor.supervisor.curve", lambda out, path: None)
+    monkeypatch.setattr("paceline.runtime.supervisor.artifacts.curve", lambda out, path: None)
 
 
 @pytest.fixture(scope="session")

@@ -107,9 +107,9 @@ class LoopCrew(ThreadCrew):
     def prepare(self, config: Config) -> int:
         return 1
 
-    def start(self, config: Config, spec: ProcessSpec) -> None:
+    def start(self, spec: ProcessSpec) -> None:
         if spec.who.kind != "worker":
-            super().start(config, spec)
+            super().start(spec)
             return
         thread = threading.Thread(target=self._live, args=(spec,), name=spec.party, daemon=True)
         self._workers.append(thread)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 
 from paceline.cli.commands.race import chosen
@@ -12,6 +11,7 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.local.train import Silent
 from paceline.observe.terminal.advice import COLUMNS, Prospect, advice_text
 from paceline.observe.terminal.progress import make_display
+from paceline.observe.terminal.wrapping import columns
 
 EPILOG = """Every scheme is simulated on the cluster, with messages of the model's size. How many samples a
 second reach the model is known then. How many samples the model needs is not. With
@@ -74,4 +74,4 @@ class Prospects:
 
 def _width() -> int:
     """Of the terminal, as far as lines of text use it."""
-    return min(COLUMNS, shutil.get_terminal_size().columns) if sys.stdout.isatty() else COLUMNS
+    return min(COLUMNS, columns()) if sys.stdout.isatty() else COLUMNS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import sys
 import textwrap
 
@@ -11,6 +10,7 @@ from paceline.cli.commands.schemes import COLUMNS, entry, fitted
 from paceline.cli.support.options import Parser
 from paceline.codec import Codec, lookup, names
 from paceline.core.scheme import limits_of
+from paceline.observe.terminal.wrapping import columns
 
 EPILOG = """`paceline codecs NAME` shows one in full: what it does, when to use it and when not, its parameters.
 `--codec NAME` of train, race, launch and simulate encodes what workers send, `--codec-down NAME` what servers send;
@@ -40,17 +40,17 @@ def weights(codec: Codec) -> str:
 
 
 def page(name: str) -> str:
-    columns = min(COLUMNS, shutil.get_terminal_size((COLUMNS, 24)).columns)
+    width = min(COLUMNS, columns(otherwise=COLUMNS))
     cls = lookup(name)
     limits = limits_of(cls)
     parameters = [
-        entry(f"{f.name} = {str(f.default).lower()}", limits[f.name].help, 22, columns)
+        entry(f"{f.name} = {str(f.default).lower()}", limits[f.name].help, 22, width)
         for f in dataclasses.fields(cls)
         if f.name in limits
     ]
     return "\n\n".join(
         [
-            fitted((sys.modules[cls.__module__].__doc__ or "").strip(), columns),
+            fitted((sys.modules[cls.__module__].__doc__ or "").strip(), width),
             "Parameters, with their defaults\n" + ("\n".join(parameters) or "  none"),
             f"Of weights it sends: {weights(cls())}\n"
             f"Bytes of {LENGTH} numbers: {cls().size(LENGTH, LENGTH)} instead of {4 * LENGTH}",

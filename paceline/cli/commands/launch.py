@@ -52,24 +52,6 @@ and finds its place in the environment. Everything after the options is the comm
 A hosts file names a machine a line: gpu1 slots=2 gpus=0,1 group=a (docs/launch.md). Leaves trace.jsonl and
 summary.json in --out. Ctrl-C ends every process, everywhere.
 """
-SETTINGS = (
-    "slice-mb",
-    "shards",
-    "slowdown",
-    "step-ms",
-    "device",
-    "threads",
-    "transport",
-    "bind",
-    "tls",
-    "allreduce",
-    "timeout",
-    "dead-after",
-    "stuck-after",
-    "restarts",
-    "min-workers",
-    "out",
-)
 STOP_RULES = {
     "epochs": "epochs",
     "total-samples": "samples",
@@ -135,15 +117,18 @@ def _parser() -> Parser:
     add("--start-timeout", metavar="S", default="600", help="maximum seconds until a queue has started all processes")
     add("--dry-run", action="store_true", help="print what would be executed where, and end")
     add("--write", metavar="FILE", help="--launcher slurm: write a script for sbatch that does all this, and end")
-    for flag in (*SETTINGS, *STOP_RULES):
-        setting = next(s for s in configuration.settings() if s.flag == flag)
-        names = (f"--{STOP_RULES.get(flag, flag)}", f"--{flag}")
-        parser.add_argument(
-            *dict.fromkeys(names), dest=flag.replace("-", "_"), metavar=metavar_of(setting), help=help_of(setting)
-        )
+    for setting in _settings():
+        names = (f"--{STOP_RULES.get(setting.flag, setting.flag)}", f"--{setting.flag}")
+        dest = setting.flag.replace("-", "_")
+        parser.add_argument(*dict.fromkeys(names), dest=dest, metavar=metavar_of(setting), help=help_of(setting))
     add_watch(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="command to start")
     return parser
+
+
+def _settings() -> list[configuration.Flag]:
+    """Returns the settings of a run that are flags of this command, too."""
+    return [setting for setting in configuration.settings() if setting.launch]
 
 
 def _hosts(path: str | None) -> tuple[HostEntry, ...]:
@@ -184,7 +169,7 @@ def _values(
 
 def _settings_given(options: argparse.Namespace) -> list[str]:
     """Flags of our own that are settings of a run, but the numbers of parties, as they were written."""
-    given = ((flag, getattr(options, flag.replace("-", "_"))) for flag in (*SETTINGS, *STOP_RULES))
+    given = ((setting.flag, getattr(options, setting.flag.replace("-", "_"))) for setting in _settings())
     return [word for flag, value in given if value is not None for word in (f"--{flag}", value)]
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import textwrap
 
 from paceline.cli.support import scheme_catalogue
 from paceline.cli.support.options import Parser
 from paceline.core.scheme import lookup
+from paceline.observe.terminal.wrapping import columns
 
 EPILOG = """`paceline schemes NAME` shows one scheme in full: its algorithm, when to use it and when not, what it
 needs, its parameters, how to cite it."""
@@ -44,13 +44,13 @@ def _row(name: str) -> list[str]:
 
 
 def page(name: str) -> str:
-    columns = min(COLUMNS, shutil.get_terminal_size((COLUMNS, 24)).columns)
+    width = min(COLUMNS, columns(otherwise=COLUMNS))
     needs = scheme_catalogue.needs(name).items()
     return "\n\n".join(
         [
-            fitted(scheme_catalogue.description(name), columns),
-            "Needs\n" + "\n".join(entry(what, text.replace("`", ""), 14, columns) for what, text in needs),
-            "Parameters, with their defaults\n" + (_parameters(name, columns) or "  none"),
+            fitted(scheme_catalogue.description(name), width),
+            "Needs\n" + "\n".join(entry(what, text.replace("`", ""), 14, width) for what, text in needs),
+            "Parameters, with their defaults\n" + (_parameters(name, width) or "  none"),
             lookup(name).paper.bibtex(),
         ]
     )

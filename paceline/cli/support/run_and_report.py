@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from paceline.core.errors import PacelineError
 from paceline.observe.runs.summary import Summary, WorkerSummary
 from paceline.observe.terminal import number_format
 from paceline.observe.terminal.progress import Lines, ProgressSnapshot
-from paceline.observe.terminal.wrapping import wrapped_lines
+from paceline.observe.terminal.wrapping import columns, wrapped_lines
 
 EXIT_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 WILD_SHARE = 0.1
@@ -81,7 +80,7 @@ def run_and_report(runner: Runner) -> int:
 
 def show(lines: str) -> None:
     """Prints them; on a terminal lines that are too long go on between two words."""
-    print(wrapped_lines(lines, shutil.get_terminal_size().columns) if sys.stdout.isatty() else lines)
+    print(wrapped_lines(lines, columns()) if sys.stdout.isatty() else lines)
 
 
 class Losses:

@@ -32,7 +32,7 @@ from paceline.compat.mxnet.arguments import (
     write,
 )
 from paceline.compat.mxnet.state_files import KeyStates, load_states, save_states
-from paceline.core.errors import ConfigError, ends_well
+from paceline.core.errors import ConfigError, PeerLost, ends_well
 from paceline.runtime.kvstore.optimizers import Updater, updater_of
 from paceline.runtime.kvstore.placement import Key
 
@@ -194,11 +194,12 @@ class KVStore(ABC):
         if kind is None or ends_well(error):
             self.close()
         else:
-            self.abandon(f"worker {self.rank}: {error if str(error) else kind.__name__}")
+            cause = f"worker {self.rank}: {error if str(error) else kind.__name__}"
+            self.abandon(cause, lost_another=isinstance(error, PeerLost))
 
     @abstractmethod
-    def abandon(self, cause: str) -> None:
-        """Tell the others that this worker failed."""
+    def abandon(self, cause: str, *, lost_another: bool = False) -> None:
+        """Tell the others that this worker failed; `lost_another`: since another party was lost."""
 
     # ---- checks ------------------------------------------------------------------------------------------
     def _known(self, key: Keys) -> list[Key]:

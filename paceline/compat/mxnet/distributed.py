@@ -229,7 +229,7 @@ class DistributedStore(KVStore):
         finally:
             self._session.close()
 
-    def abandon(self, cause: str) -> None:
+    def abandon(self, cause: str, *, lost_another: bool = False) -> None:
         if not self._asking.closed:
             self._asking.closed = True
             with contextlib.suppress(PacelineError):  # somebody may be there to hear it

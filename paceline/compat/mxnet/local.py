@@ -106,5 +106,5 @@ class LocalStore(KVStore):
     def close(self) -> None:
         """There is nobody to leave."""
 
-    def abandon(self, cause: str) -> None:
+    def abandon(self, cause: str, *, lost_another: bool = False) -> None:
         """There is nobody to tell."""

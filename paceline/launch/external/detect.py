@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from paceline.core.errors import ConfigError
+from paceline.launch.local.line_messages import LaunchMessage
 
 SCHEDULER, SERVER, WORKER = "scheduler", "server", "worker"
 PORT_MAX = 65535
@@ -84,6 +86,14 @@ class ExternalProcess:
     initial_workers: int = 0
     interface: str = ""
     verbose: int = 0
+
+
+class LeadRun(LaunchMessage, frozen=True, kw_only=True, tag="lead"):
+    """What the process that leads the run is told by the one of rank 0, on its standard input."""
+
+    process: ExternalProcess
+    values: dict[str, dict[str, Any]]
+    trains: bool
 
 
 def detect_external(environment: Mapping[str, str]) -> ExternalProcess | None:

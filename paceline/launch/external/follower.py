@@ -20,12 +20,12 @@ from typing import Any
 
 import msgspec
 
-from paceline import config as configuration
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.launch.external.detect import SCHEDULER, ExternalProcess, detect_external
+from paceline.launch.external.detect import SCHEDULER, ExternalProcess, LeadRun, detect_external
 from paceline.launch.external.rendezvous import secret_of, ticket_of, with_job
 from paceline.launch.local.fork_server import die_with_parent
 from paceline.launch.local.interfaces import resolve
+from paceline.launch.local.line_messages import encode
 from paceline.launch.remote import protocol
 from paceline.launch.remote.agent import hello
 from paceline.launch.remote.callback_listener import enter_once, ticket_from
@@ -43,7 +43,6 @@ LAST_SECONDS = 30.0
 class Assignment:
     """An assignment is what the leader gave a caller. `lines` stay open for as long as it takes part."""
 
-    config: dict[str, dict[str, Any]]
     spec: ProcessSpec
     lines: MessageStream[Request]
     beat: Heartbeat
@@ -87,7 +86,7 @@ def register(
     spec = dataclasses.replace(spec, bind=bind if not is_loopback(spec.bind) else spec.bind, slot=external.slot)
     if start.keys:
         spec = _at_home(spec, start.keys)
-    return Assignment(start.config, spec, lines, beat)
+    return Assignment(spec, lines, beat)
 
 
 def _at_home(spec: ProcessSpec, keys: Mapping[str, str]) -> ProcessSpec:
@@ -157,7 +156,7 @@ def take_part(place: Assignment) -> int:
     """Runs a party of Paceline's own to its end, and returns the exit code."""
     from paceline.runtime import process_main
 
-    code = process_main.main(configuration.build(place.config), place.spec)
+    code = process_main.main(place.spec)
     if code == 0:
         place.leave()
     return code
@@ -170,7 +169,9 @@ def start_leader(external: ExternalProcess, values: Mapping[str, Any], *, trains
     )
     assert process.stdin is not None
     with process.stdin as pipe:
-        pipe.write(msgspec.json.encode({"external": external, "values": values, "trains": trains}))
+        pipe.write(
+            encode(LeadRun(process=external, values={key: dict(of) for key, of in values.items()}, trains=trains))
+        )
     atexit.register(_wait_for, process)
     return process
 

@@ -19,15 +19,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.launch.external.detect import ExternalProcess
+from paceline.launch.external.detect import ExternalProcess, LeadRun
 from paceline.launch.external.rendezvous import secret_of, ticket_of
 from paceline.launch.local.interfaces import resolve
 from paceline.launch.local.launcher import LocalHost, LocalLauncher
+from paceline.launch.local.line_messages import LineDecoder
 from paceline.launch.local.train import Silent, make_supervisor, new_folder
 from paceline.launch.remote import protocol
 from paceline.launch.remote.callback_listener import CallbackListener, Caller
@@ -62,7 +61,7 @@ class ExternalLauncher:
         self.ended: queue.SimpleQueue[ProcessEnded] = local.ended if local else queue.SimpleQueue()
         self._lock = threading.Lock()
         self._callers: list[Caller] = []  # who has no place
-        self._wanted: list[tuple[Config, ProcessSpec]] = []  # places that nobody has taken
+        self._wanted: list[ProcessSpec] = []  # places that nobody has taken
         self._taken: dict[str, MessageStream[Event]] = {}
         self._listener = listener
         threading.Thread(target=self._receive, name="listener", daemon=True).start()
@@ -70,13 +69,13 @@ class ExternalLauncher:
     def prepare(self, config: Config) -> int:
         return self._local.prepare(config, ()) if self._local and self._trains else 1
 
-    def start(self, config: Config, spec: ProcessSpec) -> None:
+    def start(self, spec: ProcessSpec) -> None:
         if spec.who.kind not in self._kinds:
             assert self._local is not None
-            self._local.start(config, spec)
+            self._local.start(spec)
             return
         with self._lock:
-            self._wanted.append((config, spec))
+            self._wanted.append(spec)
         self._match()
 
     def busy(self) -> bool:
@@ -129,20 +128,17 @@ class ExternalLauncher:
         with self._lock:
             if self._wanted:
                 self._forget([caller for caller in self._callers if caller[0].hung_up])
-            for config, spec in list(self._wanted):
+            for spec in list(self._wanted):
                 asked = (spec.who.kind, spec.who.index)
                 ours = [c for c in self._callers if (c[1].kind, c[1].task) in (asked, (asked[0], -1))]
                 if ours:
-                    self._wanted.remove((config, spec))
+                    self._wanted.remove(spec)
                     self._callers.remove(ours[0])
-                    self._spec(config, spec, *ours[0])
+                    self._spec(spec, *ours[0])
 
-    def _spec(
-        self, config: Config, spec: ProcessSpec, lines: MessageStream[Event], caller: protocol.AgentHello
-    ) -> None:
+    def _spec(self, spec: ProcessSpec, lines: MessageStream[Event], caller: protocol.AgentHello) -> None:
         self._taken[spec.party] = lines
-        told = protocol.StartProcess(config=configuration.to_dict(config), spec=spec.to_json(), keys=keys_of(spec))
-        lines.say(told)
+        lines.say(protocol.StartProcess(spec=spec.to_json(), keys=keys_of(spec)))
         threading.Thread(target=self._follow, args=(spec, lines, caller), name=spec.party, daemon=True).start()
 
     def _follow(self, spec: ProcessSpec, lines: MessageStream[Event], caller: protocol.AgentHello) -> None:
@@ -240,8 +236,10 @@ def run_leader(external: ExternalProcess, values: Mapping[str, Any], *, trains: 
 
 
 def _main() -> int:
-    told = msgspec.json.decode(sys.stdin.buffer.read())
-    return run_leader(msgspec.convert(told["external"], ExternalProcess), told["values"], trains=told["trains"])
+    decoder: LineDecoder[LeadRun] = LineDecoder(LeadRun)
+    decoder.feed(sys.stdin.buffer.read())
+    run = decoder.take()
+    return run_leader(run.process, run.values, trains=run.trains)
 
 
 if __name__ == "__main__":

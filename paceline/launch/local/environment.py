@@ -8,10 +8,13 @@ PACELINE_TOKEN_FILE   file with the run's token, readable by its owner only
 PACELINE_DEVICE       device of this worker: auto, cpu, cuda:0, ...
 PACELINE_SLOT         number of this worker among those of its host; by it `auto` finds a GPU
 PACELINE_STEP_SECONDS emulation: a step lasts at least this long
-PACELINE_TRANSPORT    how vectors pass between processes of one host: auto, shm, tcp
 PACELINE_BIND         address to listen on
 PACELINE_CREDENTIALS  folder with this worker's key and certificate, where connections are under TLS
 PACELINE_INCARNATION  which incarnation of this worker this is, from 0
+
+Settings of the run that are declared with `variable=True` (`paceline.config.sections`):
+
+PACELINE_TRANSPORT    how vectors pass between processes of one host: auto, shm, tcp
 PACELINE_ALLREDUCE         who averages among equals: the choices of --allreduce
 PACELINE_TIMEOUT      bound of every wait, in seconds
 PACELINE_STEPS        leave after so many steps of one's own; 0 for never
@@ -23,8 +26,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_type_hints
 
+from paceline import config as configuration
+from paceline.config import Config
+from paceline.config.parsing import parse, written
 from paceline.core.errors import ConfigError
 from paceline.live import party
 
@@ -37,26 +43,31 @@ Environment = Mapping[str, Mapping[str, str]]
 """Variables by kind of party."""
 
 
+_IDENTITY = (
+    "coordinator",
+    "workers",
+    "servers",
+    "device",
+    "slot",
+    "step_seconds",
+    "bind",
+    "credentials",
+    "incarnation",
+)
+"""Fields of a ProcessSpec that scripts find under their own names."""
+
+
+def _variables() -> list[configuration.Flag]:
+    """Returns the settings that are in a script's environment."""
+    return [setting for setting in configuration.settings() if setting.variable]
+
+
 def environment_of(spec: ProcessSpec, token_file: Path) -> dict[str, str]:
-    """Returns the environment variables for the process at `spec`."""
-    values = {
-        "COORDINATOR": spec.coordinator,
-        "RANK": spec.who.index,
-        "WORKERS": spec.workers,
-        "SERVERS": spec.servers,
-        "TOKEN_FILE": token_file,
-        "DEVICE": spec.device,
-        "SLOT": spec.slot,
-        "STEP_SECONDS": spec.step_seconds,
-        "TRANSPORT": spec.transport,
-        "BIND": spec.bind,
-        "CREDENTIALS": spec.credentials,
-        "INCARNATION": spec.incarnation,
-        "ALLREDUCE": spec.allreduce,
-        "TIMEOUT": spec.timeout_s,
-        "STEPS": spec.steps,
-    }
-    return {PREFIX + name: str(value) for name, value in values.items()}
+    """Returns what a script's process finds in its environment."""
+    values: dict[str, Any] = {name: getattr(spec, name) for name in _IDENTITY}
+    values |= {"rank": spec.who.index, "token_file": token_file}
+    values |= {setting.key: getattr(getattr(spec.config, setting.section), setting.key) for setting in _variables()}
+    return {PREFIX + name.upper(): written(value) for name, value in values.items()}
 
 
 def split_environment(items: Sequence[str], ours: Mapping[str, str]) -> tuple[dict[str, str], Environment]:
@@ -79,6 +90,16 @@ def split_environment(items: Sequence[str], ours: Mapping[str, str]) -> tuple[di
     return everybody, by_role
 
 
+def _config_from(environment: Mapping[str, str]) -> Config:
+    """Raises ValueError."""
+    told: dict[str, dict[str, Any]] = {}
+    for setting in _variables():
+        text = environment.get(PREFIX + setting.key.upper())
+        if text is not None:
+            told.setdefault(setting.section, {})[setting.key] = parse(text, setting.type)
+    return Config(**{section: configuration.SECTIONS[section](**values) for section, values in told.items()})
+
+
 def spec_from(environment: Mapping[str, str]) -> ProcessSpec | None:
     """The place described there; None for a process that is alone. Raises ConfigError when something is wrong."""
     if PREFIX + "COORDINATOR" not in environment:
@@ -92,26 +113,19 @@ def spec_from(environment: Mapping[str, str]) -> ProcessSpec | None:
 
     from paceline.runtime.spec.process_spec import ProcessSpec
 
+    types = get_type_hints(ProcessSpec)
+    optional = [name for name in _IDENTITY if PREFIX + name.upper() in environment]
+    values: dict[str, Any] = {"device": "auto", "servers": 1}
     try:
         rank, workers = int(get("RANK")), int(get("WORKERS"))
         if not 0 <= rank < workers:
             raise ConfigError(f"{PREFIX}RANK={rank}: ranks of {workers} workers go from 0 to {workers - 1}")
+        values |= {name: parse(get(name.upper()), types[name]) for name in optional}
         return ProcessSpec(
             party=str(party.worker(rank)),
-            workers=workers,
-            servers=int(get("SERVERS", "1")),
-            coordinator=get("COORDINATOR"),
             token=Path(get("TOKEN_FILE")).read_text(encoding="utf-8").strip(),
-            device=get("DEVICE", "auto"),
-            slot=int(get("SLOT", "-1")),
-            step_seconds=float(get("STEP_SECONDS", "0")),
-            transport=get("TRANSPORT", "auto"),
-            bind=get("BIND", "127.0.0.1"),
-            credentials=get("CREDENTIALS", ""),
-            incarnation=int(get("INCARNATION", "0")),
-            allreduce=get("ALLREDUCE", "auto"),
-            timeout_s=float(get("TIMEOUT", "600")),
-            steps=int(get("STEPS", "0")),
+            config=_config_from(environment),
+            **values,
         )
     except OSError as error:
         raise ConfigError(f"{PREFIX}TOKEN_FILE: {error.filename}: {error.strerror}") from None

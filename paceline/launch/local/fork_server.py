@@ -4,8 +4,7 @@ Importing torch takes seconds and a data set tens of megabytes; this process doe
 no tensor operation, and then forks a party in milliseconds. It ends all it forked when its owner's end of the socket
 closes, and the kernel ends them when it dies itself, so that nothing outlives a run whatever happens.
 
-Over the socket go JSON lines: requests `warm`, `prepare`, `start`, `signal`; answers `prepared`, `error`, `started`,
-`ended`.
+Over the socket go the messages of `fork_messages.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import contextlib
 import ctypes
 import faulthandler
 import gc
-import json
 import os
 import signal
 import socket
@@ -23,6 +21,19 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paceline.launch.local.fork_messages import (
+    DataLoaded,
+    Fork,
+    ForkAnswer,
+    Forked,
+    ForkEnded,
+    ForkRequest,
+    ImportTorch,
+    LoadData,
+    LoadFailed,
+    SendSignal,
+)
+from paceline.launch.local.line_messages import LineDecoder, encode
 from paceline.observe.terminal.streams import DroppingStream
 
 if TYPE_CHECKING:
@@ -39,7 +50,7 @@ class ForkServer:
 
     def __init__(self, owner: socket.socket) -> None:
         self._owner = owner
-        self._unread = b""
+        self._requests: LineDecoder[ForkRequest] = LineDecoder(ForkRequest)
         self._children: dict[int, str] = {}  # pid -> party
 
     def run(self) -> None:
@@ -74,22 +85,22 @@ class ForkServer:
             data = self._owner.recv(1 << 16)
         except ConnectionError:  # it was killed with our answers unread
             data = b""
-        *lines, self._unread = (self._unread + data).split(b"\n")
-        for line in lines:
-            self._handle(json.loads(line))
+        self._requests.feed(data)
+        while self._requests.has_message:
+            self._handle(self._requests.take())
         return bool(data)
 
-    def _handle(self, request: dict[str, Any]) -> None:
-        match request.pop("do"):
-            case "warm":
+    def _handle(self, request: ForkRequest) -> None:
+        match request:
+            case ImportTorch():
                 self._warm()
-            case "prepare":
-                self._prepare(request["config"], gpus=request["gpus"])
-            case "start":
-                self._start(**request)
-            case "signal":
-                if request["pid"] in self._children:
-                    os.kill(request["pid"], request["number"])
+            case LoadData():
+                self._say(self._prepare(request.config, gpus=request.count_gpus))
+            case Fork():
+                self._fork(request)
+            case SendSignal(pid=pid, number=number):
+                if pid in self._children:
+                    os.kill(pid, number)
 
     def _warm(self) -> None:
         """Import what takes seconds, so that nobody after us has to."""
@@ -99,7 +110,7 @@ class ForkServer:
 
         torch.set_num_threads(1)  # a pool of threads started here would be a dead one in those forked
 
-    def _prepare(self, values: dict[str, Any], *, gpus: bool) -> None:
+    def _prepare(self, values: dict[str, dict[str, Any]], *, gpus: bool) -> DataLoaded | LoadFailed:
         """`gpus`: are they to be counted?"""
         from paceline import config as configuration
         from paceline.core.errors import PacelineError
@@ -115,19 +126,19 @@ class ForkServer:
             check_built(config.cluster.allreduce)
             config.codecs().warm_up()
             splits = load_data(config)
-            self._say(event="prepared", train_samples=len(splits.train), gpus=_count_gpus() if gpus else 0)
+            return DataLoaded(train_samples=len(splits.train), gpus=_count_gpus() if gpus else 0)
         except PacelineError as error:
-            self._say(event="error", why=str(error))
+            return LoadFailed(why=str(error))
 
-    def _start(self, config: dict[str, Any], spec: str, party: str, log: str, environment: dict[str, str]) -> None:
+    def _fork(self, fork: Fork) -> None:
         pid = os.fork()
         if pid == 0:
-            os.environ.update(environment)
-            self._become(config, spec, party, log)
-        self._children[pid] = party
-        self._say(event="started", party=party, pid=pid)
+            os.environ.update(fork.environment)
+            self._become(fork.spec, fork.party, fork.log)
+        self._children[pid] = fork.party
+        self._say(Forked(party=fork.party, pid=pid))
 
-    def _become(self, config: dict[str, Any], spec: str, party: str, log: str) -> None:
+    def _become(self, spec: str, party: str, log: str) -> None:
         """The child: never returns."""
         code = 1
         try:
@@ -146,11 +157,10 @@ class ForkServer:
             _redirect(log)
             faulthandler.enable()
 
-            from paceline import config as configuration
-            from paceline.runtime import process_main as job
+            from paceline.runtime import process_main
             from paceline.runtime.spec.process_spec import ProcessSpec
 
-            code = job.main(configuration.build(config), ProcessSpec.from_json(spec))
+            code = process_main.main(ProcessSpec.from_json(spec))
         except BaseException:
             traceback.print_exc()
         finally:
@@ -168,16 +178,16 @@ class ForkServer:
                 return
             party = self._children.pop(pid, None)
             if party:
-                self._say(event="ended", party=party, pid=pid, code=os.waitstatus_to_exitcode(status))
+                self._say(ForkEnded(party=party, pid=pid, code=os.waitstatus_to_exitcode(status)))
 
     def _end_all(self) -> None:
         for pid in self._children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def _say(self, **event: Any) -> None:
+    def _say(self, answer: ForkAnswer) -> None:
         with contextlib.suppress(OSError):
-            self._owner.sendall(json.dumps(event).encode() + b"\n")
+            self._owner.sendall(encode(answer))
 
 
 def _makes_optimizers(config: Config) -> bool:

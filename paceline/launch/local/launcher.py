@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
 import signal as signals
@@ -14,7 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paceline import config as configuration
 from paceline.config import Config
@@ -22,10 +21,23 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.safe_path import safe_join
 from paceline.engine.data.remote import TIMEOUT_S, is_remote
 from paceline.launch.local.environment import Environment
+from paceline.launch.local.fork_messages import (
+    DataLoaded,
+    Fork,
+    ForkAnswer,
+    Forked,
+    ForkEnded,
+    ForkRequest,
+    ImportTorch,
+    LoadData,
+    LoadFailed,
+    SendSignal,
+)
 from paceline.launch.local.interfaces import for_nccl
+from paceline.launch.local.line_messages import LineDecoder, encode
 from paceline.live.party import Party
 from paceline.runtime.spec.devices import Placed, all_workers, check_devices, check_without_gpus, depend_on_gpus
-from paceline.runtime.spec.launcher import ProcessEnded, how_ended
+from paceline.runtime.spec.launcher import LOST_COORDINATOR_EXIT, ProcessEnded, how_ended
 
 if TYPE_CHECKING:
     from paceline.runtime.spec.process_spec import ProcessSpec
@@ -52,7 +64,7 @@ class LocalHost:
             stdin=subprocess.DEVNULL,
         )
         theirs.close()
-        self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[DataLoaded | LoadFailed] = queue.SimpleQueue()
         self._launcher: LocalLauncher | None = None
         self._has_started = False
         self._reader = threading.Thread(target=self._read, name="fork server", daemon=True)
@@ -65,18 +77,18 @@ class LocalHost:
         """
         self._launcher = LocalLauncher(self, environment or {})
         if warm:
-            self.ask(do="warm")
+            self.ask(ImportTorch())
         return self._launcher
 
-    def ask(self, **request: Any) -> None:
-        """`do` one thing. Raises PacelineError where nobody is left to do it."""
-        self._has_started |= request["do"] == "start"
+    def ask(self, request: ForkRequest) -> None:
+        """Raises PacelineError where nobody is left to do it."""
+        self._has_started |= isinstance(request, Fork)
         try:
-            self._socket.sendall(json.dumps(request).encode() + b"\n")
+            self._socket.sendall(encode(request))
         except OSError as error:
             raise PacelineError(f"the process that starts the others is gone ({error})") from None
 
-    def answer(self, seconds: float) -> dict[str, Any]:
+    def answer(self, seconds: float) -> DataLoaded | LoadFailed:
         try:
             return self._answers.get(timeout=seconds)
         except queue.Empty:
@@ -103,14 +115,19 @@ class LocalHost:
         self.close()
 
     def _read(self) -> None:
-        with self._socket.makefile("r", encoding="utf-8") as lines, contextlib.suppress(OSError):
-            for line in lines:
-                event = json.loads(line)
-                if event["event"] in ("started", "ended") and self._launcher is not None:
-                    self._launcher.heard(event)
-                else:
-                    self._answers.put(event)
-        self._answers.put({"event": "error", "why": "the process that starts the others has ended"})
+        answers: LineDecoder[ForkAnswer] = LineDecoder(ForkAnswer)
+        with contextlib.suppress(OSError):
+            while data := self._socket.recv(1 << 16):
+                answers.feed(data)
+                while answers.has_message:
+                    self._heard(answers.take())
+        self._answers.put(LoadFailed(why="the process that starts the others has ended"))
+
+    def _heard(self, answer: ForkAnswer) -> None:
+        if isinstance(answer, DataLoaded | LoadFailed):
+            self._answers.put(answer)
+        elif self._launcher is not None:
+            self._launcher.heard(answer)
 
 
 class LocalLauncher:
@@ -134,39 +151,34 @@ class LocalLauncher:
             workers = all_workers(config)
         check_without_gpus(config, workers)
         gpus = depend_on_gpus(config, workers)
-        self._host.ask(do="prepare", config=configuration.to_dict(config), gpus=gpus)
+        self._host.ask(LoadData(config=configuration.to_dict(config), count_gpus=gpus))
         answer = self._host.answer(prepare_seconds(config))
-        if answer["event"] == "error":
-            raise ConfigError(answer["why"])
+        if isinstance(answer, LoadFailed):
+            raise ConfigError(answer.why)
         if gpus:
-            check_devices(config, workers, int(answer["gpus"]))
-        return int(answer["train_samples"])
+            check_devices(config, workers, answer.gpus)
+        return answer.train_samples
 
-    def start(self, config: Config, spec: ProcessSpec) -> None:
-        log = safe_join(config.run.out, "logs", f"{spec.party.replace(' ', '-')}.log")
+    def start(self, spec: ProcessSpec) -> None:
+        log = safe_join(spec.config.run.out, "logs", f"{spec.party.replace(' ', '-')}.log")
         with self._change:
             self._alive.add(spec.party)
             self._logs[spec.party] = log
-        self._host.ask(
-            do="start",
-            config=configuration.to_dict(config),
-            spec=spec.to_json(),
-            party=spec.party,
-            log=str(log),
-            environment={**for_nccl(spec.bind, os.environ), **self._environment.get(spec.who.kind, {})},
-        )
+        environment = {**for_nccl(spec.bind, os.environ), **self._environment.get(spec.who.kind, {})}
+        self._host.ask(Fork(spec=spec.to_json(), party=spec.party, log=str(log), environment=environment))
 
-    def heard(self, event: dict[str, Any]) -> None:
-        """Handles an event, on the reader's thread."""
-        party = event["party"]
+    def heard(self, event: Forked | ForkEnded) -> None:
+        """On the reader's thread."""
+        party = event.party
         with self._change:
-            if event["event"] == "started":
-                self._pids[party] = event["pid"]
+            if isinstance(event, Forked):
+                self._pids[party] = event.pid
                 return
             self._alive.discard(party)
             self._change.notify_all()
-        why = "" if self._ending else death(party, event["pid"], event["code"], self._logs[party])
-        self.ended.put(ProcessEnded(who=Party.parse(party), why=why))
+        why = "" if self._ending else death(party, event.pid, event.code, self._logs[party])
+        lost = event.code == LOST_COORDINATOR_EXIT
+        self.ended.put(ProcessEnded(who=Party.parse(party), why=why, lost_coordinator=lost))
 
     def busy(self) -> bool:
         return False
@@ -180,7 +192,7 @@ class LocalLauncher:
             self._signal(str(who), number)
 
     def _signal(self, party: str, number: signals.Signals) -> None:
-        self._host.ask(do="signal", pid=self._pids.get(party, 0), number=int(number))
+        self._host.ask(SendSignal(pid=self._pids.get(party, 0), number=int(number)))
 
     def end(self, seconds: float) -> None:
         if self._wait(0.2):

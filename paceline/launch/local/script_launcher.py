@@ -56,12 +56,12 @@ class ScriptLauncher:
         program = shutil.which(self._command[0], path=programs_path())
         return program is not None and Path(program).parent == Path(sys.executable).parent
 
-    def start(self, config: Config, spec: ProcessSpec) -> None:
+    def start(self, spec: ProcessSpec) -> None:
         if spec.who.kind != "worker":
-            self._servers.start(config, spec)
+            self._servers.start(spec)
             return
         # Scripts on one machine would each start a thread a core, and those spin for one another's work.
-        ours = {"OMP_NUM_THREADS": str(config.cluster.threads), **for_nccl(spec.bind, os.environ)}
+        ours = {"OMP_NUM_THREADS": str(spec.config.cluster.threads), **for_nccl(spec.bind, os.environ)}
         ours["PYTHONUNBUFFERED"] = "1"  # what a script prints is shown when it prints it
         inherited = {**ours, **os.environ, "PATH": programs_path()}
         environment = {**inherited, **self._environment, **environment_of(spec, _token_file(spec))}

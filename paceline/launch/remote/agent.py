@@ -85,10 +85,10 @@ class Agent:
                     raise PacelineError("Begin comes first")
                 samples = self._local.prepare(configuration.build(config), workers)
                 self._lines.say(protocol.AgentPrepared(train_samples=samples))
-            case protocol.StartProcess(config=config, spec=text, keys=keys):
+            case protocol.StartProcess(spec=text, keys=keys):
                 spec = ProcessSpec.from_json(text)
                 try:
-                    self._start(config, spec, keys)
+                    self._start(spec, keys)
                 except PacelineError as error:
                     self._lines.say(protocol.AgentProcessEnded(party=spec.party, why=f"{spec.party}: {error}"))
             case protocol.Kill(party=party):
@@ -117,9 +117,8 @@ class Agent:
         threading.Thread(target=self._report, args=(launcher,), name="ends", daemon=True).start()
         self._lines.say(protocol.Begun(address=address))
 
-    def _start(self, config: dict[str, dict[str, object]], spec: ProcessSpec, keys: Mapping[str, str]) -> None:
-        built = configuration.build(config)
-        self._out = built.run.out
+    def _start(self, spec: ProcessSpec, keys: Mapping[str, str]) -> None:
+        self._out = spec.config.run.out
         if spec.resume and not Path(spec.resume).is_dir():
             raise ConfigError(f"--resume: {spec.resume} is not on this host: the runs must be in a folder of all hosts")
         credentials = ""
@@ -132,11 +131,9 @@ class Agent:
                 if not (place / name).exists():  # another party of this host has brought it
                     write_secret(place, name, text.encode())
             credentials = str(place)
-        spec = dataclasses.replace(spec, folder=str(self._folder), credentials=credentials)
-        self._led.start(
-            dataclasses.replace(built, run=dataclasses.replace(built.run, out=str(self._folder))),
-            spec,
-        )
+        run = dataclasses.replace(spec.config.run, out=str(self._folder))
+        config = dataclasses.replace(spec.config, run=run)
+        self._led.start(dataclasses.replace(spec, folder=str(self._folder), credentials=credentials, config=config))
 
     def _said(self, party: str, line: str) -> None:
         self._lines.say(protocol.Said(party=party, line=line))
@@ -146,7 +143,10 @@ class Agent:
             ended = launcher.ended.get()
             log = safe_join(self._folder, "logs", f"{str(ended.who).replace(' ', '-')}.log")
             why = ended.why.replace(str(self._folder), self._out)
-            self._lines.say(protocol.AgentProcessEnded(party=str(ended.who), why=why, log=_tail(log)))
+            told = protocol.AgentProcessEnded(
+                party=str(ended.who), why=why, log=_tail(log), lost_coordinator=ended.lost_coordinator
+            )
+            self._lines.say(told)
 
 
 def _check_listening(address: str) -> None:

@@ -118,7 +118,7 @@ class RemoteLauncher:
         """
         self._hosts, self._placement, self._local = [*hosts], placement, local
         self._patience_s, self._config = patience_s, Config()
-        self._waiting: dict[Party, tuple[Config, ProcessSpec, threading.Timer]] = {}
+        self._waiting: dict[Party, tuple[ProcessSpec, threading.Timer]] = {}
         self._scripts, self._said = scripts, said
         self.ended: queue.SimpleQueue[ProcessEnded] = (
             local.ended
@@ -158,39 +158,38 @@ class RemoteLauncher:
         workers = [(rank, slot) for rank, (host, slot) in placed if host == number]
         return protocol.Prepare(config=configuration.to_dict(self._config), workers=workers)
 
-    def start(self, config: Config, spec: ProcessSpec) -> None:
+    def start(self, spec: ProcessSpec) -> None:
         if spec.who.kind == "evaluator":
-            self._local.start(config, spec)
+            self._local.start(spec)
             return
-        self._out = config.run.out
+        self._out = spec.config.run.out
         with self._change:
             lost = not self._hosts[self._placement.host_of(spec.who)].alive
             if waits := lost and spec.who.kind == "worker" and self._patience_s > 0:
                 timer = threading.Timer(self._patience_s, self._start_waiting, [spec.who])
                 timer.daemon = True
-                self._waiting[spec.who] = (config, spec, timer)
+                self._waiting[spec.who] = (spec, timer)
                 timer.start()
         if not waits:
-            self._start(config, spec)
+            self._start(spec)
 
-    def _start(self, config: Config, spec: ProcessSpec) -> None:
+    def _start(self, spec: ProcessSpec) -> None:
         with self._change:
             host = self._host_for(spec.who)
             self._at[spec.party] = host
         slot = self._placement.slots[spec.who.index] if spec.who.kind == "worker" else -1
         there = dataclasses.replace(spec, bind=_bind(host.address, spec.bind), slot=slot)
-        values = configuration.to_dict(config)
-        host.ask(protocol.StartProcess(config=values, spec=there.to_json(), keys=keys_of(spec)))
+        host.ask(protocol.StartProcess(spec=there.to_json(), keys=keys_of(spec)))
 
     def _start_waiting(self, who: Party) -> None:
         """Starts waiting processes where their host is back, or else elsewhere."""
         with self._change:
             waits = self._waiting.pop(who, None)
         if waits is not None:
-            config, spec, timer = waits
+            spec, timer = waits
             timer.cancel()  # the next incarnation that waits has time of its own
             try:
-                self._start(config, spec)
+                self._start(spec)
             except PacelineError as error:
                 self.ended.put(ProcessEnded(who=who, why=str(error)))
 
@@ -238,7 +237,7 @@ class RemoteLauncher:
 
     def end(self, seconds: float) -> None:
         with self._change:
-            for _, _, timer in self._waiting.values():
+            for _, timer in self._waiting.values():
                 timer.cancel()
             self._waiting.clear()
         there = [host for host in self._hosts if host.alive and not host.lines.silent]
@@ -264,12 +263,12 @@ class RemoteLauncher:
         match event:
             case protocol.Said(party=party, line=line):
                 self._said(f"{party} ({host.name})", line)
-            case protocol.AgentProcessEnded(party=party, why=why, log=log):
+            case protocol.AgentProcessEnded(party=party, log=log):
                 self._keep(party, log)
+                why = event.why.replace("(pid ", f"({host.name}, pid ", 1)
+                ended = ProcessEnded(who=Party.parse(party), why=why, lost_coordinator=event.lost_coordinator)
                 with self._change:  # told and taken away at once: `busy` sees either, and `start` comes after both
-                    self.ended.put(
-                        ProcessEnded(who=Party.parse(party), why=why.replace("(pid ", f"({host.name}, pid ", 1))
-                    )
+                    self.ended.put(ended)
                     self._at.pop(party, None)
             case protocol.Leaving():
                 self._look_who_stays()

@@ -5,7 +5,7 @@
     launcher  Begin         the environment, the command (none: Paceline's own worker), where to listen
     agent     Begun         the address that parties will listen on         or Refused
     launcher  Prepare       load the data                     agent  Prepared           or Refused
-    launcher  Start         one party: its configuration, its place and its keys
+    launcher  Start         one party: its specification and its keys
     agent     Said          a line that the party's command printed
     agent     Leaving       its engine has told it to go; it stays for a while, so that the run can be ended in order
     agent     Ended         the party is no more; `why` is empty when all went well
@@ -29,8 +29,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-import msgspec
-
+from paceline.launch.local.line_messages import LaunchMessage, LineDecoder, encode
 from paceline.live.security.tls import TlsStream
 
 LINE_BYTES_MAX = 16 << 20
@@ -39,10 +38,6 @@ SILENT_SECONDS = 5.0
 """A host of which nothing was heard for so long is lost, if a party there has been given up too."""
 SILENCE_SECONDS = 30.0
 """The other side is gone in any case: a launcher may be stopped for a while, and its run go on."""
-
-
-class LaunchMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="word", forbid_unknown_fields=True):
-    """This is the base of all messages; a message is one line."""
 
 
 class AgentBeat(LaunchMessage, frozen=True, kw_only=True, tag="beat"):
@@ -74,9 +69,8 @@ class Prepare(LaunchMessage, frozen=True, kw_only=True, tag="prepare"):
 
 
 class StartProcess(LaunchMessage, frozen=True, kw_only=True, tag="start"):
-    """`keys`: files of the party's credentials, by name."""
+    """`spec`: a ProcessSpec as JSON. `keys`: files of the party's credentials, by name."""
 
-    config: dict[str, Any]
     spec: str
     keys: dict[str, str]
 
@@ -133,11 +127,12 @@ class Said(LaunchMessage, frozen=True, kw_only=True, tag="said"):
 
 
 class AgentProcessEnded(LaunchMessage, frozen=True, kw_only=True, tag="ended"):
-    """`log`: the end of what the party printed, where that went to a file."""
+    """`log`: the end of what the party printed, where that went to a file. Else as `ProcessEnded`."""
 
     party: str
     why: str
     log: str = ""
+    lost_coordinator: bool = False
 
 
 class RunOver(LaunchMessage, frozen=True, kw_only=True, tag="over"):
@@ -242,15 +237,14 @@ class MessageStream(Generic[W]):
 
     def __init__(self, stream: ByteStream, hears: Any) -> None:
         """`hears`: the types that the other side may say."""
-        self._stream, self._decoder = stream, msgspec.json.Decoder(hears)
+        self._stream = stream
+        self._decoder: LineDecoder[W | AgentBeat] = LineDecoder(hears)
         self._lock = threading.Lock()
-        self._unread = bytearray()
-        self._whole: list[bytes] = []  # lines that have come, the oldest last
         self.heard_at = time.monotonic()
 
     def say(self, word: LaunchMessage) -> None:
         """Lost where the other side is gone, as `hear` will tell."""
-        data = msgspec.json.encode(word) + b"\n"
+        data = encode(word)
         with self._lock, contextlib.suppress(OSError):
             self._stream.write(data)
 
@@ -263,18 +257,18 @@ class MessageStream(Generic[W]):
         that nothing more is heard.
         """
         while True:
-            while not self._whole:
+            while not self._decoder.has_message:
                 left = deadline - time.monotonic()
                 if left <= 0 or not self._more(min(seconds, left), bytes_max):
                     self._stream.free()
                     return None
             try:
-                word = self._decoder.decode(self._whole.pop())
-            except (msgspec.DecodeError, RecursionError):
+                word = self._decoder.take()
+            except ValueError:
                 self._stream.free()
                 return None
             if not isinstance(word, AgentBeat):
-                return word  # type: ignore[no-any-return]
+                return word
 
     def _more(self, seconds: float, bytes_max: int) -> bool:
         try:
@@ -282,24 +276,23 @@ class MessageStream(Generic[W]):
         except OSError:
             return False
         self.heard_at = time.monotonic()
-        *whole, rest = (bytes(self._unread) + data).split(b"\n")
-        self._whole = whole[::-1]
-        self._unread = bytearray(rest)
-        return bool(data) and len(rest) <= bytes_max
+        self._decoder.feed(data)
+        return bool(data) and self._decoder.unfinished_bytes <= bytes_max
 
     def answered(self, seconds: float) -> bool:
         """Waits until the other side has said its first word, which may be a beat; False when it does not in time."""
         deadline = time.monotonic() + seconds
-        while not self._whole and self._more(max(0.0, deadline - time.monotonic()), LINE_BYTES_MAX):
+        while not self._decoder.has_message and self._more(max(0.0, deadline - time.monotonic()), LINE_BYTES_MAX):
             pass
-        return bool(self._whole)
+        return self._decoder.has_message
 
     @property
     def hung_up(self) -> bool:
         """Is the other side, which has nothing to say yet but beats, gone? Those that have come are dropped."""
         try:
             while data := self._stream.read(0.0):
-                self._unread = (self._unread + data).rpartition(b"\n")[2]
+                self._decoder.feed(data)
+                self._decoder.drop()
         except TimeoutError:
             return False
         except OSError:

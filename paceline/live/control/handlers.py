@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.core.effects import Data
-from paceline.core.errors import PeerLost, ProtocolError, Stopped
+from paceline.core.errors import CoordinatorGone, ProtocolError, Stopped
 from paceline.live import party
 from paceline.live.control import permissions
 from paceline.live.control.directory import PartyDirectory
@@ -113,7 +113,7 @@ class MessageHandlers:
             self._node.lost(src, why)
             self._callbacks.on_party_lost(src)
         elif not self._mailbox.may_exit.is_set():  # after Exit everybody ends
-            self.failed(PeerLost(f"{COORDINATOR_GONE} ({why})"))
+            self.failed(CoordinatorGone(f"{COORDINATOR_GONE} ({why})"))
 
     def failed(self, error: BaseException) -> None:
         """Wakes this party's own thread with `error`, wherever it waits."""

@@ -32,6 +32,7 @@ from paceline.live.coordinator.decisions import (
     CoordinatorListener,
     DecisionExecutor,
     Decisions,
+    FailureKind,
     ProgressReported,
     RunFailure,
     Timer,
@@ -235,8 +236,8 @@ class Coordinator:
                     )
             case control.Ready() | control.Prepared() | control.Saved() as answer:
                 self._bring_up.answered(src, answer)
-            case control.Failed(cause=cause, details=details):
-                self._failed(src, cause, details)
+            case control.Failed() as failed:
+                self._failed(src, failed)
             case message:
                 self._while_training(src, message)
 
@@ -334,7 +335,7 @@ class Coordinator:
         if state.phase is RunPhase.FINISHING:
             self._bring_up.go_on()
 
-    def _failed(self, src: Party, cause: str, details: str) -> None:
+    def _failed(self, src: Party, failed: control.Failed) -> None:
         """The failure of a worker whose claims were refused is its own end, as if it had been killed.
 
         So is that of any worker once all have trained to their end: it fails at the last model or at its files, and the
@@ -344,9 +345,10 @@ class Coordinator:
         ending = self.phase is RunPhase.FINISHING
         alone = src.kind == "worker" and (refused or ending) and self.survives(src)
         if alone or src in self._run.roster.joining:
-            self._lost(src, cause, LossCause.CLOSED)
+            self._lost(src, failed.cause, LossCause.CLOSED)
         else:
-            self._run.decide.add(RunFailure(src, cause, details))
+            kind = FailureKind.LOST_ANOTHER if failed.lost_another else FailureKind.ERROR
+            self._run.decide.add(RunFailure(src, failed.cause, failed.details, kind))
 
     def _expel(self, rank: int, why: str) -> None:
         self._elasticity.expel(party.worker(rank), why)

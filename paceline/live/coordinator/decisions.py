@@ -126,10 +126,20 @@ class ProgressReported(msgspec.Struct, frozen=True):
     progress: control.Progress
 
 
+class FailureKind(enum.Enum):
+    """Why a party makes the run fail. Of several failures in one moment the kind says which one is the cause."""
+
+    ENDED = "its process ended"
+    ERROR = "it reports an error of its own"
+    WAS_LOST = "the coordinator lost it"
+    LOST_ANOTHER = "it lost another party, or the coordinator"
+
+
 class RunFailure(msgspec.Struct, frozen=True):
     who: Party
     cause: str
     details: str = ""
+    kind: FailureKind = FailureKind.ERROR
 
 
 class RunFinished(msgspec.Struct, frozen=True):
@@ -199,9 +209,9 @@ class Decisions:
     def close_connection(self, who: Party, incarnation: int, why: str) -> None:
         self.add(CloseConnection(who, incarnation, why))
 
-    def fail(self, who: Party, cause: str) -> None:
+    def fail(self, who: Party, cause: str, kind: FailureKind = FailureKind.ERROR) -> None:
         """The run cannot go on."""
-        self.add(RunFailure(who, cause))
+        self.add(RunFailure(who, cause, kind=kind))
 
     def take(self) -> CoordinatorDecision | None:
         """Returns what was decided since, None if nothing was."""
@@ -217,7 +227,7 @@ class CoordinatorListener(Protocol):
     def started(self, plan: control.Plan) -> None: ...
     def progressed(self, rank: int, progress: control.Progress) -> None: ...
     def recorded(self, record: Record) -> None: ...
-    def failed(self, who: Party, cause: str, details: str) -> None: ...
+    def failed(self, who: Party, cause: str, details: str, kind: FailureKind = FailureKind.ERROR) -> None: ...
     def finished(self, reason: str, seconds: float) -> None: ...
 
 
@@ -322,8 +332,8 @@ class DecisionExecutor:
                 self._listener.joined(who, hello)
             case TrainingStarted(plan=plan):
                 self._listener.started(plan)
-            case RunFailure(who=who, cause=cause, details=details):
-                self._listener.failed(who, cause, details)
+            case RunFailure(who=who, cause=cause, details=details, kind=kind):
+                self._listener.failed(who, cause, details, kind)
             case RunFinished(reason=reason, seconds=seconds):
                 self._listener.finished(reason, seconds)
             case _:

@@ -25,6 +25,7 @@ from paceline.core.fault_tolerance.membership import Announce, Decision, Enter, 
 from paceline.core.trace import Membership
 from paceline.live.coordinator.decisions import (
     FailCallsTo,
+    FailureKind,
     NotifyWorkerJoined,
     NotifyWorkerLeft,
     PartyJoined,
@@ -106,7 +107,7 @@ class Elasticity:
         elif self.survives(who):
             self.carry_out(self._members.lost(self._run.now(), who, self._members.incarnation(who), why))
         elif self._state.phase is not RunPhase.OVER and who not in self._roster.lost:
-            self._decide.fail(who, f"lost {who}: {why}{self.why_last(who)}")
+            self._decide.fail(who, f"lost {who}: {why}{self.why_last(who)}", FailureKind.WAS_LOST)
 
     def expel(self, who: Party, why: str) -> None:
         """For good. One whom the run could not do without stays: the servers go on refusing what it sends."""
@@ -155,7 +156,7 @@ class Elasticity:
                 case Evict(who=who) if self.survives(who):
                     self._evict(decision)
                 case Evict(who=who, reason=reason):
-                    self._decide.fail(who, f"lost {who}: {reason}{self.why_last(who)}")
+                    self._decide.fail(who, f"lost {who}: {reason}{self.why_last(who)}", FailureKind.WAS_LOST)
                 case Announce(who=who):
                     self._announce(who, decision.incarnation, decision.view)
                 case Enter(who=who):

@@ -19,7 +19,7 @@ from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.trace import Membership, Record, to_dict
 from paceline.core.vector import Memory
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.decisions import CoordinatorListener
+from paceline.live.coordinator.decisions import CoordinatorListener, FailureKind
 from paceline.live.coordinator.server_recovery import Snapshots
 from paceline.live.node.node import Node
 from paceline.live.party import COORDINATOR, Party
@@ -162,7 +162,7 @@ class ReplayableCoordinator:
             self.say("incarnation", record.party, self.coordinator.incarnation_of(Party.parse(record.party)))
         self.say("recorded", to_dict(record))
 
-    def failed(self, who: Party, cause: str, details: str) -> None:
+    def failed(self, who: Party, cause: str, details: str, kind: FailureKind = FailureKind.ERROR) -> None:
         self.say("failed", str(who), cause, details)
 
     def finished(self, reason: str, seconds: float) -> None:

@@ -28,6 +28,7 @@ from paceline.core.trace import Applied, Membership, Record
 from paceline.live import party
 from paceline.live.coordinator.decisions import (
     FailCallsTo,
+    FailureKind,
     SnapshotKeeper,
     SnapshotOrder,
     Timer,
@@ -108,7 +109,7 @@ class Recovery:
     def lost(self, who: Party, incarnation: int, why: str) -> None:
         """It has been evicted."""
         if exhausted := self.exhausted(who):  # one that fell silent on its way back, about whom nobody has asked
-            self._decide.fail(who, f"lost {who}: {why}; {exhausted}")
+            self._decide.fail(who, f"lost {who}: {why}; {exhausted}", FailureKind.WAS_LOST)
             return
         self._decide.add(SnapshotOrder.HOLD)
         self._incarnations[who], self._began[who] = self._short_incarnations(who) + 1, math.inf
@@ -125,7 +126,8 @@ class Recovery:
         replacing = self._replacing
         if replacing.undone and not self._snapshots.available:
             who = self._servers[min(replacing.away)]
-            self._decide.fail(who, f"lost {who} and the copies of what it held, before the first snapshot")
+            cause = f"lost {who} and the copies of what it held, before the first snapshot"
+            self._decide.fail(who, cause, FailureKind.WAS_LOST)
             return
         self._members.view += 1
         number = self._members.view

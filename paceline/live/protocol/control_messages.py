@@ -462,7 +462,8 @@ class Exit:
 
 @message("control.Failed", plane="control")
 class Failed:
-    """`cause`: one line; `details`: a traceback or nothing."""
+    """`cause`: one line; `details`: a traceback or nothing. `lost_another`: it fails because another party was lost."""
 
     cause: bounds.LongText
     details: bounds.LongText
+    lost_another: bool = False

@@ -19,9 +19,14 @@ WIDTH_MAX = 110
 GAP = re.compile(r"(?<=\S) {2,}(?=\S)")
 
 
+def columns(otherwise: int = 80) -> int:
+    """Returns the columns of the terminal, whole; `otherwise` where there is none."""
+    return shutil.get_terminal_size((otherwise, 24)).columns
+
+
 def terminal_width() -> int:
-    """How long a line of help may be."""
-    return max(40, min(WIDTH_MAX, shutil.get_terminal_size().columns - 2))
+    """Returns how long a line of help may be."""
+    return max(40, min(WIDTH_MAX, columns() - 2))
 
 
 def wrapped(text: str, width: int) -> str:

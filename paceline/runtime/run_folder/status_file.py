@@ -120,7 +120,7 @@ class StatusFile:
         evaluations: EvaluationTimes | None = None,
     ) -> None:
         """`fence`: keeps it from writing once the folder is another run's. `evaluations`: None if nobody evaluates."""
-        self._path, self.scheme = folder / STATUS, scheme
+        self._path, self._scheme = folder / STATUS, scheme
         self._fence, self._evaluations = fence, evaluations
         self._parties: dict[Party, PartyStatus] = {}
         self._heard: dict[Party, float] = {}
@@ -141,6 +141,10 @@ class StatusFile:
         self.write(OVER, at_once=True)
 
     # ---- what it is told ---------------------------------------------------------------------------------
+    def rename(self, scheme: str) -> None:
+        """The scheme of the run is another one: a script has chosen it."""
+        self._scheme = scheme
+
     def joined(self, who: Party, hello: Hello) -> None:
         device = hello.device if who.kind == "worker" else ""
         steps = self._parties[who].steps if who in self._parties else 0
@@ -218,7 +222,7 @@ class StatusFile:
             grows=grows(),
             started=self._started,
             written=time.time(),
-            scheme=self.scheme,
+            scheme=self._scheme,
             state=self._state,
             reason=self._reason,
             parties=parties,

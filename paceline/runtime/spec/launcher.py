@@ -15,10 +15,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessEnded:
-    """A party's process has ended; `why` is empty when all went well."""
+    """A party's process has ended; `why` is empty when all went well.
+
+    lost_coordinator: it ended because the coordinator had gone.
+    """
 
     who: Party
     why: str
+    lost_coordinator: bool = False
+
+
+LOST_COORDINATOR_EXIT = 69
+"""The exit code of a process of ours that ends because the coordinator has gone; EX_UNAVAILABLE of sysexits.h."""
 
 
 def how_ended(code: int) -> str:
@@ -39,7 +47,7 @@ class Launcher(Protocol):
     def prepare(self, config: Config) -> int:
         """Load the data, so that everybody starts at once; the number of training samples. Raises ConfigError."""
 
-    def start(self, config: Config, spec: ProcessSpec) -> None: ...
+    def start(self, spec: ProcessSpec) -> None: ...
 
     def busy(self) -> bool:
         """Is somebody at work that is no part of the run, such as a script after its training?"""

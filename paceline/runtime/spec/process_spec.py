@@ -1,14 +1,20 @@
-"""Where a process stands in its run, and how it gets there."""
+"""What a process has to know to take part in a run: who it is, and the run's configuration.
+
+A setting is declared once, in its section of `paceline.config`. It reaches every process in `ProcessSpec.config`, and
+nothing has to be added here, to the environment of scripts or to the messages of launchers.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
+from paceline import config as configuration
 from paceline.checkpoint.redis_url import NO_SECRETS, StoreSecrets
+from paceline.config import Config
 from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import HubTransport
 from paceline.live.net.message_log import with_logging
@@ -22,19 +28,18 @@ from paceline.live.security.tls import Tls
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
-    """What a process has to know to take part.
+    """The identity of one process, and the configuration of its run.
 
-    overlap: communicate while computing: on, off, or auto, where it can gain.
+    Fields that have a setting of the same name hold what that setting comes to for this one process.
+
     step_seconds: emulation: a step lasts at least that long; 0 for as fast as it goes.
-    steps: leave after so many steps of one's own; 0 for never.
-    folder: of this run's own on its host, for what only its processes may read.
-    verbose: what it tells of, as --verbose.
-    store_secrets: of --store, for who writes there.
-    judges: whether an evaluator judges the last model, or only saves it.
-    resume: folder of the checkpoint to go on from; empty for the beginning. incarnation: its number, from 0.
-    transport: how vectors pass between processes of one host: auto, shm or tcp.
+    folder: a folder of this run on the process's host, which only the run's processes may read.
+    store_secrets: what is needed to write to --store.
+    judges: an evaluator evaluates the last model; it only saves it where this is False.
+    resume: the checkpoint to go on from, a folder; empty for a new start. incarnation: how often it was restarted.
     slot: number among the workers of its host, by which a GPU is found where none is named; -1 where all are on one.
-    bind: address to listen on. credentials: folder with this party's key, if connections are under TLS.
+    bind: the address to listen on. credentials: the folder with this party's key, if connections are under TLS.
+    config: the configuration of the run; of a script's, only what its environment says (`Flag.variable`).
     """
 
     party: str
@@ -46,20 +51,13 @@ class ProcessSpec:
     device: str = "cpu"
     slot: int = -1
     step_seconds: float = 0.0
-    steps: int = 0
-    transport: str = "auto"
     bind: str = "127.0.0.1"
     credentials: str = ""
-    allreduce: str = "auto"
-    overlap: str = "auto"
-    buffers: str = "average"
-    streams: int = 0
-    timeout_s: float = 600.0
     store_secrets: StoreSecrets = NO_SECRETS
     resume: str = ""
     judges: bool = True
     incarnation: int = 0
-    verbose: int = 0
+    config: Config = field(default_factory=Config)
 
     @property
     def who(self) -> Party:
@@ -71,15 +69,43 @@ class ProcessSpec:
         return self.who.index if self.slot < 0 else self.slot
 
     def overlapping(self, wanted: bool) -> ProcessSpec:
-        """This one, for a loop that asks for overlap or does not."""
-        return dataclasses.replace(self, overlap="on" if wanted else "off")
+        """Returns this specification for a loop that asks for overlap or does not."""
+        cluster = dataclasses.replace(self.config.cluster, overlap="on" if wanted else "off")
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, cluster=cluster))
 
     def to_json(self) -> str:
-        return json.dumps(msgspec.to_builtins(self))  # which also writes names of files that are no UTF-8
+        identity = {key: getattr(self, key) for key in _IDENTITY}
+        values = {**msgspec.to_builtins(identity), "config": configuration.to_dict(self.config)}
+        return json.dumps(values)  # which also writes names of files that are no UTF-8
 
     @classmethod
     def from_json(cls, text: str) -> ProcessSpec:
-        return msgspec.convert(json.loads(text), cls)
+        """Raises ConfigError for a configuration that does not fit this version of Paceline."""
+        values = json.loads(text)
+        config = configuration.build(values.pop("config"))
+        return dataclasses.replace(msgspec.convert(values, cls), config=config)
+
+    # ---- settings by their short names -------------------------------------------------------------------
+    @property
+    def steps(self) -> int:
+        """How many steps of its own a worker makes before it leaves; 0 for any number."""
+        return self.config.stop.steps
+
+    @property
+    def allreduce(self) -> str:
+        return self.config.cluster.allreduce
+
+    @property
+    def overlap(self) -> str:
+        return self.config.cluster.overlap
+
+    @property
+    def buffers(self) -> str:
+        return self.config.model.buffers
+
+    @property
+    def timeout_s(self) -> float:
+        return self.config.cluster.timeout
 
     def open_transport(self) -> TcpTransport:
         """Raises ConfigError where memory cannot be shared and shall be."""
@@ -88,7 +114,7 @@ class ProcessSpec:
         )
         from paceline.engine.vectors.flat import FlatMemory
 
-        segments = segments_for(self.transport)
+        segments = segments_for(self.config.cluster.transport)
         if segments is not None:
             take_memory_from(segments.make)
         return TcpTransport(
@@ -97,9 +123,9 @@ class ProcessSpec:
             FlatMemory(self.device),
             host=self.bind,
             tls=Tls(self.credentials, self.who) if self.credentials else None,
-            streams=self.streams,
+            streams=self.config.cluster.streams,
             segments=segments,
-            shared_only=self.transport == "shm",
+            shared_only=self.config.cluster.transport == "shm",
             incarnation=self.incarnation,
         )
 
@@ -108,5 +134,8 @@ class ProcessSpec:
         from paceline.runtime.spec.row_packing import RowPacker
 
         packer = None if isinstance(transport, HubTransport) else RowPacker()  # in one process nothing is sent
-        transport = with_logging(transport, self.verbose)
+        transport = with_logging(transport, self.config.run.verbose)
         return Session(transport, Node(transport, RopeMemory(self.device), timeout_s=self.timeout_s, packer=packer))
+
+
+_IDENTITY = tuple(f.name for f in dataclasses.fields(ProcessSpec) if f.name != "config")

@@ -28,6 +28,8 @@ def make_specs(
     `coordinator`: its address. `credentials`: their folder, if any; `resume`: the checkpoint to go on from.
     """
     cluster = config.cluster
+    if cluster.beginning < cluster.workers:  # others come later, and only servers can have been there all along
+        config = dataclasses.replace(config, cluster=dataclasses.replace(cluster, allreduce="servers"))
 
     def spec(who: Party, rank: int | None = None) -> ProcessSpec:
         return ProcessSpec(
@@ -39,17 +41,10 @@ def make_specs(
             folder=folder,
             device="cpu" if rank is None else config.device_of(rank),
             step_seconds=0.0 if rank is None else cluster.step_ms / 1000 * config.slowdown_of(rank),
-            steps=config.stop.steps,
-            transport=cluster.transport,
-            verbose=config.run.verbose,
             bind=cluster.bind,
             credentials=credentials,
-            allreduce="servers" if cluster.beginning < cluster.workers else cluster.allreduce,
-            overlap=cluster.overlap,
-            buffers=config.model.buffers,
-            streams=cluster.streams,
-            timeout_s=cluster.timeout,
             resume=resume,
+            config=config,
         )
 
     specs = [spec(party.server(shard)) for shard in range(cluster.servers)]

@@ -1,28 +1,36 @@
-"""What the thread that conducts a run is told by others."""
+"""What the thread that supervises a run is told by others, and the queue in which it finds that."""
 
 from __future__ import annotations
 
+import contextlib
+import queue
 from dataclasses import dataclass
 
+from paceline.live.coordinator.decisions import FailureKind
 from paceline.live.party import Party
+from paceline.runtime.spec.launcher import ProcessEnded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
+    """`who` makes the run fail. `kind` says how close that is to the root of what went wrong."""
+
     who: Party
     cause: str
-    details: str
-    rank: int  # how close to the root: 0 a process that died, 1 an error of its own, 2 the loss of another
+    kind: FailureKind
+    details: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
+    """Training begins; `notes` are the first lines that the user reads."""
+
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MemberEvent:
-    """`incarnation` of it has come or, `lost`, is over."""
+    """Incarnation `incarnation` of `who` has joined or, `lost`, is over."""
 
     who: Party
     incarnation: int
@@ -32,7 +40,7 @@ class MemberEvent:
 
 @dataclass(frozen=True, slots=True)
 class StatusLine:
-    """To be shown, and no more than that."""
+    """A line for the user, which decides nothing."""
 
     line: str
 
@@ -44,16 +52,41 @@ class Grow:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    pass
+    """Training is over and the model is saved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
+    """A signal asks the run to end."""
+
     signal: str
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """All hosts are taken away, which is as SIGTERM; `why`, to be shown."""
+    """All hosts are taken away, which counts as SIGTERM; `why` is a line for the user."""
 
     why: str
+
+
+Event = Failure | Started | MemberEvent | StatusLine | Grow | Finished | Interrupted | Taken
+
+
+class EventQueue:
+    """Everything that happens to a run, in the order in which it is dealt with; `put` is for any thread."""
+
+    def __init__(self, ended: queue.SimpleQueue[ProcessEnded]) -> None:
+        """`ended`: of the launcher. The ends of processes come before all other events."""
+        self._ended = ended
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+
+    def put(self, event: Event) -> None:
+        self._events.put(event)
+
+    def next(self, seconds: float) -> Event | ProcessEnded | None:
+        """Returns what happens next; None where nothing does within `seconds`."""
+        with contextlib.suppress(queue.Empty):
+            return self._ended.get_nowait()
+        with contextlib.suppress(queue.Empty):
+            return self._events.get(timeout=seconds)
+        return None

@@ -21,7 +21,7 @@ from paceline.runtime.supervisor.restart_policy import (
 
 
 class PartyIncarnations:
-    """Told by the supervisor; `joined` on the coordinator's thread, all else on the one that watches."""
+    """Starts the processes of a run; `joined` is for the coordinator's thread, all else for the supervisor's."""
 
     def __init__(self, config: Config, launcher: Launcher, say: Callable[[str], None]) -> None:
         """`say` shows a line to the user."""
@@ -31,7 +31,7 @@ class PartyIncarnations:
         self._replacements = Replacements(INCARNATIONS_MAX)
         self._evaluator = EvaluatorRestarts()
         self.up: set[Party] = set()  # whose process is, as far as anybody has heard
-        self.newcomers_not = ""  # why no worker can come late
+        self._newcomers_not = ""  # why no worker can join late
 
     def begin(self, specs: Mapping[Party, ProcessSpec], not_started: Collection[Party]) -> None:
         """Starts everybody but the absent."""
@@ -39,6 +39,10 @@ class PartyIncarnations:
         for who in specs:
             if who not in not_started:
                 self._start(who)
+
+    def refuse_newcomers(self, why: str) -> None:
+        """No worker that is lost is started again from now on."""
+        self._newcomers_not = why
 
     def next(self, who: Party) -> None:
         """Starts the next incarnation of `who`."""
@@ -48,7 +52,11 @@ class PartyIncarnations:
 
     def _start(self, who: Party) -> None:
         self.up.add(who)
-        self._launcher.start(self._config, self._specs[who])
+        self._launcher.start(self._specs[who])
+
+    def busy(self) -> bool:
+        """Returns True while somebody is at work that is no part of the run, such as a script after its training."""
+        return self._launcher.busy()
 
     # ---- what is heard of them ---------------------------------------------------------------------------
     def joined(self, who: Party, incarnation: int) -> None:
@@ -68,6 +76,10 @@ class PartyIncarnations:
             return self._evaluator.exhausted and not trains
         return self._replacements.hopeless(who, self._specs[who].incarnation)
 
+    def has_ended(self, who: Party) -> None:
+        """The process of `who` has, whatever follows from that."""
+        self.up.discard(who)
+
     def ended(self, who: Party, *, trains: bool, banned: Collection[Party]) -> None:
         """The process of `who` has, and the run goes on: the next incarnation is started now, later or never."""
         if who.kind == "server":
@@ -79,7 +91,7 @@ class PartyIncarnations:
         if who == EVALUATOR:
             self._evaluator.ended()
         if trains:
-            why_not = self.newcomers_not if who.kind == "worker" else ""
+            why_not = self._newcomers_not if who.kind == "worker" else ""
             later = LATE_RESTARTS if who == EVALUATOR else 0
             now = time.monotonic()
             why_not = why_not or self._restarts.ended(now, who, later=later)

@@ -1,18 +1,25 @@
-"""What is a failure, and why a run failed where several things went wrong in the same moment."""
+"""What is the root cause, where several things went wrong in the same moment."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from paceline.live.coordinator.decisions import FailureKind
 from paceline.runtime.supervisor.events import Failure
+
+DISTANCE = {FailureKind.ENDED: 0, FailureKind.ERROR: 1, FailureKind.WAS_LOST: 2, FailureKind.LOST_ANOTHER: 2}
+"""From the root: a process that died explains the errors and the lost connections of others."""
 
 
 def root_of(failures: Sequence[Failure]) -> str:
-    """What to say of them all: a process that died explains the connections that others lost."""
-    # Who ended because another did; of one that was lost itself, others say so in its name.
-    lost_others = {f.who for f in failures if f.rank == 2 and f"lost {f.who}" not in f.cause}
-    ranked = sorted(failures, key=lambda failure: 2 if failure.who in lost_others else failure.rank)
+    """Returns what the user is told of `failures`: the cause nearest to the root, with its details."""
+    lost_others = {f.who for f in failures if f.kind is FailureKind.LOST_ANOTHER}  # their ends explain nothing
+
+    def distance(failure: Failure) -> int:
+        return 2 if failure.who in lost_others else DISTANCE[failure.kind]
+
+    ranked = sorted(failures, key=distance)
     root = ranked[0]
     details = next((f.details for f in ranked if f.who == root.who and f.details), "")
-    own = next((f.cause for f in ranked if f.who == root.who and f.rank == 1), "")
+    own = next((f.cause for f in ranked if f.who == root.who and f.kind is FailureKind.ERROR), "")
     return "\n".join(part for part in (own or root.cause, details.rstrip()) if part)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from paceline.core.errors import ConfigError, PacelineError, ends_well
+from paceline.core.errors import ConfigError, PacelineError, PeerLost, ends_well
 from paceline.engine.data.batches import MapStyle
 from paceline.engine.data.dataset import Dataset
 from paceline.live.control.session import Session
@@ -177,14 +177,14 @@ class Pace:
             finally:
                 worker.stop_watching()
 
-    def abandon(self, cause: str, details: str = "") -> None:
-        """Tells the coordinator that this worker failed."""
+    def abandon(self, cause: str, details: str = "", *, lost_another: bool = False) -> None:
+        """Tells the coordinator that this worker failed; `lost_another`: since another party was lost."""
         session, end = self._worker.run.session, self._worker.end
         if not end.closed:
             end.closed = True
             self._worker.stop_watching()
             with contextlib.suppress(PacelineError):  # somebody may be there to hear it
-                session.tell(control.Failed(cause=cause[:2000], details=details[-8000:]))
+                session.tell(control.Failed(cause=cause[:2000], details=details[-8000:], lost_another=lost_another))
             session.close()
 
     def __enter__(self) -> Pace:
@@ -196,4 +196,4 @@ class Pace:
         else:
             what = str(error) if isinstance(error, PacelineError) else f"{kind.__name__}: {error}"
             details = "" if isinstance(error, PacelineError) else "".join(traceback.format_exception(error))
-            self.abandon(f"worker {self.rank}: {what}", details)
+            self.abandon(f"worker {self.rank}: {what}", details, lost_another=isinstance(error, PeerLost))

@@ -12,6 +12,7 @@ from paceline.engine.vectors.chunked import RopeMemory
 from paceline.live import party
 from paceline.live.control.session import Session
 from paceline.live.coordinator.coordinator import Coordinator
+from paceline.live.coordinator.decisions import FailureKind
 from paceline.live.coordinator.lifecycle import RunRules, RunSize
 from paceline.live.coordinator.planning import RunChoices
 from paceline.live.net.inprocess_transport import Hub
@@ -37,7 +38,7 @@ class _Quiet:
     def progressed(self, rank: int, progress: control.Progress) -> None: ...
     def recorded(self, record: Record) -> None: ...
 
-    def failed(self, who: Party, cause: str, details: str) -> None:
+    def failed(self, who: Party, cause: str, details: str, kind: FailureKind = FailureKind.ERROR) -> None:
         self._transport.close()
 
     def finished(self, reason: str, seconds: float) -> None:

@@ -76,7 +76,7 @@ def spec(party: str, incarnation: int = 0) -> ProcessSpec:
 
 def test_seats_go_to_who_asks_for_that_number_or_to_the_first_who_asks_for_none(launcher: ExternalLauncher) -> None:
     for party in ("server 0", "worker 0", "worker 1"):
-        launcher.start(Config(), spec(party))
+        launcher.start(spec(party))
     second = register(dataclasses.replace(WORKER, number=1, slot=3))
     first, server = register(WORKER), register(dataclasses.replace(WORKER, kind="server"))
     assert [place.spec.party for place in (second, first, server)] == ["worker 1", "worker 0", "server 0"]
@@ -89,13 +89,13 @@ def test_who_comes_first_waits_for_a_seat_and_who_is_gone_is_missed_and_comes_ba
     places: list[Assignment] = []
     early = threading.Thread(target=lambda: places.append(register(WORKER)))
     early.start()
-    launcher.start(Config(), spec("worker 0"))
+    launcher.start(spec("worker 0"))
     early.join(10)
     places[0].close()
     ended = launcher.ended.get(timeout=10)
     assert ended.who == Party("worker", 0)
     assert f"worker 0 ({os.uname().nodename}, pid {os.getpid()}) is gone" in ended.why
-    launcher.start(Config(), spec("worker 0", incarnation=1))
+    launcher.start(spec("worker 0", incarnation=1))
     again = register(WORKER)
     assert again.spec.incarnation == 1
     again.leave()
@@ -103,7 +103,7 @@ def test_who_comes_first_waits_for_a_seat_and_who_is_gone_is_missed_and_comes_ba
 
 
 def test_a_script_that_ends_with_a_bad_exit_code_is_told_with_it(launcher: ExternalLauncher) -> None:
-    launcher.start(Config(), spec("worker 1"))
+    launcher.start(spec("worker 1"))
     register(WORKER).leave(3)
     why = launcher.ended.get(timeout=10).why
     assert why == f"worker 1 ({os.uname().nodename}, pid {os.getpid()}) ended with exit code 3"
@@ -123,7 +123,7 @@ def test_a_seat_is_not_given_to_who_has_gone_while_waiting(launcher: ExternalLau
     gone.close()
     assert gone.hear() is None
     there = caller(number)
-    launcher.start(Config(), spec("worker 0"))
+    launcher.start(spec("worker 0"))
     assert isinstance(there.hear(20), protocol.StartProcess)
     protocol.hang_up(there)
 
@@ -133,7 +133,7 @@ def test_who_is_started_again_takes_the_place_of_who_waited_under_its_number(lau
     assert within(30, lambda: len(launcher._callers) == 1)
     again = caller(1)
     assert first.hear(20) is None
-    launcher.start(Config(), spec("worker 1"))
+    launcher.start(spec("worker 1"))
     assert isinstance(again.hear(20), protocol.StartProcess)
     protocol.hang_up(again)
 
@@ -144,7 +144,7 @@ def test_callers_without_numbers_get_seats_in_the_order_in_which_they_came(launc
     second = caller(-1)
     assert within(30, lambda: len(launcher._callers) == 2)
     for number in (0, 1):
-        launcher.start(Config(), spec(f"worker {number}"))
+        launcher.start(spec(f"worker {number}"))
     told = [lines.hear(20) for lines in (first, second)]
     assert [ProcessSpec.from_json(start.spec).party for start in told if isinstance(start, protocol.StartProcess)] == [
         "worker 0",
@@ -168,7 +168,7 @@ def test_who_cannot_take_part_hears_why_with_the_way_out_and_its_seat_waits_for_
 ) -> None:
     value, says = OTHERS[what]
     says = says.replace("HERE", socket.gethostname())
-    launcher.start(Config(), spec("worker 0"))
+    launcher.start(spec("worker 0"))
     other = msgspec.structs.replace(hello(), **{what: value})
     with monkeypatch.context() as there:
         there.setattr(follower, "hello", lambda: other)
@@ -213,7 +213,7 @@ def test_when_the_run_is_over_whoever_waits_for_a_seat_hears_it(launcher: Extern
             register(WORKER)
         failures.append(str(error.value))
 
-    launcher.start(Config(), spec("worker 0"))
+    launcher.start(spec("worker 0"))
     place = register(WORKER)
     waiting = threading.Thread(target=late, daemon=True)
     waiting.start()

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.config import CARRIERS
+from paceline.config import CARRIERS, Config
+from paceline.config.sections import ClusterSettings
 from paceline.core.errors import ConfigError
 from paceline.launch.local.environment import PREFIX, environment_of, spec_from
 from paceline.runtime.spec.process_spec import ProcessSpec
@@ -55,8 +56,7 @@ def test_a_seat_comes_back_as_it_was(
         token=TOKEN,
         device=device,
         step_seconds=step_seconds,
-        transport=transport,
-        allreduce=allreduce,
+        config=Config(cluster=ClusterSettings(transport=transport, allreduce=allreduce)),
     )
     assert spec_from(environment_of(spec, token)) == spec
 
@@ -76,8 +76,9 @@ def test_every_variable_is_documented(environment: dict[str, str]) -> None:
 def test_the_bound_of_every_wait_reaches_a_script(environment: dict[str, str], tmp_path: Path) -> None:
     spec = spec_from(environment)
     assert spec is not None
-    told = environment_of(dataclasses.replace(spec, timeout_s=7.5), tmp_path / "token")
-    assert spec_from(told) == dataclasses.replace(spec, timeout_s=7.5)
+    longer = dataclasses.replace(spec, config=Config(cluster=ClusterSettings(timeout=7.5)))
+    assert longer.timeout_s == 7.5
+    assert spec_from(environment_of(longer, tmp_path / "token")) == longer
 
 
 def test_without_a_coordinator_a_process_is_alone() -> None:

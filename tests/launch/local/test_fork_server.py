@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import signal
@@ -18,7 +17,9 @@ import pytest
 from paceline.config import Config, build
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.engine.data.remote import TIMEOUT_S
+from paceline.launch.local.fork_messages import ForkAnswer, LoadData, LoadFailed, SendSignal
 from paceline.launch.local.launcher import COMPILE_SECONDS, LocalHost, death, last_words, prepare_seconds
+from paceline.launch.local.line_messages import LineDecoder, encode
 from paceline.runtime.spec import devices
 from paceline.runtime.spec.process_spec import ProcessSpec
 from tests.launch.process_tree import alive, all_gone, comm, descendants, stat, within
@@ -62,9 +63,11 @@ def listener() -> Iterator[socket.socket]:
         yield sock
 
 
-def spec_at(listener: socket.socket, party: str = "worker 0") -> ProcessSpec:
+def spec_at(listener: socket.socket, out: Path, party: str = "worker 0") -> ProcessSpec:
     host, port = listener.getsockname()
-    return ProcessSpec(party=party, workers=1, servers=0, coordinator=f"{host}:{port}", token="t")
+    return ProcessSpec(
+        party=party, workers=1, servers=0, coordinator=f"{host}:{port}", token="t", config=config_for(out)
+    )
 
 
 def pid_of(host: LocalHost, party: str) -> int:
@@ -79,7 +82,7 @@ def test_a_party_is_named_after_what_it_is_and_its_end_is_told(
     host: LocalHost, listener: socket.socket, tmp_path: Path
 ) -> None:
     launcher = host.launcher()
-    launcher.start(config_for(tmp_path), spec_at(listener))
+    launcher.start(spec_at(listener, tmp_path))
     pid = pid_of(host, "worker 0")
     os.kill(pid, signal.SIGKILL)
     ended = launcher.ended.get(timeout=10)
@@ -90,9 +93,9 @@ def test_a_party_is_named_after_what_it_is_and_its_end_is_told(
 
 def test_a_party_that_fails_is_told_with_its_last_words_and_its_log(host: LocalHost, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
-        spec = spec_at(closed)
+        spec = spec_at(closed, tmp_path)
     launcher = host.launcher()
-    launcher.start(config_for(tmp_path), spec)
+    launcher.start(spec)
     why = launcher.ended.get(timeout=10).why
     assert "ended with exit code 1" in why
     assert "cannot reach coordinator" in why
@@ -104,8 +107,8 @@ def test_the_end_of_a_crew_is_the_end_of_all_its_parties(
     host: LocalHost, listener: socket.socket, tmp_path: Path
 ) -> None:
     launcher = host.launcher()
-    launcher.start(config_for(tmp_path), spec_at(listener))
-    launcher.start(config_for(tmp_path), spec_at(listener, "server 0"))
+    launcher.start(spec_at(listener, tmp_path))
+    launcher.start(spec_at(listener, tmp_path, "server 0"))
     pids = [pid_of(host, "worker 0"), pid_of(host, "server 0")]
     launcher.end(2.0)
     assert all_gone(pids, 0.5)
@@ -120,7 +123,7 @@ def test_a_party_stopped_by_a_signal_is_killed_all_the_same(
     host: LocalHost, listener: socket.socket, tmp_path: Path
 ) -> None:
     launcher = host.launcher()
-    launcher.start(config_for(tmp_path), spec_at(listener))
+    launcher.start(spec_at(listener, tmp_path))
     pid = pid_of(host, "worker 0")
     os.kill(pid, signal.SIGSTOP)
     launcher.end(0.3)
@@ -143,7 +146,7 @@ from tests.launch.local.test_fork_server import config_for, ProcessSpec, LocalHo
 host = LocalHost()
 launcher = host.launcher()
 launcher.prepare(config_for(Path({str(tmp_path)!r})))
-launcher.start(config_for(Path({str(tmp_path)!r})), ProcessSpec.from_json({spec_at(listener).to_json()!r}))
+launcher.start(ProcessSpec.from_json({spec_at(listener, tmp_path).to_json()!r}))
 print("up", flush=True)
 threading.Event().wait()
 """
@@ -165,7 +168,7 @@ def test_when_the_fork_server_is_killed_so_are_those_it_forked(listener: socket.
     with LocalHost() as host:
         launcher = host.launcher()
         launcher.prepare(config_for(tmp_path))
-        launcher.start(config_for(tmp_path), spec_at(listener))
+        launcher.start(spec_at(listener, tmp_path))
         pid = pid_of(host, "worker 0")
         server = int(stat(pid)[1])
         os.kill(server, signal.SIGKILL)
@@ -238,13 +241,15 @@ def test_requests_that_come_in_pieces_are_put_together(tmp_path: Path) -> None:
     )
     theirs.close()
     try:
-        line = json.dumps({"do": "signal", "pid": 1, "number": 0}).encode() + b"\n"
-        bad = json.dumps({"do": "prepare", "config": {"nowhere": {}}, "gpus": False}).encode() + b"\n"
+        line = encode(SendSignal(pid=1, number=0))
+        bad = encode(LoadData(config={"nowhere": {}}, count_gpus=False))
         for piece in (line[:7], line[7:] + bad[:20], bad[20:]):
             ours.sendall(piece)
-        answer = json.loads(ours.makefile().readline())
-        assert answer["event"] == "error"
-        assert "unknown section [nowhere]" in answer["why"]
+        answers: LineDecoder[ForkAnswer] = LineDecoder(ForkAnswer)
+        answers.feed(ours.makefile("rb").readline())
+        answer = answers.take()
+        assert isinstance(answer, LoadFailed)
+        assert "unknown section [nowhere]" in answer.why
         ours.shutdown(socket.SHUT_WR)
         assert process.wait(10) == 0
     finally:

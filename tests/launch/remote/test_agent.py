@@ -47,9 +47,15 @@ class Led:
             protocol.BeginRun(environment={}, by_role={"worker": environment}, command=list(command), bind="")
         )
         assert isinstance(self.host.answer(), protocol.Begun)
-        spec = ProcessSpec(party="worker 0", workers=1, servers=1, coordinator="127.0.0.1:1", token="sesame")
-        values = configuration.to_dict(configuration.build({"run": {"out": "runs/here"}}))
-        self.host.ask(protocol.StartProcess(config=values, spec=spec.to_json(), keys=keys or {}))
+        spec = ProcessSpec(
+            party="worker 0",
+            workers=1,
+            servers=1,
+            coordinator="127.0.0.1:1",
+            token="sesame",
+            config=configuration.build({"run": {"out": "runs/here"}}),
+        )
+        self.host.ask(protocol.StartProcess(spec=spec.to_json(), keys=keys or {}))
 
     def hears(self) -> Event:
         return self.events.get(timeout=60)

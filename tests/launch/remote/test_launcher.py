@@ -30,6 +30,7 @@ from paceline.runtime.spec.launcher import ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec
 from tests.launch.process_tree import within
 
+HERE = configuration.build({"run": {"out": "runs/here"}})
 TORCH = importlib.metadata.version("torch")
 
 
@@ -54,8 +55,8 @@ def test_of_a_host_that_is_gone_the_reason_is_asked_for_once_and_told_of_each_pa
         [host], placement, cast(LocalLauncher, Nobody()), scripts=True, said=lambda party, line: None
     )
     for party in ("worker 0", "worker 1", "server 0"):
-        spec = ProcessSpec(party=party, workers=2, servers=1, coordinator="127.0.0.1:1", token="t")
-        launcher.start(configuration.build({"run": {"out": "runs/here"}}), spec)
+        spec = ProcessSpec(party=party, workers=2, servers=1, coordinator="127.0.0.1:1", token="t", config=HERE)
+        launcher.start(spec)
     assert launcher.busy()
     theirs.close()
     ends = [launcher.ended.get(timeout=20) for _ in range(3)]
@@ -186,9 +187,15 @@ def launcher_of(a: Far, b: Far, patience_s: float) -> RemoteLauncher:
 
 def start(launcher: RemoteLauncher, incarnation: int = 0) -> None:
     spec = ProcessSpec(
-        party="worker 0", workers=2, servers=0, coordinator="127.0.0.1:1", token="t", incarnation=incarnation
+        party="worker 0",
+        workers=2,
+        servers=0,
+        coordinator="127.0.0.1:1",
+        token="t",
+        incarnation=incarnation,
+        config=HERE,
     )
-    launcher.start(configuration.build({"run": {"out": "runs/here"}}), spec)
+    launcher.start(spec)
 
 
 def test_a_worker_whose_host_is_lost_waits_for_the_one_in_its_place(far: Callable[[str], Far]) -> None:

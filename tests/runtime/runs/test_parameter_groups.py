@@ -23,7 +23,7 @@ from paceline.engine.optim.recipe import recipe_of
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.checkpointing.slice_capture import load_rule, state_of_rule
 from paceline.runtime.worker.pace import Pace
-from paceline.runtime.worker.steps.lr_watch import LrWatcher, heard, median_of, told
+from paceline.runtime.worker.steps.lr_watch import LrWatcher, heard, median_of, rate_of
 from tests.runtime.own_loops import plain_steps, run_loops, toy_data, toy_model
 from tests.runtime.runs.test_schedulers import batches, noted
 from tests.runtime.runs.test_schedulers import plain as plain_with_scheduler
@@ -169,11 +169,11 @@ def test_numbers_of_groups_arrive_as_they_were_told() -> None:
     changed = followed.changed()
     assert changed is not None
     assert followed.changed() is None
-    assert heard(recipe, told(changed)) == changed
+    assert heard(recipe, rate_of(changed)) == changed
     assert changed.groups[1].optimizer.lr == 0.03125
     assert median_of([recipe, changed, changed]) == changed
     one = recipe_of(torch.optim.SGD(model.parameters(), lr=0.1))
-    assert heard(one, told(changed)) == one, "of another optimizer"
+    assert heard(one, rate_of(changed)) == one, "of another optimizer"
 
 
 def test_lazy_updates_are_refused_with_the_way_out() -> None:

@@ -76,6 +76,6 @@ def test_without_cuda_in_torch_that_is_said(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_party_that_nobody_asked_before_says_it_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     spec = ProcessSpec(party="worker 0", workers=1, servers=0, coordinator="", token="t", device="cuda:99")
-    why = take_part(Config(), spec, Hub().transport(Party.parse(spec.party)))
+    why = take_part(spec, Hub().transport(Party.parse(spec.party))).why
     assert why.startswith("worker 0: --device cuda:99: torch finds ")
     assert "Traceback" not in capsys.readouterr().err

@@ -1,0 +1,57 @@
+"""The one form in which launchers, agents, the fork server and benchmarks talk: a typed message is a line of JSON.
+
+A message is a class that derives from `LaunchMessage`; its tag stands under "word". `encode` makes the line, and a
+`LineDecoder` makes messages of the bytes that come. Lines are ASCII: names of files that are no UTF-8 pass as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+W = TypeVar("W")
+
+
+class LaunchMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="word", forbid_unknown_fields=True):
+    """One line."""
+
+
+def encode(message: LaunchMessage) -> bytes:
+    return json.dumps(msgspec.to_builtins(message), separators=(",", ":")).encode("ascii") + b"\n"
+
+
+class LineDecoder(Generic[W]):
+    """Bytes of a stream, in pieces of any size, into messages."""
+
+    def __init__(self, types: Any) -> None:
+        """`types`: what the other side may say, a union of messages."""
+        self._types = types
+        self._rest = b""
+        self._lines: list[bytes] = []  # whole ones, the oldest last
+
+    def feed(self, data: bytes) -> None:
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        self._lines = [*whole[::-1], *self._lines]
+
+    @property
+    def has_message(self) -> bool:
+        return bool(self._lines)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """The length of the line that has not come whole."""
+        return len(self._rest)
+
+    def drop(self) -> None:
+        """Forgets the lines that have come whole."""
+        self._lines = []
+
+    def take(self) -> W:
+        """Returns the oldest message that has come. Raises ValueError for a line that is none."""
+        try:
+            message: W = msgspec.convert(json.loads(self._lines.pop()), self._types)
+        except RecursionError:
+            raise ValueError("the line is nested too deeply") from None
+        return message

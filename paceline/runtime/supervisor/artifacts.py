@@ -1,0 +1,128 @@
+"""What a run leaves in its folder: the trace, the status, the summary, its configuration and a picture."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from paceline import config as configuration
+from paceline.checkpoint.folder_store import MODEL
+from paceline.config import Config
+from paceline.core.errors import ConfigError, LockLost
+from paceline.core.trace import Record
+from paceline.live import party
+from paceline.live.party import Party
+from paceline.live.protocol.control_messages import Hello, Progress
+from paceline.observe.plots.run_figures import curve
+from paceline.observe.runs.summary import FAILED, SUMMARY, Summary, write_summary
+from paceline.observe.trace.hooks import Hook, Hooks
+from paceline.observe.trace.trace_file import TRACE, TraceWriter
+from paceline.runtime.run_folder.evaluation_times import EvaluationTimes
+from paceline.runtime.run_folder.lock_file import LockFence
+from paceline.runtime.run_folder.result_files import CONFIG, CURVE, Results
+from paceline.runtime.run_folder.run_lock import set_aside
+from paceline.runtime.run_folder.run_statistics import RunStatistics
+from paceline.runtime.run_folder.status_file import StatusFile
+from paceline.runtime.spec.job_spec import Recipe
+
+
+class RunArtifacts:
+    """Of one run. Written by the coordinator's thread while training goes on, by the supervisor's before and after."""
+
+    def __init__(
+        self,
+        config: Config,
+        token: str,
+        fence: LockFence,
+        statistics: RunStatistics,
+        *,
+        evaluates: bool,
+        hooks: Sequence[Hook],
+        say: Callable[[str], None],
+    ) -> None:
+        """`fence`: keeps it from writing once the folder is another run's. `say` shows a line to the user."""
+        self._config, self._out, self._fence = config, Path(config.run.out), fence
+        times = EvaluationTimes(config.evaluation.every, to_target=config.stop.target_accuracy > 0)
+        self.statistics = statistics
+        self.status = StatusFile(self._out, config.run.scheme, fence, times if evaluates else None)
+        self.results = Results(self._out, token, say, fence)
+        self._hooks = Hooks(hooks)
+        self._trace: TraceWriter | None = None  # while `kept`
+
+    @contextlib.contextmanager
+    def kept(self, lost: Callable[[str], None]) -> Iterator[None]:
+        """Keeps trace and status from the beginning of the run to its end.
+
+        `lost` hears in a line that the trace cannot be written any more. Raises ConfigError.
+        """
+        try:
+            if self._config.checkpoint.resume == "auto":
+                set_aside(self._out / TRACE)
+            configuration.save(self._config, self._out / CONFIG)
+        except OSError as error:
+            raise ConfigError(f"--out {self._out}: {error.strerror}") from None
+        bytes_max = self._config.run.trace_bytes
+        with (
+            self.status.kept(),
+            self._hooks,
+            TraceWriter(self._out / TRACE, bytes_max=bytes_max, lost=lost) as self._trace,
+        ):
+            yield
+
+    # ---- what is heard -----------------------------------------------------------------------------------
+    def joined(self, who: Party, hello: Hello) -> None:
+        self.status.joined(who, hello)
+        if who.kind == "worker":
+            self.statistics.seated(who.index, hello.device, self._config.slowdown_of(who.index), hello.host)
+
+    def started(self, recipe: Recipe, length: int, transport: str) -> None:
+        self.statistics.started(recipe, length, transport)
+        if recipe.scheme != self._config.run.scheme:  # a script has chosen its own
+            self.status.rename(recipe.scheme)
+            self._save_scheme(recipe.scheme)
+
+    def _save_scheme(self, scheme: str) -> None:
+        """Who watches the run, or simulates it anew, reads in its folder which scheme it has."""
+        with contextlib.suppress(ConfigError, OSError, LockLost):
+            self._fence.check()
+            config = dataclasses.replace(self._config, run=dataclasses.replace(self._config.run, scheme=scheme))
+            configuration.save(config, self._out / CONFIG)
+
+    def progressed(self, rank: int, progress: Progress, now: float) -> None:
+        self.statistics.progressed(rank, progress, now)
+        self.status.progressed(party.worker(rank), progress)
+
+    def recorded(self, record: Record) -> None:
+        if self._trace is not None:
+            self._trace.append(record)
+        self._hooks.append(record)
+        self.status.recorded(record)
+        self.statistics.recorded(record)
+
+    def finished(self, reason: str, seconds: float) -> None:
+        self.statistics.finished(reason, seconds)
+        self.status.finished(reason)
+
+    # ---- afterwards --------------------------------------------------------------------------------------
+    def keep_failed(self, cause: str, seconds: float) -> None:
+        """The run has failed after so many seconds; `keep_summary` says so from now on."""
+        self.statistics.finished(f"{FAILED}: {cause}", seconds)
+
+    def kept_of_failed(self) -> list[str]:
+        """Writes the summary of a run that has failed; returns the names of what is kept of it."""
+        model = [f"{MODEL} (as evaluated last)"] if self.results.model else []
+        return model + ([SUMMARY] if self._write(self.statistics.summary()) else [])
+
+    def complete(self) -> Summary:
+        """Writes what is made of a whole run: its summary and its picture."""
+        summary = self.statistics.summary()
+        written = self._write(summary) and self.results.in_place(SUMMARY)
+        if written and summary.test_accuracy is not None:
+            self.results.write(CURVE, functools.partial(curve, self._out))
+        return summary
+
+    def _write(self, summary: Summary) -> bool:
+        return self.results.write(SUMMARY, functools.partial(write_summary, summary))

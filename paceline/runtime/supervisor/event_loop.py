@@ -1,0 +1,206 @@
+"""The thread that supervises a run: what it does about everything that happens, until the run is over."""
+
+from __future__ import annotations
+
+import time
+
+from paceline.config import Config
+from paceline.live import party
+from paceline.live.coordinator.coordinator import Coordinator
+from paceline.live.coordinator.decisions import FailureKind
+from paceline.live.coordinator.lifecycle import RunPhase
+from paceline.live.party import Party
+from paceline.observe.terminal.progress import ProgressDisplay
+from paceline.runtime.spec.launcher import ProcessEnded
+from paceline.runtime.supervisor.artifacts import RunArtifacts
+from paceline.runtime.supervisor.events import (
+    Event,
+    EventQueue,
+    Failure,
+    Finished,
+    Grow,
+    Interrupted,
+    MemberEvent,
+    Started,
+    StatusLine,
+    Taken,
+)
+from paceline.runtime.supervisor.incarnations import PartyIncarnations
+from paceline.runtime.supervisor.phase_deadlines import INTERRUPT_SECONDS, Deadline, RunFailed
+from paceline.runtime.supervisor.root_cause import root_of
+
+GRACE_SECONDS = 0.4  # between the first sign of a failure and the search for its cause
+SHOW_SECONDS = 0.25
+
+
+def not_started_at_first(config: Config) -> list[Party]:
+    """Returns the workers that join while training goes on."""
+    cluster = config.cluster
+    return [party.worker(rank) for rank in range(cluster.beginning, cluster.workers)]
+
+
+class EventLoop:
+    """Waits for events and carries out what follows. `run` is called once."""
+
+    def __init__(
+        self,
+        config: Config,
+        coordinator: Coordinator,
+        incarnations: PartyIncarnations,
+        events: EventQueue,
+        artifacts: RunArtifacts,
+        view: ProgressDisplay,
+        *,
+        accept_joins: bool,
+    ) -> None:
+        """`accept_joins`: all workers that are absent at first are asked for when training begins."""
+        self._coordinator, self._incarnations, self._events = coordinator, incarnations, events
+        self._artifacts, self._view = artifacts, view
+        self._absent, self._accept_joins = not_started_at_first(config), accept_joins
+        self._deadline = Deadline(coordinator)
+        self._finished = False
+        self._signal = ""
+        self._taken = False
+
+    @property
+    def signal(self) -> str:
+        """The signal that this process was sent, if one was."""
+        return self._signal
+
+    @property
+    def interrupted(self) -> str:
+        """The signal that ended the run, if one did."""
+        return self._signal or ("SIGTERM" if self._taken else "")
+
+    def run(self) -> None:
+        """Returns when the run is over and nobody of the launcher's is at work of its own. Raises RunFailed."""
+        while not self._finished or self._incarnations.busy():
+            event = self._next(SHOW_SECONDS)
+            self._artifacts.status.write(self._coordinator.phase.value)
+            if isinstance(event, ProcessEnded):
+                self._ended(event)
+            elif event is not None:
+                self._handle(event)
+            elif self._coordinator.phase in (RunPhase.TRAINING, RunPhase.FINISHING):
+                self._view.show(self._artifacts.statistics.snapshot(self._coordinator.node.now()))
+            if self._finished and isinstance(event, Interrupted | Taken):
+                return
+            self._incarnations.start_due(trains=self._trains, needs_evaluator=self._needs_evaluator)
+            if not self._finished:
+                self._deadline.check()
+            elif self._deadline.expired:
+                return
+
+    def await_evaluator(self, seconds: float) -> None:
+        """The run has failed: the evaluator gets so long at most to save the model."""
+        until = time.monotonic() + seconds
+        while party.EVALUATOR in self._incarnations.up and (left := until - time.monotonic()) > 0:
+            self._next(min(left, 0.05))
+
+    def show_rest(self) -> None:
+        """Shows what came at the very end, such as that the trace could not be closed."""
+        while event := self._next(0.0):
+            if isinstance(event, StatusLine):
+                self._view.begin((event.line,))
+
+    def _next(self, seconds: float) -> Event | ProcessEnded | None:
+        event = self._events.next(seconds)
+        if isinstance(event, ProcessEnded):
+            self._incarnations.has_ended(event.who)
+        return event
+
+    # ---- what follows from an event ----------------------------------------------------------------------
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Started(notes=notes):
+                self._view.begin(notes)
+                for _ in self._absent if self._accept_joins else ():
+                    self._events.put(Grow())
+            case Grow():
+                self._grow()
+            case MemberEvent(who=who, incarnation=incarnation, line=line, lost=lost):
+                self._view.begin((line,))
+                if lost:
+                    self._incarnations.lost(who, incarnation)
+            case StatusLine(line=line):
+                self._view.begin((line,))
+            case Finished():
+                self._finished = True
+            case Failure():
+                self._fail(event)
+            case Interrupted() | Taken():
+                self._called_off(event)
+
+    def _ended(self, event: ProcessEnded) -> None:
+        who, over = event.who, self._coordinator.phase is RunPhase.OVER
+        if self._survives(who):
+            self._coordinator.ended(who, event.why or self._too_early(who))
+            self._incarnations.ended(who, trains=self._trains, banned=self._coordinator.banned)
+        elif over and (who.kind != "worker" or not event.why):
+            pass  # it has done all it had to
+        else:
+            self._fail(self._death(event))
+
+    def _called_off(self, event: Interrupted | Taken) -> None:
+        """Raises RunFailed by a second signal, and where there is nothing yet to be ended in order."""
+        second = False
+        match event:
+            case Interrupted(signal=signal):
+                second, self._signal = bool(self._signal), signal
+            case Taken(why=why):
+                self._taken, signal = True, "SIGTERM"
+                self._view.begin((why,))
+        if self._finished:
+            return
+        ending = self._taken and self._coordinator.phase in (RunPhase.FINISHING, RunPhase.OVER)
+        if second or not (ending or self._coordinator.phase is RunPhase.TRAINING):
+            raise RunFailed(f"interrupted by {signal}")
+        self._coordinator.stop(f"interrupted by {signal}")
+        self._deadline.at_most(INTERRUPT_SECONDS[signal])
+
+    def _grow(self) -> None:
+        free = bool(self._absent)
+        why_not = "nobody trains now" if not self._trains else "" if free else "all places of --workers are taken"
+        if why_not:
+            self._view.begin((f"no worker is added: {why_not}",))
+        else:
+            self._incarnations.next(self._absent.pop(0))
+
+    def _fail(self, first: Failure) -> None:
+        """Gathers what else went wrong in the same moment. Raises RunFailed with the root cause."""
+        failures = [first]
+        deadline = time.monotonic() + GRACE_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            match self._next(min(left, 0.05)):
+                case ProcessEnded(who=who, why=why) as ended if why and not self._survives(who):
+                    failures.append(self._death(ended))
+                case Failure() as another:
+                    failures.append(another)
+        raise RunFailed(root_of(failures))
+
+    # ---- how the run stands ------------------------------------------------------------------------------
+    @property
+    def _trains(self) -> bool:
+        return self._coordinator.phase is RunPhase.TRAINING and not self._coordinator.stopping
+
+    @property
+    def _needs_evaluator(self) -> bool:
+        """Returns True if it may still have something to do."""
+        going_on = self._coordinator.phase in (RunPhase.TRAINING, RunPhase.FINISHING)
+        return going_on and party.EVALUATOR not in self._coordinator.banned
+
+    def _survives(self, who: Party) -> bool:
+        """Returns True if the run goes on, with what is started in the place of `who`."""
+        return self._coordinator.survives(who) and not self._incarnations.hopeless(who, trains=self._trains)
+
+    def _too_early(self, who: Party) -> str:
+        what = "it joined the run" if self._coordinator.phase is RunPhase.GATHERING else "the run was over"
+        return f"{who} ended before {what}"
+
+    def _death(self, ended: ProcessEnded) -> Failure:
+        who, steps = ended.who, self._artifacts.statistics.steps(ended.who)
+        after = f" after {steps} steps" if steps else ""
+        cause = f"{ended.why or self._too_early(who)}{after}{self._coordinator.why_last(who)}"
+        # Its end may be heard of before that of the coordinator, which is the cause then.
+        kind = FailureKind.LOST_ANOTHER if ended.lost_coordinator else FailureKind.ENDED
+        return Failure(who=who, cause=cause, kind=kind)

@@ -1,0 +1,84 @@
+"""The lines that the user reads of a run while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.config import Config
+from paceline.core.trace import NOT_SAVED, Decision, Membership, Record
+from paceline.live.party import Party
+from paceline.live.protocol.control_messages import Hello, Plan
+from paceline.runtime.run_folder.run_statistics import RunStatistics
+from paceline.runtime.run_folder.scale_up_signal import GROWS, grows
+from paceline.runtime.server.snapshot_policy import SnapshotPolicy
+from paceline.runtime.spec.job_spec import Recipe
+from paceline.runtime.spec.process_specs import overlap_note
+from paceline.runtime.supervisor.credentials import Credentials, security_note
+
+
+class RunHeader:
+    """The first lines of a run."""
+
+    def __init__(
+        self,
+        config: Config,
+        begun: Sequence[str],
+        snapshots: SnapshotPolicy,
+        credentials: Credentials | None,
+        *,
+        has_free_places: bool,
+    ) -> None:
+        """`begun`: what was known before the plan. `has_free_places`: workers can join whom somebody has to ask for."""
+        self._config, self._begun, self._snapshots = config, begun, snapshots
+        self._credentials, self._has_free_places = credentials, has_free_places
+
+    def lines(self, plan: Plan, recipe: Recipe) -> tuple[str, ...]:
+        of_plan = [
+            overlap_note(self._config, plan),
+            GROWS.format(self._config.cluster) if self._has_free_places and grows() else "",
+            recipe.robust.note(plan.workers, plan.length),
+            self._snapshots.note,
+        ]
+        secured = security_note(self._config, self._credentials, plan.allreduce)
+        return (*self._begun, *plan.notes, *filter(None, of_plan), secured)
+
+
+class MessagesForUser:
+    """What a record says to the user. It knows where each party runs, and where those ran that are lost."""
+
+    def __init__(self, statistics: RunStatistics) -> None:
+        self._statistics = statistics
+        self._where: dict[Party, str] = {}
+        self._lost_at: dict[Party, str] = {}
+
+    def joined(self, who: Party, hello: Hello) -> None:
+        self._where[who] = f"{hello.host}, pid {hello.pid}"
+
+    def line_of(self, record: Record) -> str:
+        """Returns the line about `record`; empty for most."""
+        match record:
+            case Membership():
+                return self._line_of_member(Party.parse(record.party), record)
+            case Decision(verdict=verdict) if verdict == NOT_SAVED:
+                return record.reason
+        return ""
+
+    def _line_of_member(self, who: Party, record: Membership) -> str:
+        match record.event:
+            case "lost":
+                self._lost_at[who] = self._where[who]
+                return f"{who} ({self._where[who]}) lost{self.after_steps(who)}: {record.reason}"
+            case "returned":
+                self._lost_at[who] = self._where[who]
+                new = who.kind == "worker" and self._statistics.incarnations(who) == 1
+                return f"{who} ({self._where[who]}) {'has come' if new else 'is back'}: {record.reason}"
+            case "drained":
+                steps = self._statistics.steps(who)
+                return f"{who} ({self._where[who]}) has gone home after {steps} steps: {record.reason}"
+            case "replaced":
+                return f"{who} ({self._lost_at[who]}) was replaced: {record.reason}"
+        return ""
+
+    def after_steps(self, who: Party) -> str:
+        """Returns how far a worker that is lost had come; of other parties nothing."""
+        return f" after {self._statistics.steps(who)} steps" if who.kind == "worker" else ""
