@@ -2,7 +2,7 @@
 
 auto         dynamic, but shares of equal size under schemes in lock-step whose workers all train as much
 dynamic      the next samples of one queue for all (`sample_dealer.py`)
-leased       the same, each sample settled by the servers (docs/leases.md)
+queue        the same, each sample settled by the servers (docs/leases.md)
 all others   a share each, cut before training (`paceline/engine/data/partition_plan.py`)
 """
 
@@ -36,12 +36,12 @@ from paceline.runtime.worker.steps.loop_checks import LoopGuard
 from paceline.runtime.worker.steps.step_timer import Stopwatch
 
 AUTO, DYNAMIC = "auto", "dynamic"
-"""In place of shares: whatever suits the scheme; samples are drawn from one queue as workers get free."""
+"""Whatever suits the scheme; samples are drawn from one queue as workers get free."""
 Stream = Batches | DealtBatches | LeasedBatches
 
 
 class BatchFeed:
-    """Of one worker."""
+    """The mini-batches of one worker's loop."""
 
     def __init__(
         self,
