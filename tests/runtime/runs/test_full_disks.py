@@ -12,7 +12,7 @@ from paceline.checkpoint import atomic_file
 from paceline.launch.local.train import Silent
 from paceline.observe.trace import trace_file
 from paceline.runtime.evaluator import evaluator
-from paceline.runtime.supervisor import supervisor
+from paceline.runtime.supervisor import artifacts
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import config_for
 
@@ -34,7 +34,7 @@ def full(*_: Any, **__: Any) -> NoReturn:
 def test_where_the_figure_does_not_fit_a_line_says_so_and_all_else_is_there(
     out: Path, monkeypatch: pytest.MonkeyPatch, threads: Runner
 ) -> None:
-    monkeypatch.setattr(supervisor, "curve", full)
+    monkeypatch.setattr(artifacts, "curve", full)
     view = Lines()
     assert threads(config_for(out, steps=9), view).reason == "steps"
     assert "curve.png was not written: No space left on device" in view.lines
@@ -49,7 +49,7 @@ def test_training_goes_on_when_nothing_can_be_written(
     monkeypatch.setattr(atomic_file, "write", full)
     monkeypatch.setattr(evaluator, "save_file", full)
     monkeypatch.setattr(trace_file, "_encode", full)
-    monkeypatch.setattr(supervisor, "write_summary", full)
+    monkeypatch.setattr(artifacts, "write_summary", full)
     view = Lines()
     config = config_for(out, steps=9, checkpoint={"every": 0.01}, evaluation={"every": 0.01}, cluster={"step_ms": 5.0})
     summary = threads(config, view)
