@@ -56,7 +56,7 @@ def frames() -> list[bytes]:
         (Kind.CALL, part),
         (Kind.CONTROL, control.Hello(address="127.0.0.1:1", pid=1, host="here", device="cpu")),
         (Kind.CONTROL, control.Roster(addresses={"worker 0": "a"}, hosts={"worker 0": "b"})),
-        (Kind.CONTROL, control.Gone(rank=1)),
+        (Kind.CONTROL, control.WorkerLeft(rank=1)),
         (Kind.CONTROL, control.Stop(reason="seconds")),
     ]
     return [wire.encode(Envelope(kind, message), FlatMemory())[0].tobytes() for kind, message in messages]

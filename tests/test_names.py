@@ -36,6 +36,7 @@ PRIVATE_WORDS = {
     "HandCrew": "ExternalLauncher",
     "Holdup": "Straggler",
     "Hosted": "ServedSlice",
+    "Judged": "EvaluationReport",
     "Keeper": "ActorKeeper",
     "Lanes": "Striping",
     "Lending": "SimulatedSampleLeases",
@@ -76,7 +77,9 @@ PRIVATE_WORDS = {
     "Starter": "EngineCommand",
     "Steps": "LocalWork",
     "Storm": "FaultRunner",
+    "Settled": "SamplesResolved",
     "Talk": "ParentStream",
+    "ThreadCrew": "ThreadLauncher",
     "Vault": "SnapshotStore",
     "View": "ProgressDisplay",
     "VulnerableCrew": "FaultyLauncher",
@@ -101,6 +104,7 @@ PRIVATE_IDENTIFIERS = {
     "diary": "position_log",
     "errand": "call",
     "exhibit": "read_published",
+    "exhibits": "published",
     "foretold": "forecast",
     "holdup": "straggler",
     "ledger": "statistics",
@@ -122,6 +126,7 @@ PRIVATE_IDENTIFIERS = {
     "tally": "totals",
     "vault": "snapshots",
     "victims": "targets",
+    "told_by": "records_from",
     "when_kept": "after_replicated",
 }
 """Former names of functions, parameters and attributes, with or without a leading underscore, and what each is now."""

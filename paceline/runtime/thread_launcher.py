@@ -16,7 +16,7 @@ from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.train_loop import load_data
 
 
-class ThreadCrew:
+class ThreadLauncher:
     """This launcher starts the parties as threads on a hub. Threads cannot be killed: `end` waits for them, and says
     who is left.
     """

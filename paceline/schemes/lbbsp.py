@@ -30,6 +30,7 @@ same for any batch (a small model on a GPU), nor for a loop that draws batches o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -221,14 +222,19 @@ class LBBSP(Scheme):
                 yield Reply(rank, Size(samples=self.balance.sizes[rank]))
 
         def _own_batches(self) -> dict[int, int]:
-            """Those of unlike workers may differ; one that is `UNLIKE_MOST` times that of most others is a lie."""
+            """Returns the batches that the workers reported; 0 for one that has made none yet.
+
+            Batches of unlike workers may differ, but one that is `UNLIKE_MOST` times that of most others is a lie. A
+            batch beyond `low` and `high` is brought to them, so that no worker's report can end the run.
+            """
             claims = sorted(self.reports.values())
             most = UNLIKE_MOST * claims[(len(claims) - 1) // 2]
-            sizes = {rank: min(claim, most) for rank, claim in self.reports.items()}
+            low, high = self.scheme.low, self.scheme.high or math.inf
+            sizes = {rank: claim and max(low, min(claim, most, high)) for rank, claim in self.reports.items()}
             if self.place.most_samples:  # one worker may have the batches of all one day
                 largest = max(sizes, key=lambda rank: sizes[rank])
                 others = sum(sizes.values()) - sizes[largest]
-                sizes[largest] = max(1, min(sizes[largest], self.place.most_samples - others))
+                sizes[largest] = max(low, min(sizes[largest], self.place.most_samples - others))
             return sizes
 
         def decide(self, now: float) -> None:
@@ -237,7 +243,6 @@ class LBBSP(Scheme):
                 balance.sizes = self._own_batches()
                 if all(balance.sizes.values()) and not self.fresh:
                     balance.total = sum(balance.sizes.values())
-                    self.scheme.check_bounds(balance.total, len(balance.sizes))
             for rank, size, reason in balance.settle({*self.reports, *self.fresh}) if balance.total else ():
                 if self.note:
                     verdict = f"{size} samples"

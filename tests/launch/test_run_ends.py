@@ -326,7 +326,7 @@ def test_sigterm_to_a_worker_sends_it_home_and_the_others_go_on(train: Callable[
     run = train("--scheme", "bsp")
     victim = run.parties["worker 1"]
     os.kill(victim, signal.SIGTERM)
-    assert within(BOUND_SECONDS, lambda: "has gone home after" in run.errors), run.errors
+    assert within(BOUND_SECONDS, lambda: "was drained after" in run.errors), run.errors
     assert "SIGTERM; 2 of 3 continue" in run.errors
     assert within(BOUND_SECONDS, lambda: not alive(victim))
     run.process.send_signal(signal.SIGINT)

@@ -205,8 +205,8 @@ def progress(samples: int) -> control.Progress:
     )
 
 
-def judged(accuracy: float, at: float = 0.0) -> control.Judged:
-    return control.Judged(at=at, samples=0, accuracy=accuracy, loss=1.0, seconds=0.1)
+def judged(accuracy: float, at: float = 0.0) -> control.EvaluationReport:
+    return control.EvaluationReport(at=at, samples=0, accuracy=accuracy, loss=1.0, seconds=0.1)
 
 
 def finish(company: Company, reason: str) -> None:

@@ -16,7 +16,7 @@ from paceline.live.net.inprocess_transport import Hub
 from paceline.observe.runs.summary import Summary
 from paceline.observe.terminal.progress import ProgressDisplay
 from paceline.runtime.supervisor.supervisor import RunSupervisor
-from paceline.runtime.thread_launcher import ThreadCrew
+from paceline.runtime.thread_launcher import ThreadLauncher
 
 Runner = Callable[..., Summary]
 
@@ -53,7 +53,7 @@ def in_threads(config: Config, view: ProgressDisplay | None = None, **more: Any)
     """Runs a configuration in threads of this process, on a hub; `more`: for the supervisor."""
     hub = Hub()
     transport = lambda token, failed: hub.transport(party.COORDINATOR, failed)  # noqa: E731
-    return RunSupervisor(config, transport, ThreadCrew(hub), view or Silent(), **more).run()
+    return RunSupervisor(config, transport, ThreadLauncher(hub), view or Silent(), **more).run()
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from paceline.runtime.spec.launcher import ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.spec.who_updates import fitted
 from paceline.runtime.supervisor.supervisor import RunSupervisor
-from paceline.runtime.thread_launcher import ThreadCrew
+from paceline.runtime.thread_launcher import ThreadLauncher
 from paceline.runtime.worker.pace import Pace
 
 Loop = Callable[[Pace, nn.Module], None]
@@ -83,7 +83,7 @@ class Sockets:
         return TcpTransport(me, self.token, FlatMemory(), incarnation=incarnation)
 
 
-class LoopCrew(ThreadCrew):
+class LoopLauncher(ThreadLauncher):
     """A thread launcher whose workers run `loop`."""
 
     def __init__(
@@ -165,7 +165,7 @@ def run_loops(
     """`workers` threads of `loop` in one run; its summary and the model each thread ended with."""
     sockets = sockets or hub is not None
     hub = hub or (Sockets() if sockets else Hub())
-    launcher = LoopCrew(hub, scheme, loop, optimizer, parameters, make_model, held, clip_norm)
+    launcher = LoopLauncher(hub, scheme, loop, optimizer, parameters, make_model, held, clip_norm)
     config = build(
         {
             "run": {"scheme": "bsp", "out": str(out)},

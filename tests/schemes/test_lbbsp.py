@@ -109,13 +109,14 @@ def test_bounds_that_cannot_hold_are_refused_with_the_way_out(parameters: dict[s
         make("lbbsp", parameters).check(4, 1)
 
 
-def test_bounds_that_the_own_batches_break_are_refused_when_those_are_known() -> None:
-    c = coordinator(low=50)
+@pytest.mark.parametrize(("claim", "size"), [(1, 50), (49, 50), (64, 64), (80, 80), (81, 80), (1000, 80)])
+def test_an_own_batch_beyond_the_bounds_is_brought_to_them(claim: int, size: int) -> None:
+    """It is what a worker says of itself, so it must not end the run of all."""
+    c = coordinator(low=50, high=80)
     report(c, 0, 0)
     report(c, 1, 0)
-    report(c, 0, 1, 32, 1.0)
-    with pytest.raises(ConfigError, match="2 workers cannot share 64 samples a round"):
-        report(c, 1, 1, 32, 1.0)
+    report(c, 0, 1, 64, 1.0)
+    assert report(c, 1, 1, claim, claim / size) == {0: Size(samples=64), 1: Size(samples=size)}
 
 
 def test_own_batches_are_no_more_together_than_one_worker_may_say_that_it_had() -> None:

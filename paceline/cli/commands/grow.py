@@ -23,7 +23,7 @@ EPILOG = """examples:
 The newcomer takes over the model of the moment, and trains once everybody knows of it. The process that leads the run
 starts it, where it would have started that worker at the beginning; so this has to run on its machine. Workers that
 somebody else starts (docs/launch.md) need no `grow`: they come by themselves. The other way round, a worker that has
-SIGTERM goes home; `paceline status` has its pid.
+SIGTERM is drained; `paceline status` has its pid.
 """
 PATIENCE_SECONDS = 30.0
 LOOK_SECONDS = 0.2
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
                 break
             there.add(newcomer.party)
             came += 1
-            print(f"{newcomer.party} has come ({newcomer.host}, pid {newcomer.pid})", flush=True)
+            print(f"{newcomer.party} joined ({newcomer.host}, pid {newcomer.pid})", flush=True)
     except ProcessLookupError:
         raise PacelineError(f"{folder} has ended meanwhile") from None
     except PermissionError:

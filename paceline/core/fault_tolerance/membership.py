@@ -1,8 +1,8 @@
 """Who takes part: the coordinator's record of incarnations, and what it decides when one ends or begins.
 
-    absent --hello--> joining --ready--> coming --all others know--> training --left--> left
-       ^                 |                 |                            |                 |
-       +-- hello of a later incarnation -- lost <----- reset, silence, no progress -------+
+    not started --hello--> joining --ready--> announced --all others know--> training --left--> left
+         ^                    |                   |                             |                |
+         +--- hello of a later incarnation ---- lost <------- reset, silence, no progress -------+
 
 A member is a worker, a server, or another process; its name is anything hashable. It has an incarnation, a number that
 grows with each restart. To evict a member is to burn its incarnation: nothing that it still says is heard, as it may
@@ -29,9 +29,9 @@ FIRST_STEP = 6.0
 
 
 class MembershipState(enum.Enum):
-    ABSENT = "absent"
+    NOT_STARTED = "not started"
     JOINING = "joining"  # it said hello; nobody else reckons with it
-    COMING = "coming"  # the others are being told
+    ANNOUNCED = "announced"  # the others are being told
     TRAINING = "training"
     LOST = "lost"
     LEFT = "left"
@@ -94,7 +94,7 @@ Decision = Evict[Who] | Announce[Who] | Enter[Who] | Refuse[Who]
 class MemberRecord(Generic[Who]):
     """`burnt`: the highest incarnation that may not come back. `unaware`: who has not heard yet that it comes."""
 
-    state: MembershipState = MembershipState.ABSENT
+    state: MembershipState = MembershipState.NOT_STARTED
     incarnation: int = 0
     burnt: int = -1
     view: int = 0
@@ -106,7 +106,7 @@ class MemberRecord(Generic[Who]):
     unaware: set[Who] = field(default_factory=set)
 
 
-HERE = (MembershipState.COMING, MembershipState.TRAINING)
+HERE = (MembershipState.ANNOUNCED, MembershipState.TRAINING)
 
 
 class Membership(Generic[Who]):
@@ -120,7 +120,7 @@ class Membership(Generic[Who]):
 
     # ---- looking at it -----------------------------------------------------------------------------------
     def state(self, who: Who) -> MembershipState:
-        return self._members[who].state if who in self._members else MembershipState.ABSENT
+        return self._members[who].state if who in self._members else MembershipState.NOT_STARTED
 
     def incarnation(self, who: Who) -> int:
         """Of its present incarnation, or its last one."""
@@ -156,7 +156,7 @@ class Membership(Generic[Who]):
             return []
         self.view += 1
         member.unaware = set(self.here())
-        member.state, member.view = MembershipState.COMING, self.view
+        member.state, member.view = MembershipState.ANNOUNCED, self.view
         return [Announce(who, member.incarnation, self.view), *self._entering(now)]
 
     def acknowledged(self, now: float, who: Who, view: int) -> list[Decision[Who]]:
@@ -169,7 +169,7 @@ class Membership(Generic[Who]):
     def _entering(self, now: float) -> list[Decision[Who]]:
         entering: list[Decision[Who]] = []
         for who, member in self._members.items():
-            if member.state is MembershipState.COMING and not member.unaware:
+            if member.state is MembershipState.ANNOUNCED and not member.unaware:
                 self._enters(now, member)
                 entering.append(Enter(who, member.incarnation, member.view))
         return entering
@@ -206,7 +206,7 @@ class Membership(Generic[Who]):
         if (
             member is None
             or incarnation != member.incarnation
-            or member.state in (MembershipState.LOST, MembershipState.ABSENT)
+            or member.state in (MembershipState.LOST, MembershipState.NOT_STARTED)
         ):
             return []
         known = member.state is not MembershipState.JOINING

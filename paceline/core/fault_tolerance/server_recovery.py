@@ -8,8 +8,9 @@
     COPY        prepared by each that is away                                  WHOLE
     SNAPSHOT    prepared by all                                                WHOLE
 
-WHOLE is an empty `away`; `undone` tells SNAPSHOT from COPY. Each loss and each failure is followed by an order with a
-new number (`order`), and no answer to an earlier one counts. All go back together so that the model is of one piece.
+WHOLE is an empty `away`; `rolled_back` tells SNAPSHOT from COPY. Each loss and each failure is followed by an order
+with a new number (`order`), and no answer to an earlier one counts. All go back together so that the model is of one
+piece.
 
 Nothing here knows a clock or a connection: live (`paceline.live.coordinator.server_recovery`) and simulated runs are
 driven by the same.
@@ -21,20 +22,22 @@ from __future__ import annotations
 class Replacing:
     """Of one run. Servers are numbers. `number`: of the last order; `server_view`: the one that counts.
 
-    away: who is lost and not back yet. undone: do all go back to the snapshot this time?
+    away: who is lost and not back yet. rolled_back: do all go back to the snapshot this time?
     """
 
     def __init__(self, servers: int) -> None:
         self._count = servers
         self.away: set[int] = set()
         self.number = self.server_view = 0
-        self.undone = False
+        self.rolled_back = False
         self._prepared: set[int] = set()
 
     def lost(self, server: int, *, copied: bool) -> None:
         """`copied`: do servers copy what they answer?"""
         self.away.add(server)
-        self.undone = self.undone or not copied or any(self._keeper_of(other) in self.away for other in self.away)
+        self.rolled_back = (
+            self.rolled_back or not copied or any(self._keeper_of(other) in self.away for other in self.away)
+        )
 
     def _keeper_of(self, server: int) -> int:
         return (server + 1) % self._count
@@ -43,15 +46,15 @@ class Replacing:
         """From now on this order counts, and none before it."""
         self.number = number
         self._prepared.clear()
-        self.server_view = number if self.undone else self.server_view
+        self.server_view = number if self.rolled_back else self.server_view
 
     def concerned(self) -> list[int]:
         """Returns whom the order is for."""
-        return [server for server in range(self._count) if self.undone or server in self.away]
+        return [server for server in range(self._count) if self.rolled_back or server in self.away]
 
     def source(self, server: int) -> int | None:
         """Which server has what `server` is to be; None for the snapshot."""
-        return None if self.undone else self._keeper_of(server)
+        return None if self.rolled_back else self._keeper_of(server)
 
     def prepared(self, server: int, number: int) -> bool:
         """It is what the order says. True when all are."""
@@ -63,7 +66,7 @@ class Replacing:
     def failed(self, number: int) -> bool:
         """A keeper has not all of it, being new itself. True when that sends all to the snapshot, by another order."""
         if self.counts(number):
-            self.undone = True
+            self.rolled_back = True
         return self.counts(number)
 
     def counts(self, number: int) -> bool:
@@ -77,4 +80,4 @@ class Replacing:
     def done(self) -> None:
         """All are there, and have been told."""
         self.away.clear()
-        self.undone = False
+        self.rolled_back = False

@@ -35,7 +35,7 @@ class GroupedSGD(ServerOptimizer):
             raise ConfigError(NO_LAZY)
         self.lr = 1.0
         self._v: Tensor | None = None
-        self._numbers: _Numbers | None = None
+        self._numbers: _GroupNumbers | None = None
         self._table: Any = None
 
     def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
@@ -66,7 +66,7 @@ class GroupedSGD(ServerOptimizer):
         return parts_of([group.length for group in self.recipe.groups], self.start, length)
 
     def _in_few_calls(self, w: Tensor, g: Flat, lr: float, unused: Spans, out: Tensor) -> None:
-        numbers = self._numbers = self._numbers or _Numbers(self.recipe, self._parts(len(w)), w)
+        numbers = self._numbers = self._numbers or _GroupNumbers(self.recipe, self._parts(len(w)), w)
         d, v = g.value().to(w.device), self._v
         if numbers.decay is not None:
             d = torch.addcmul(d, w, numbers.decay)
@@ -104,7 +104,7 @@ class GroupedSGD(ServerOptimizer):
         )
 
 
-class _Numbers:
+class _GroupNumbers:
     """Those of the groups, each as long as the slice; None where they would change nothing.
 
     With v for mu v + d, the step is of_v v + ahead d (`_shares`).

@@ -19,7 +19,7 @@ from paceline.engine.sparse.rows import Rows, find
 from paceline.engine.vectors.flat import Flat
 
 
-class _Numbers:
+class _TableVersions:
     """The newest version's numbers, and which rows changed lately. `lock` guards both and all links of versions."""
 
     def __init__(self, buffer: Tensor) -> None:
@@ -45,7 +45,7 @@ class _Numbers:
         return torch.unique(torch.cat(found)) if found else torch.empty(0, dtype=torch.int64)
 
 
-Mark = tuple[_Numbers, int]
+Mark = tuple[_TableVersions, int]
 
 
 class PersistentTable:
@@ -56,7 +56,7 @@ class PersistentTable:
 
     __slots__ = ("_numbers", "_overwritten", "height", "stamp", "width")
 
-    def __init__(self, numbers: _Numbers, stamp: int) -> None:
+    def __init__(self, numbers: _TableVersions, stamp: int) -> None:
         """For this module; others: `owning`."""
         self._numbers, self.stamp = numbers, stamp
         self.height, self.width = numbers.buffer.shape
@@ -65,7 +65,7 @@ class PersistentTable:
     @classmethod
     def owning(cls, buffer: Tensor) -> PersistentTable:
         """The numbers of `buffer`, a matrix on the host that nobody else reads or writes from now on."""
-        return cls(_Numbers(buffer), 0)
+        return cls(_TableVersions(buffer), 0)
 
     @property
     def nbytes(self) -> int:

@@ -147,7 +147,7 @@ class MessageHandlers:
                 self._callbacks.on_rate(src.index, rate)
             case control.Capture() as order:
                 self._callbacks.on_capture(order)
-            case control.Gone() | control.WorkerJoined() | control.Resume():
+            case control.WorkerLeft() | control.WorkerJoined() | control.Resume():
                 self._membership(message)
             case control.Explain():
                 with contextlib.suppress(OSError, ValueError, AttributeError):  # a standard error that is no file
@@ -176,22 +176,22 @@ class MessageHandlers:
                 return
         self._mailbox.put(message)
 
-    def _membership(self, message: control.Gone | control.WorkerJoined | control.Resume) -> None:
+    def _membership(self, message: control.WorkerLeft | control.WorkerJoined | control.Resume) -> None:
         match message:
-            case control.Gone(rank=rank, lost=lost, incarnation=incarnation):
+            case control.WorkerLeft(rank=rank, lost=lost, incarnation=incarnation):
                 self._directory.gone(rank, lost=lost)
                 if lost:  # it may wake up and go on
                     self._transport.drop(party.worker(rank), incarnation, "it was given up")
                 self._node.gone(rank)
             case control.WorkerJoined() as came:
                 self._came(came)
-            case control.Resume(undone=False, replaced=replaced) if self._me.kind == "worker":
+            case control.Resume(rolled_back=False, replaced=replaced) if self._me.kind == "worker":
                 self._servers.repeat_rate()
                 self._callbacks.on_server_replaced()
                 self._node.out.ask_again([party.server(server) for server in replaced])
-            case control.Resume(server_view=view, undone=undone) if self._me.kind != "server":
+            case control.Resume(server_view=view, rolled_back=rolled_back) if self._me.kind != "server":
                 self._servers.repeat_rate()
-                self._node.go_back(view, undone=undone)
+                self._node.go_back(view, rolled_back=rolled_back)
             case _:  # a server's own thread takes up its work again
                 self._mailbox.put(message)
 

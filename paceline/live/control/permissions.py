@@ -46,10 +46,10 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
     },
     **{
         cls: (frozenset({SERVER}), frozenset({COORDINATOR}))
-        for cls in (control.Settled, control.Fenced, control.Restored)
+        for cls in (control.SamplesResolved, control.Fenced, control.Restored)
     },
     control.Fence: (frozenset({COORDINATOR}), frozenset({SERVER})),
-    control.Judged: (frozenset({EVALUATOR}), frozenset({COORDINATOR})),
+    control.EvaluationReport: (frozenset({EVALUATOR}), frozenset({COORDINATOR})),
     control.Unfit: (frozenset({SERVER}), frozenset({COORDINATOR})),
     control.Rate: (frozenset({WORKER}), frozenset({SERVER})),
     control.Capture: (frozenset({EVALUATOR, COORDINATOR}), frozenset({SERVER, WORKER})),
@@ -58,7 +58,7 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
     **{
         cls: (frozenset({COORDINATOR}), MEMBERS)
         for cls in (
-            *(control.Roster, control.Plan, control.Go, control.Gone, control.WorkerJoined),
+            *(control.Roster, control.Plan, control.Go, control.WorkerLeft, control.WorkerJoined),
             *(control.Finish, control.Exit),
         )
     },

@@ -87,7 +87,7 @@ class Reports:
     def tell_settled(self) -> None:
         while self._settled:
             some = [self._settled.popleft() for _ in range(min(len(self._settled), SETTLED_MAX))]
-            self._tell(control.Settled(contributions=tuple(some)))
+            self._tell(control.SamplesResolved(contributions=tuple(some)))
 
     def flush(self) -> None:
         """Report now; from the party's own thread or the transport's, one at a time. Raises PeerLost."""
@@ -102,7 +102,7 @@ class Reports:
                     size += len(lines[-1])
                 self._tell(control.Records(lines=b"\n".join(lines).decode()))
 
-    def _tell(self, message: control.Settled | control.Progress | control.Records | control.Beat) -> None:
+    def _tell(self, message: control.SamplesResolved | control.Progress | control.Records | control.Beat) -> None:
         self._transport.send(party.COORDINATOR, Envelope(Kind.CONTROL, message))
 
     def _tell_settled_soon(self) -> None:

@@ -17,7 +17,7 @@ from paceline.live.control.reports import records_of
 from paceline.live.party import Party
 
 
-def told_by(src: Party, lines: str) -> Iterator[Record]:
+def records_from(src: Party, lines: str) -> Iterator[Record]:
     """Raises ProtocolError, when it gets there, for a line that is no record, or none that `src` can tell."""
     records = records_of(lines)
     while True:

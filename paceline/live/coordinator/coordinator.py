@@ -25,7 +25,7 @@ from paceline.core.trace import Decision
 from paceline.live import party
 from paceline.live.collectives.store import QUESTIONS, Rendezvous
 from paceline.live.control import permissions
-from paceline.live.control.trace_records import told_by
+from paceline.live.control.trace_records import records_from
 from paceline.live.coordinator import sample_leases
 from paceline.live.coordinator.bring_up import BringUp, TrainingParts
 from paceline.live.coordinator.decisions import (
@@ -262,10 +262,10 @@ class Coordinator:
             case control.Aware(view=view):
                 self._elasticity.carry_out(self._run.members.acknowledged(self.node.now(), src, view))
             case control.Records(lines=lines):
-                for record in told_by(src, lines):
+                for record in records_from(src, lines):
                     self._recovery.recorded(record)
                     self._run.decide.record(record)
-            case control.Judged() as judged:
+            case control.EvaluationReport() as judged:
                 self._ending.evaluated(judged)
             case control.Left(reason=reason, home=home):
                 self._left(src, reason, home=home)
@@ -295,7 +295,7 @@ class Coordinator:
             case loop_messages.Reported(accuracy=accuracy, loss=loss):
                 at, samples = run.now(), run.totals.samples
                 self._ending.evaluated(
-                    control.Judged(at=at, samples=samples, accuracy=accuracy, loss=loss, seconds=0.0)
+                    control.EvaluationReport(at=at, samples=samples, accuracy=accuracy, loss=loss, seconds=0.0)
                 )
             case loop_messages.EndRun(reason=reason):
                 self._ending.stop(f"{reason} ({src})")

@@ -320,7 +320,7 @@ class DecisionExecutor:
             case FailCallsTo(who=who, why=why):
                 self._node.lost(who, why)
             case VoidCallsToServers():
-                self._node.go_back(self._node.server_view, undone=False)
+                self._node.go_back(self._node.server_view, rolled_back=False)
             case ModelEvaluated(accuracy=accuracy):
                 self._node.judged(accuracy)
             case _:

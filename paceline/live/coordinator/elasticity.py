@@ -1,15 +1,15 @@
 """Workers that are lost, join late and leave while the others train; and who decides that somebody is lost.
 
-    state       input                                   then                                                next
-    TRAINING    lost: connection, silence, no step      Gone to the others; rounds close without it         LOST
-    TRAINING    expelled: what it sends is no good      the same; nobody starts it again                    LOST
-    TRAINING    Left                                    Gone to the others; after SIGTERM Exit to it        LEFT
-    LOST        Hello of a later incarnation            Roster to it                                        JOINING
-    JOINING     Ready, with the model of the others     Came to the others                                  COMING
-    JOINING     Ready, with another model               it is lost                                          LOST
-    COMING      Aware from all others                   Plan and Go to it                                   TRAINING
-    JOINING,    a server is lost                        it is lost too, and may try again                   LOST
-    COMING
+    state       input                                   then                                                  next
+    TRAINING    lost: connection, silence, no step      WorkerLeft to the others; rounds close without it     LOST
+    TRAINING    expelled: what it sends is no good      the same; nobody starts it again                      LOST
+    TRAINING    Left                                    WorkerLeft to the others; after SIGTERM Exit to it    LEFT
+    LOST        Hello of a later incarnation            Roster to it                                          JOINING
+    JOINING     Ready, with the model of the others     WorkerJoined to the others                            ANNOUNCED
+    JOINING     Ready, with another model               it is lost                                            LOST
+    ANNOUNCED   Aware from all others                   Plan and Go to it                                     TRAINING
+    JOINING,    a server is lost                        it is lost too, and may try again                     LOST
+    ANNOUNCED
 
 The states are those of `paceline.core.fault_tolerance.membership`, which decides; here its decisions become messages,
 records and what the coordinator's role hears. A run that does not survive a loss fails (`survives`). A lost server is
@@ -97,7 +97,7 @@ class Elasticity:
     # ---- going -------------------------------------------------------------------------------------------
     def lost(self, who: Party, why: str) -> None:
         if who in self._roster.lost and self._members.state(who) is MembershipState.LEFT:
-            return  # it has gone home
+            return  # it was drained
         if self.survives(who) and who not in self._roster.lost and self._members.state(who) is MembershipState.LEFT:
             self._roster.lost.add(who)  # it trains no more: nobody has to hear of it
             if self._state.holder == who:
@@ -132,7 +132,9 @@ class Elasticity:
         self.quotas.gone(who.index)
         if self._state.training and not self._state.stopping:
             incarnation = self._members.incarnation(who) if home else 0
-            self._decide.send(self._roster.present(), control.Gone(rank=who.index, lost=home, incarnation=incarnation))
+            self._decide.send(
+                self._roster.present(), control.WorkerLeft(rank=who.index, lost=home, incarnation=incarnation)
+            )
             self._decide.add(NotifyWorkerLeft(who.index))
             self._leasing.gone(who.index, self._members.incarnation(who))
         if home:
@@ -178,7 +180,7 @@ class Elasticity:
             self._decide.record(Membership(at=self._run.now(), party=str(who), event="lost", reason=reason))
         self._decide.add(FailCallsTo(who, why))
         if decision.known:
-            gone = control.Gone(rank=who.index, lost=True, incarnation=decision.incarnation)
+            gone = control.WorkerLeft(rank=who.index, lost=True, incarnation=decision.incarnation)
             self._decide.send(self._roster.present(), gone)
             self._decide.add(NotifyWorkerLeft(who.index))
             self._leasing.gone(who.index, decision.incarnation)
@@ -234,7 +236,7 @@ class Elasticity:
         self._decide.add(NotifyWorkerJoined(who.index))
 
     def _enter(self, who: Party) -> None:
-        """Everybody reckons with it, so it may begin; unless it was sent home, or told that the run ends."""
+        """Everybody reckons with it, so it may begin; unless it was told to try again, or told that the run ends."""
         if self._state.stopping or who not in self._roster.joining:
             return
         hello = self._roster.joining.pop(who)

@@ -34,7 +34,7 @@ class RunEnding:
         if self._rule.samples is not None and self._leasing.reached(self._rule.samples):
             self.stop("epochs")
 
-    def evaluated(self, judged: control.Judged) -> None:
+    def evaluated(self, judged: control.EvaluationReport) -> None:
         """The evaluator has a result: the trace has it, and the run stops where it has reached its target."""
         run = self._run
         record = Evaluated(

@@ -2,8 +2,8 @@
 
     worker                    coordinator                      first server
     Want             ->       Lease
-                                                     <-        Settled, of every contribution
-    (it is lost)              Gone, Fence            ->        Fenced, after what it settled before
+                                                     <-        SamplesResolved, of every contribution
+    (it is lost)              WorkerLeft, Fence            ->        Fenced, after what it settled before
     Past             ->       (a server was lost)    <-        Restored, before it is there again
 
 The first server speaks for all: a contribution goes to every shard.
@@ -27,7 +27,7 @@ from paceline.live.protocol import control_messages as control
 from paceline.live.protocol import loop_messages
 
 FIRST = server(0)
-MESSAGES = (control.Want, control.Past, control.Settled, control.Fenced, control.Restored)
+MESSAGES = (control.Want, control.Past, control.SamplesResolved, control.Fenced, control.Restored)
 Tell = Callable[[Iterable[Party], Any], None]
 
 STREAMS_MAX = 1000
@@ -85,7 +85,7 @@ class Leasing:
         match said:
             case control.Past(handed=handed):
                 leases.past(src.index, incarnation, handed)
-            case control.Settled(contributions=contributions) if src == FIRST:
+            case control.SamplesResolved(contributions=contributions) if src == FIRST:
                 for rank, fate, data in contributions:
                     self._settle(leases, rank, fate, data)
             case control.Fenced(rank=rank, incarnation=incarnation, pending=pending) if src == FIRST:

@@ -124,7 +124,7 @@ class Recovery:
         """A new number each time, so that no answer to an earlier order counts, nor the time that one took."""
         assert self._snapshots is not None
         replacing = self._replacing
-        if replacing.undone and not self._snapshots.available:
+        if replacing.rolled_back and not self._snapshots.available:
             who = self._servers[min(replacing.away)]
             cause = f"lost {who} and the copies of what it held, before the first snapshot"
             self._decide.fail(who, cause, FailureKind.WAS_LOST)
@@ -147,7 +147,7 @@ class Recovery:
         keeper = replacing.source(server.index)
         source = str(party.COORDINATOR if keeper is None else self._servers[keeper])
         departed = tuple(sorted(self.departed))
-        returned = tuple(sorted(self._returned - self.departed)) if replacing.undone else ()  # a copy knows them
+        returned = tuple(sorted(self._returned - self.departed)) if replacing.rolled_back else ()  # a copy knows them
         return control.Restore(
             number=replacing.number,
             server_view=replacing.server_view,
@@ -188,7 +188,7 @@ class Recovery:
             self._go_on()
 
     def _go_on(self) -> None:
-        now, undone = self._run.now(), self._replacing.undone
+        now, rolled_back = self._run.now(), self._replacing.rolled_back
         back = [self._servers[server] for server in sorted(self._replacing.away)]
         self._replacing.done()
         for who in back:
@@ -197,22 +197,22 @@ class Recovery:
             self._began[who] = now
         for other in self._members.here():  # whoever asks it for something has heard of it by then
             self._members.acknowledged(now, other, self._members.view)
-        reason = self._reason(back, undone)
+        reason = self._reason(back, rolled_back)
         self._versions.clear()
         for who in back:
             self._decide.record(Membership(at=now, party=str(who), event="replaced", reason=reason))
         self._decide.add(SnapshotOrder.RELEASE)
         replaced = tuple(who.index for who in back)
-        resume = control.Resume(server_view=self.server_view, undone=undone, replaced=replaced)
+        resume = control.Resume(server_view=self.server_view, rolled_back=rolled_back, replaced=replaced)
         self._decide.send([who for who in self._run.roster.everybody() if who not in back], resume)
         waiting, self._afterwards = self._afterwards, []
         for act in waiting:
             act()
 
-    def _reason(self, back: Sequence[Party], undone: bool) -> str:
+    def _reason(self, back: Sequence[Party], rolled_back: bool) -> str:
         """In one line, what became of the updates."""
         version = max(prepared.version for prepared in self._prepared.values())
-        if not undone:
+        if not rolled_back:
             return f"it goes on from its copy, at version {self._prepared[back[0]].version:,}; nothing answered is lost"
         most = max(prepared.undone for prepared in self._prepared.values())
         most = max(most, *(self._versions.get(who.index, version) - version for who in back))

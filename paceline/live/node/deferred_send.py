@@ -18,7 +18,7 @@ from paceline.live.protocol.transport import Envelope, Post
 Action = Callable[[], None]
 
 
-class _Held:
+class _DeferredMessage:
     """A message that waits for `missing` of its vectors, or for those before it, until it may `go`."""
 
     __slots__ = ("envelope", "go", "missing")
@@ -33,7 +33,7 @@ class DeferredSends:
     def __init__(self, post: Post) -> None:
         self.me = post.me
         self._post = post
-        self._held: dict[tuple[Party, int], deque[_Held]] = {}
+        self._held: dict[tuple[Party, int], deque[_DeferredMessage]] = {}
         self._lock = threading.Lock()
 
     def send(self, to: Party, envelope: Envelope, go: Action | None = None) -> None:
@@ -44,7 +44,7 @@ class DeferredSends:
         """
         arriving = _arriving(envelope) if vector_fields(type(envelope.message)) else []
         if arriving or self._held:
-            held = _Held(envelope, go or (lambda: self._post.send(to, envelope)), len(arriving))
+            held = _DeferredMessage(envelope, go or (lambda: self._post.send(to, envelope)), len(arriving))
             if self._hold((to, envelope.slice), held, arriving):
                 return
         envelope.queued_at = time.monotonic()
@@ -53,7 +53,7 @@ class DeferredSends:
         else:
             self._post.send(to, envelope)
 
-    def _hold(self, line: tuple[Party, int], held: _Held, arriving: list[Any]) -> bool:
+    def _hold(self, line: tuple[Party, int], held: _DeferredMessage, arriving: list[Any]) -> bool:
         """Is it held back?"""
         with self._lock:
             if not arriving and line not in self._held:
@@ -63,7 +63,7 @@ class DeferredSends:
             v.when(lambda: self._came(line, held))
         return True
 
-    def _came(self, line: tuple[Party, int], held: _Held) -> None:
+    def _came(self, line: tuple[Party, int], held: _DeferredMessage) -> None:
         """Let those at the head of `line` go that can."""
         with self._lock:
             held.missing -= 1

@@ -1,4 +1,4 @@
-"""What a worker that comes late takes over from another one's role, as an exhibit: sendable, and of one moment."""
+"""A worker that joins late takes over this state of another one's role. It can be sent, and is of one moment."""
 
 from __future__ import annotations
 

@@ -78,10 +78,10 @@ class Node(StateReader):
         self.admission = MessageChecks(self.me)  # of what others say
         self._left = False
         self._began = clock()
-        self.exhibits = StatePublisher(self.out.streams)
-        self.exhibits[COMMON] = lambda at: self.between_messages(lambda: picture(self._at(at).role, memory))
-        self.exhibits[FREIGHT] = lambda _slice: memory.empty(FREIGHT_LENGTH)
-        self.exhibits[PRESENCE] = lambda _slice: memory.empty(0)
+        self.published = StatePublisher(self.out.streams)
+        self.published[COMMON] = lambda at: self.between_messages(lambda: picture(self._at(at).role, memory))
+        self.published[FREIGHT] = lambda _slice: memory.empty(FREIGHT_LENGTH)
+        self.published[PRESENCE] = lambda _slice: memory.empty(0)
 
     # ---- setting up --------------------------------------------------------------------------------------
     def place(self, role: Role | None, layout: Layout = NOWHERE, carrier: Carrier | None = None) -> None:
@@ -89,13 +89,13 @@ class Node(StateReader):
         with self._lock:
             self._hosted, self._carrier, self.out.cut = (ServedSlice(layout.length, role),), carrier, Scatter(layout)
         if role is not None:
-            self.exhibits[WEIGHTS] = self._model
+            self.published[WEIGHTS] = self._model
 
     def host(self, slices: Sequence[ServedSlice]) -> None:
         """Of a server: take up its slices, in the order of the layout. They may change under `on` only."""
         with self._lock:
             self._hosted = slices
-        self.exhibits[WEIGHTS] = self._model
+        self.published[WEIGHTS] = self._model
 
     def forget(self, tag: str) -> None:
         """Of a server: nobody will ask again for what it has averaged under `tag`."""
@@ -205,17 +205,17 @@ class Node(StateReader):
         if self.peers is not None and src.kind == "worker":
             self.peers.lost(src, why)
 
-    def go_back(self, server_view: int, *, undone: bool) -> None:
+    def go_back(self, server_view: int, *, rolled_back: bool) -> None:
         """Servers were replaced: what was under way between this party and servers is void.
 
         view: the one that there is now; another one than before if the servers went back.
-        undone: they went back to an earlier state, so that the loop box starts anew on that once it is resumed.
+        rolled_back: they went back to an earlier state, so that the loop box starts anew on that once it is resumed.
         """
         with self._lock:
             self.out.server_view = server_view
             calls = self.calls.void()
             role = self._hosted[0].role
-            if undone:
+            if rolled_back:
                 self._loop.start_anew()
                 if role is not None:
                     role.on_rollback()
@@ -283,7 +283,7 @@ class Node(StateReader):
             self._answered(src, envelope)
             return
         if isinstance(envelope.message, ReadState):
-            self.exhibits.show(src, envelope)
+            self.published.show(src, envelope)
             return
         with self._lock:
             if between and envelope.server_view != self.server_view:

@@ -28,14 +28,15 @@ WAITED_FOR = frozenset({WEIGHTS, FINAL})
 Provider = Callable[[int], Any]
 
 
-@message("exhibits.Peek", plane="state")
+@message("state.ReadState", plane="state")
 class ReadState:
-    """Ask for an exhibit of a party, or of one slice it holds; answered past its role, at once or once there is one."""
+    """Asks for a state that a party publishes, or that of one slice it holds; the role is not asked. The answer waits
+    for a state that is not there yet."""
 
     what: bounds.Name
 
 
-@message("exhibits.Exhibit", plane="state")
+@message("state.PublishedState", plane="state")
 class PublishedState:
     """`weight`: what a model counts in a mean over the workers. `facts`: JSON, of a state or of what is common."""
 
@@ -44,9 +45,9 @@ class PublishedState:
     facts: bounds.LongText = ""
 
 
-@message("exhibits.Withdrawn", plane="state")
+@message("state.StateGone", plane="state")
 class StateGone:
-    """In place of an Exhibit that was kept for a while, and may have been for this asker."""
+    """Answers in place of a PublishedState that was kept for a while, and may have been for this asker."""
 
     def error(self, src: Party) -> Undone:
         return Undone(f"{src} no longer publishes the state that it had kept")
@@ -57,7 +58,8 @@ PAST_ROLES = (ReadState, PublishedState, StateGone)
 
 
 class StatePublisher:
-    """By name; a provider gives a vector, a vector and its weight, or an Exhibit, for the number of a slice held here.
+    """Publishes states by name. A provider takes the number of a slice held here, and gives a vector, a vector and its
+    weight, or a PublishedState.
 
     Weights, those at the end among them, and a state that is being kept may be waited for. The vectors of such a state
     go by `<whose>/<name>`; what they are made of is known from the state, so that one who asks in vain is too late.

@@ -1,27 +1,24 @@
 """Messages of the control plane: everything between the parties and the coordinator that is not the scheme's.
 
-party -> coordinator                              coordinator -> party
-Hello      I am here, reach me there              Roster   where everybody is, and who is not
-Ready      my model and its speed (workers)       Plan     what each of you does
-Prepared   my role is in place                    Go       training starts now
-Progress   what I have done so far (workers)      Total    samples trained by all workers
-Records    lines of the trace                     Gone     a worker takes no further part
-Aware      I have heard who comes                 Came     a worker takes part (again)
-Judged     an evaluation (evaluator)              Stop     the run is over
-Unfit      what a worker sends is no good (servers)
-                                                  Explain  where does your loop hang? (workers)
-Left       I take no further part (workers)       Finish   evaluate and save the last model (evaluator)
-                                                  Restore  be what you were in the snapshot (servers)
-                                                  Resume   all servers are there again (the others)
-Saved      the model is on disk (evaluator)       Exit     end your process
-Beat       I am alive, with nothing to report
-Ask        how much may I train? (workers)        Quota    so many samples more (workers)
-Want       samples to work at (workers)           Lease    these samples are yours now (workers)
-Past       so far nothing is under way (workers)
-Settled    what became of samples (servers)       Fence    is anything left of that incarnation? (servers)
-Fenced     so much (servers)
-Restored   just these samples are done (servers)
-Failed     I cannot go on, because
+party -> coordinator                                       coordinator -> party
+Hello            I am here, reach me there                 Roster        where everybody is, and who is not
+Ready            my model and its speed (workers)          Plan          what each of you does
+Prepared         my role is in place                       Go            training starts now
+Progress         what I have done so far (workers)         Total         samples trained by all workers
+Records          lines of the trace                        WorkerLeft    a worker takes no further part
+Aware            I have heard who joins                    WorkerJoined  a worker takes part (again)
+EvaluationReport an evaluation (evaluator)                  Stop          the run is over
+Unfit            what a worker sends is no good (servers)  Explain       where does your loop hang? (workers)
+Left             I take no further part (workers)          Finish        evaluate and save the last model (evaluator)
+Saved            the model is on disk (evaluator)          Exit          end your process
+Failed           I cannot go on, because                   Restore       be what you were in the snapshot (servers)
+Beat             I am alive, with nothing to report        Resume        all servers are there again (the others)
+Ask              how much may I train? (workers)           Quota         so many samples more (workers)
+Want             samples to work at (workers)              Lease         these samples are yours now (workers)
+Past             so far nothing is under way (workers)     Fence         is anything left of that incarnation? (servers)
+SamplesResolved  what became of samples (servers)
+Fenced           so much (servers)
+Restored         just these samples are done (servers)
 """
 
 from __future__ import annotations
@@ -278,8 +275,8 @@ class Past:
     handed: bounds.Count
 
 
-@message("control.Settled", plane="control")
-class Settled:
+@message("control.SamplesResolved", plane="control")
+class SamplesResolved:
     """From the first server: whose contributions, what became of them, and which samples were in each."""
 
     contributions: bounds.Fates
@@ -287,7 +284,7 @@ class Settled:
 
 @message("control.Fence", plane="control")
 class Fence:
-    """To the first server, after Gone: what is in open rounds of that incarnation of a worker?"""
+    """To the first server, after WorkerLeft: what is in open rounds of that incarnation of a worker?"""
 
     rank: int
     incarnation: int
@@ -295,7 +292,7 @@ class Fence:
 
 @message("control.Fenced", plane="control")
 class Fenced:
-    """All that was not `pending` when this was said is in an earlier Settled, or nobody hears of it any more."""
+    """All that was not `pending` when this was sent is in an earlier SamplesResolved, or is never reported."""
 
     rank: bounds.Rank
     incarnation: bounds.Count
@@ -309,11 +306,11 @@ class Restored:
     done: bounds.LeasedByAll
 
 
-@message("control.Judged", plane="control")
-class Judged:
+@message("control.EvaluationReport", plane="control")
+class EvaluationReport:
     """The model as it was `at` seconds after the start, when the workers had reported `samples`.
 
-    Where training went wrong the loss may be no number. chance: as in `paceline.core.trace.Evaluated`.
+    Where training went wrong the loss may be no number. chance: as in `paceline.core.trace.EvaluationReport`.
     """
 
     at: bounds.Seconds
@@ -393,17 +390,17 @@ class Restore:
 class Resume:
     """To everybody: all servers are there again, some in the place of others.
 
-    undone: all went back to an earlier state, and what was under way to or from them is void; `server_view` begins.
+    rolled_back: all went back to an earlier state; what was under way to or from them is void; `server_view` begins.
     Else what was asked of those that were replaced is asked again.
     """
 
     server_view: int
-    undone: bool
+    rolled_back: bool
     replaced: tuple[int, ...]
 
 
-@message("control.Gone", plane="control")
-class Gone:
+@message("control.WorkerLeft", plane="control")
+class WorkerLeft:
     """`lost`: that incarnation of it without a word, so that it cannot be asked for anything any more."""
 
     rank: int

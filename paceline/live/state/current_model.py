@@ -73,5 +73,5 @@ def final_model(session: Session, model_of: ModelOf, holder: int, workers: int) 
     if model_of == "mean of workers":
         ranks = [rank for rank in range(workers) if rank != holder and rank not in session.lost_ranks]
         v = mean_model(itertools.chain([(v, weight)], peeked_models(node.read_model, ranks)))  # one at a time in memory
-    node.exhibits[FINAL] = lambda _slice: v
+    node.published[FINAL] = lambda _slice: v
     return v

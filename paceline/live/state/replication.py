@@ -17,7 +17,7 @@ from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE, PublishedState
 from paceline.live.state.slice_state import kept, publish_state
 
-COPY = "copy"  # what the exhibits of copies are called after
+COPY = "copy"  # what the published states of copies are called after
 COMPLETE = kept(COPY, "complete")
 
 
@@ -49,8 +49,8 @@ class SliceReplication(replication.Copies):
         )
         self._node, self._nothing = node, nothing
         self._shown: set[str] = set()  # names of vectors
-        node.exhibits[COMPLETE] = lambda _slice: (nothing, float(self.complete))
-        node.exhibits[kept(COPY, STATE)] = self._facts
+        node.published[COMPLETE] = lambda _slice: (nothing, float(self.complete))
+        node.published[kept(COPY, STATE)] = self._facts
 
     def begin(self) -> None:
         self._node.between_messages(super().begin)
@@ -59,7 +59,7 @@ class SliceReplication(replication.Copies):
         super()._keep(at, facts)
         for name in self._held[at].vectors.keys() - self._shown:
             self._shown.add(name)
-            self._node.exhibits[kept(COPY, name)] = functools.partial(self._vector, name)
+            self._node.published[kept(COPY, name)] = functools.partial(self._vector, name)
 
     def _vector(self, name: str, at: int) -> Any:
         return self._held[at].vectors[name]

@@ -1,4 +1,4 @@
-"""A state that somebody keeps for others, as exhibits: what JSON can say of it in one, and each of its vectors.
+"""A state that somebody keeps for others, as published states: what JSON can say of it in one, and each of its vectors.
 
 <whose>/state     the facts, and by what names there are vectors
 <whose>/<name>    one of these

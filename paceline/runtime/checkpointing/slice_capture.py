@@ -53,8 +53,8 @@ class Captures:
         self._kept: dict[int, SliceState] = {}
         self._spool: DiskBuffer | None = None
         self._shown: list[str] = []
-        node.exhibits[VERSION] = lambda _slice: (NOTHING, float(max(_version(of) or 0 for of in hosted)))
-        node.exhibits[LOCK_STEP] = lambda _slice: (NOTHING, float(all(_lock_step(of.role) for of in hosted)))
+        node.published[VERSION] = lambda _slice: (NOTHING, float(max(_version(of) or 0 for of in hosted)))
+        node.published[LOCK_STEP] = lambda _slice: (NOTHING, float(all(_lock_step(of.role) for of in hosted)))
 
     def want(self, version: int, number: int = 0) -> None:
         """Keep each slice once it is there, as of capture `number`; FORGET what was kept."""
@@ -70,7 +70,7 @@ class Captures:
         self._node.between_messages(end)
 
     def _want(self, version: int, number: int) -> None:
-        self._node.exhibits.withdraw(self._shown)
+        self._node.published.withdraw(self._shown)
         self._wanted, self._number, self._kept, self._shown = version, number, {}, []
         self._spool = DiskBuffer(FlatMemory()) if self._purpose == SNAPSHOT else None
         for at, hosted in enumerate(self._hosted):
@@ -102,9 +102,9 @@ class Captures:
         names = set.intersection(*of_each) if self._purpose == CHECKPOINT else set.union(*of_each)
         self._shown = [kept(self._purpose, STATE), *(kept(self._purpose, name) for name in names)]
         for name in names:
-            self._node.exhibits[kept(self._purpose, name)] = functools.partial(self._vector, name)
+            self._node.published[kept(self._purpose, name)] = functools.partial(self._vector, name)
         facts = {at: publish_state(of.facts, names & of.vectors.keys(), NOTHING) for at, of in self._kept.items()}
-        self._node.exhibits[kept(self._purpose, STATE)] = facts.__getitem__
+        self._node.published[kept(self._purpose, STATE)] = facts.__getitem__
 
     def _vector(self, name: str, at: int) -> Any:
         return unspooled(self._kept[at].vectors[name])

@@ -63,7 +63,7 @@ class PositionLog:
         self._wanted = FORGET
         self._last: Kept | None = None  # once there will be no other
         self._shown: list[str] = []
-        node.exhibits[VERSION] = lambda _slice: (NOTHING, float(self._met))
+        node.published[VERSION] = lambda _slice: (NOTHING, float(self._met))
 
     def begin(self, clock: int, steps: int, position: int) -> None:
         """Nothing has been handed over in this incarnation; in earlier ones so much."""
@@ -83,7 +83,7 @@ class PositionLog:
         now = Position(steps, position, generators(self._device))
         self._entries = {self._handed_over: now, **({self._handed_over - 1: before} if before else {})}
 
-    def undone(self) -> None:
+    def on_rollback(self) -> None:
         """The servers went back before they had what was handed over last, if anything was: it counts for nobody."""
         if self._handed_over > self._met:
             del self._entries[self._handed_over]
@@ -108,7 +108,7 @@ class PositionLog:
     def want(self, contributions: int) -> None:
         """Keep what there is after so many, or as soon after that as can be; FORGET what was kept."""
         with self._lock:
-            self._node.exhibits.withdraw(self._shown)
+            self._node.published.withdraw(self._shown)
             self._wanted, self._shown = contributions, []
             if contributions != FORGET and self._last is not None:
                 self._show(self._last)
@@ -120,8 +120,8 @@ class PositionLog:
         self._wanted = FORGET
         self._shown = [kept(CHECKPOINT, name) for name in (*vectors, STATE)]
         for name, v in vectors.items():
-            self._node.exhibits[kept(CHECKPOINT, name)] = functools.partial(lambda v, _slice: v, v)
-        self._node.exhibits[kept(CHECKPOINT, STATE)] = lambda _slice: state
+            self._node.published[kept(CHECKPOINT, name)] = functools.partial(lambda v, _slice: v, v)
+        self._node.published[kept(CHECKPOINT, STATE)] = lambda _slice: state
 
 
 # ---- generators --------------------------------------------------------------------------------------------------

@@ -265,7 +265,7 @@ class Evaluator:
             self._save(self._shown)  # a glance between two batches changes nothing of it
         seconds = time.monotonic() - began
         self._session.tell(
-            control.Judged(
+            control.EvaluationReport(
                 at=snapshot.at,
                 samples=snapshot.samples,
                 accuracy=accuracy,

@@ -134,10 +134,10 @@ class SnapshotStore(SnapshotPolicy):
                 return
             self._snapshot = snapshot
             names = {name for state in snapshot.slices.values() for name in state.vectors}
-            self._node.exhibits.withdraw(self._shown)
+            self._node.published.withdraw(self._shown)
             self._shown = [kept(SNAPSHOT, name) for name in (STATE, *names)]
-            self._node.exhibits[kept(SNAPSHOT, STATE)] = functools.partial(
+            self._node.published[kept(SNAPSHOT, STATE)] = functools.partial(
                 snapshot.facts, self._node.out.memory.empty(0)
             )
             for name in names:
-                self._node.exhibits[kept(SNAPSHOT, name)] = functools.partial(snapshot.vector, name)
+                self._node.published[kept(SNAPSHOT, name)] = functools.partial(snapshot.vector, name)

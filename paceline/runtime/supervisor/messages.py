@@ -71,10 +71,10 @@ class MessagesForUser:
             case "returned":
                 self._lost_at[who] = self._where[who]
                 new = who.kind == "worker" and self._statistics.incarnations(who) == 1
-                return f"{who} ({self._where[who]}) {'has come' if new else 'is back'}: {record.reason}"
+                return f"{who} ({self._where[who]}) {'joined' if new else 'is back'}: {record.reason}"
             case "drained":
                 steps = self._statistics.steps(who)
-                return f"{who} ({self._where[who]}) has gone home after {steps} steps: {record.reason}"
+                return f"{who} ({self._where[who]}) was drained after {steps} steps: {record.reason}"
             case "replaced":
                 return f"{who} ({self._lost_at[who]}) was replaced: {record.reason}"
         return ""

@@ -42,7 +42,7 @@ class WorkerLifecycle:
         self._scheme = recipe.make_scheme()
         self._rank = spec.who.index
         self._rest = SharedRest(session, flat.rest)
-        self._node.exhibits["buffers"] = lambda _slice: buffers.snapshot()
+        self._node.published["buffers"] = lambda _slice: buffers.snapshot()
         self._carrier: LiveCarrier | None = None
 
     # ---- joining -----------------------------------------------------------------------------------------

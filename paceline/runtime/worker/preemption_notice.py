@@ -1,4 +1,4 @@
-"""SIGTERM to one worker: its machine is wanted back. It finishes its step, hands over what it has, and goes home.
+"""SIGTERM to one worker: its machine is wanted back. It is drained: it finishes its step, hands it over, and leaves.
 
 That is for the moments while it trains. One that finds the run ending already is taken to be meant for all of it, as
 signals to a whole group are, and changes nothing. The second ends the process as usual.

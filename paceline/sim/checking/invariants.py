@@ -201,13 +201,13 @@ class Invariants:
             if kept.comings[rank] != self._shards[number].comings[rank]:
                 raise self.broken(f"worker {rank} enters, and the copy of shard {number} does not know it")
 
-    def servers_are_back(self, order: int, *, undone: bool) -> None:
+    def servers_are_back(self, order: int, *, rolled_back: bool) -> None:
         """All of them. Those that went back together may have other contributions, of as many updates."""
         for party in self._sim.world.servers:
             shard = self._shards[party.me]
-            if undone and shard.order != order:
+            if rolled_back and shard.order != order:
                 raise self.broken(f"{party.name} has not gone back with the others")
-        if undone:
+        if rolled_back:
             self._torn = Counter({rank: self._torn_since(rank) for rank in range(self._sim.cluster.workers)})
 
     def shard(self, number: int) -> ShardRecount:

@@ -108,7 +108,7 @@ class SimulatedLeases:
         if self._taken[self._sim.world.workers[rank].process].open.pop(id(data), None):
             self.leases.settled(rank, LATE, data)
 
-    def undone(self, party: SimulatedProcess) -> None:
+    def on_rollback(self, party: SimulatedProcess) -> None:
         """The servers have gone back, and the worker begins anew: what it works at will not be handed over."""
         mine = self._taken[party.process]
         mine.anew = True

@@ -283,7 +283,7 @@ class Servers:
     # ---- coming --------------------------------------------------------------------------------------------
     def _order_all(self) -> None:
         replacing = self.replacing
-        if replacing.undone and self.snapshots.newest is None:
+        if replacing.rolled_back and self.snapshots.newest is None:
             raise ServerLost("servers were lost with the copies of what they held, before the first snapshot")
         self._number += 1
         replacing.order(self._number)
@@ -371,20 +371,20 @@ class Servers:
 
     def _go_on(self) -> None:
         replacing, former = self.replacing, tuple(self._former)
-        undone, back, server_view = replacing.undone, set(replacing.away), replacing.server_view
+        rolled_back, back, server_view = replacing.rolled_back, set(replacing.away), replacing.server_view
         replacing.done()
         self._former.clear()
         if self.sim.invariants:
-            self.sim.invariants.servers_are_back(replacing.number, undone=undone)
+            self.sim.invariants.servers_are_back(replacing.number, rolled_back=rolled_back)
         if self.sim.leasing:
             self.sim.leasing.servers_are_back(self._members.is_missed)
         for shard in sorted(back):
-            self._note(self.servers[shard], "replaced", "from the snapshot" if undone else "from its copy")
+            self._note(self.servers[shard], "replaced", "from the snapshot" if rolled_back else "from its copy")
         for server in self.servers:
             self.streams.send(self._control, server.party, 0, self._begin, (server, former))
         for party in self.sim.world.workers:
             if party.here:
-                self.streams.send(self._control, party, 0, self._resume, (party, server_view, undone, former))
+                self.streams.send(self._control, party, 0, self._resume, (party, server_view, rolled_back, former))
             for dead in former if not party.here else ():
                 self.streams.give_up(party, dead)
         waiting, self._afterwards = self._afterwards, []
@@ -392,16 +392,16 @@ class Servers:
             act()
 
     def _resume(
-        self, party: SimulatedProcess, server_view: int, undone: bool, former: tuple[SimulatedProcess, ...]
+        self, party: SimulatedProcess, server_view: int, rolled_back: bool, former: tuple[SimulatedProcess, ...]
     ) -> None:
         """At a worker: ask again, or begin anew."""
         asked = [question for dead in former for question in self.streams.unanswered(party, dead)]
         for dead in former:
             self.streams.fence(party, dead)
-        if undone:
+        if rolled_back:
             self.streams.server_views[party.process] = server_view
             if self.sim.leasing:
-                self.sim.leasing.undone(party)
+                self.sim.leasing.on_rollback(party)
             party.role.on_rollback()
             if self.sim.incarnations[party.me].party is party:
                 self.sim.restart(party.me)

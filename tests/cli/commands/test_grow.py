@@ -28,7 +28,7 @@ def test_a_worker_comes_to_a_run_that_goes_on_and_when_all_seats_are_taken_that_
         assert "2 of 3 workers begin; `paceline grow` starts another" in run.errors
         assert main(["grow", str(run.out), "--by", "2"]) == 1
         said = capsys.readouterr()
-        assert re.fullmatch(r"worker 2 has come \(.+, pid \d+\)\n", said.out)
+        assert re.fullmatch(r"worker 2 joined \(.+, pid \d+\)\n", said.out)
         assert said.err.strip() == f"paceline: {run.out}: 1 of 2 came: all places of --workers are taken"
         assert within(30, lambda: [p for p in read_status(run.out).parties if p.party == "worker 2" and p.steps])
         run.process.send_signal(signal.SIGTERM)

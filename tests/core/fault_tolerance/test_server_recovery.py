@@ -39,7 +39,7 @@ def test_neighbours_that_are_lost_together_take_their_copies_along() -> None:
 def test_a_server_alone_keeps_no_copy_of_itself() -> None:
     replacing = Replacing(1)
     replacing.lost(0, copied=True)
-    assert replacing.undone
+    assert replacing.rolled_back
 
 
 def test_no_answer_to_an_earlier_order_counts() -> None:

@@ -45,7 +45,7 @@ def test_control_goes_as_its_row_says_and_as_control_only(cls: type) -> None:
 
 
 def test_nobody_but_the_coordinator_gives_orders() -> None:
-    orders = (control.Roster, control.Plan, control.Go, control.Stop, control.Finish, control.Exit, control.Gone)
+    orders = (control.Roster, control.Plan, control.Go, control.Stop, control.Finish, control.Exit, control.WorkerLeft)
     for cls in orders:
         assert {sender for sender, _ in pairs(cls, Kind.CONTROL)} == {"coordinator"}, cls
 

@@ -104,7 +104,7 @@ def test_what_is_heard_after_the_roster_is_known_when_a_newcomer_has_made_its_mo
         addresses={"worker 1": "hub:one", "worker 2": "hub:two"}, hosts={}, incarnations=(1, 0, 0), gone=(2,), lost=(2,)
     )
     came = control.WorkerJoined(rank=2, incarnation=3, view=5, address="hub:two again", host="there")
-    for message in (roster, control.Gone(rank=1, lost=True), came):
+    for message in (roster, control.WorkerLeft(rank=1, lost=True), came):
         scene.session.handlers.deliver(COORDINATOR, Envelope(Kind.CONTROL, message))
     session = scene.session
     session.connect(())
@@ -295,18 +295,20 @@ def test_a_worker_that_is_gone_is_told_to_the_role_of_a_server(scene: Scene) -> 
     role = Answerer(nothing)
     scene.node.place(role)
     scene.begin()
-    scene.tell(control.Gone(rank=3))
+    scene.tell(control.WorkerLeft(rank=3))
     scene.tell(PLAN)
     scene.session.expect(control.Plan)
     assert role.left == [3]
     assert scene.session.departed == {3}
 
 
-@pytest.mark.parametrize("undone", [False, True])
-def test_servers_that_go_on_from_an_earlier_state_hear_the_last_learning_rate_again(scene: Scene, undone: bool) -> None:
+@pytest.mark.parametrize("rolled_back", [False, True])
+def test_servers_that_go_on_from_an_earlier_state_hear_the_last_learning_rate_again(
+    scene: Scene, rolled_back: bool
+) -> None:
     scene.begin()
     scene.node.place(Answerer(nothing), PLAN.layout)
-    resume = control.Resume(server_view=3 if undone else 0, undone=undone, replaced=(1,))
+    resume = control.Resume(server_view=3 if rolled_back else 0, rolled_back=rolled_back, replaced=(1,))
     scene.session.handlers.deliver(COORDINATOR, Envelope(Kind.CONTROL, resume))  # none told yet
     scene.session.tell_rate(2, control.Rate(lr=0.5))
     scene.session.tell_rate(2, control.Rate(lr=0.25))
@@ -316,7 +318,7 @@ def test_servers_that_go_on_from_an_earlier_state_hear_the_last_learning_rate_ag
     assert isinstance(heard.next()[1], Ask)
     scene.session.handlers.deliver(COORDINATOR, Envelope(Kind.CONTROL, resume))
     assert heard.next()[1] == control.Rate(lr=0.25), "before anything is asked again"
-    if not undone:
+    if not rolled_back:
         assert isinstance(heard.next()[1], Ask)
 
 

@@ -112,7 +112,7 @@ def test_the_samples_of_a_run_are_given_to_its_workers_once(companies: Any) -> N
     company.say(W0, progress(10))
     assert company.hears(W0) == company.hears(EVALUATOR) == control.Total(samples=10)
     company.say(W0, control.Left(reason="steps"))
-    company.all_hear(control.Gone, [S0, EVALUATOR, W1])
+    company.all_hear(control.WorkerLeft, [S0, EVALUATOR, W1])
     given = []
     while not given or given[-1]:
         company.say(W1, control.Ask(samples=64, batch=8))
@@ -164,9 +164,9 @@ def test_a_worker_that_leaves_early_is_gone_for_all_others_and_the_scheme(compan
     company: Company = companies()
     company.train()
     company.say(W0, control.Left(reason="steps"))
-    assert company.hears(S0) == control.Gone(rank=0)
-    assert company.hears(EVALUATOR) == control.Gone(rank=0)
-    assert company.hears(W1) == control.Gone(rank=0)
+    assert company.hears(S0) == control.WorkerLeft(rank=0)
+    assert company.hears(EVALUATOR) == control.WorkerLeft(rank=0)
+    assert company.hears(W1) == control.WorkerLeft(rank=0)
     company.say(W1, Ask(v=vector(1), n=0), Kind.CALL)
     assert company.hears(W1).n == 1, "the coordinator's box knows of it"
     assert company.coordinator.phase is RunPhase.TRAINING
@@ -185,7 +185,7 @@ def test_the_run_is_over_when_the_last_worker_has_left_by_itself(companies: Any)
     company.train()
     for who in (W1, W0):
         company.say(who, control.Left(reason="steps"))
-    assert company.hears(W0) == control.Gone(rank=1), "and worker 1 hears of nobody: it had left before"
+    assert company.hears(W0) == control.WorkerLeft(rank=1), "and worker 1 hears of nobody: it had left before"
     for who in (W0, W1):
         assert company.hears(who) == control.Finish(holder=0, reason="steps")
     for who in company.everybody:

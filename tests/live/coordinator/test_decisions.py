@@ -72,7 +72,7 @@ def test_a_lost_worker_is_recorded_then_told_to_the_others_and_only_then_to_the_
     training.decided()
     training.elasticity.lost(W1, "its connection was reset")
     reason = "its connection was reset; 2 of 3 continue"
-    gone = control.Gone(rank=1, lost=True, incarnation=0)
+    gone = control.WorkerLeft(rank=1, lost=True, incarnation=0)
     assert training.decided() == (
         WriteRecord(Membership(at=0.0, party="worker 1", event="lost", reason=reason)),
         FailCallsTo(W1, "its connection was reset"),
@@ -106,7 +106,7 @@ def test_that_the_target_was_reached_is_no_matter_of_the_text(by_evaluation: boo
     training = Training()
     training.run.state.holder = W0
     if by_evaluation:
-        training.ending.evaluated(control.Judged(at=1.0, samples=8, accuracy=0.95, loss=0.1, seconds=0.1))
+        training.ending.evaluated(control.EvaluationReport(at=1.0, samples=8, accuracy=0.95, loss=0.1, seconds=0.1))
     else:
         training.ending.stop("target accuracy")  # a script may give any reason
     order = training.ending.finish_order()

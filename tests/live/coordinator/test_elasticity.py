@@ -41,7 +41,7 @@ def test_the_others_go_on_without_a_worker_that_is_lost(companies: Any) -> None:
     company.train()
     company.kill(W0)
     for who in (S0, EVALUATOR, W1):
-        assert company.hears(who) == control.Gone(rank=0, lost=True)
+        assert company.hears(who) == control.WorkerLeft(rank=0, lost=True)
     company.coordinator.ended(W0, "it was killed")  # its process is heard of as well
     company.settled()
     told = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
@@ -49,7 +49,7 @@ def test_the_others_go_on_without_a_worker_that_is_lost(companies: Any) -> None:
     company.say(W1, control.Left(reason="steps"))
     for who in (S0, EVALUATOR, W1):
         while not isinstance(heard := company.hears(who), control.Finish):
-            assert isinstance(heard, control.Gone | control.Stop)
+            assert isinstance(heard, control.WorkerLeft | control.Stop)
         assert heard.holder == 1
         company.say(who, control.Saved())
     assert company.told("finished") == "steps"
@@ -60,7 +60,7 @@ def ends_in_order(company: Company, reason: str, holder: int, of: Party | None =
     left = of or worker(holder)
     for who in (S0, EVALUATOR, left):
         while not isinstance(heard := company.hears(who), control.Finish):
-            assert isinstance(heard, control.Gone | control.Stop)
+            assert isinstance(heard, control.WorkerLeft | control.Stop)
         assert heard.holder == holder
     for who in (S0, EVALUATOR, left):
         company.say(who, control.Saved())
@@ -122,7 +122,7 @@ def test_a_silent_worker_is_given_up_and_nothing_that_it_says_is_heard(companies
         company.say(W1, control.Beat())
         with contextlib.suppress(queue.Empty):
             told.append(company.heard[W1].delivered.get(timeout=0.1)[1].message)
-    assert told == [control.Gone(rank=0, lost=True)]
+    assert told == [control.WorkerLeft(rank=0, lost=True)]
     with pytest.raises(PeerLost):
         company.say(W0, control.Beat())
     assert take(company.heard[W0].losses)[0] == COORDINATOR
@@ -136,7 +136,7 @@ def test_one_whose_numbers_are_bad_is_put_out_for_good(companies: Any) -> None:
     company.train()
     company.say(S0, control.Unfit(rank=0, reason="bad numbers: why"))
     for who in (S0, EVALUATOR, W1):
-        assert company.hears(who) == control.Gone(rank=0, lost=True)
+        assert company.hears(who) == control.WorkerLeft(rank=0, lost=True)
     company.say(S0, control.Unfit(rank=0, reason="another slice says so, too"))
     company.say(S0, control.Unfit(rank=1, reason="and the last one stays: the run could not do without it"))
     company.settled()
@@ -158,7 +158,7 @@ def test_the_failure_of_a_worker_ends_the_run_but_not_of_one_whose_claims_were_r
     for who in (S0, EVALUATOR, W1):
         while isinstance(heard := company.hears(who), control.Total):
             pass
-        assert heard == control.Gone(rank=0, lost=True)
+        assert heard == control.WorkerLeft(rank=0, lost=True)
     company.say(W1, control.Failed(cause="worker 1: a bug", details="where"))
     assert company.told("failed") == (W1, "worker 1: a bug", "where")
 
@@ -232,14 +232,14 @@ def test_one_whose_loop_hangs_is_asked_where_and_given_up_but_not_one_that_waits
     company: Company = companies(servers=1, evaluator=False, allreduce="servers", stuck_after_s=0.6)
     company.train()
     hangs, told = dataclasses.replace(progress(samples=1), seconds_at_batch=1.0), []
-    while not any(isinstance(message, control.Gone) for message in told):
+    while not any(isinstance(message, control.WorkerLeft) for message in told):
         company.say(W1, progress(samples=1))  # it waits for worker 0, as the server does
         company.say(S0, control.Beat())
         with contextlib.suppress(PeerLost):
             company.say(W0, hangs)
         with contextlib.suppress(queue.Empty):
             told.append(company.heard[W1].delivered.get(timeout=0.1)[1].message)
-    assert control.Gone(rank=0, lost=True) in told
+    assert control.WorkerLeft(rank=0, lost=True) in told
     to_w0 = [company.hears(W0)]
     while to_w0[-1] != control.Explain():
         to_w0.append(company.hears(W0))
@@ -254,7 +254,7 @@ def test_one_that_goes_home_is_no_loss_and_may_end_before_the_others_do(companie
     company.train()
     company.say(W1, control.Left(reason="SIGTERM", home=True))
     for who in (S0, EVALUATOR, W0):
-        assert company.hears(who) == control.Gone(rank=1, lost=True)
+        assert company.hears(who) == control.WorkerLeft(rank=1, lost=True)
     assert company.hears(W1) == control.Exit()
     company.kill(W1)
     company.coordinator.ended(W1, "worker 1 ended before the run was over")
@@ -264,7 +264,7 @@ def test_one_that_goes_home_is_no_loss_and_may_end_before_the_others_do(companie
     assert company.coordinator.banned == {W1}
     company.say(W0, control.Left(reason="SIGTERM", home=True))  # the last one: somebody has to see the run to its end
     for who in (S0, EVALUATOR):
-        assert company.hears(who) == control.Gone(rank=0)
+        assert company.hears(who) == control.WorkerLeft(rank=0)
     for who in (S0, EVALUATOR, W0):
         assert company.hears(who) == control.Finish(holder=0, reason="SIGTERM")
         company.say(who, control.Saved())
@@ -282,7 +282,7 @@ class Back:
         company.all_hear(control.Total, [W0, *(who for who in company.everybody if who == EVALUATOR)])
         company.kill(W0)
         for who in [*company.everybody[:1], W1]:
-            assert company.hears(who) == control.Gone(rank=0, lost=True)
+            assert company.hears(who) == control.WorkerLeft(rank=0, lost=True)
         self.hello()
 
     def hello(self, incarnation: int = 1, who: Party = W0) -> None:

@@ -28,7 +28,7 @@ class Scene:
         self.said += [(str(who), message) for who in to]
 
     def settled(self, rank: int, fate: str, start: int, stop: int) -> None:
-        self.leasing.heard(server(0), 0, control.Settled(contributions=((rank, fate, ((0, start, stop),)),)))
+        self.leasing.heard(server(0), 0, control.SamplesResolved(contributions=((rank, fate, ((0, start, stop),)),)))
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_one_that_had_nothing_left_is_asked_for_by_nobody(scene: Scene) -> None:
 def test_samples_that_nobody_was_given_are_the_claim_of_the_worker_not_of_the_server_that_tells(scene: Scene) -> None:
     scene.leasing.heard(worker(0), 0, WANT)
     false, true = (1, "applied", ((3, 0, 1),)), (0, "applied", ((0, 0, 4),))
-    scene.leasing.heard(server(0), 0, control.Settled(contributions=(false, true)))
+    scene.leasing.heard(server(0), 0, control.SamplesResolved(contributions=(false, true)))
     ((who, why),) = scene.accused
     assert who == worker(1)
     assert "were given to nobody" in why
@@ -98,7 +98,11 @@ def test_without_leases_the_coordinator_does_not_end_a_run_by_epochs(scene: Scen
     ("src", "message", "why"),
     [
         (worker(0), control.Want(samples=9, size=4), "wants leases of 9 samples by 4, others of 8 samples by 4"),
-        (server(1), control.Settled(contributions=()), "sent Settled, which is for the first server to say"),
+        (
+            server(1),
+            control.SamplesResolved(contributions=()),
+            "sent SamplesResolved, which is for the first server to say",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(scene: Scene, src: Party, message: Any, why: str) -> None:

@@ -103,7 +103,7 @@ def test_all_shards_go_back_together_and_then_everybody_asks_again(companies: An
     company.say(S0, control.Prepared(number=order.number, version=42))
     assert company.hears(S0).at > 0
     for who in (S1, W0, W1, EVALUATOR):
-        assert company.hears(who) == control.Resume(server_view=order.server_view, undone=True, replaced=(0,))
+        assert company.hears(who) == control.Resume(server_view=order.server_view, rolled_back=True, replaced=(0,))
     company.settled()
     assert not snapshot.held
     assert events(company) == [("server 0", "lost"), ("server 0", "replaced")]
@@ -335,7 +335,7 @@ def test_a_lost_server_is_waited_for_and_the_box_begins_anew_on_what_it_went_bac
     for who in (S0, S1, server(2)):
         stage.nodes[who].begin_server_view(7)
     assert role.begun == 1
-    node.go_back(7, undone=True)
+    node.go_back(7, rolled_back=True)
     assert isinstance(waiting(), Compute)
     assert (role.begun, role.forgot) == (2, 1)
     assert role.answers[0].n == 2
@@ -366,7 +366,7 @@ def test_what_was_said_in_an_earlier_view_is_not_heard(stage: Stage) -> None:
     pending = node.out.call(SERVERS, Ask(v=vector(*range(10)), n=1))
     assert all(role.heard() for role in roles[1:])
     assert roles[0].came == []
-    node.go_back(3, undone=True)
+    node.go_back(3, rolled_back=True)
     with pytest.raises(Undone):
         pending.wait(5.0)
 
@@ -403,7 +403,7 @@ def test_what_a_box_said_before_it_heard_that_servers_went_back_is_not_said_afte
     def run() -> Generator[Effect, Any, None]:
         told.append(len(told) + 1)
         if told == [1]:
-            node.go_back(7, undone=True)
+            node.go_back(7, rolled_back=True)
         if tells_first:
             yield Tell(SERVERS, Ask(v=vector(*range(10)), n=-told[-1]))
         yield Call(SERVERS, Ask(v=vector(*range(10)), n=told[-1]))
@@ -426,7 +426,7 @@ def test_with_copies_only_the_lost_shard_is_made_anew(companies: Any) -> None:
     assert (order.source, order.server_view) == ("server 2", 0)
     company.say(S1, control.Prepared(number=order.number, version=62))
     assert [company.hears(who) for who in (S0, S2, W0)] == [
-        control.Resume(server_view=0, undone=False, replaced=(1,))
+        control.Resume(server_view=0, rolled_back=False, replaced=(1,))
     ] * 3
     company.settled()
     assert company.ears.records[-1].reason == "it goes on from its copy, at version 62; nothing answered is lost"  # type: ignore[attr-defined]
@@ -443,7 +443,7 @@ def test_neighbours_that_are_lost_together_take_the_copies_with_them(companies: 
         assert order.source == "coordinator"
     for who in (S0, S1, S2):
         company.say(who, control.Prepared(number=order.number, version=40))
-    assert company.hears(W0).undone
+    assert company.hears(W0).rolled_back
 
 
 def test_a_keeper_that_has_not_all_of_it_sends_everybody_to_the_snapshot(companies: Any) -> None:

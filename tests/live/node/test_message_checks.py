@@ -15,7 +15,7 @@ from paceline.core.paramserver.gated_server import Push
 from paceline.core.sharding import lay_out
 from paceline.core.trace import Decision, Evaluated, Span, to_row
 from paceline.live.control.reports import line_of
-from paceline.live.control.trace_records import told_by
+from paceline.live.control.trace_records import records_from
 from paceline.live.node.hosted_slice import Declined
 from paceline.live.node.message_checks import STRIKES, MessageChecks
 from paceline.live.party import COORDINATOR, Party, server, worker
@@ -139,7 +139,7 @@ SPAN = Span(at=1.0, rank=1, activity="computing", seconds=0.5)
 
 def test_a_worker_tells_of_its_own_time_and_decisions() -> None:
     told = [SPAN, Decision(at=1.0, party="worker 1", rank=1, verdict="wait", reason="why")]
-    assert list(told_by(worker(1), lines(*told))) == told
+    assert list(records_from(worker(1), lines(*told))) == told
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_worker_tells_of_its_own_time_and_decisions() -> None:
 )
 def test_what_is_no_record_or_not_its_own_is_refused(said: str) -> None:
     with pytest.raises(ProtocolError):
-        list(told_by(worker(1), said))
+        list(records_from(worker(1), said))
 
 
 def test_numbers_that_are_none_are_no_progress() -> None:

@@ -341,7 +341,7 @@ def test_a_look_at_another_party_works_also_when_the_run_is_over(stage: Stage) -
     for each in stage.nodes.values():
         each.stop()
     assert node.read_state(SERVERS, "weights").tolist() == TEN.tolist()
-    stage.nodes[server(0)].exhibits["buffers"] = lambda _: vector(5)
+    stage.nodes[server(0)].published["buffers"] = lambda _: vector(5)
     stage.node(party.EVALUATOR).place(None, WHOLE)
     assert stage.nodes[party.EVALUATOR].read_state(SERVERS, "buffers").tolist() == [5]
 
@@ -359,7 +359,7 @@ def test_what_a_party_does_not_show_cannot_be_looked_at(stage: Stage) -> None:
 
 def test_whoever_asks_for_what_was_kept_and_is_no_more_is_told_so(stage: Stage) -> None:
     servers(stage, nothing, count=1)
-    shows = stage.nodes[server(0)].exhibits
+    shows = stage.nodes[server(0)].published
     node = stage.node(worker(0))
     node.place(None, WHOLE)
     for name in ("/momentum", "snapshot/weights"):

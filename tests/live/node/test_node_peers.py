@@ -165,7 +165,7 @@ def test_the_final_weights_are_shown_once_there_are_any(stage: Stage) -> None:
     holder, curious = peers(stage, Answerer(nothing), Answerer(nothing))
     peeked = in_background(lambda: curious.read_state(0, FINAL))
     again = in_background(lambda: curious.read_state(0, FINAL))
-    holder.exhibits[FINAL] = lambda _: TEN
+    holder.published[FINAL] = lambda _: TEN
     assert peeked() is TEN
     assert again() is TEN
     holder.role.w = TEN

@@ -15,7 +15,7 @@ from paceline.core.errors import ProtocolError
 from paceline.core.paramserver.gated_server import Push
 from paceline.core.vector import Memory
 from paceline.live.protocol import frames
-from paceline.live.protocol.control_messages import Hello, Judged, Progress, Rate, Ready, Roster
+from paceline.live.protocol.control_messages import EvaluationReport, Hello, Progress, Rate, Ready, Roster
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.fakes import NumpyMemory, vector
 
@@ -110,7 +110,7 @@ def test_deep_nesting_is_refused() -> None:
 
 HELLO = Hello(address="127.0.0.1:1", pid=1, host="here", device="cpu")
 READY = Ready(length=1, fingerprint="", seconds_per_step=0.5, optimizer="", links=(0.5, 0.5), peers=(0.5,) * 4)
-JUDGED = Judged(at=0.5, samples=1, accuracy=0.5, loss=0.5, seconds=0.5)
+JUDGED = EvaluationReport(at=0.5, samples=1, accuracy=0.5, loss=0.5, seconds=0.5)
 NUMBERED = [
     (message, name)
     for message in (HELLO, READY, PROGRESS, JUDGED, Rate(lr=0.5))

@@ -13,42 +13,42 @@ from paceline.live.state.slice_state import CHECKPOINT, kept
 from paceline.runtime.checkpointing.worker_position import AT_ONCE, Position, PositionLog
 
 
-def positions(position_log: PositionLog, exhibits: dict[str, Any]) -> dict[int, int]:
+def positions(position_log: PositionLog, published: dict[str, Any]) -> dict[int, int]:
     position_log.want(AT_ONCE)
     position_log.between()
-    entries = json.loads(exhibits[kept(CHECKPOINT, STATE)](0).facts)["entries"]
+    entries = json.loads(published[kept(CHECKPOINT, STATE)](0).facts)["entries"]
     return {int(clock): Position.from_json(entry).position for clock, entry in entries.items()}
 
 
-class Exhibits(dict[str, Any]):
+class PublishedByName(dict[str, Any]):
     def withdraw(self, names: list[str]) -> None:
         for name in names:
             del self[name]
 
 
 def test_where_a_newcomer_begins_in_its_data_is_known_once_it_asks_for_them() -> None:
-    exhibits = Exhibits()
-    node: Any = SimpleNamespace(exhibits=exhibits)
+    published = PublishedByName()
+    node: Any = SimpleNamespace(published=published)
     position_log = PositionLog(node, torch.device("cpu"), lambda: ({}, {}))
     position_log.begin(7, steps=7, position=0)
     position_log.corrected(224)
-    assert positions(position_log, exhibits) == {7: 224}
+    assert positions(position_log, published) == {7: 224}
     position_log.contributed(8, 256)
     position_log.corrected(1)  # too late: what was handed over is of data that were there
-    assert positions(position_log, exhibits) == {7: 224, 8: 256}
+    assert positions(position_log, published) == {7: 224, 8: 256}
 
 
 def test_what_the_servers_have_forgotten_is_not_counted_as_handed_over() -> None:
-    exhibits = Exhibits()
-    node: Any = SimpleNamespace(exhibits=exhibits)
+    published = PublishedByName()
+    node: Any = SimpleNamespace(published=published)
     position_log = PositionLog(node, torch.device("cpu"), lambda: ({}, {}))
     position_log.begin(0, steps=0, position=0)
-    position_log.undone()  # nothing was under way
+    position_log.on_rollback()  # nothing was under way
     for step in range(1, 11):
         position_log.contributed(step, step * 32)
         position_log.between()
     position_log.contributed(11, 11 * 32)
-    position_log.undone()
-    assert positions(position_log, exhibits) == {10: 320}
+    position_log.on_rollback()
+    assert positions(position_log, published) == {10: 320}
     position_log.contributed(12, 12 * 32)
-    assert positions(position_log, exhibits) == {10: 320, 11: 384}
+    assert positions(position_log, published) == {10: 320, 11: 384}

@@ -340,7 +340,7 @@ def test_a_gradient_that_was_computed_while_the_servers_went_back_is_not_counted
 
     def step(pace: Pace, samples: int | None = None) -> None:
         if pace.rank == 0 and pace.steps == 3:
-            pace._worker.run.node.go_back(pace._worker.run.node.server_view, undone=True)
+            pace._worker.run.node.go_back(pace._worker.run.node.server_view, rolled_back=True)
         steps(pace, samples)
         role: Any = pace._worker.run.node.role
         met[pace.rank, pace.steps] = (pace._worker.positions._met, role.clock)

@@ -17,7 +17,7 @@ from paceline.live.net.inprocess_transport import Hub
 from paceline.live.protocol.transport import Transport
 from paceline.runtime.run_folder.run_lock import LOCK, RunLock
 from paceline.runtime.supervisor.supervisor import RunSupervisor
-from paceline.runtime.thread_launcher import ThreadCrew
+from paceline.runtime.thread_launcher import ThreadLauncher
 from tests.runtime.one_process import config_for
 
 
@@ -105,7 +105,7 @@ def test_a_run_that_cannot_listen_where_it_is_told_to_leaves_its_folder_to_other
 
     config = config_for(tmp_path, steps=1)
     with pytest.raises(ConfigError, match="--bind"):
-        RunSupervisor(config, transport, ThreadCrew(Hub()), Silent())
+        RunSupervisor(config, transport, ThreadLauncher(Hub()), Silent())
     assert not (tmp_path / LOCK).exists()
     RunLock(tmp_path).release()
 

@@ -151,9 +151,9 @@ def test_a_snapshot_is_of_one_capture_and_has_all_slices_as_they_were_then(room:
 def test_slices_of_two_captures_make_no_snapshot_and_are_not_restored(room: Room) -> None:
     numbers = [1, 1]
     w = Flat.wrap(torch.tensor([1.0]))
-    room.server.exhibits[VERSION] = lambda at: (NOTHING, 0.0)
-    room.server.exhibits[f"snapshot/{STATE}"] = lambda at: publish_state({"capture": numbers[at]}, [WEIGHTS], NOTHING)
-    room.server.exhibits[f"snapshot/{WEIGHTS}"] = lambda at: w
+    room.server.published[VERSION] = lambda at: (NOTHING, 0.0)
+    room.server.published[f"snapshot/{STATE}"] = lambda at: publish_state({"capture": numbers[at]}, [WEIGHTS], NOTHING)
+    room.server.published[f"snapshot/{WEIGHTS}"] = lambda at: w
     room.snapshots._homes = ((0, 0), (0, 1))
     room.snapshots._tell_all = lambda order: None  # type: ignore[method-assign]
     room.snapshots._take(room.snapshots._capture(0))

@@ -218,5 +218,7 @@ class BatchFeed:
         elif behind.batches:
             stream.skip(behind.batches)
             self._positions.corrected(stream.samples)
-            if not self._run.former_steps:  # the coordinator adds up what lives of one worker did in this run
+            if (
+                not self._run.former_steps
+            ):  # the coordinator adds up what the incarnations of one worker did in this run
                 self._counts.resume(behind.batches, stream.samples)

@@ -29,7 +29,7 @@ class RunEnd:
 
     @property
     def notice(self) -> str:
-        """Why this worker goes home while others go on, if it does."""
+        """Returns why this worker is drained while others go on; empty if it is not."""
         return self._session.notice
 
     @property

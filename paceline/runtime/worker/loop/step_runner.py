@@ -117,7 +117,7 @@ class StepRunner:
                 advance = node.advance
         self._counts.exchanges += self._exchanges
         if node.role.goes_back and self._run.clock == before:
-            self._positions.undone()
+            self._positions.on_rollback()
         self._leases.answered()
         if node.begun_anew > anew:  # what was handed over up to here is in the servers, or never will be
             self._leases.tell_past()

@@ -18,8 +18,8 @@ class SharedRest:
         self._first: Flat | None = rest.show()  # as it is when the worker joins, until training starts
         self._digest = digest(self._first)
         self.empty = not len(self._first)
-        session.node.exhibits[REST] = lambda _slice: self._rest.show() if self._first is None else self._first
-        session.node.exhibits[DIGEST] = lambda _slice: self._digest
+        session.node.published[REST] = lambda _slice: self._rest.show() if self._first is None else self._first
+        session.node.published[DIGEST] = lambda _slice: self._digest
 
     def take(self, rank: int) -> None:
         """That of worker `rank`; most of the time all have begun with the same. Raises PeerLost."""
