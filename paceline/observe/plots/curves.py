@@ -11,6 +11,7 @@ from typing import Any
 
 from paceline.core.trace import Evaluated
 from paceline.observe.plots import style
+from paceline.observe.plots.accuracy_axes import accuracy_axes, heights, name_accuracy, target_lines
 from paceline.observe.plots.digest import Digest, RunDigest
 from paceline.observe.plots.style import FAINT, INK, TYPE
 
@@ -36,14 +37,15 @@ def accuracy(entries: Sequence[RunDigest], by: str) -> Any | None:
     figure, panels = style.beside(len(kinds))
     if len(kinds) > 1:
         drawn = _alike(drawn)
-    panels[0].set_ylim(_heights(drawn))  # of all panels
+    seen = [e.accuracy for entry in drawn for d in entry.digests for e in d.evaluations]
+    panels[0].set_ylim(heights(seen, _targets(drawn)))  # of all panels
     for axes, kind in zip(panels, kinds, strict=True):
+        accuracy_axes(axes, label)
         _panel(axes, [entry for entry in drawn if entry.group.runs[0].shares == kind], place)
-        axes.set_xlabel(label, fontsize=TYPE["label"], color=INK)
         if len(kinds) > 1:
             dealt = "i.i.d." if kind == "uniform" else "not i.i.d."
             axes.set_title(f"partition {kind}: {dealt}", loc="left", fontsize=TYPE["label"], color=INK)
-    panels[0].set_ylabel("test accuracy", fontsize=TYPE["label"], color=INK)
+    name_accuracy(panels[0])
     return figure
 
 
@@ -55,14 +57,13 @@ def _alike(entries: Sequence[RunDigest]) -> list[RunDigest]:
 
 
 def _panel(axes: Any, entries: Sequence[RunDigest], place: Place) -> None:
-    style.plain_axes(axes, grid="y")
     labels = []
     for entry in entries:
         lines = [[(place(d, e), e.accuracy) for e in d.evaluations] for d in entry.digests if d.evaluations]
         end = _several(axes, entry, lines) if len(lines) > 1 else _one(axes, entry, lines[0])
         labels.append((end, entry))
-    for target in sorted(_targets(entries)):
-        axes.axhline(target, color=FAINT, linestyle=(0, (5, 4)), linewidth=1.2)
+    target_lines(axes, _targets(entries))
+    for target in _targets(entries):
         where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
         axes.annotate(f"target {target:g}", (0, target), xytext=(3, 3), **where, fontsize=TYPE["small"], color=FAINT)
     axes.set_xlim(left=0)
@@ -71,13 +72,6 @@ def _panel(axes: Any, entries: Sequence[RunDigest], place: Place) -> None:
 
 def _targets(entries: Sequence[RunDigest]) -> set[float]:
     return {s.target_accuracy for entry in entries for s in entry.group.summaries if s.target_accuracy}
-
-
-def _heights(entries: Sequence[RunDigest]) -> tuple[float, float]:
-    """Returns a range from a little below all curves and targets to a little above them."""
-    seen = [e.accuracy for entry in entries for d in entry.digests for e in d.evaluations]
-    seen += _targets(entries)
-    return max(0.0, min(seen) - 0.03), min(1.0, max(seen) + 0.05)
 
 
 def _one(axes: Any, entry: RunDigest, line: Line) -> tuple[float, float]:

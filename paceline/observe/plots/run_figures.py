@@ -13,6 +13,7 @@ from typing import Any
 
 from paceline.core.trace import Ended, Evaluated, Membership, Record
 from paceline.observe.plots import style
+from paceline.observe.plots.accuracy_axes import accuracy_axes, heights, name_accuracy, target_lines
 from paceline.observe.plots.style import FAINT, INK, TYPE
 from paceline.observe.runs.summary import SUMMARY, Summary, WorkerSummary, read_summary
 from paceline.observe.terminal.number_format import accuracy_text, counted, labels, percent, seconds_text
@@ -102,18 +103,14 @@ def _setting(summaries: Sequence[Summary]) -> str:
 
 # ---- accuracy against time -----------------------------------------------------------------------------------
 def _accuracy(axes: Any, entries: Sequence[tuple[str, Summary, list[Evaluated]]]) -> None:
-    style.plain_axes(axes, grid="y")
-    axes.set_ylabel("test accuracy", fontsize=TYPE["label"], color=INK)
-    axes.set_xlabel("seconds of training", fontsize=TYPE["label"], color=INK)
+    accuracy_axes(axes, "seconds of training")
+    name_accuracy(axes)
     looks = style.looks([summary.scheme for _, summary, _ in entries])
     handles = {id(s): _line(axes, n, name, s, drawn) for n, (name, s, drawn) in zip(looks, entries, strict=True)}
     shown = [handles[id(s)] for s in ranking([summary for _, summary, _ in entries])]
-    targets = sorted({s.target_accuracy for _, s, _ in entries if s.target_accuracy is not None})
-    for target in targets:
-        dashes: dict[str, Any] = {"color": FAINT, "linestyle": (0, (5, 4)), "linewidth": 1.5}
-        shown.append(axes.axhline(target, **dashes, label=f"target {target:g}"))
+    targets = [s.target_accuracy for _, s, _ in entries if s.target_accuracy is not None]
+    style.side_legend(axes, [*shown, *target_lines(axes, targets)])
     _frame(axes, entries, targets)
-    style.side_legend(axes, shown)
 
 
 def _line(axes: Any, number: int, name: str, summary: Summary, evaluations: list[Evaluated]) -> Any:
@@ -142,12 +139,8 @@ def _short_result(summary: Summary) -> str:
 
 def _frame(axes: Any, entries: Sequence[tuple[str, Summary, list[Evaluated]]], targets: Sequence[float]) -> None:
     seen = [e.accuracy for _, _, evaluations in entries for e in evaluations]
-    if seen:
-        low, high = min([*seen, *targets]), max([*seen, *targets])
-        room = max(0.05, 0.08 * (high - low))
-        axes.set_ylim(max(-0.01, low - room), min(1.01, high + room))
-    else:
-        axes.set_ylim(0, 1.01)
+    axes.set_ylim(heights(seen, targets))
+    if not seen:
         look: dict[str, Any] = {"fontsize": TYPE["title"], "color": FAINT, "ha": "center", "va": "center"}
         axes.text(0.5, 0.4, "no evaluation was recorded", transform=axes.transAxes, **look)
     ends = [max([summary.seconds, *(e.at for e in evaluations)]) for _, summary, evaluations in entries]
