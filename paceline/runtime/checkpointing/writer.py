@@ -9,6 +9,7 @@ are those that the evaluator has looked at last.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sys
 import time
@@ -38,6 +39,7 @@ from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
 from paceline.live.node.published_state import STATE
 from paceline.live.protocol import control_messages as control
+from paceline.live.state.capture_request import CaptureRequest
 from paceline.live.state.slice_state import (
     AHEAD,
     CAPTURE,
@@ -46,7 +48,6 @@ from paceline.live.state.slice_state import (
     LOCK_STEP,
     VERSION,
     Mixed,
-    check_one_capture,
     kept,
 )
 from paceline.runtime.checkpointing.checkpoint_validation import CHECKPOINT_ID, OPTIMIZER
@@ -111,6 +112,7 @@ class CheckpointWriter:
         """
         self._config, self._session, self._node = config, session, session.node
         self._layout, self._servers = layout, len(set(layout.holders))
+        self._request = CaptureRequest(self._node, CHECKPOINT, functools.partial(session.tell_servers, self._servers))
         self._flat, self._module, self._samples = flat, module, begun_at
         self._by_round = by_round(config.scheme(), config.cluster.servers)
         self._folder, self._secrets = FolderStore(Path(config.run.out) / CHECKPOINTS), secrets
@@ -118,7 +120,6 @@ class CheckpointWriter:
         self._last = time.monotonic()
         self._failing = False
         self._asks_store_at = self._last  # not before
-        self._captures = 0
         self._number = 0  # of the last one, also where the disk has refused it
         self._offsets: dict[int, int] = {}  # of what each worker calls its clock from the version of the servers
         self._asking = False  # workers are asked for what they have
@@ -249,14 +250,12 @@ class CheckpointWriter:
 
     def _of_servers(self, ahead: int) -> Facts:
         everyone = [party.server(shard) for shard in range(self._servers)]
-        version = int(max(self._node.version_of(server, VERSION) for server in everyone)) + ahead
         lock_step = all(self._node.version_of(server, LOCK_STEP) for server in everyone)
-        self._captures += 1
-        self._session.tell_servers(self._servers, control.Capture(version=version, number=self._captures))
+        version = self._request.begin(everyone, ahead)
         self._ask_workers(version if lock_step else None)
         shown = self._states()
         each = [json.loads(of) for of in shown]
-        check_one_capture(each, self._captures)
+        self._request.check(each)
         facts: Facts = json.loads(min(shown))  # not one of `each`: it is changed, and compared with them
         facts["numbers_of"] = [of["numbers"] for of in each]
         del facts[CAPTURE]
@@ -290,7 +289,7 @@ class CheckpointWriter:
 
     def _forget(self) -> None:
         self._asking = False
-        self._session.tell_servers(self._servers, control.Capture(version=FORGET))
+        self._request.forget()
         for rank in self._here:
             self._session.tell_worker(rank, control.Capture(version=FORGET))
 

@@ -20,11 +20,10 @@ from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE, PublishedState
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind, Transport
+from paceline.live.state.capture_request import CaptureRequest
 from paceline.live.state.slice_state import (
     AHEAD,
-    FORGET,
     SNAPSHOT,
-    VERSION,
     check_one_capture,
     fetch,
     kept,
@@ -63,7 +62,7 @@ class SnapshotStore(SnapshotPolicy):
         self._transport, self._node = transport, node
         self._snapshot: _Snapshot | None = None
         self._shown: list[str] = []
-        self._captures = 0
+        self._request = CaptureRequest(node, SNAPSHOT, lambda message: self._tell_all(message))
         self._held = False
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -111,22 +110,23 @@ class SnapshotStore(SnapshotPolicy):
             self._over.wait(self._every_s)
 
     def _capture(self, ahead: int) -> _Snapshot:
-        node, everyone = self._node, [party.server(s) for s in sorted({server for server, _ in self._homes})]
-        version = int(max(node.version_of(server, VERSION) for server in everyone))
-        self._captures += 1
-        self._tell_all(control.Capture(version=version + ahead, purpose=SNAPSHOT, number=self._captures))
+        self._request.begin(self._servers, ahead)
         slices: dict[int, SliceState] = {}
-        spool = DiskBuffer(node.out.memory)
+        spool = DiskBuffer(self._node.out.memory)
         for number, (home, at) in enumerate(self._homes):
-            (state,) = fetch(node, party.server(home), [at], SNAPSHOT)
-            check_one_capture([state.facts], self._captures)
+            (state,) = fetch(self._node, party.server(home), [at], SNAPSHOT)
+            self._request.check([state.facts])
             slices[number] = on_disk(state, spool)
-        self._tell_all(control.Capture(version=FORGET, purpose=SNAPSHOT))
+        self._request.forget()
         return _Snapshot(slices)
 
+    @property
+    def _servers(self) -> list[party.Party]:
+        return [party.server(shard) for shard in sorted({home for home, _ in self._homes})]
+
     def _tell_all(self, message: control.Capture) -> None:
-        for server in sorted({server for server, _ in self._homes}):
-            self._transport.send(party.server(server), Envelope(Kind.CONTROL, message))
+        for server in self._servers:
+            self._transport.send(server, Envelope(Kind.CONTROL, message))
 
     def _take(self, snapshot: _Snapshot) -> None:
         with self._lock:

@@ -160,7 +160,7 @@ def test_slices_of_two_captures_make_no_snapshot_and_are_not_restored(room: Room
     before = room.snapshots._snapshot
     for mixed in ([2, 1], [1, 2], [1, 1]):
         numbers[:] = mixed
-        room.snapshots._captures = 1
+        room.snapshots._request.number = 1
         with pytest.raises(Mixed, match="not all of one"):
             room.snapshots._capture(0)
     assert room.snapshots._snapshot is before
