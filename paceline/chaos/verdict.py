@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from paceline.chaos.plan import KINDS
 from paceline.chaos.runner import FaultOutcome
 from paceline.core.trace import Applied, Ended, Record, Span
-from paceline.observe.terminal.columns import columns
+from paceline.observe.formatting.columns import columns
 
 Pause = tuple[float, float]  # from, to
 HEADINGS = ("fault", "times", "given up", "back", "back p50", "back max", "pause p50", "pause max")

@@ -13,8 +13,8 @@ from paceline import __version__
 from paceline.cli.support.output import dropping_output, replacing_unprintable
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.registry import nearest
+from paceline.observe.formatting.wrapping import terminal_width, wrapped
 from paceline.observe.terminal.streams import discard
-from paceline.observe.terminal.wrapping import terminal_width, wrapped
 
 VERBS = {
     "train": "train one model on this machine under one scheme",

@@ -100,7 +100,13 @@ class Simulation:
         self.invariants = Invariants(self, robust=rounds is not None) if watched else None
         note = self._note if self.invariants else trace
         self.world = World(
-            *(scheme, w0, cluster, update_factory or plain_sgd(0.1), seed, measured, note),
+            scheme,
+            w0,
+            cluster,
+            update_factory or plain_sgd(0.1),
+            seed,
+            measured,
+            note,
             by_peers=bool(mean),
             gate=gate,
             rounds=rounds,

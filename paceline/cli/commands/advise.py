@@ -9,9 +9,9 @@ from paceline.cli.support.options import Parser, add_settings
 from paceline.cli.support.simulation_flags import SimulationFlags, add_flags
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.local.train import Silent
+from paceline.observe.formatting.wrapping import columns
 from paceline.observe.terminal.advice import COLUMNS, Prospect, advice_text
 from paceline.observe.terminal.progress import make_display
-from paceline.observe.terminal.wrapping import columns
 
 EPILOG = """Every scheme is simulated on the cluster, with messages of the model's size. How many samples a
 second reach the model is known then. How many samples the model needs is not. With

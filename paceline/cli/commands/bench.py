@@ -17,7 +17,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.paramserver.gradient_check import OFF, WARN
 from paceline.core.registry import nearest
 from paceline.core.scheme import names
-from paceline.observe.terminal.wrapping import terminal_width, wrapped
+from paceline.observe.formatting.wrapping import terminal_width, wrapped
 
 if TYPE_CHECKING:
     from paceline.bench.result import Figure, Note

@@ -10,7 +10,7 @@ from paceline.cli.commands.schemes import COLUMNS, entry, fitted
 from paceline.cli.support.options import Parser
 from paceline.codec import Codec, lookup, names
 from paceline.core.scheme import limits_of
-from paceline.observe.terminal.wrapping import columns
+from paceline.observe.formatting.wrapping import columns
 
 EPILOG = """`paceline codecs NAME` shows one in full: what it does, when to use it and when not, its parameters.
 `--codec NAME` of train, race, launch and simulate encodes what workers send, `--codec-down NAME` what servers send;

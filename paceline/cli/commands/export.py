@@ -14,8 +14,8 @@ from paceline.compat.esync.log_reader import esync_run
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.observe.export import chrome, csv_files, opentelemetry, prometheus, tensorboard
+from paceline.observe.formatting.number_format import counted
 from paceline.observe.runs.run_folders import RunFolder, find
-from paceline.observe.terminal.number_format import counted
 from paceline.observe.trace.trace_file import TRACE
 
 EPILOG = """formats:

@@ -33,7 +33,7 @@ from paceline.launch.remote.launcher import RemoteLauncher, begin
 from paceline.launch.remote.placement import Placement, place
 from paceline.launch.remote.ssh import Ssh, logins, sync
 from paceline.live.addresses import is_loopback
-from paceline.observe.terminal.number_format import counted
+from paceline.observe.formatting.number_format import counted
 from paceline.observe.terminal.progress import make_display
 from paceline.runtime.run_folder.status_file import starting
 

@@ -7,7 +7,7 @@ import textwrap
 from paceline.cli.support import scheme_catalogue
 from paceline.cli.support.options import Parser
 from paceline.core.scheme import lookup
-from paceline.observe.terminal.wrapping import columns
+from paceline.observe.formatting.wrapping import columns
 
 EPILOG = """`paceline schemes NAME` shows one scheme in full: its algorithm, when to use it and when not, what it
 needs, its parameters, how to cite it."""

@@ -11,8 +11,8 @@ import msgspec
 
 from paceline.cli.support.find_run import add_run, elsewhere, found, who_leads
 from paceline.cli.support.options import Parser
-from paceline.observe.terminal.columns import columns, short_hosts
-from paceline.observe.terminal.number_format import counted, seconds_text
+from paceline.observe.formatting.columns import columns, short_hosts
+from paceline.observe.formatting.number_format import counted, seconds_text
 from paceline.runtime.run_folder.status_file import PartyStatus, Status, read_status
 
 EPILOG = """examples:

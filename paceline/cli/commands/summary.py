@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from paceline.cli.support.options import Parser
 from paceline.compat.esync.log_reader import esync_run
+from paceline.observe.formatting.number_format import counted, leased_text
 from paceline.observe.runs import run_folders
 from paceline.observe.terminal import comparison
-from paceline.observe.terminal.number_format import counted, leased_text
 from paceline.observe.terminal.worker_table import workers_table
 
 EPILOG = """examples:

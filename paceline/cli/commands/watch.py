@@ -14,7 +14,7 @@ from paceline.cli.support.watch_page import OWNED
 from paceline.config import Config, build, load
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import lookup
-from paceline.observe.terminal.collapse import way_out
+from paceline.observe.runs.collapse import way_out
 from paceline.observe.trace.trace_file import TRACE
 
 EPILOG = """The page shows who computes, waits and communicates, who holds the others up and what that costs, and what

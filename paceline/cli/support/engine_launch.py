@@ -28,7 +28,7 @@ from paceline.launch.remote.hostfile import HostEntry
 from paceline.launch.remote.launcher import RemoteLauncher, begin
 from paceline.live.addresses import is_loopback
 from paceline.live.same_host.temporary_folder import TemporaryFolder
-from paceline.observe.terminal.number_format import counted
+from paceline.observe.formatting.number_format import counted
 from paceline.observe.terminal.progress import make_display
 from paceline.runtime.run_folder.status_file import starting
 

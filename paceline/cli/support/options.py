@@ -12,7 +12,7 @@ from paceline.config.flags import present_name
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.core.scheme import names
-from paceline.observe.terminal.wrapping import terminal_width, wrapped
+from paceline.observe.formatting.wrapping import terminal_width, wrapped
 
 TITLES = {
     "run": "what to run",

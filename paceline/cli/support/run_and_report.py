@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 from paceline.checkpoint.folder_store import MODEL
 from paceline.core.errors import PacelineError
+from paceline.observe.formatting import number_format
+from paceline.observe.formatting.wrapping import columns, wrapped_lines
 from paceline.observe.runs.summary import Summary, WorkerSummary
-from paceline.observe.terminal import number_format
 from paceline.observe.terminal.progress import Lines, ProgressSnapshot
-from paceline.observe.terminal.wrapping import columns, wrapped_lines
 
 EXIT_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 WILD_SHARE = 0.1

@@ -34,7 +34,7 @@ from paceline.launch.remote.launcher import keys_of, unlike
 from paceline.launch.remote.protocol import Event, MessageStream, hang_up
 from paceline.live.addresses import is_loopback
 from paceline.live.party import Party
-from paceline.observe.terminal.number_format import left_text
+from paceline.observe.formatting.number_format import left_text
 from paceline.observe.terminal.progress import ProgressDisplay, make_display
 from paceline.runtime.spec.launcher import ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec

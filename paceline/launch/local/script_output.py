@@ -19,7 +19,7 @@ from pathlib import Path
 
 from paceline.core.safe_path import safe_join
 from paceline.live.party import Party
-from paceline.observe.terminal.number_format import ranks_text
+from paceline.observe.formatting.number_format import ranks_text
 
 HOLD_SECONDS = 0.5
 WARNING = re.compile(r":\d+: \w*Warning: ")

@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from paceline.observe.formatting.number_format import count_text, megabytes, seconds_text
 from paceline.observe.plots import style
 from paceline.observe.plots.digest import RunDigest
 from paceline.observe.plots.style import FAINT, INK, TYPE
 from paceline.observe.runs.seed_statistics import Spread, baseline, standings
 from paceline.observe.runs.summary import Summary
 from paceline.observe.terminal.comparison import rate
-from paceline.observe.terminal.number_format import count_text, megabytes, seconds_text
 
 THICK = 0.62
 UP, DOWN = "#0072B2", "#56B4E9"

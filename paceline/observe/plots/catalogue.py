@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.core.trace import Applied, Record, Span
+from paceline.observe.formatting.number_format import counted, seconds_text
 from paceline.observe.plots import bars, curves, staleness, time_shares
 from paceline.observe.plots.digest import Digest, RunDigest
 from paceline.observe.plots.style import INK, TYPE, words
 from paceline.observe.plots.timeline import timeline_figure
-from paceline.observe.terminal.number_format import counted, seconds_text
 
 ROWS_MAX = 16
 """Of a timeline; of more workers, half the rows are the slowest and half the fastest."""

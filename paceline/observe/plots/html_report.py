@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from paceline.observe.formatting.number_format import counted
 from paceline.observe.plots import style as canvas
 from paceline.observe.plots.bars import DOWN, UP
 from paceline.observe.plots.catalogue import Plate
@@ -18,7 +19,6 @@ from paceline.observe.plots.style import ACTIVITIES, FAINT, INK, LINES
 from paceline.observe.runs.run_folders import Group
 from paceline.observe.runs.seed_statistics import standings
 from paceline.observe.terminal.comparison import COSTS, RESULTS, cost, result, sentence
-from paceline.observe.terminal.number_format import counted
 
 DARK = {
     INK: "#e8e6e1",

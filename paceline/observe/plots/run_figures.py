@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.trace import Ended, Evaluated, Membership, Record
+from paceline.observe.formatting.number_format import accuracy_text, counted, percent, seconds_text
 from paceline.observe.plots import style
 from paceline.observe.plots.accuracy_axes import accuracy_axes, heights, name_accuracy, target_lines
 from paceline.observe.plots.style import FAINT, INK, TYPE
 from paceline.observe.runs.summary import SUMMARY, Summary, WorkerSummary, read_summary
-from paceline.observe.terminal.number_format import accuracy_text, counted, labels, percent, seconds_text
-from paceline.observe.terminal.race import ranking, why
+from paceline.observe.terminal.race import labels, ranking, why
 from paceline.observe.trace.trace_file import TRACE, read_trace
 
 ROWS_LABELLED_MAX = 12

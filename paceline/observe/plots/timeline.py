@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.core.trace import Applied, Record, Span
+from paceline.observe.formatting.number_format import counted, percent
 from paceline.observe.plots import style
 from paceline.observe.plots.style import ACTIVITIES, FAINT, INK, LINES, TYPE
-from paceline.observe.terminal.number_format import counted, percent
 
 WIDTH = 11.0
 THICKNESS = 0.66

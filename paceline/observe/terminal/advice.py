@@ -12,9 +12,9 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paceline.observe.formatting.columns import columns
+from paceline.observe.formatting.number_format import accuracy_text, count_text, megabytes, percent, seconds_text
 from paceline.observe.runs.summary import Summary
-from paceline.observe.terminal.columns import columns
-from paceline.observe.terminal.number_format import accuracy_text, count_text, megabytes, percent, seconds_text
 from paceline.observe.terminal.race import ranking
 
 EXACT, LATE, LOCAL, GOSSIP, LOSSY = "exact", "late", "local", "gossip", "lossy"

@@ -8,11 +8,18 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from paceline.observe.formatting.columns import columns
+from paceline.observe.formatting.number_format import (
+    accuracy_text,
+    count_text,
+    counted,
+    megabytes,
+    percent,
+    seconds_text,
+)
 from paceline.observe.runs.run_folders import Group, RunFolder
 from paceline.observe.runs.seed_statistics import SeedStatistics, Spread, baseline, standings
 from paceline.observe.runs.summary import Summary, WorkerSummary
-from paceline.observe.terminal.columns import columns
-from paceline.observe.terminal.number_format import accuracy_text, count_text, counted, megabytes, percent, seconds_text
 from paceline.observe.terminal.progress import WorkerRow
 from paceline.observe.terminal.race import why
 

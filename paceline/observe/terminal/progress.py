@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
-from paceline.observe.terminal.number_format import accuracy_text, count_text, percent, seconds_text
+from paceline.observe.formatting.number_format import accuracy_text, count_text, percent, seconds_text
 
 LINES_MAX = 1000
 PLAIN_WORKERS_MAX = 16

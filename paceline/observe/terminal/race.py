@@ -6,15 +6,35 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from paceline.observe.formatting.columns import columns
+from paceline.observe.formatting.number_format import accuracy_text, count_text, megabytes, percent, seconds_text
 from paceline.observe.runs.summary import Summary
-from paceline.observe.terminal.columns import columns
-from paceline.observe.terminal.number_format import accuracy_text, count_text, labels, megabytes, percent, seconds_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 HEAD = ("scheme", "target", "times", "acc", "smp", "smp/s", "wait", "stale", "MB", "ended")
 WINNER = "*"
+
+
+def labels(summaries: Sequence[Summary]) -> list[str]:
+    """The scheme's name; where one name comes twice, with the parameters that differ, or else the seed."""
+    return [_label(summary, [s for s in summaries if s.scheme == summary.scheme]) for summary in summaries]
+
+
+def _label(summary: Summary, namesakes: Sequence[Summary]) -> str:
+    if len(namesakes) == 1:
+        return summary.scheme
+    differing = [
+        f"{name}={value}"
+        for name, value in summary.parameters.items()
+        if any(other.parameters.get(name) != value for other in namesakes)
+    ]
+    if len({other.seed for other in namesakes}) > 1:
+        differing.append(f"seed={summary.seed}")
+    if not differing:
+        differing.append(f"#{next(i for i, other in enumerate(namesakes, start=1) if other is summary)}")
+    return " ".join([summary.scheme, *differing])
 
 
 def ranking(summaries: Sequence[Summary]) -> list[Summary]:

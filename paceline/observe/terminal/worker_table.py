@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paceline.observe.terminal.columns import short_hosts
-from paceline.observe.terminal.number_format import accuracy_text, count_text, percent, seconds_text
+from paceline.observe.formatting.columns import short_hosts
+from paceline.observe.formatting.number_format import accuracy_text, count_text, percent, seconds_text
 from paceline.observe.terminal.progress import ProgressSnapshot, WorkerRow
 
 if TYPE_CHECKING:

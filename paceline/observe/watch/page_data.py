@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.core.trace import Decision, Gated, Membership
-from paceline.observe.terminal.number_format import counted, percent, seconds_text
+from paceline.observe.formatting.number_format import counted, percent, seconds_text
 from paceline.observe.watch.bottleneck import Bottleneck, communicating_s, slow_links
 from paceline.observe.watch.state import PageState
 from paceline.observe.watch.straggler import Straggler

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paceline.core.trace import ARRIVALS, Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
-from paceline.observe.terminal.collapse import collapse
+from paceline.observe.runs.collapse import collapse
 from paceline.observe.trace.trace_file import is_timed
 from paceline.observe.watch.bottleneck import LATER, Bottleneck, ServerLags, bottleneck
 from paceline.observe.watch.evaluations import Evaluations

@@ -7,7 +7,7 @@ a long silence is a rest, or a judgement under way, and no sign that it hangs.
 from __future__ import annotations
 
 from paceline.live.coordinator.lifecycle import RunPhase
-from paceline.observe.terminal.number_format import accuracy_text, seconds_text
+from paceline.observe.formatting.number_format import accuracy_text, seconds_text
 
 JUDGING, JUDGING_TO_TARGET = 0.5, 0.25
 """Of its time the evaluator judges at most so much; less where snapshots tell what came between."""

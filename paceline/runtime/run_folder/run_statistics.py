@@ -11,8 +11,8 @@ from paceline.core.trace import Evaluated, Leased, Membership, Record
 from paceline.live.coordinator.lifecycle import TARGET_REACHED
 from paceline.live.party import EVALUATOR, Party
 from paceline.live.protocol.control_messages import NOTHING, Progress
+from paceline.observe.runs.collapse import EPOCHS_MIN, collapse, way_out
 from paceline.observe.runs.summary import CHANGES, Change, Faults, Staleness, Summary, WorkerSummary, seconds_to_target
-from paceline.observe.terminal.collapse import EPOCHS_MIN, collapse, way_out
 from paceline.observe.terminal.progress import ProgressSnapshot, WorkerRow
 from paceline.runtime.spec.job_spec import Recipe
 

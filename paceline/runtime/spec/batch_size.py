@@ -5,7 +5,7 @@ from __future__ import annotations
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.engine.data.partition_plan import parse_partition
-from paceline.observe.terminal.number_format import counted
+from paceline.observe.formatting.number_format import counted
 
 EQUAL = ("uniform", "class")
 """Kinds of shares that are known to be equal before the labels are."""

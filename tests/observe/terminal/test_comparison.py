@@ -11,11 +11,11 @@ import pytest
 from paceline.cli.main import main
 from paceline.core.errors import ConfigError
 from paceline.core.trace import Applied, Evaluated, Leased, Span
+from paceline.observe.formatting.number_format import leased_text
 from paceline.observe.runs.run_folders import RunFolder, find, groups
 from paceline.observe.runs.seed_statistics import Spread, standings
 from paceline.observe.runs.summary import write_summary
 from paceline.observe.terminal.comparison import tables, to_json
-from paceline.observe.terminal.number_format import leased_text
 from paceline.observe.trace.trace_file import TraceWriter
 from tests.observe.fake_runs import summary
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from paceline.observe.formatting.number_format import count_text, labels, seconds_text
 from paceline.observe.runs.summary import Summary
-from paceline.observe.terminal.number_format import count_text, labels, seconds_text
 from paceline.observe.terminal.race import race_table, race_text, ranking, why
 from tests.observe.fake_runs import summary
 

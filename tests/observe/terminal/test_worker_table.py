@@ -8,7 +8,7 @@ import io
 import pytest
 from rich.console import Console
 
-from paceline.observe.terminal.columns import short_hosts
+from paceline.observe.formatting.columns import short_hosts
 from paceline.observe.terminal.progress import WorkerRow
 from paceline.observe.terminal.worker_table import workers_table
 from tests.observe.fake_runs import row

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from paceline.core.trace import Leased
-from paceline.observe.runs.summary import Summary
 
 
 def seconds_text(seconds: float) -> str:
@@ -83,26 +82,6 @@ def leased_text(leased: Leased) -> str:
         f"leased samples: {leased.done:,} are in an update, {twice}; {counted(leased.epochs, 'whole epoch')}\n"
         f"given to others: {given or 'none'}{left_out}"
     )
-
-
-def labels(summaries: Sequence[Summary]) -> list[str]:
-    """The scheme's name; where one name comes twice, with the parameters that differ, or else the seed."""
-    return [_label(summary, [s for s in summaries if s.scheme == summary.scheme]) for summary in summaries]
-
-
-def _label(summary: Summary, namesakes: Sequence[Summary]) -> str:
-    if len(namesakes) == 1:
-        return summary.scheme
-    differing = [
-        f"{name}={value}"
-        for name, value in summary.parameters.items()
-        if any(other.parameters.get(name) != value for other in namesakes)
-    ]
-    if len({other.seed for other in namesakes}) > 1:
-        differing.append(f"seed={summary.seed}")
-    if not differing:
-        differing.append(f"#{next(i for i, other in enumerate(namesakes, start=1) if other is summary)}")
-    return " ".join([summary.scheme, *differing])
 
 
 def left_text(left: Mapping[str, Sequence[str]]) -> str:

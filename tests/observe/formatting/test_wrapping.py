@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.observe.terminal.wrapping import wrapped
+from paceline.observe.formatting.wrapping import wrapped
 
 TEXT = """Lines of a paragraph
 are filled together, as far as the width goes.

@@ -10,7 +10,7 @@ import pytest
 
 from paceline.cli.main import main
 from paceline.core.trace import Evaluated
-from paceline.observe.terminal.collapse import collapse, way_out
+from paceline.observe.runs.collapse import collapse, way_out
 
 STEPS = 2000
 GUESSED = [(0.09, 2.31), (0.1, 2.3), (0.08, 2.32), (0.11, 2.31), (0.1, 2.33), (0.09, 2.31), (0.1, 2.3)]

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.core.trace import Evaluated
-from paceline.observe.terminal.number_format import accuracy_text
+from paceline.observe.formatting.number_format import accuracy_text
 
 EVALUATIONS_MIN = 6
 STEPS_MIN = 500

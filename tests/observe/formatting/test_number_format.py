@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.core.trace import Leased
-from paceline.observe.terminal.number_format import counted, leased_text
+from paceline.observe.formatting.number_format import counted, leased_text
 
 
 @pytest.mark.parametrize(
