@@ -48,6 +48,10 @@ def seldom_collected() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
+Arms = dict[type, Callable[[Incarnation, Any], Any]]
+"""What carries out an effect, by the type of the effect."""
+
+
 class Simulation:
     """`scheme` on `cluster`, from the weights `w0`, doing `work`, whose seconds are those on the reference device.
 
@@ -88,31 +92,28 @@ class Simulation:
         batch_samples: int = 0,
         **plain: Any,
     ) -> None:
-        measured = tuple(seconds_per_step) or (cluster.seconds_per_step() if cluster else ())
-        cluster = cluster or uniform(**plain)
-        self.scheme, self.cluster = scheme, cluster
+        self.scheme, self.cluster = scheme, cluster or uniform(**plain)
         self.seed, self.length = seed, len(w0)
         self.now, self.events = 0.0, 0
-        self.steps = [0] * cluster.workers
+        self.steps = [0] * self.cluster.workers
         self.trace = trace
         self.heap = Heap()
         self.admission, self.lies = admission_and_lies(self, leases.samples if leases else 0, batch_samples)
         self.invariants = Invariants(self, robust=rounds is not None) if watched else None
-        note = self._note if self.invariants else trace
         self.world = World(
             scheme,
             w0,
-            cluster,
+            self.cluster,
             update_factory or plain_sgd(0.1),
             seed,
-            measured,
-            note,
+            tuple(seconds_per_step) or (cluster.seconds_per_step() if cluster else ()),
+            self._note if self.invariants else trace,
             by_peers=bool(mean),
             gate=gate,
             rounds=rounds,
             settled=lender.settled if lender else None,
             shards=shards,
-            most_samples=scheme.most_samples(batch_samples, cluster.workers),
+            most_samples=scheme.most_samples(batch_samples, self.cluster.workers),
         )
         self.lender, self._limit = lender, limit
         self.leasing = SimulatedLeases(self, leases, work) if leases and SimulatedLeases.suits(self) else None
@@ -120,12 +121,11 @@ class Simulation:
             self.invariants.watch_all()
         self.network = self.world.network
         self._work, self.worked = self.leasing or work, self._worked  # bound once, for every step needs it
-        confirmed = AckedMembership(self, cluster.hazards, passage) if cluster.hazards else None
-        self.members = confirmed or Members(self)
-        self.streams = confirmed.streams if confirmed else None
+        hazards = self.cluster.hazards
+        self.members: Members = AckedMembership(self, hazards, passage) if hazards else Members(self)
+        self.streams = self.members.streams
         self.messaging = Messaging(self, mean or "ring", passage, coding)
-        self._arms: dict[type, Callable[[Incarnation, Any], Any]] = dict(self.messaging.arms)
-        self._arms |= {Compute: self._compute, Train: self._train}
+        self._arms: Arms = {**self.messaging.arms, Compute: self._compute, Train: self._train}
         self.incarnations = [self.begin(party, incarnation=0) for party in self.world.workers]
         schedule(self)
 

@@ -206,4 +206,4 @@ def samples_of_an_open_round_are_given_out_again(patch: Patch) -> None:
 
 
 def the_wrong_server_is_asked_for_a_copy(patch: Patch) -> None:
-    patch.setattr(Replacing, "source", lambda self, server: None if self.undone else (server - 1) % self._count)
+    patch.setattr(Replacing, "source", lambda self, server: None if self.rolled_back else (server - 1) % self._count)

@@ -150,7 +150,7 @@ class Copies(Role):
             for at in range(self._own):
                 self._release(at, self._numbers[at])
 
-    def gone(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+    def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         """What waits for a copy is not for the incarnation of that worker that comes after it."""
         for waiting in self._waiting:
             for _, _, effects in waiting:

@@ -45,6 +45,8 @@ class MembershipUpdate:
 class AckedMembership(Members):
     """`Members` over streams, which may be as bad as `hazards` say."""
 
+    streams: LossyLinks
+
     def __init__(self, sim: Simulation, hazards: Hazards, passage: WireCodec | None) -> None:
         super().__init__(sim)
         self.streams = LossyLinks(sim, hazards, passage, self.learns_it_is_fenced, self._sent_in_vain)

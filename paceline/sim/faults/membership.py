@@ -14,6 +14,7 @@ from paceline.sim.kernel.event_queue import Event
 from paceline.sim.kernel.processes import Incarnation, PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
+    from paceline.sim.faults.lossy_links import LossyLinks
     from paceline.sim.faults.server_recovery import Servers
     from paceline.sim.simulation import Simulation
 
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 class Members:
     """Ends and begins the incarnations of the workers of `sim`. `leaving`: who shall leave at its next step.
 
-    barred: those who were put out and do not come back.
+    banned: those who were expelled and do not come back.
     """
+
+    streams: LossyLinks | None = None  # a cluster without hazards loses no message
 
     def __init__(self, sim: Simulation) -> None:
         self.leaving: set[int] = set()

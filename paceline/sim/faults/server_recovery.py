@@ -184,7 +184,7 @@ class Servers:
         """That server, of that worker."""
         server = self._all.get(party.process)
         if server and server.party is party and server.copies and not here:
-            list(server.copies.gone(self.sim.now, rank))
+            list(server.copies.on_worker_left(self.sim.now, rank))
 
     def kept_recounts(self) -> Iterator[tuple[int, ShardRecount]]:
         """Of every server that has all its state copied: its number, and what had been counted of it by then."""

@@ -126,6 +126,6 @@ def test_what_was_held_for_a_worker_is_not_for_the_life_that_comes_after_it(pair
         one.role.version += 1
         held = [Reply(0, Said(v=vector(1.0), n=1)), Reply(1, Said(v=vector(1.0), n=1))]
         one.node.between_messages(lambda: one.copies.hold(0, one.role, held))
-        list(one.copies.gone(0.0, 0))
+        one.node.gone(0)
         assert [of.to for _, _, effects in one.copies._waiting[0] for of in effects] == [1]
         one.copies._waiting[0].clear()  # nobody has asked

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from paceline.observe.formatting.number_format import count_text, labels, seconds_text
+from paceline.observe.formatting.number_format import count_text, seconds_text
 from paceline.observe.runs.summary import Summary
-from paceline.observe.terminal.race import race_table, race_text, ranking, why
+from paceline.observe.terminal.race import labels, race_table, race_text, ranking, why
 from tests.observe.fake_runs import summary
 
 BSP = summary("bsp", waiting=0.71, seconds_to_target=29.93, seconds=30.0, samples_per_second=300.0)
