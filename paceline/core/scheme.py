@@ -196,7 +196,7 @@ class Scheme:
         """Returns what of this scheme a run has not reached that ended with `worker` as it is; "" for schemes that
         never change.
 
-        `hybrid` names the phases that did not begin.
+        `hybrid` names the phases that did not begin, `postlocal` the local steps that it did not come to.
         """
         return ""
 
@@ -211,7 +211,7 @@ class Scheme:
         """Returns this scheme in the form in which a party that sees the whole gradient makes every update, if it has
         one.
 
-        Optimizers that need norms of whole tensors (LARS, LAMB) ask for it.
+        A limit on the norm of the whole gradient needs it, because a server sees its own slices alone.
         """
         return self
 
