@@ -1,4 +1,4 @@
-"""SGD in parameter groups, on a server.
+"""Applies SGD in parameter groups, on a server.
 
     d = g + lambda w;  v <- mu v + d;  w - lr v, or with Nesterov w - lr (d + mu v), each by the numbers of its group
 
@@ -27,7 +27,10 @@ from paceline.engine.vectors.norm_probe import LENGTH_MIN
 
 
 class GroupedSGD(ServerOptimizer):
-    """`lr` is a factor on the learning rates of all groups. v is zero before the first step."""
+    """The rule is SGD with numbers by group.
+
+    `lr` is a factor on the learning rates of all groups. v is zero before the first step.
+    """
 
     def __init__(self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> None:
         super().__init__(recipe, schedule)
@@ -66,6 +69,9 @@ class GroupedSGD(ServerOptimizer):
         return parts_of([group.length for group in self.recipe.groups], self.start, length)
 
     def _in_few_calls(self, w: Tensor, g: Flat, lr: float, unused: Spans, out: Tensor) -> None:
+        """Makes the step with vectors of numbers; see the file's head. It must restore what is unused, which it
+        overwrites.
+        """
         numbers = self._numbers = self._numbers or _Numbers(self.recipe, self._parts(len(w)), w)
         d, v = g.value().to(w.device), self._v
         if numbers.decay is not None:
@@ -81,6 +87,7 @@ class GroupedSGD(ServerOptimizer):
         torch.addcmul(w, d, numbers.lr, value=-lr, out=out)
 
     def _in_one_pass(self, w: Tensor, g: Flat, lr: float, unused: Spans, out: Tensor) -> None:
+        """Makes the step by the compiled loop, over the runs of each group that are not unused."""
         from paceline.engine.vectors.fused_passes import sgd_step  # numba takes its time to be there
 
         ends, runs = list(itertools.accumulate(self._parts(len(w)).values(), initial=0)), []
@@ -105,7 +112,7 @@ class GroupedSGD(ServerOptimizer):
 
 
 class _Numbers:
-    """Those of the groups, each as long as the slice; None where they would change nothing.
+    """Holds the numbers of the groups, each as a vector as long as the slice; None where they would change nothing.
 
     With v for mu v + d, the step is of_v v + ahead d (`_shares`).
     """
@@ -128,11 +135,11 @@ class _Numbers:
 
 
 def _shares(own: OptimizerRecipe) -> tuple[float, float]:
-    """How much of d and of the new v a step has."""
+    """Returns how much of d and of the new v a step is made of."""
     return (1.0, own.momentum) if own.nesterov else (0.0, 1.0)
 
 
 def _others(unused: Spans, start: int, stop: int) -> Spans:
-    """What of `start` to `stop` is not unused."""
+    """Returns the spans of `start` to `stop` that are not unused."""
     edges = [start, *itertools.chain(*within(unused, start, stop, start)), stop]
     return tuple((a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b)

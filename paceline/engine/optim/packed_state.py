@@ -1,12 +1,12 @@
-"""What an optimizer remembers of single tensors, as vectors as long as all of them and as numbers by name.
+"""Packs what an optimizer remembers of single tensors, into vectors as long as all of them and numbers by name.
 
-Snapshots and copies of a server's slice know nothing else (`paceline.runtime.checkpointing.slice_capture`).
+Snapshots and copies of a server's slice hold nothing else (`paceline.runtime.checkpointing.slice_capture`).
 
     a tensor as large as its parameter   lies in the vector of its name, where the parameter lies in the model
     any other tensor                     lies in `packed 0`, `packed 1`, ..., one after the other
     a number                             is a number
 
-`of 3/step/scalar/float32` says that parameter 3 has a `step`, a tensor of no dimension, and what it is.
+`of 3/step/scalar/float32` says that parameter 3 has a `step`, a tensor of no dimension, and its value is the number.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _NUMBERS = {"bool": bool, "int": int, "float": float}
 
 
 def pack(states: Sequence[dict[str, Any]], lengths: Sequence[int]) -> dict[str, Tensor | float]:
-    """`states`: of each parameter, by name; `lengths`: of the parameters. Whatever is neither tensor nor number is
-    left out."""
+    """Returns the packed state. Whatever is neither tensor nor number is left out.
+
+    `states`: of each parameter, by name; `lengths`: of the parameters.
+    """
     starts, whole = list(itertools.accumulate(lengths, initial=0)), sum(lengths)
     found: dict[str, Tensor | float] = {}
     others: list[Tensor] = []
@@ -51,6 +53,9 @@ def pack(states: Sequence[dict[str, Any]], lengths: Sequence[int]) -> dict[str, 
 
 
 def _chunks(others: list[Tensor], length: int) -> dict[str, Tensor | float]:
+    """Returns the other tensors one after the other, cut into vectors of `length` numbers, the last
+    padded with zeros.
+    """
     if not others:
         return {}
     packed = torch.cat(others)
@@ -59,7 +64,7 @@ def _chunks(others: list[Tensor], length: int) -> dict[str, Tensor | float]:
 
 
 def unpack(state: dict[str, Any], parameters: Sequence[Tensor]) -> list[dict[str, Any]]:
-    """What was packed of each of `parameters`."""
+    """Returns for each of `parameters` the state that was packed."""
     starts = list(itertools.accumulate((p.numel() for p in parameters), initial=0))
     chunks = sum(name.startswith(PACKED) for name in state)
     packed = torch.cat([state[f"{PACKED}{i}"] for i in range(chunks)]) if chunks else torch.empty(0)

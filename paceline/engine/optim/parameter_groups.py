@@ -1,4 +1,4 @@
-"""Parameter groups on a server: one of torch's optimizers, several groups of numbers, one vector.
+"""Handles parameter groups on a server: one of torch's optimizers, several groups of numbers, one vector.
 
 The model's vector has the parameters of the first group first, then those of the second, and so on
 (`paceline.engine.model.trainable`). So a slice of it has at most one run of numbers of each group, and a group costs a
@@ -25,9 +25,9 @@ NO_LAZY = "lazy updates are for optimizers with one parameter group: leave lazy 
 
 
 class GroupedRule(ServerOptimizer):
-    """The rule of a recipe with groups. `lr` is a factor on the learning rates of all groups.
+    """Applies a recipe with groups. `lr` is a factor on the learning rates of all groups.
 
-    tensors: lengths of those in the slice, for LARS and LAMB. Raises ConfigError for lazy updates.
+    tensors: lengths of the tensors in the slice, for LARS and LAMB. Raises ConfigError for lazy updates.
     """
 
     def __init__(
@@ -70,6 +70,9 @@ class GroupedRule(ServerOptimizer):
             self._make(length).load_state(kept)
 
     def _make(self, length: int) -> Pieces:
+        """Makes the optimizer once the length of the slice is known, with one parameter a group that
+        has numbers here.
+        """
         parts = parts_of([group.length for group in self.recipe.groups], self.start, length)
         self._here = list(parts)
         tensors = dict(zip(parts, _tensors_of(self._tensors, list(parts.values())), strict=True))
@@ -88,7 +91,11 @@ class GroupedRule(ServerOptimizer):
 
 
 def parts_of(lengths: Sequence[int], start: int, length: int) -> dict[int, int]:
-    """Of `length` numbers from `start` on: how many each group has, by its number; those that have none left out."""
+    """Returns how many of the `length` numbers from `start` on each group has, by its number; groups with none are left
+    out.
+
+    Raises ValueError if the groups together do not have all of them.
+    """
     edges = itertools.pairwise(itertools.accumulate(lengths, initial=0))
     found = {
         number: min(end, start + length) - max(begin, start)
@@ -101,7 +108,7 @@ def parts_of(lengths: Sequence[int], start: int, length: int) -> dict[int, int]:
 
 
 def _tensors_of(tensors: Sequence[int], parts: Sequence[int]) -> list[list[int]]:
-    """The lengths of the tensors in each part, none of which cuts one; nothing where none are given."""
+    """Returns the lengths of the tensors in each part, none of which cuts one; empty lists where none are given."""
     found: list[list[int]] = [[] for _ in parts]
     edges = list(itertools.accumulate(parts))
     for end, length in zip(itertools.accumulate(tensors), tensors, strict=True):

@@ -1,4 +1,4 @@
-"""Any optimizer on a server: made by what an import path names, of the whole tensors that the server holds.
+"""Runs any optimizer on a server: an import path names what makes it, of the whole tensors that the server holds.
 
     torch.optim:Adadelta     a class of torch's: it is given the parameter groups with their options
     package.module:function  it is given the named parameters, as `model.named_parameters()` does, and returns an
@@ -32,11 +32,11 @@ from paceline.engine.vectors.flat import Flat
 
 TORCH = "torch.optim"
 HOW_IT_IS_COMPUTED = ("foreach", "fused", "capturable", "differentiable")
-"""Options that do not change the numbers."""
+"""Options that change how the numbers are computed, not what they are."""
 
 
 class PathRule(ServerOptimizer):
-    """`lr` is a factor on the learning rates of all groups.
+    """Applies the optimizer that a path leads to. `lr` is a factor on the learning rates of all groups.
 
     Raises ConfigError for a path that leads to no optimizer, and for lazy updates.
     """
@@ -96,6 +96,7 @@ class PathRule(ServerOptimizer):
 
     # ---- making it ---------------------------------------------------------------------------------------
     def _begin(self, w: Tensor) -> torch.optim.Optimizer:
+        """Makes the optimizer, now that the slice's length is known, and gives it the state that was loaded."""
         if self._make is None:
             raise ConfigError(f"{self._by_path.kind} makes steps on workers only: servers know no import path of it")
         tensors = tensors_from(self._by_path, self.start, len(w))
@@ -123,7 +124,7 @@ class PathRule(ServerOptimizer):
 
 
 def tensors_from(recipe: PathRecipe, start: int, length: int) -> list[tuple[str, tuple[int, ...], int]]:
-    """Name, shape and group of the tensors in `length` numbers from `start` on, none of which is cut."""
+    """Returns name, shape and group of the tensors in the `length` numbers from `start` on, none of which is cut."""
     numbers = [number for number, count in enumerate(recipe.counts) for _ in range(count)]
     found, at = [], 0
     for name, shape, number in zip(recipe.names, recipe.shapes, numbers, strict=True):
@@ -139,7 +140,7 @@ Maker = Callable[[PathRecipe, Groups], tuple[torch.optim.Optimizer, list[int]]]
 
 
 def maker_of(path: str) -> Maker:
-    """Raises ConfigError where `path` leads to nothing that makes an optimizer."""
+    """Returns what makes an optimizer of `path`. Raises ConfigError where it leads to nothing of the kind."""
     target = imported(path)
     if path.partition(":")[0] == TORCH:
         return functools.partial(_of_class, target)
@@ -147,7 +148,7 @@ def maker_of(path: str) -> Maker:
 
 
 def imported(path: str) -> Any:
-    """What `module:name` names. Raises ConfigError, with the way out."""
+    """Returns what `module:name` names. Raises ConfigError, with the way out."""
     module, _, name = path.partition(":")
     if not module or not name.isidentifier():
         raise ConfigError(f"optimizer {path!r}: must be module:function, such as my_optimizers:make")
@@ -163,13 +164,13 @@ def imported(path: str) -> Any:
 
 
 def path_of(function: Any) -> str:
-    """The import path of a function; nothing for one of the script itself, or within another function."""
+    """Returns the import path of a function; "" for a function of the script itself, or within another function."""
     module, name = getattr(function, "__module__", "__main__"), getattr(function, "__qualname__", "")
     return f"{module}:{name}" if module != "__main__" and name.isidentifier() else ""
 
 
 def _module(name: str) -> Any:
-    """Of the working directory, too, where a script that is run from there finds it."""
+    """Imports a module, also from the working directory, where a script that is run from there finds it."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
@@ -198,7 +199,7 @@ def _of_function(
 
 
 def made_by(path: str, function: Any, named: list[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
-    """The optimizer that a function makes of named parameters. Raises ConfigError where it makes none."""
+    """Returns the optimizer that a function makes of named parameters. Raises ConfigError where it makes none."""
     optimizer = function(named)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ConfigError(f"optimizer {path!r} made a {type(optimizer).__name__}, not a torch.optim.Optimizer")
@@ -206,6 +207,6 @@ def made_by(path: str, function: Any, named: list[tuple[str, nn.Parameter]]) -> 
 
 
 def options_of(kind: type, group: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of class `kind` that a parameter group keeps."""
+    """Returns the arguments of class `kind` that a parameter group keeps."""
     known = inspect.signature(kind).parameters
     return {name: value for name, value in group.items() if name in known and name != "params"}
