@@ -1,4 +1,4 @@
-"""Implements the arithmetic that carriers of means need, on Flats."""
+"""Carriers of means need this arithmetic on Flats."""
 
 from __future__ import annotations
 
