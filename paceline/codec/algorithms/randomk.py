@@ -1,4 +1,4 @@
-"""k numbers drawn at random, and a residual.
+"""Random-k sends k numbers drawn at random, and keeps a residual.
 
     r <- r + g;  bytes <- the values of r at k places drawn anew;  r <- 0 there         4 bytes a number sent, and 8
 
@@ -51,6 +51,7 @@ class RandomK(Codec):
         out[self._places(data, len(out))] = data[SEED_BYTES:].view(np.float32)
 
     def _places(self, data: Bytes, length: int) -> NDArray[np.int64]:
+        """Returns the places that the seed at the head of `data` draws."""
         from paceline.codec.kernels import cpu
 
         where = np.empty(indexed_values.chosen(self.ratio, length), np.int64)
