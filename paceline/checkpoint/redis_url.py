@@ -1,6 +1,6 @@
-"""Where a store is: `redis://host:port/db/RUN`, the last three optional; `?tls` for TLS; never a password.
+"""Reads the address of a store: `redis://host:port/db/RUN`, the last three optional; `?tls` for TLS; never a password.
 
-Beyond this machine a store is reached under TLS, unless the address ends with `?plain`, and what is kept is signed.
+Beyond this machine a store is reached under TLS, unless the address ends with `?plain`, and checkpoints are signed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WAY = f"put it into the environment, as {PASSWORD}, or its file's name as {PASSW
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """`run`: nothing where the URL names none."""
+    """Names a Redis server, and a run in it; `run` is "" where the URL names none."""
 
     host: str
     port: int = PORT
@@ -37,7 +37,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Raises ValueError, which never quotes a password."""
+        """Reads an address. Raises ValueError, which never quotes a password."""
         if not is_store(text):
             raise ValueError("what does not begin with redis:// is no store: give redis://host:port/db")
         try:
@@ -64,7 +64,7 @@ class Address:
 
     @property
     def is_here(self) -> bool:
-        """Is it this machine, by a loopback address? A name other than localhost may be anywhere."""
+        """Returns True if it is this machine, by a loopback address. A name other than localhost may be anywhere."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -78,14 +78,16 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class StoreSecrets:
-    """What the address of a store does not say: the server's password, and the key that signs checkpoints there."""
+    """Holds what the address of a store does not say: the server's password, and the key that signs
+    checkpoints there.
+    """
 
     password: str = field(default="", repr=False)
     key: str = field(default="", repr=False)
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> StoreSecrets:
-        """From the variables, or from the files that they name. Raises ConfigError."""
+        """Reads them from the variables, or from the files that they name. Raises ConfigError."""
         password, key = _secret(environment, PASSWORD), _secret(environment, KEY)
         if key and len(key) < KEY_BYTES_MIN:
             raise ConfigError(f"{KEY}: shorter than {KEY_BYTES_MIN} characters: make one by `openssl rand -hex 32`")
