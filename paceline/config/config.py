@@ -1,4 +1,4 @@
-"""Everything that decides what a run does, in one value."""
+"""One value holds everything that decides what a run does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ from paceline.core.scheme import Scheme, make
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Everything that decides what a run does. `parameters`: section of each scheme, by scheme and parameter."""
+    """Holds everything that decides what a run does.
+
+    `parameters`: the section of each scheme, by scheme and parameter.
+    """
 
     run: RunSettings = field(default_factory=RunSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
@@ -68,7 +71,7 @@ class Config:
         return devices[rank] if len(devices) > 1 else devices[0]
 
     def check(self) -> Config:
-        """Raises ConfigError for settings that contradict one another; returns itself."""
+        """Returns itself. Raises ConfigError for settings that contradict one another."""
         validation.check(self)
         return self
 

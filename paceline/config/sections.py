@@ -1,7 +1,7 @@
-"""The sections of a configuration: every option with its default, its help and its limits.
+"""The sections of a configuration hold every option with its default, its help and its limits.
 
 A section is a frozen dataclass; each field carries its help, its limits and, where the plain field name would not do,
-its flag.
+its flag. To add a setting, add a field.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def option(
     """Returns a field of a section: default, help, flag (the field's name by default), and limits as for a scheme.
 
     Everything else derives from it: the flag of `paceline train`, the key in TOML files, what every process of the run
-    is given. `launch` makes it a flag of `paceline launch`, too. `variable` tells a worker that is somebody's own
-    script of it, by an environment variable of the field's name (`paceline.launch.local.environment`).
+    is given. `launch` makes it a flag of `paceline launch`, too. `variable` passes it to workers that are the user's
+    own scripts, by an environment variable of the field's name (`paceline.launch.local.environment`).
     """
     limited = Limits(help=help, **limits)
     return field(default=default, metadata={"limits": limited, "flag": flag, "launch": launch, "variable": variable})
@@ -43,7 +43,7 @@ def check_device(text: str) -> None:
 
 def check_strikes(strikes: int) -> None:
     if strikes == 1:
-        raise ValueError("one refused contribution is no habit: give 2 or more, or 0 to put nobody out")
+        raise ValueError("a single rejected gradient must not expel a worker: give 2 or more, or 0 to expel nobody")
 
 
 TORCH_CARRIERS = ("gloo", "nccl", "mpi")
@@ -155,7 +155,7 @@ class ClusterSettings:
 
     @property
     def secured(self) -> bool:
-        """Are TCP connections under TLS?"""
+        """Returns True if TCP connections are under TLS."""
         return self.tls == "on" or (self.tls == "auto" and not is_loopback(self.bind))
 
 
@@ -180,7 +180,7 @@ class Data:
     partition: str = option(
         "uniform",
         "which worker gets which samples: uniform, speed, class, dirichlet:ALPHA, fractions:A,B,..., file:PATH, "
-        "leased[:N]",
+        "queue[:N]",
         check=parse_partition,
     )
     batch_size: int = option(32, "samples per step of a worker", low=1)
@@ -215,7 +215,7 @@ class Optimizer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSettings:
-    """Lengths in epochs: passes over the training set by all workers together."""
+    """All lengths are in epochs, passes over the training set by all workers together."""
 
     name: str = option("constant", "learning-rate schedule", flag="schedule", choices=specs.SCHEDULES)
     warmup: float = option(0.0, "epochs of linear warm-up", low=0)
@@ -265,7 +265,7 @@ class Robust:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopSettings:
-    """Whichever comes first; 0 means never."""
+    """The run ends by whichever rule holds first; 0 means never."""
 
     epochs: float = option(
         20.0, "stop after this many passes over the training set by all workers together", low=0, launch=True
@@ -279,7 +279,7 @@ class StopSettings:
     until_stopped: bool = option(False, "none of these has to be given: the loop of a script ends the run, or Ctrl-C")
 
     def samples_of(self, train_samples: int) -> int:
-        """That all workers together train, of a data set of so many; 0 for no such rule."""
+        """Returns how many samples all workers together train, of a data set of so many; 0 for no such rule."""
         rules = (round(self.epochs * train_samples), self.samples)
         return min(filter(None, rules), default=0)
 
@@ -296,7 +296,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Kept in `checkpoints` under the run's folder; one more at the end of a run."""
+    """Checkpoints are kept in `checkpoints` under the run's folder; the last one is written at the end of the run."""
 
     every: float = option(30.0, "seconds between two checkpoints; 0: none", flag="checkpoint-every", low=0)
     keep_last: int = option(3, "number of checkpoints to keep", low=1)

@@ -1,4 +1,8 @@
-"""Settings that contradict one another, each refused with the way out."""
+"""Refuses settings that contradict one another, each with the way out.
+
+Everything here is checked before any process starts. What depends on the data or the model is checked later, when the
+workers have measured them.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +67,7 @@ def check(config: Config) -> None:
 
 
 def _check_beginning(config: Config) -> None:
-    """Can workers come while training goes on?"""
+    """Raises ConfigError where workers would join during training, and the run cannot take them in."""
     cluster = config.cluster
     begin, how = cluster.initial_workers, f"--initial-workers {cluster.initial_workers}"
     if begin > cluster.workers:
@@ -125,7 +129,7 @@ def _check_data(config: Config) -> None:
 
 
 def check_queue(partition: str, scheme: Scheme, servers: int) -> None:
-    """Raises ConfigError where nobody can say which samples came into an update."""
+    """Raises ConfigError where no server can say which samples came into an update."""
     if not settles(scheme, servers):
         raise ConfigError(
             f"--partition {partition}: under {scheme.name} with --servers {servers} no server hears which samples came "
