@@ -55,6 +55,7 @@ class FolderStore(CheckpointStore):
             written = [(name, *atomic_file.write(place / name, chunks)) for name, chunks in contents.items()]
             entries = tuple(FileEntry(name=name, size=size, crc32=crc) for name, size, crc in written)
             manifest = Manifest(files=entries, finite=finite, facts=facts)
+            # The folder's own name must be on the disk before the manifest, which makes the checkpoint exist.
             atomic_file.settle(self.root)
             atomic_file.write(place / MANIFEST, [manifest.to_bytes()])
         except BaseException:

@@ -117,6 +117,7 @@ class RedisStore(CheckpointStore):
         def act() -> None:
             pieces = self._key(number, "pieces")
             keys = self._redis.smembers(pieces)
+            # The keys are read before the transaction: there is one writer, so none is added meanwhile.
             with self._redis.pipeline(transaction=True) as whole:  # a delete cut short would leave pieces for ever
                 whole.zrem(self._key("checkpoints"), str(number))
                 whole.delete(self._key(number, "manifest"), self._key(number, "seal"))

@@ -45,6 +45,7 @@ class Address:
             port = url.port or PORT
         except ValueError:
             raise ValueError("the address of a store is redis://host:port/db, with a port up to 65535") from None
+        # Checked before anything that quotes the address in an error.
         if url.password is not None:
             raise ValueError(f"a password in an address is seen in lists of processes and in config.toml: {WAY}")
         db, run = _path(url)
@@ -54,6 +55,7 @@ class Address:
                 f"as for a password, {WAY}"
             )
         tls, plain = url.scheme == "rediss" or url.query == "tls", url.query == "plain"
+        # Without TLS the network between could read the password and replace the weights.
         found = cls(host=url.hostname, port=port, db=db, run=run, user=url.username or "", tls=tls, plain=plain)
         if not (tls or plain or found.is_here):
             raise ValueError(

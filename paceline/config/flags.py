@@ -59,6 +59,7 @@ class Flag:
             raise ConfigError(f"--{self.flag} {shown(value)}: must be {described(self.type)}") from None
         if self.limits.file and value.startswith("file:"):
             value = self._contents(Path(value.removeprefix("file:")))
+        # Limits are those of one number, also where the setting is a list.
         for single in value if isinstance(value, tuple) else (value,):
             refused = self.limits.refuse(single)
             if refused:
@@ -74,6 +75,7 @@ class Flag:
             raise ConfigError(f"--{self.flag} file:{shown(str(path))}: {why}") from None
 
     def _hint(self, value: Any) -> str:
+        """Returns the end of an error message: the nearest choice, where there is a list of them."""
         listed = bool(self.limits.choices) and isinstance(value, str)
         return nearest(value, self.limits.choices, listed=True) if listed else ""
 
@@ -93,6 +95,7 @@ def scheme_settings(name: str) -> tuple[Flag, ...]:
 
 @cache
 def _of_section(section: str, cls: Any) -> tuple[Flag, ...]:
+    """Returns the flags of a section, one a field."""
     hints = get_type_hints(cls)
     return tuple(
         Flag(
@@ -111,6 +114,7 @@ def _of_section(section: str, cls: Any) -> tuple[Flag, ...]:
 
 @cache
 def _of_scheme(name: str, cls: Any) -> tuple[Flag, ...]:
+    """Returns the flags of a scheme's parameters, such as `--ssp.staleness`."""
     defaults = {f.name: f.default for f in dataclasses.fields(cls)}
     hints = types_of(cls)
     return tuple(

@@ -36,12 +36,14 @@ def option(
 
 
 def check_device(text: str) -> None:
+    """Raises ValueError for what names no device."""
     for device in text.split(","):
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
             raise ValueError(f"{device!r} is no device; there are auto, cpu, cuda and cuda:N")
 
 
 def check_strikes(strikes: int) -> None:
+    """Raises ValueError for 1, which would expel a worker for its first bad gradient."""
     if strikes == 1:
         raise ValueError("a single rejected gradient must not expel a worker: give 2 or more, or 0 to expel nobody")
 
@@ -52,6 +54,8 @@ CARRIERS = ("auto", "servers", *PEERS, *TORCH_CARRIERS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
+    """Says what is run, under which seed, and where its files go."""
+
     scheme: str = option("esync", "synchronisation scheme; see `paceline schemes`", check=lookup)
     seed: int = option(1, "seed of weights, shares and batches", low=0, high=2**53)
     out: str = option("", "folder for the files of the run (default: runs/<time>-<scheme>)", launch=True)
@@ -68,6 +72,8 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
+    """Says which processes there are, how they are connected, and when one of them counts as failed."""
+
     workers: int = option(4, "number of workers", low=1, high=100_000)
     initial_workers: int = option(
         0, "number of --workers at the start; the others may join during training (`paceline grow`); 0: all", low=0
@@ -161,6 +167,8 @@ class ClusterSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compression:
+    """Names the codecs of what workers and servers send (docs/codecs.md)."""
+
     up: str = option("none", "codec of what workers send; see `paceline codecs`", flag="codec", check=read)
     down: str = option("none", "codec of what servers send", flag="codec-down", check=read)
     exact_below: int = option(
@@ -170,6 +178,8 @@ class Compression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
+    """Names the data set, and says which worker gets which samples."""
+
     name: str = option("digits", "data set", flag="data", choices=specs.DATASETS)
     directory: str = option(
         "",
@@ -188,6 +198,8 @@ class Data:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
+    """Names the network and the precision of its passes."""
+
     name: str = option("mlp", "network", flag="model", choices=specs.MODELS)
     width: float = option(1.0, "multiplies the network's channels or hidden units", low=1e-3, high=64)
     dropout: float = option(0.0, "fraction of the last layer's inputs that is dropped in training", low=0, high=0.99)
@@ -201,6 +213,8 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
+    """Names the optimizer and its numbers, which mean what they mean in torch.optim."""
+
     name: str = option("sgd", "optimizer", flag="optimizer", choices=specs.OPTIMIZERS)
     lr: float = option(0.15, "learning rate on the mean loss", low=0)
     momentum: float = option(0.0, "momentum of SGD and LARS; the other optimizers have beta1", low=0, high=1)
@@ -226,7 +240,7 @@ class ScheduleSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateSettings:
-    """See docs/numbers.md."""
+    """Says which gradients servers reject (docs/numbers.md)."""
 
     mode: str = option(
         WARN,
@@ -252,7 +266,7 @@ class GateSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Robust:
-    """See docs/numbers.md."""
+    """Chooses a mean that withstands Byzantine workers (docs/numbers.md)."""
 
     rule: str = option(
         NONE,
@@ -286,6 +300,8 @@ class StopSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
+    """Says how often the evaluator evaluates the model."""
+
     every: float = option(
         0.1,
         "minimum seconds between two evaluations; evaluations take at most half of the time",

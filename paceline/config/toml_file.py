@@ -24,6 +24,7 @@ def build(values: Mapping[str, Mapping[str, Any]]) -> Config:
     known: dict[str, dict[str, Flag]] = {}
     for setting in settings():
         known.setdefault(setting.section, {})[setting.key] = setting
+    # A scheme without parameters has no settings, but its section is allowed, and empty.
     known.update({name: {} for name in names() if name not in known})
     checked: dict[str, dict[str, Any]] = {}
     for section, entries in values.items():

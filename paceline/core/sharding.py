@@ -86,12 +86,14 @@ def lay_out(
     numbers = tuple(range(servers)) if isinstance(servers, int) else tuple(servers)
     if not numbers:
         return Layout((0, length), ())
+    # Where a shard may end: after a whole tensor, or after any number.
     ends = tuple(itertools.accumulate(tensors)) if tensors else range(1, length + 1)
     if len(numbers) > len(ends):
         what = "tensors that must stay whole" if tensors else "parameters"
         raise ConfigError(f"{len(numbers)} servers cannot share {len(ends)} {what}: give --servers {len(ends)} or less")
     weights = dict(zip(numbers, speeds or (1,) * len(numbers), strict=True))
     order = sorted(numbers, key=lambda server: (-weights[server], numbers.index(server)))
+    # Slices are made longer rather than more than SLICES_MAX.
     slice_length = max(slice_length, -(-length // SLICES_MAX)) if slice_length else length
     edges, holders = [0], []
     for server, shard in zip(order, _shards(ends, [weights[server] for server in order]), strict=True):

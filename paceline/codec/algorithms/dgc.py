@@ -63,12 +63,14 @@ class DGC(Codec):
         return 8 * self.chosen(length, nth)
 
     def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes | None:
+        """Encodes by Algorithm 4; without a memory it is top-k of `g` alone."""
         from paceline.codec.kernels import cpu
 
         if memory is None:
             memory = ResidualMemory.of(len(g))
         k = self.chosen(len(g), memory.count)
         memory.count += 1
+        # Without momentum u is g, so there is nothing to keep for it.
         if not self.momentum:
             cpu.add(g, memory.left)
             return indexed_values.largest(memory.left, k)

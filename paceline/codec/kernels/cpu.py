@@ -49,6 +49,7 @@ def encode_2bit(g, r, t, out):  # type: ignore[no-untyped-def]
             rs[i] = x - (t if up else (-t if down else zero))
             wild |= np.uint8(0) if abs(x) < np.inf else np.uint8(1)
         finite = finite and not wild
+        # The last byte of a vector may have fewer than four numbers.
         codes[n : n + 3] = 0
         o = out[begin // 4 : begin // 4 + (n + 3) // 4]
         for i in range(len(o)):
@@ -118,6 +119,7 @@ def encode_sign(g, r, block, scales, bits):  # type: ignore[no-untyped-def]
             for i in range(len(gs)):
                 rs[i] += gs[i]
             total += _sum_of_magnitudes(rs)
+        # The scale is known only after the whole block, so a second loop over it follows; it is still in the cache.
         scale = scales[b] = F(total / (end - begin))
         finite = finite and bool(scale < np.inf)
         for at in range(begin, end, BLOCK):
@@ -171,6 +173,7 @@ def encode_int8(g, r, block, scales, codes):  # type: ignore[no-untyped-def]
         gs, rs, cs = g[begin:end], r[begin:end], codes[begin:end]
         for i in range(len(gs)):
             rs[i] += gs[i]
+        # Compared as integers, so that NaN is the largest; comparisons of floats would lose it.
         largest = _largest_magnitude(rs.view(np.int32))
         finite = finite and bool(largest < np.inf)
         scale = scales[b] = largest / F(127)

@@ -85,6 +85,7 @@ def _encode_sign(g, r, block, scales, bits, wild, n, CHUNK: tl.constexpr):  # ty
     """Encodes one block of numbers in two passes: the scale first, then the bits; see `cpu.encode_sign`."""
     begin = tl.program_id(0).to(tl.int64) * block
     end = tl.minimum(begin + block, n)
+    # float64, as on the host: the mean of many numbers would lose bits.
     total = tl.zeros((CHUNK,), tl.float64)
     for at in range(0, block, CHUNK):
         i = begin + at + tl.arange(0, CHUNK)
@@ -93,6 +94,7 @@ def _encode_sign(g, r, block, scales, bits, wild, n, CHUNK: tl.constexpr):  # ty
     scale = (tl.sum(total, 0) / (end - begin).to(tl.float64)).to(tl.float32)
     tl.store(scales + tl.program_id(0), scale)
     tl.atomic_max(wild, tl.where(scale < INFINITY, 0, 1))
+    # Second pass: whole bytes, so that no two programs write the same one; `block` is a multiple of 8.
     for at in range(0, block // 8, CHUNK):
         b = begin // 8 + at + tl.arange(0, CHUNK)
         byte = tl.zeros((CHUNK,), tl.int32)
@@ -118,6 +120,7 @@ def _encode_int8(g, r, block, scales, codes, wild, n, CHUNK: tl.constexpr):  # t
     """Encodes one block of numbers in two passes: the scale first, then the codes; see `cpu.encode_int8`."""
     begin = tl.program_id(0).to(tl.int64) * block
     end = tl.minimum(begin + block, n)
+    # First pass: the scale needs the whole block. The second pass computes the sum r + g again.
     largest = tl.zeros((CHUNK,), tl.float32)
     bad = tl.zeros((CHUNK,), tl.int32)
     for at in range(0, block, CHUNK):
@@ -128,6 +131,7 @@ def _encode_int8(g, r, block, scales, codes, wild, n, CHUNK: tl.constexpr):  # t
     tl.atomic_max(wild, tl.max(bad, 0))
     scale = tl.div_rn(tl.max(largest, 0), 127.0)
     tl.store(scales + tl.program_id(0), scale)
+    # Where the scale has no inverse all codes are 0, and the residual keeps the numbers.
     usable = scale >= SUBNORMAL
     inverse = tl.where(usable, tl.div_rn(1.0, tl.where(usable, scale, 1.0)), 0.0)
     for at in range(0, block, CHUNK):

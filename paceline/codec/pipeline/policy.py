@@ -67,6 +67,7 @@ class Codecs:
         elif up is not None:
             up.check(momentum, local=scheme.trains_locally)
             _check_natures("--codec", up, scheme, ups)
+        # Down first by what servers send at all, then by what the codec is for, then by who carries the means.
         if down is not None and not downs:
             raise ConfigError(f"--codec-down {down}: no server sends anything here; leave it out")
         if down is not None:

@@ -259,6 +259,10 @@ class Stage:
         return _with(message, {f: self._decoded(src, v, codec, r) for f, v, r in pairs})
 
     def _decoded(self, src: Hashable, encoded: Encoded, codec: Codec | None, v: Any) -> Any:
+        """Decodes into `v`, the room for it, and returns it.
+
+        Raises ProtocolError for bytes of another codec or length.
+        """
         if codec is None or encoded.codec not in (codec.name, WHOLE):
             raise ProtocolError(f"a vector encoded as {encoded.codec!r}, which is not the codec of this run")
         if isinstance(v, Ghost):
@@ -269,6 +273,7 @@ class Stage:
             if encoded.codec == WHOLE:
                 out[:] = data.view(np.float32)
             else:
+                # Small tensors come behind the codec's bytes, which have zeros in their places.
                 data, exact = taken_apart(data, encoded.exact, len(out)) if encoded.exact else (data, {})
                 codec.decode(data, out)
                 for (begin, end), numbers in exact.items():

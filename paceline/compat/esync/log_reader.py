@@ -74,6 +74,7 @@ def _rounds(folder: Path) -> Iterator[LoggedRound]:
 
 
 def _round(log: dict[str, Any]) -> LoggedRound:
+    """Returns what one file says. Raises KeyError, TypeError, ValueError or AttributeError for another kind of file."""
     phases = list(log["time"].values())
     return LoggedRound(
         at=float(log["total_time"]),
@@ -87,6 +88,7 @@ def _round(log: dict[str, Any]) -> LoggedRound:
 
 
 def _summary(scheme: str, workers: Sequence[tuple[str, Sequence[LoggedRound]]]) -> Summary:
+    """Returns the summary of the run; what the logs do not tell has the value for unknown."""
     seconds = max(rounds[-1].at for _, rounds in workers)
     accuracies = [e.accuracy for e in _evaluations([rounds for _, rounds in workers])]
     samples = sum(r.samples for _, rounds in workers for r in rounds)

@@ -164,6 +164,7 @@ class KVStore(ABC):
             raise ConfigError(f"codec {name} has no such parameters: {', '.join(numbers)}") from None
         if codec.for_means:
             raise ConfigError(f"{name} needs means of matrices, which a store does not take: try topk or 2bit")
+        # The optimizer may come before the codec or after it: `set_optimizer` checks the pair, too.
         codec.check(_momentum_of(self._updater), local=False)
         self._compress(str(codec))
         self._codec = codec

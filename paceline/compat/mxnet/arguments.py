@@ -70,6 +70,7 @@ def tensors_of(key: Key, value: Any, shape: Sequence[int] | None = None) -> list
             raise ConfigError(
                 f"key {key!r}: a store keeps float32, which {tensor.dtype} may not fit into: convert with .float()"
             )
+        # Without a given shape the first tensor sets it for the others.
         expected = tuple(tensor.shape) if expected is None else expected
         if tuple(tensor.shape) != expected:
             raise ConfigError(f"key {key!r} has the shape {expected}, not {tuple(tensor.shape)}")

@@ -160,6 +160,7 @@ class Regrouper:
             return self._explain(now, rank, (rank,), "its speed is not known yet")
         group = self.group[rank]
         self.round[rank] += 1
+        # The group stays for this round; `asked` makes sure that it does so for all members that ask later.
         if group.moves_at is None or self.round[rank] < group.moves_at:
             group.asked = max(group.asked, self.round[rank])
             if group.number == self.number:

@@ -101,6 +101,7 @@ def blocks(n: int) -> Schedule:
     sizes = [1 << bit for bit in reversed(range(n.bit_length())) if n >> bit & 1]
     starts = [sum(sizes[:b]) for b in range(len(sizes))]
     members = [range(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+    # All blocks cut the vector alike: a smaller block's pieces are runs of the larger block's.
     inside = [(m, pieces // len(m)) for m in members]
     up = [_across(small, large, pieces, True) for large, small in itertools.pairwise(members)]
     down = [_across(small, large, pieces, False) for large, small in itertools.pairwise(members)]

@@ -91,6 +91,8 @@ class _Meeting:
         if fault(rank, part, self.sum) is not None:
             self.refused = True
             return
+        # The first two parts are added in the order of their ranks, so two workers get the same bits in any order of
+        # arrival. With more members the order of arrival shows in the last bits.
         weighted = part.v * part.weight
         if self.sum is None:
             self.sum, self.first = weighted, rank

@@ -209,6 +209,10 @@ class Copies(Role):
 
     # ---- upon receiving ----------------------------------------------------------------------------------
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+        """Takes a part of a copy from the server before, or an acknowledgement from the server after this one.
+
+        Raises ProtocolError for messages of any other server.
+        """
         sender = self._after if isinstance(message, Kept) else self._before
         if src != sender:
             raise ProtocolError(f"server {src} sends {type(message).__name__}, and server {sender} is its neighbour")

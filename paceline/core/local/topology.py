@@ -33,6 +33,7 @@ def hears_from(topology: str, i: int, k: int, n: int, seed: int = 0) -> tuple[in
 
 
 def _neighbours(topology: str, i: int, k: int, n: int, seed: int, ahead: int) -> tuple[int, ...]:
+    """Returns who is `ahead` of position i (1: receives from it; -1: sends to it)."""
     if n < 2:
         return ()
     match topology:

@@ -42,6 +42,7 @@ class Clocks(dict[int, int]):
             at[clock] = {rank: None}
             if clock > self.high:
                 self.high = clock
+        # The minimum can have moved only if the last rank has left the old value.
         return not there and self._nobody_is_at(old)
 
     def add(self, rank: int) -> None:

@@ -332,6 +332,7 @@ class ClockedServer(Role):
         """Makes one update of `v`, the mean of `ranks`' contributions; a weight of 0 drops it."""
         self.samples_seen += samples
         weight = 1.0
+        # Staleness is computed only where somebody wants it: it looks at every contributor.
         if self.note or self.weighting.rule != "none":
             staleness = self.version - min([self.seen[rank] for rank in ranks])
             weight = self.weighting(staleness + 1)
@@ -391,6 +392,8 @@ class ClockedServer(Role):
         for rank in tuple(ranks):
             if rank not in waiting:
                 continue
+            # Two reasons to wait: its round is still open, or the scheme's rule. A shard that holds nobody back asks
+            # neither.
             if (self.holds_back and rank not in self.unheld) and (
                 (self.waits_for_round and rank in self.rounds[rank].came)
                 or (self._asks_may_go and not self.may_go(rank))
@@ -400,6 +403,7 @@ class ClockedServer(Role):
                 continue
             del waiting[rank]
             self.seen[rank] = self.version
+            # One message serves all that are let go together; only schemes with answers of their own need one for each.
             if answer is None or not self._one_for_all:
                 answer = self.answer(rank, not (together and self.only_gate))
             replies.append(Reply(rank, answer))

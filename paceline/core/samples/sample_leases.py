@@ -206,6 +206,7 @@ class Leases:
 
         A worker does not get what it has just handed over in vain: one that is always late would have it for ever.
         """
+        # Samples that were given back go first, so that epochs complete in order.
         piece = self._given_back(self._in_vain.pop(rank, ()))
         if piece is None:
             epoch, at = self._next

@@ -192,6 +192,7 @@ class Checker:
             return None
         for name, bound in table.bounds.items():
             value = getattr(message, name)
+            # Fields within their bounds stay as they are; one that has no nearest value drops the message.
             near = value if bound.fault(value, self.limits) is None else bound.nearest(value, self.limits)
             if near is NOTHING:
                 return None

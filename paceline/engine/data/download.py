@@ -55,6 +55,7 @@ def _download(url: str, path: Path, md5: str) -> None:
 
     with part_of(path) as (out, part):
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as source:
+            # A server may claim any length, so what is read is counted.
             length = 0
             while chunk := source.read(_CHUNK):
                 length += len(chunk)

@@ -116,6 +116,7 @@ def parse_partition(text: str) -> PartitionRecipe:
     kind, colon, argument = text.partition(":")
     if kind not in KINDS:
         raise ConfigError(f"unknown partition {text!r}{nearest(QUEUE if kind == 'leased' else kind, KINDS)}")
+    # From here on: no argument is allowed; then one that may be left out; then one that must be there.
     if kind not in _ARGUMENTS:
         if colon:
             raise ConfigError(f"partition {text!r}: {kind} takes nothing after it")

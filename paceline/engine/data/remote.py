@@ -84,6 +84,8 @@ def mirrored(address: str, names: Sequence[str], cache: Path = CACHE) -> Path:
         fetch_all(address, names, folder)
         return folder
     command = [sys.executable, "-m", __name__, address, str(folder), *names]
+    # The child reads the other end of this pipe: when this process ends, however it ends, the read returns and the
+    # child ends itself.
     tells_of_our_end, ours = os.pipe()
     try:
         done = subprocess.run(
@@ -137,6 +139,7 @@ def _found(files: Any, root: str, name: str) -> tuple[str, Mapping[str, Any]]:
 
 
 def _fetch(files: Any, path: str, info: Mapping[str, Any], copy: Path) -> None:
+    """Copies one file, unless the copy that is there is right by the store's description and its own checksum."""
     note = copy.with_name(f"{copy.name}.json")
     state = {"size": info.get("size"), "mark": next((str(info[mark]) for mark in MARKS if info.get(mark)), "")}
     if _noted(note) == state | {"sha256": _sha256(copy)}:

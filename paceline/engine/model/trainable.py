@@ -44,6 +44,7 @@ def trained_of(module: nn.Module, optimizer: torch.optim.Optimizer | None = None
             raise ConfigError(
                 "the optimizer holds a parameter that is not in the model: hand over a module that contains all of them"
             )
+        # Sorting is stable: within a group parameters keep the order of the module.
         number = {p: i for i, group in enumerate(optimizer.param_groups) for p in group["params"]}
         found = dict(sorted(((name, p) for name, p in found.items() if p in held), key=lambda named: number[named[1]]))
     if not any(p.numel() for p in found.values()):

@@ -79,6 +79,7 @@ class GroupedSGD(ServerOptimizer):
         if v is not None:
             kept = [v[start:stop].clone() for start, stop in unused]
             v.mul_(numbers.momentum).add_(d)
+            # Groups without momentum have v = d here; it is zeroed after this step, as they remember nothing.
             d = v.clone() if numbers.ahead is None else torch.mul(v, numbers.of_v).addcmul_(d, numbers.ahead)
             if numbers.has_momentum is not None:
                 v.mul_(numbers.has_momentum)
@@ -124,6 +125,7 @@ class _Numbers:
         def whole(numbers: list[float]) -> Tensor:
             return torch.tensor(numbers, dtype=torch.float32).repeat_interleave(lengths).to(like.device)
 
+        # The vectors below are None where they would change nothing in any group: each saves a call in every step.
         self.lr = whole([of.lr for of in own])
         self.decay = whole([of.weight_decay for of in own]) if any(of.weight_decay for of in own) else None
         self.momentum = whole([of.momentum for of in own])

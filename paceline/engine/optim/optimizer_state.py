@@ -74,6 +74,7 @@ class OptimizerState:
         for p, name, room in self._rooms(numbers, names):
             group = self._groups.get(p)
             if group is not None and p.requires_grad:
+                # torch keeps the count of steps on the host, unless the kernel that reads it runs on the device.
                 on_device = name != STEP or group.get("fused") or group.get("capturable")
                 dtype = room.dtype if name == STEP else p.dtype
                 self._optimizer.state[p][name] = room.to(p.device if on_device else "cpu", dtype, copy=True)

@@ -38,11 +38,14 @@ def pack(states: Sequence[dict[str, Any]], lengths: Sequence[int]) -> dict[str, 
             if type(value).__name__ in _NUMBERS:
                 found[f"{entry}/{type(value).__name__}/"] = float(value)
             elif isinstance(value, Tensor):
+                # A float32 vector carries integers of up to 2^24 exactly; `kind` restores the type.
                 kind = str(value.dtype).removeprefix("torch.")
                 if not value.dim():
                     found[f"{entry}/scalar/{kind}"] = float(value)
                 elif value.numel() == lengths[i]:
+                    # The entry only says that there is one; the numbers lie in the vector of that name.
                     found[f"{entry}/vector/{kind}"] = 1.0
+                    # Parameters without such a state have zeros in the vector.
                     room = found.setdefault(name, torch.zeros(whole))
                     assert isinstance(room, Tensor)
                     room[starts[i] : starts[i + 1]] = value.detach().reshape(-1).float()
@@ -65,6 +68,7 @@ def _chunks(others: list[Tensor], length: int) -> dict[str, Tensor | float]:
 
 def unpack(state: dict[str, Any], parameters: Sequence[Tensor]) -> list[dict[str, Any]]:
     """Returns for each of `parameters` the state that was packed."""
+
     starts = list(itertools.accumulate((p.numel() for p in parameters), initial=0))
     chunks = sum(name.startswith(PACKED) for name in state)
     packed = torch.cat([state[f"{PACKED}{i}"] for i in range(chunks)]) if chunks else torch.empty(0)
@@ -85,6 +89,7 @@ def unpack(state: dict[str, Any], parameters: Sequence[Tensor]) -> list[dict[str
             found[i][name] = part.view(parameters[i].shape)
         else:
             shapes.setdefault((i, name, dtype), []).append(int(value))
+    # The entries come in the order in which `pack` wrote them, so the packed tensors follow one another in that order.
     at = 0
     for (i, name, dtype), shape in shapes.items():
         size = math.prod(shape)

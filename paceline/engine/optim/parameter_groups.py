@@ -82,6 +82,8 @@ class GroupedRule(ServerOptimizer):
                 torch_optimizer(self.recipe.groups[number].optimizer, p, tensors[number])
                 for number, p in zip(parts, parameters, strict=True)
             ]
+            # One optimizer with all groups, made by moving those of the others into the first: torch has no other way
+            # to give each group the numbers of a recipe.
             for other in each[1:]:
                 each[0].add_param_group(other.param_groups[0])
             return each[0]

@@ -53,6 +53,7 @@ def _held(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
 
 
 def _in_groups(optimizer: torch.optim.Optimizer, kind: str, trained: list[nn.Parameter]) -> OptimizerRecipe:
+    """Returns the recipe of a known optimizer; with several groups it has the numbers of each, and how long each is."""
     recipes = [_of_group(kind, group) for group in optimizer.param_groups]
     if len(recipes) == 1:
         return recipes[0]
@@ -63,6 +64,7 @@ def _in_groups(optimizer: torch.optim.Optimizer, kind: str, trained: list[nn.Par
 
 
 def _of_group(name: str, group: Mapping[str, Any]) -> OptimizerRecipe:
+    """Returns the recipe of one parameter group of the optimizer called `name`."""
     lr, weight_decay = float(group["lr"]), float(group["weight_decay"])
     if name in MOMENTUM:
         return OptimizerRecipe(
@@ -82,10 +84,14 @@ def _of_group(name: str, group: Mapping[str, Any]) -> OptimizerRecipe:
 
 
 def _by_path(optimizer: torch.optim.Optimizer, path: str, trained: Mapping[str, nn.Parameter]) -> OptimizerRecipe:
+    """Returns the recipe of an optimizer that is torch's or that `path` makes; without either only
+    the worker makes steps.
+    """
     kind = type(optimizer)
     of_torch = getattr(torch.optim, kind.__name__, None) is kind
     groups = optimizer.param_groups
     options = [options_of(kind, group) if of_torch else group for group in groups]
+    # Empty parameters have no place in the vector.
     solid = {name: p for name, p in trained.items() if p.numel()}
     told = path or of_torch
     return OptimizerRecipe(

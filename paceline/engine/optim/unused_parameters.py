@@ -143,6 +143,7 @@ class Pieces:
                 whole[name] = torch.stack([v for v in values if v is not None]).max()
             else:
                 whole[name] = torch.cat([self._of(i, v, found) for i, v in enumerate(values)])
+        # Pieces have made different numbers of steps; the vectors cannot say so, and Adam's correction needs them.
         steps = (float(state.get(_STEP, 0.0)) for state in states)
         return whole | {f"{_STEP_FROM}{start}": n for start, n in zip(self._starts, steps, strict=True)}
 
@@ -150,6 +151,7 @@ class Pieces:
         return like.new_zeros(self._stops[i] - self._starts[i]) if v is None else v.detach()
 
     def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on where `state()` was taken, with the pieces that there were then."""
         vectors = {k: v for k, v in state.items() if isinstance(v, Tensor) and not k.startswith(_STEP_FROM)}
         whole = {k: v.detach().clone() for k, v in vectors.items()}
         steps = {int(k.removeprefix(_STEP_FROM)): float(v) for k, v in state.items() if k.startswith(_STEP_FROM)}
@@ -160,6 +162,7 @@ class Pieces:
             self._parameters, self._starts = [nn.Parameter(torch.empty(0))], [0]
             self._optimizer.state.clear()
             self._optimizer.state[self._parameters[0]] = whole
+            # The vectors are one piece at first; cutting it gives each piece its part of them.
             self._become(sorted({*steps, *self._groups}))
             for p, start in zip(self._parameters, self._starts, strict=True):
                 if _STEP in vectors:
@@ -186,6 +189,7 @@ class Pieces:
         states, pieces = dict(self._optimizer.state), []
         self._optimizer.state.clear()
         for start, stop in itertools.pairwise([*starts, self._length]):
+            # A new piece lies within one former piece, because the former cuts are among the new ones.
             former, begin, end = next(piece for piece in old if piece[1] <= start < piece[2])
             same = (begin, end) == (start, stop)
             pieces.append(former if same else nn.Parameter(torch.empty(0)))
@@ -195,6 +199,7 @@ class Pieces:
                     for name, v in states[former].items()
                 }
         self._parameters, self._starts = pieces, starts
+        # Each piece belongs to the parameter group that its first number is in; groups are cut points, too.
         edges = itertools.pairwise([*self._groups, self._length])
         for group, (start, stop) in zip(self._optimizer.param_groups, edges, strict=True):
             group["params"] = [p for p, at in zip(pieces, starts, strict=True) if start <= at < stop]

@@ -103,6 +103,7 @@ class PathRule(ServerOptimizer):
         self._edges = list(itertools.accumulate((math.prod(shape) for _, shape, _ in tensors), initial=0))
         if self._edges[-1] != len(w):
             raise ValueError(f"tensors of {self._edges[-1]} numbers in a slice of {len(w)}")
+        # Some optimizers look at the parameters when they are made, so they are given the first weights.
         pieces = zip(itertools.pairwise(self._edges), tensors, strict=True)
         self._parameters = [nn.Parameter(w[start:stop].view(shape)) for (start, stop), (_, shape, _) in pieces]
         groups: dict[int, list[tuple[str, nn.Parameter]]] = {}
@@ -111,6 +112,7 @@ class PathRule(ServerOptimizer):
         optimizer, self._here = self._make(self._by_path, groups)
         self._optimizer = optimizer
         self._set_options()
+        # A state that was loaded could not be unpacked before the shapes of this slice were known.
         for p, own in zip(self._parameters, unpack(self._kept, self._parameters), strict=True):
             if own:
                 optimizer.state[p] = own

@@ -126,6 +126,8 @@ class SparseFlat:
         part = slice(start, max(start, stop))
         if part == slice(0, len(self)):
             return self
+        # No table lies in the part: it is dense. Otherwise rows are cut out without a copy, and whole tables are made
+        # dense.
         pieces = self.where.pieces(part)
         if not pieces:
             return self.dense[self.where.dense_part(part)]

@@ -231,6 +231,7 @@ def _sum(a: Flat, b: Flat, sign: float) -> Flat:
         return Flat(y, y_scale)
     if y_scale == 0.0:
         return a
+    # The result has the scale of x. With scale 1 its numbers can be read without another pass.
     if (y_scale == 1.0 and x_scale != 1.0) or abs(y_scale) > _RATIO_MAX * abs(x_scale):
         x, x_scale, y, y_scale = y, y_scale, x, x_scale
     x, y = _side_by_side(x, y)
