@@ -1,7 +1,9 @@
 """Keeps the checkpoints of a run in one numbered folder each.
 
-checkpoints/00000012/model.safetensors, ...     the files
-checkpoints/00000012/manifest.json              sizes and checksums; written last: without it there is no checkpoint
+    checkpoints/00000012/model.safetensors, ...     the files
+    checkpoints/00000012/manifest.json              sizes and checksums of the files
+
+The manifest is written last: without it there is no checkpoint.
 """
 
 from __future__ import annotations

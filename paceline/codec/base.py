@@ -57,11 +57,11 @@ class Codec:
     """All codecs derive from this class. Its fields are its parameters; a value out of range raises ConfigError.
 
     weights: what it does to weights, which are not sums over time as gradients are: it encodes them as they are, or
-    encodes the difference to what the receiver is known to hold, or must not be used on them. gradients_only: it is of
-    use for gradients on their way to the servers alone. for_means: it neither encodes nor decodes; the carrier takes
-    means of something smaller instead. adds_up: torch's type in which vectors may be summed while they are encoded,
-    where that loses no more than encoding does. Such a codec keeps no residual, and encodes without loss what it
-    decoded.
+    encodes the difference to what the receiver is known to hold, or must not be used on them.
+    gradients_only: it is of use for gradients on their way to the servers alone.
+    for_means: it neither encodes nor decodes; the carrier takes means of something smaller instead.
+    adds_up: torch's type in which vectors may be summed while they are encoded, where that loses no more than encoding
+    does. Such a codec keeps no residual, and encodes without loss what it decoded.
     """
 
     name: ClassVar[str] = ""

@@ -1,4 +1,4 @@
-"""What a role may ask its driver for.
+"""These are the things that a role may ask its driver for.
 
 A scheme never touches a socket, a clock or a model. It yields one of these values and is resumed with the result:
 

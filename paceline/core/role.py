@@ -67,16 +67,19 @@ class GradientCheck(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleContext:
-    """Who a role is, who else takes part, and what its driver lends it.
+    """Tells a role who it is, who else takes part, and what its driver lends it.
 
-    me: rank of a worker, index of a shard, 0 for the coordinator. workers: the ranks that take part. w: the initial
-    weights: all of them on a worker, its slice on a shard, nothing numeric on the coordinator. update: the optimizer
-    that belongs to this party. seconds_per_step: measured before the start, by rank; empty when nobody measured. note:
-    takes trace records, in particular decisions with their reasons; None when no trace is written. gate: on a shard,
-    says which contributions are accepted; None where all are. rounds: on a shard, makes rounds with a robust mean, from
-    their members; None where the plain mean is used. settled: on one shard of all, is told what became of contributions
-    of leased data: rank, fate, which samples. samples_seen: samples that all workers trained before this run began (a
-    resumed run begins above 0). contributing: on a shard, is told before each update whose contributions it is made of.
+    me: rank of a worker, index of a shard, 0 for the coordinator.
+    workers: the ranks that take part.
+    w: the initial weights: all of them on a worker, its slice on a shard, nothing numeric on the coordinator.
+    update: the optimizer that belongs to this party.
+    seconds_per_step: measured before the start, by rank; empty when nobody measured.
+    note: takes trace records, in particular decisions with their reasons; None when no trace is written.
+    gate: on a shard, says which contributions are accepted; None where all are.
+    rounds: on a shard, makes rounds with a robust mean, from their members; None where the plain mean is used.
+    settled: on one shard of all, is told what became of contributions of leased data: rank, fate, which samples.
+    samples_seen: samples that all workers trained before this run began (a resumed run begins above 0).
+    contributing: on a shard, is told before each update whose contributions it is made of.
     most_samples: the most samples one contribution can have, by the scheme and the plan; 0 where that is not known.
     """
 
@@ -103,16 +106,19 @@ class Role:
     party knows it.
 
     common: names of the attributes that are equal on all workers, such as the number of the round; one vector at most.
-    A late joiner takes them over, together with the model. servers_count: servers count what is common for each worker,
-    so a newcomer may begin from any value. private: names of the vectors that this worker alone has, and that it goes
-    on from. updates_alone: a worker's `update` sees its own gradients alone. It then remembers what nobody else has,
-    and its driver tells its schedule how many samples all have seen. goes_back: the servers may go back to an earlier
-    state while this role is in the middle of something. A worker's role then hears `on_rollback`, and its `run` starts
-    anew; a server's has `state_dict`, and takes it up with `load_state_dict`. keeps_w: somebody may look at `w` at any
-    time. Otherwise a role may release weights that it has used. samples_seen: how many samples of all workers were
-    exchanged, as far as this party has heard. It is the clock of schedules that run on workers, and what a run by
-    epochs in lock-step ends by. A role that hears nothing leaves it as it is. samples_ahead: samples of this worker
-    that belong to a later exchange than the last that `samples_seen` counts.
+    A late joiner takes them over, together with the model.
+    servers_count: servers count what is common for each worker, so a newcomer may begin from any value.
+    private: names of the vectors that this worker alone has, and that it goes on from.
+    updates_alone: a worker's `update` sees its own gradients alone. It then remembers what nobody else has, and its
+    driver tells its schedule how many samples all have seen.
+    goes_back: the servers may go back to an earlier state while this role is in the middle of something. A worker's
+    role then hears `on_rollback`, and its `run` starts anew; a server's has `state_dict`, and takes it up with
+    `load_state_dict`.
+    keeps_w: somebody may look at `w` at any time. Otherwise a role may release weights that it has used.
+    samples_seen: how many samples of all workers were exchanged, as far as this party has heard. It is the clock of
+    schedules that run on workers, and what a run by epochs in lock-step ends by. A role that hears nothing leaves it as
+    it is.
+    samples_ahead: samples of this worker that belong to a later exchange than the last that `samples_seen` counts.
     """
 
     common: ClassVar[tuple[str, ...]] = ()

@@ -88,13 +88,15 @@ def parameter(default: Any, help: str, **limits: Any) -> Any:
 class Scheme:
     """All schemes derive from this class. Its fields are its parameters; a value out of range raises ConfigError.
 
-    Worker, Server, Coordinator: the roles. A scheme without a Server keeps the model on its workers. Equals: the
-    worker's role when there are no servers, for schemes that also run on collectives alone. needs_mean: the worker
-    yields `Mean`. means_at_once: at most so many of them are under way. trains_locally: it yields `Train`, so the
-    optimizer lives on the worker. needs_peers: workers send messages to one another. own_momentum: the worker's role
-    has a momentum of its own, so its `update` must have none. whole_rounds: an update is the mean of one contribution
-    of each worker, all computed on the same weights. workers_differ: each worker has a model of its own, and that of
-    the run is their mean, weighted by `Role.model`.
+    Worker, Server, Coordinator: the roles. A scheme without a Server keeps the model on its workers.
+    Equals: the worker's role when there are no servers, for schemes that also run on collectives alone.
+    needs_mean: the worker yields `Mean`.
+    means_at_once: at most so many of them are under way.
+    trains_locally: it yields `Train`, so the optimizer lives on the worker.
+    needs_peers: workers send messages to one another.
+    own_momentum: the worker's role has a momentum of its own, so its `update` must have none.
+    whole_rounds: an update is the mean of one contribution of each worker, all computed on the same weights.
+    workers_differ: each worker has a model of its own, and that of the run is their mean, weighted by `Role.model`.
     """
 
     name: ClassVar[str] = ""

@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 @runtime_checkable
 class Vector(Protocol):
-    """What a scheme computes with is a flat run of float32 numbers, or something with the size of one (`Ghost`)."""
+    """A scheme computes with flat runs of float32 numbers, or with something that has the size of one (`Ghost`)."""
 
     @property
     def nbytes(self) -> int: ...

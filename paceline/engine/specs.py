@@ -49,9 +49,9 @@ class OptimizerRecipe:
     """Describes SGD with momentum, Nesterov and weight decay; Adam; AdamW; LARS; LAMB. Meanings are as in torch.optim.
 
     trust: LARS's coefficient. clip_norm: a longer gradient is scaled down to this norm before it is used; 0 for none.
-    lazy: on servers, rows of sparse embeddings are left alone by updates whose gradient does not have them. groups: the
-    parameter groups, where there are several; the numbers of the recipe itself are then the first one's. by_path: any
-    other optimizer; `name` is then BY_PATH, and of the numbers `lr` alone means something.
+    lazy: on servers, rows of sparse embeddings are left alone by updates whose gradient does not have them.
+    groups: the parameter groups, where there are several; the numbers of the recipe itself are then the first one's.
+    by_path: any other optimizer; `name` is then BY_PATH, and of the numbers `lr` alone means something.
     """
 
     name: str = "sgd"
@@ -104,9 +104,10 @@ class PathRecipe:
     """Describes an optimizer that an import path names, `torch.optim:Adadelta` for example; it works on whole tensors.
 
     path: a class of torch.optim, or a function that is given the named parameters (`module:function`). It is empty
-    where only the worker itself makes steps, by an optimizer of class `kind`. kind: the class of the optimizer, as the
-    worker has it. groups: the options of each parameter group. counts: how many tensors each has, in the order of the
-    vector. names, shapes: of the tensors.
+    where only the worker itself makes steps, by an optimizer of class `kind`.
+    kind: the class of the optimizer, as the worker has it.
+    groups: the options of each parameter group. counts: how many tensors each has, in the order of the vector.
+    names, shapes: of the tensors.
     """
 
     path: str

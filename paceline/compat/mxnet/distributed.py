@@ -1,10 +1,12 @@
 """Stores of type `dist_*` have their values on servers, which follow one scheme key by key.
 
-init      Declare to each part's server: which slice is the key's; then BeginStore (rank 0) or Await (the others)
-push      KeyPush to each part; answered later, at most PUSHES_OPEN_MAX of a key are open
-pull      KeyPull to each part; all open pushes of the key are answered first
-pushpull  KeyPush with pull=True: one message and one answer
-close     all pushes are answered, then the session leaves the run
+    init      Declare to each part's server: which slice is the key's; then BeginStore (rank 0) or Await (the others)
+    push      KeyPush to each part; answered later, at most PUSHES_OPEN_MAX of a key are open
+    pull      KeyPull to each part; all open pushes of the key are answered first
+    pushpull  KeyPush with pull=True: one message and one answer
+    close     all pushes are answered, then the session leaves the run
+
+A large key is divided into parts, one a server (`runtime/kvstore/placement.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is known of every worker's speed: one smoothed number a worker, and who has the largest.
+"""Estimates every worker's speed: one smoothed number a worker, and who has the largest.
 
 last      the last sample: quick to follow, one slow step misleads
 ema:b     b of the last sample and 1 - b of what was known before

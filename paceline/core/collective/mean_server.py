@@ -59,7 +59,7 @@ class Averaged:
 
 @dataclass(slots=True, eq=False)
 class _Meeting:
-    """One mean that has not been answered yet, or one of the last that were.
+    """A meeting is one mean that has not been answered yet, or one of the last that were.
 
     absent: who is still expected. counted: whose part has been taken, or who was excused. present: who waits for the
     result, in order of arrival.

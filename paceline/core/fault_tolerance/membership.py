@@ -1,4 +1,4 @@
-"""Who takes part: the coordinator's record of incarnations, and what it decides when one ends or begins.
+"""Records who takes part: the coordinator's list of incarnations, and what it decides when one ends or begins.
 
     state                  event                                               decision          next
     absent                 hello                                                                 joining
@@ -51,7 +51,7 @@ class MembershipState(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a member may be silent, without a step, or on its way in, before it counts as lost.
+    """Limits how long a member may be silent, without a step, or on its way in, before it counts as lost.
 
     dead_s: seconds of silence. stuck_s: seconds that a member that waits for nobody may go without a step, or
     `stuck_steps` of its usual steps, whichever is longer; infinity switches this off. join_s: seconds from hello to

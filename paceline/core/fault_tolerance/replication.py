@@ -68,7 +68,7 @@ class Kept:
 
 
 class Copies(Role):
-    """One server's part: has its own slices kept by the server `after` it, and keeps those of the one `before` it.
+    """On each server, it has the server's slices kept by the server `after` it, and keeps those of the one `before` it.
 
     "Between two messages" below means that the caller holds the lock that keeps handlers of messages out.
     """

@@ -22,8 +22,8 @@ from __future__ import annotations
 class Replacing:
     """The recovery of one run's servers, which are numbers from 0.
 
-    number: of the last order. server_view: the view that counts; it changes only when all go back to a snapshot. away:
-    who is lost and not back yet. undone: True if all go back to the snapshot this time.
+    number: of the last order. server_view: the view that counts; it changes only when all go back to a snapshot.
+    away: who is lost and not back yet. undone: True if all go back to the snapshot this time.
     """
 
     def __init__(self, servers: int) -> None:

@@ -85,7 +85,7 @@ class SampleQueue:
 
 
 class _Held:
-    """What one incarnation of a worker was given and has not trained, in the order in which it trains it."""
+    """Holds what one incarnation of a worker was given and has not trained, in the order in which it trains it."""
 
     def __init__(self) -> None:
         self.pieces: deque[SamplePlaces] = deque()

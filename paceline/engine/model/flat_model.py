@@ -185,8 +185,8 @@ class FlatModel:
         if len(w) != self._length:
             raise ValueError(f"{len(w)} weights for a model of {self._length} parameters")
         self._check_place()
-        # The weights count as loaded from `w` once all writes to the buffer are made, so its number of writes is
-        # counted on. Until then `touched` says that they are loaded from nothing.
+        # torch counts every late copy as a write. The weights are those of `w` when these writes are made, so
+        # `_remember` takes the present count and adds them; until then the weights count as changed.
         if late and self._awaited is not None and isinstance(w, ChunkedVector) and not w.there:
             arriving: weakref.ref[AnyFlat] = weakref.ref(w)
             before = self._version()

@@ -47,7 +47,8 @@ class ServerOptimizer(ABC):
 
     Unused spans of the model stay as they are, and so does the optimizer's memory of them. `start` is where in the
     model these weights begin. zeros_unused: finds the unused spans where no message names them: tensors whose gradient
-    is zero throughout. by_rows: True if it leaves the rows of a table alone whose gradient is zero.
+    is zero throughout.
+    by_rows: True if it leaves the rows of a table alone whose gradient is zero.
     """
 
     by_rows = False

@@ -86,9 +86,9 @@ class Pieces:
     ) -> None:
         """`make` gets one parameter a group, and puts each into a group of the optimizer.
 
-        tensors: the lengths of the tensors in the vector, where the optimizer looks at whole ones. like: a vector like
-        those to come, for optimizers that look at it when they are made. groups: the lengths of the parameter groups,
-        where there are several.
+        tensors: the lengths of the tensors in the vector, where the optimizer looks at whole ones.
+        like: a vector like those to come, for optimizers that look at it when they are made.
+        groups: the lengths of the parameter groups, where there are several.
         """
         self._groups = list(itertools.accumulate(groups[:-1], initial=0))  # where they begin
         self._parameters = [nn.Parameter(torch.empty(0) if like is None else like) for _ in self._groups]

@@ -66,8 +66,8 @@ class Pool:
 
     A vector that travels in slices takes as many buffers of one length as it has slices, hence the second limit.
 
-    length_min: for anything shorter, the C library's own recycling is faster. made: buffers allocated so far. source:
-    where their memory comes from; the C library's as long as there is none.
+    length_min: for anything shorter, the C library's own recycling is faster. made: buffers allocated so far.
+    source: where their memory comes from; the C library's as long as there is none.
     """
 
     def __init__(self, *, idle_max: int = 4, idle_bytes: int = 256 << 20, length_min: int = 16384) -> None:
