@@ -76,7 +76,7 @@ class CheckpointStore(ABC):
                 break
             yield piece
         if (size, checksum) != (entry.size, entry.crc32):
-            raise Damaged(f"{self.name(number, entry.name)}: size or checksum is another one")
+            raise Damaged(f"{self.name(number, entry.name)}: size or checksum differs from the manifest")
 
     def newest(self, check: Callable[[int, Manifest], None] = lambda _, __: None) -> tuple[int | None, list[str]]:
         """Returns the newest that is whole, finite and passes `check`, or None; and for each newer one why it was not

@@ -64,7 +64,7 @@ class Manifest:
         """Returns the manifest in `text`. Raises ValueError."""
         found = strict_json.decoded(text)
         if not isinstance(found, dict) or found.keys() != {"files", "finite", "facts"}:
-            raise ValueError("it has not just files, finite and facts")
+            raise ValueError("its names must be files, finite and facts")
         if type(found["finite"]) is not bool:
             raise ValueError("'finite' is neither true nor false")
         return cls(files=_entries(found["files"]), finite=found["finite"], facts=kinds.check(found["facts"]))
@@ -77,19 +77,19 @@ def _text_of(data: bytes) -> bytes:
     head, _, rest = data.partition(b"\n")
     text, newline, end = rest.partition(b"\n")
     if end or not newline or head != f"{zlib.crc32(text):08x}".encode():
-        raise ValueError("cut short, or its checksum is another one")
+        raise ValueError("incomplete, or its checksum is wrong")
     return text
 
 
 def _entries(found: Any) -> tuple[FileEntry, ...]:
     """Returns the files in the JSON value `found`. Raises ValueError."""
     if not isinstance(found, list) or len(found) > FILES_MAX:
-        raise ValueError(f"its files are no list, or more than {FILES_MAX}")
+        raise ValueError(f"its files are not a list, or more than {FILES_MAX}")
     if not all(isinstance(row, list) and len(row) == 3 for row in found):
-        raise ValueError("a file is not just a name, a size and a checksum")
+        raise ValueError("a file must be a name, a size and a checksum")
     files = tuple(FileEntry(name=name, size=size, crc32=crc) for name, size, crc in found)
     if not all(map(_sound, files)):
-        raise ValueError("it names files that no checkpoint has")
+        raise ValueError("a file has an invalid name, size or checksum")
     if len({entry.name for entry in files}) < len(files):
         raise ValueError("it names a file twice")
     return files

@@ -102,7 +102,7 @@ FACTS: Mapping[str, Callable[[Any], bool]] = {
 def check(facts: Any, kinds: Mapping[str, Callable[[Any], bool]] = FACTS) -> dict[str, Any]:
     """Returns `facts`. Raises ValueError, naming the first of `kinds` that is not what it has to be."""
     if not isinstance(facts, dict):
-        raise ValueError("its facts are no table of names and values")
+        raise ValueError("its facts are not a table of names and values")
     for name, fits in kinds.items():
         if name in facts and not fits(facts[name]):
             raise ValueError(f"{name!r} is of the wrong kind or beyond its bounds")

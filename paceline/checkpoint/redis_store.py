@@ -234,7 +234,7 @@ def connect(address: Address, password: str) -> tuple[Any, type[Exception]]:
     try:
         client.ping()
     except redis.AuthenticationError:
-        raise ConfigError(f"{address} wants a password, or another one: {WAY}") from None
+        raise ConfigError(f"{address} needs a password, or a different one: {WAY}") from None
     except redis.TimeoutError:
         raise StoreTimeoutError(_hangs(address)) from None
     except redis.RedisError as error:

@@ -39,7 +39,7 @@ class Address:
     def parse(cls, text: str) -> Address:
         """Reads an address. Raises ValueError, which never quotes a password."""
         if not is_store(text):
-            raise ValueError("what does not begin with redis:// is no store: give redis://host:port/db")
+            raise ValueError("the address of a store begins with redis://: give redis://host:port/db")
         try:
             url = urlsplit(text)
             port = url.port or PORT
@@ -59,8 +59,8 @@ class Address:
         found = cls(host=url.hostname, port=port, db=db, run=run, user=url.username or "", tls=tls, plain=plain)
         if not (tls or plain or found.is_here):
             raise ValueError(
-                f"{found} is on another machine, and all between could read and change what is said: put ?tls at its "
-                "end, or ?plain where the network is trusted"
+                f"{found} is on another machine, and others on the network could read and change checkpoints: put ?tls "
+                "at its end, or ?plain where the network is trusted"
             )
         return found
 
@@ -114,7 +114,9 @@ def is_store(text: str) -> bool:
 def _path(url: SplitResult) -> tuple[int, str]:
     db, _, run = url.path.strip("/").partition("/")
     if not re.fullmatch(r"\d{0,5}", db):
-        raise ValueError(f"{db!r} is no number of a database: give redis://host:port/0, or redis://host:port/0/RUN")
+        raise ValueError(
+            f"{db!r} is not the number of a database: give redis://host:port/0, or redis://host:port/0/RUN"
+        )
     if run and not RUN.fullmatch(run):
-        raise ValueError(f"{run!r} is no name of a run: letters, digits, '.', '_' and '-' make one")
+        raise ValueError(f"{run!r} is not the name of a run: give letters, digits, '.', '_' and '-'")
     return int(db or 0), run

@@ -32,13 +32,13 @@ def decoded(data: bytes) -> Any:
 
 
 def _refused(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not allowed")
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError("a number is larger than any that is finite")
+        raise ValueError("a number is too large to be finite")
     return number
 
 
@@ -82,4 +82,4 @@ def _whole_characters(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError("a text has half a character") from None
+        raise ValueError("a text has half of a surrogate pair") from None

@@ -39,7 +39,7 @@ def check_device(text: str) -> None:
     """Raises ValueError for what names no device."""
     for device in text.split(","):
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
-            raise ValueError(f"{device!r} is no device; there are auto, cpu, cuda and cuda:N")
+            raise ValueError(f"{device!r} is not a device; there are auto, cpu, cuda and cuda:N")
 
 
 def check_strikes(strikes: int) -> None:

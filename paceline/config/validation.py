@@ -75,7 +75,7 @@ def _check_beginning(config: Config) -> None:
     cluster = config.cluster
     begin, how = cluster.initial_workers, f"--initial-workers {cluster.initial_workers}"
     if begin > cluster.workers:
-        raise ConfigError(f"{how}: --workers says {cluster.workers}, and is how many there can be at most")
+        raise ConfigError(f"{how}: --workers {cluster.workers} is the maximum")
     if cluster.beginning == cluster.workers:
         return
     if cluster.min_workers > begin:
@@ -84,12 +84,12 @@ def _check_beginning(config: Config) -> None:
     if not cluster.servers or cluster.allreduce not in ("auto", "servers"):
         asked = f"--allreduce {cluster.allreduce}" if cluster.servers else "--servers 0"
         raise ConfigError(
-            f"{how}: with {asked} the workers average among themselves, and nobody can come late; "
+            f"{how}: with {asked} the workers average among themselves, and no worker can join late; "
             "give --servers 1 or more and leave --allreduce out"
         )
     if config.codecs().low_rank:
         raise ConfigError(
-            f"{how}: one who comes late would not know the factors of powersgd; leave --initial-workers out"
+            f"{how}: a worker that joins late would not have the factors of powersgd; leave --initial-workers out"
         )
     if config.checkpoint.resume != "never":
         raise ConfigError(f"{how}: a run that goes on from a checkpoint begins with all workers; leave one of them out")

@@ -157,7 +157,7 @@ class Role:
         `now` is this party's own monotonic clock in seconds. Raises Unexpected for a message that this role does not
         take.
         """
-        raise Unexpected(f"{type(self).__qualname__} got {type(message).__name__} and has no use for it")
+        raise Unexpected(f"{type(self).__qualname__} got {type(message).__name__}, which it does not take")
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         """Worker `rank` has left; if it ever comes back, it is as a newcomer."""

@@ -24,7 +24,7 @@ def safe_join(root: str | Path, *parts: str) -> Path:
     """
     for part in parts:
         if not _PART.fullmatch(part) or part in (".", ".."):
-            raise ConfigError(f"{part!r} is no name for a file: 1 to 64 of A-Z a-z 0-9 . _ - are")
+            raise ConfigError(f"{part!r} is not a file name: give 1 to 64 of A-Z a-z 0-9 . _ -")
     base = Path(root).resolve()
     path = base.joinpath(*parts)
     if not path.resolve().is_relative_to(base):

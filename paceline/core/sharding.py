@@ -36,9 +36,9 @@ class Layout:
     def __post_init__(self) -> None:
         pieces = len(self.edges) - 1
         if self.edges[:1] != (0,) or any(a >= b for a, b in itertools.pairwise(self.edges)):
-            raise ValueError("slices are not empty and follow one another from 0 on")
+            raise ValueError("the edges of slices must begin with 0 and be increasing")
         if len(self.holders) != pieces and (self.holders or pieces > 1):
-            raise ValueError(f"{len(self.holders)} holders of {pieces} slices")
+            raise ValueError(f"{len(self.holders)} holders for {pieces} slices: each slice needs one")
 
     @property
     def length(self) -> int:
@@ -163,5 +163,5 @@ def parse_shards(text: str) -> tuple[float, ...]:
     except ValueError:
         raise ValueError("must be measured, equal, or a fraction for each server: 0.5,0.3,0.2") from None
     if not all(0 < fraction < math.inf for fraction in fractions):
-        raise ValueError("every server holds something: fractions must be above 0")
+        raise ValueError("fractions must be finite and above 0, as every server holds a part of the model")
     return fractions

@@ -215,7 +215,7 @@ class Copies(Role):
         """
         sender = self._after if isinstance(message, Kept) else self._before
         if src != sender:
-            raise ProtocolError(f"server {src} sends {type(message).__name__}, and server {sender} is its neighbour")
+            raise ProtocolError(f"server {src} sent {type(message).__name__}, which only server {sender} sends here")
         match message:
             case Copied(slice=at, name=name, v=v):
                 self._coming[at][name] = v

@@ -57,7 +57,7 @@ class GradientCheckPolicy:
 
     def __post_init__(self) -> None:
         if self.mode not in (OFF, WARN, REJECT):
-            raise ConfigError(f"gate {self.mode!r}: there are off, warn and reject")
+            raise ConfigError(f"gate {self.mode!r}: must be off, warn or reject")
         if not self.factor > 1:
             raise ConfigError(
                 f"a gate factor of {self.factor:g} refuses half of all pushes: give one above 1, such as 3"

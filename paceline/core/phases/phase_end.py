@@ -261,5 +261,7 @@ class Granting:
     def _epoch(self) -> int:
         """Returns the samples of an epoch. Raises ConfigError where they are not known."""
         if not self.epoch_samples:
-            raise ConfigError("hybrid: how many samples an epoch has is not known here: give --hybrid.epoch-samples")
+            raise ConfigError(
+                "hybrid: the number of samples of an epoch is not known here: give --hybrid.epoch-samples"
+            )
         return self.epoch_samples

@@ -159,7 +159,7 @@ def make_partition(
         raise ConfigError(f"cannot share {n} samples among {workers} workers: each needs one at least")
     match recipe.kind:
         case "queue":
-            raise ConfigError(f"partition {text!r}: nobody has a share beforehand")
+            raise ConfigError(f"partition {text!r}: it gives no worker a share in advance")
         case "class":
             return _assigned(by_class(_labels(text, labels, n), workers), workers, seed)
         case "dirichlet":
@@ -205,13 +205,13 @@ def _lease(text: str, numbers: Sequence[float]) -> int:
 def _labels(text: str, labels: np.ndarray | None, n: int) -> np.ndarray:
     if labels is None or len(labels) != n:
         found = "there are none" if labels is None else f"there are {len(labels)}"
-        raise ConfigError(f"partition {text!r} need the labels of all {n} samples and {found}; take uniform instead")
+        raise ConfigError(f"partition {text!r} needs the labels of all {n} samples and {found}; take uniform instead")
     return np.asarray(labels)
 
 
 def _measured(seconds: Sequence[float]) -> Sequence[float]:
     if not all(math.isfinite(s) and s > 0 for s in seconds):
-        raise ConfigError(f"shares 'speed': seconds per step must be positive, not {list(seconds)}")
+        raise ConfigError(f"partition 'speed': seconds per step must be positive, not {list(seconds)}")
     return seconds
 
 

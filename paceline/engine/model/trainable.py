@@ -97,7 +97,7 @@ class Rest:
                 t.copy_(data[at : at + nbytes].clone().view(t.dtype).view(t.shape))
                 at += nbytes + -nbytes % _WORD
         if at != len(data):
-            raise ValueError(f"{len(data)} bytes for a rest of {at}")
+            raise ValueError(f"{len(data)} bytes for {at} bytes of untrained parameters and buffers")
 
 
 def digest(shown: Flat) -> Flat:
