@@ -74,6 +74,7 @@ class FolderStore(CheckpointStore):
         return super().rotate(keep_last, keep_best=keep_best, healthy=healthy)
 
     def delete(self, number: int) -> None:
+        """Removes a checkpoint, its manifest first; a link in its place is removed, not followed."""
         place = self.place(number)
         with contextlib.suppress(OSError):
             if place.is_symlink():  # what it leads to is not ours

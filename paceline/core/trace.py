@@ -164,6 +164,7 @@ Row = tuple[Any, ...]
 
 
 def to_dict(record: Record) -> dict[str, Any]:
+    """Returns the record as one line of the trace, without fields that have their default."""
     fields: dict[str, Any] = {"kind": NAMES[type(record)]}
     for name, default in DEFAULTS[type(record)]:
         value = getattr(record, name)

@@ -1,4 +1,4 @@
-"""Carriers of means need this arithmetic on Flats."""
+"""This is the arithmetic that carriers of means need, on Flats."""
 
 from __future__ import annotations
 

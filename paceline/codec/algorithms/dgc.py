@@ -43,6 +43,7 @@ class DGC(Codec):
     gradients_only = True
 
     def check(self, momentum: float, *, local: bool) -> None:
+        """Raises ConfigError where the momentum would count twice, or would correct what has none."""
         if local and self.momentum:
             raise ConfigError(
                 "codec dgc corrects the momentum of gradients, and this scheme sends what local steps changed: take "

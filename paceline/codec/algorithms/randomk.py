@@ -33,6 +33,9 @@ class RandomK(Codec):
         return SEED_BYTES + 4 * indexed_values.chosen(self.ratio, length)
 
     def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes | None:
+        """Draws the places from seed and count, sends their values with the draw's seed, and clears
+        them in the residual.
+        """
         from paceline.codec.kernels import cpu
 
         if memory is None:

@@ -30,12 +30,16 @@ class KeyStates:
 
 
 class _Numbers(msgspec.Struct):
+    """The file's head has one of these for each key: its numbers, and the names of its tensors."""
+
     numbers: dict[str, float]
     single: dict[str, float]
     names: list[str]
 
 
 class _Head(msgspec.Struct):
+    """The file's metadata as JSON: which optimizer it is of, and what it has of each key."""
+
     updater: Updater
     keys: dict[str, _Numbers]
 

@@ -232,6 +232,7 @@ class GroupedWorker(ClockedWorker):
     seconds = 0.0
 
     def run(self) -> Generator[Effect, Any, None]:
+        """Asks the coordinator whom to meet while it computes, so the answer costs no time."""
         if self.pushed is None:
             self.took((yield Call(SERVERS, Pull())))
         while True:
@@ -261,6 +262,7 @@ class GroupedServer(ClockedServer):
         return first_groups(self.scheme, self.place)
 
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
+        """Takes a Move, which puts the sender into its new group before its push is counted there."""
         if isinstance(message, Move) and src in self.clocks and self._clock(src, message.clock) > self.clocks[src]:
             before = self.rounds[src]
             self._join(src, message.group, message.number)
@@ -306,6 +308,7 @@ class GroupedServer(ClockedServer):
         self.rounds[src].members.add(src)
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Takes the worker out of the group that it was told to join, besides its present one."""
         for group in self.rounds_of.values():  # one that it was told to join, and has not yet
             if rank in group.members and group is not self.rounds.get(rank):
                 group.members.discard(rank)

@@ -83,6 +83,7 @@ class Ranked(Estimates):
         self._heap: list[tuple[float, int]] = []
 
     def put(self, rank: int, sample: float) -> None:
+        """Also pushes the new estimate onto the heap; the entry of the old one stays and is stale."""
         before = self._value.get(rank)
         super().put(rank, sample)
         value = self._value[rank]

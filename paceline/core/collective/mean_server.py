@@ -166,12 +166,14 @@ class MeanServer(Role):
         self.outvoted: Counter[int] = Counter()  # by rank: how often it asked for another meeting than most
 
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
+        """Takes a member's part: answers at once if the meeting is closed, otherwise when it closes."""
         if not isinstance(message, Part):
             return super().on(now, src, message)
         last = self._closed_before(src, message)
         if last is not None:
             self.asked.pop(src, None)  # what an earlier incarnation asked for
             return (Reply(src, last.result),)
+        # From here on the meeting is open. A member asks for its meetings in one order, and is answered in that order.
         meeting = self._meeting(message)
         asked = self.asked.get(src)
         if not asked or meeting in asked:  # a repeat: all other questions are of an earlier incarnation, too
@@ -186,6 +188,7 @@ class MeanServer(Role):
         return self._go_on_together() if meeting.absent else self._close(meeting)
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Expects nothing of `rank` any more, which may close meetings; the last results kept for it are dropped."""
         self.left.add(rank)
         if self.gate is not None:
             self.gate.gone(rank)
@@ -200,6 +203,9 @@ class MeanServer(Role):
         yield from self._go_on_together()
 
     def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Lets a newcomer ask for any result that somebody may still ask for; it is expected from
+        the next meeting on.
+        """
         self.left.discard(rank)
         if self.gate is not None:
             self.gate.came(rank)

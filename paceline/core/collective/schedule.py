@@ -75,6 +75,8 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Receive:
+    """Expects pieces from `src` in `step`: they are added to the member's own (`reduce`), or replace them."""
+
     step: int
     src: int
     first: int

@@ -41,6 +41,8 @@ FIRST_STEP = 6.0
 
 
 class MembershipState(enum.Enum):
+    """A member is in one of these states; the table above says how it changes."""
+
     ABSENT = "absent"
     JOINING = "joining"  # it said hello; no other member has been told
     COMING = "coming"  # the others are being told

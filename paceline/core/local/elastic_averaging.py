@@ -91,6 +91,7 @@ class SynchronousWorker(ElasticWorker):
     common = ("round", "samples_seen")
 
     def run(self) -> Generator[Effect, Any, None]:
+        """Repeats: local steps, then one Mean of the distances x_i - x~, by which all move the same centre."""
         alpha_s = self.scheme.moving_rate(len(self.workers), of_centre=True)
         while True:
             if self.done is None:
@@ -145,6 +146,9 @@ class Elastic(Scheme):
         return (self.server_alpha or of_worker) if of_centre else of_worker
 
     def check(self, workers: int, servers: int) -> None:
+        """Raises ConfigError without servers, for memory that nobody can average, and for a moving
+        rate that overshoots.
+        """
         if servers == 0 and not self.synchronous:
             way_out = f"give --servers 1 or more, or --{self.name}.synchronous true"
             raise ConfigError(f"{self.name} keeps its centre on servers: {way_out}")

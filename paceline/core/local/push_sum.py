@@ -165,6 +165,9 @@ class Holder(Role):
                 return rank
 
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+        """Keeps shares that arrive until the loop absorbs them; after this worker has left they go
+        back or on to its heir.
+        """
         match message:
             case Share(w=w, weight=weight, round=round) if self.left:
                 yield Tell(src, Returned(w=w, weight=weight, round=round))

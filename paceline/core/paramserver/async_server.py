@@ -38,6 +38,7 @@ class ArrivalServer(Role):
 
     # ---- upon receiving ----------------------------------------------------------------------------------
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+        """Applies a new contribution and answers at once; a repeat or a Pull is answered and changes nothing."""
         if not isinstance(message, self.takes | Pull):
             yield from super().on(now, src, message)
         if src not in self.clocks:
@@ -61,6 +62,9 @@ class ArrivalServer(Role):
         yield from ()
 
     def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Begins with a newcomer at clock 0: its contributions have nothing to do with those of its
+        last incarnation.
+        """
         self.clocks[rank] = 0
         if self.gate is not None:
             self.gate.came(rank)

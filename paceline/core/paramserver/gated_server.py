@@ -147,6 +147,7 @@ class ClockedServer(Role):
         return {**tables, "samples_seen": self.samples_seen}
 
     def load_state_dict(self, tables: dict[str, Any]) -> None:
+        """Goes on where `state_dict` was taken: workers push again what is not in it."""
         self.version = tables["version"]
         for rank, clock in tables["clocks"]:
             self.clocks.tick(rank, clock)
@@ -202,6 +203,7 @@ class ClockedServer(Role):
 
     # ---- upon receiving ----------------------------------------------------------------------------------
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
+        """Takes a Push or a Pull, and returns the replies that it lets go; see the table of pushes above."""
         if not isinstance(message, (Push, Pull)):
             return super().on(now, src, message)
         if src not in self.clocks:
@@ -227,6 +229,7 @@ class ClockedServer(Role):
         return self._release(now, freed)
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Takes `rank` out of its round and of the clocks, either of which may let others go."""
         if rank not in self.clocks:
             return
         if self.gate is not None:

@@ -32,6 +32,7 @@ class ClockedWorker(Role):
         self.pushed: Push | None = None
 
     def run(self) -> Generator[Effect, Any, None]:
+        """Pulls the first weights, then repeats: work, push, take the answer."""
         if self.pushed is None:
             self.took((yield Call(SERVERS, Pull())))
         while True:
@@ -85,6 +86,7 @@ class RefreshingWorker(ClockedWorker):
     """Serves schemes in which shard 0 alone holds workers back: a worker that was held pulls the weights again."""
 
     def run(self) -> Generator[Effect, Any, None]:
+        """Does the same, but pulls again until the weights are current on all shards."""
         current = False
         while True:
             if self.pushed is None:

@@ -105,6 +105,9 @@ class KeptRound(Round):
         self._claims: list[int] = []
 
     def add(self, rank: int, g: Any, samples: int) -> None:
+        """Keeps the gradient by rank, as the means go through them in the order of ranks: the same bits in any order of
+        arrival.
+        """
         self._kept[rank] = g
         self._claims.append(samples)
         self.samples += samples

@@ -203,7 +203,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Spans of the model's vector must be in order, not empty, apart from each other, and within the model."""
+    """Spans of the model's vector must be in order, not empty, not touching each other, and within the model."""
 
     def fault(self, value: Any, limits: PlanLimits) -> str | None:
         last = -1

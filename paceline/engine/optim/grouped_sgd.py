@@ -42,6 +42,7 @@ class GroupedSGD(ServerOptimizer):
         self._table: Any = None
 
     def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
+        """Makes one step, by the compiled loop for long slices on the host, else by calls of torch."""
         out, x = spare(len(w), w.device), w.value()
         if self._v is None and self.recipe.momentum_max:
             self._v = torch.zeros_like(x)

@@ -51,6 +51,9 @@ class Lazy(ServerOptimizer):
         self._updates = 0
 
     def apply(self, w: AnyFlat, g: AnyFlat, lr: float, unused: Spans = ()) -> Any:
+        """Updates the dense part as a whole, and of each table the rows in `g`. A vector without tables is updated as
+        usual.
+        """
         if isinstance(g, Flat) and isinstance(w, Flat):
             return self._whole.apply(w, g, lr, unused)
         where = cast(SparseFlat, g if isinstance(g, SparseFlat) else w).where

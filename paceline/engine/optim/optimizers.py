@@ -114,6 +114,7 @@ class SGD(ServerOptimizer):
         self.by_rows = not recipe.momentum and not recipe.weight_decay
 
     def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
+        """Makes one step in vector arithmetic; weights and momentum of unused spans are put back afterwards."""
         mu, decay, before = self.recipe.momentum, self.recipe.weight_decay, self.v
         d = g + w * decay if decay else g
         if not mu:

@@ -44,6 +44,9 @@ class OwnOptimizer(ServerOptimizer):
         self._memory = OptimizerState(steps.optimizer, flat.parameters)
 
     def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
+        """Loads `w` and `g` into the module, lets the user's optimizer make its step, and returns
+        the weights after it.
+        """
         self._flat.load(w)
         self._flat.put_gradient(g, unused)
         self._steps.step()

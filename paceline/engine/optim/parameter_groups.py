@@ -63,6 +63,10 @@ class GroupedRule(ServerOptimizer):
         return {**super().state(), **(self._pieces.state() if self._pieces is not None else {})}
 
     def load_state(self, state: dict[str, Tensor | float | int]) -> None:
+        """Goes on where `state()` was taken.
+
+        The slice's length is read off the vectors, as no weights have come yet.
+        """
         super().load_state(state)
         kept = {name: value for name, value in state.items() if name not in ("samples_seen", "lr")}
         length = max((v.numel() for v in kept.values() if isinstance(v, Tensor)), default=0)

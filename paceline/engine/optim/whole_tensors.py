@@ -56,12 +56,16 @@ class PathRule(ServerOptimizer):
         self._kept: dict[str, Any] = {}  # the state to begin with
 
     def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
+        """Makes one step of the optimizer on a copy of `w`, whose tensors become the parameters'
+        memory for the step.
+        """
         fresh = spare(len(w), w.device)
         w.copy_into(fresh)
         gradient = g.value().to(w.device)
         if not self._by_path.path.startswith(f"{TORCH}:"):
             gradient = gradient.clone()  # one that is not torch's may write over it
         optimizer = self._optimizer or self._begin(fresh)
+        # The parameters stay the same objects, by which the optimizer finds their state; only their memory changes.
         for p, (start, stop) in zip(self._parameters, itertools.pairwise(self._edges), strict=True):
             shape = p.shape
             p.grad = None
