@@ -37,9 +37,9 @@ def kernel(loop: Callable[..., Any]) -> Any:
 
 
 # ---- thresholds --------------------------------------------------------------------------------------------------
+# Writes CHUNK bytes, of four numbers each; see `cpu.encode_2bit`.
 @kernel
 def _encode_2bit(g, r, t, out, wild, n, size, CHUNK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Writes CHUNK bytes, of four numbers each; see `cpu.encode_2bit`."""
     at = tl.program_id(0).to(tl.int64) * CHUNK + tl.arange(0, CHUNK)
     byte = tl.zeros((CHUNK,), tl.int32)
     bad = tl.zeros((CHUNK,), tl.int32)
@@ -54,9 +54,9 @@ def _encode_2bit(g, r, t, out, wild, n, size, CHUNK: tl.constexpr):  # type: ign
     tl.atomic_max(wild, tl.max(bad, 0))
 
 
+# Writes CHUNK bytes, of eight numbers each; see `cpu.encode_1bit`.
 @kernel
 def _encode_1bit(g, r, t, out, wild, n, size, CHUNK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Writes CHUNK bytes, of eight numbers each; see `cpu.encode_1bit`."""
     at = tl.program_id(0).to(tl.int64) * CHUNK + tl.arange(0, CHUNK)
     byte = tl.zeros((CHUNK,), tl.int32)
     bad = tl.zeros((CHUNK,), tl.int32)
@@ -80,9 +80,9 @@ def _decode_2bit(data, t, out, n, CHUNK: tl.constexpr):  # type: ignore[no-untyp
 
 
 # ---- scales: a program for each block of numbers -----------------------------------------------------------------
+# Encodes one block of numbers in two passes: the scale first, then the bits; see `cpu.encode_sign`.
 @kernel
 def _encode_sign(g, r, block, scales, bits, wild, n, CHUNK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Encodes one block of numbers in two passes: the scale first, then the bits; see `cpu.encode_sign`."""
     begin = tl.program_id(0).to(tl.int64) * block
     end = tl.minimum(begin + block, n)
     # float64, as on the host: the mean of many numbers would lose bits.
@@ -115,9 +115,9 @@ def _decode_sign(scales, bits, block, out, n, CHUNK: tl.constexpr):  # type: ign
     tl.store(out + i, tl.where(up == 1, scale, -scale), mask=i < n)
 
 
+# Encodes one block of numbers in two passes: the scale first, then the codes; see `cpu.encode_int8`.
 @kernel
 def _encode_int8(g, r, block, scales, codes, wild, n, CHUNK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Encodes one block of numbers in two passes: the scale first, then the codes; see `cpu.encode_int8`."""
     begin = tl.program_id(0).to(tl.int64) * block
     end = tl.minimum(begin + block, n)
     # First pass: the scale needs the whole block. The second pass computes the sum r + g again.
