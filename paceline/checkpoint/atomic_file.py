@@ -1,7 +1,12 @@
-"""A file that is there whole or not at all, whenever its writer is killed.
+"""Writes a file so that it is there whole or not at all, whenever its writer is killed.
 
-Written beside its place, brought to the disk, and only then given its name. After an fsync that failed the draft is
-thrown away and not tried again: the kernel has marked its pages clean (Rebello et al., USENIX ATC 2020).
+    1. the bytes go into a draft beside the file's place
+    2. fsync of the draft           its bytes are on the disk before it has the file's name
+    3. rename                       replaces the old file at once
+    4. fsync of the folder          the new name is on the disk
+
+After an fsync that failed the draft is thrown away and not tried again: the kernel has marked its pages clean, so a
+second fsync would succeed without writing them (Rebello et al., USENIX ATC 2020).
 """
 
 from __future__ import annotations
@@ -16,7 +21,10 @@ DRAFT = ".draft-"
 
 
 def write(path: Path, chunks: Iterable[bytes]) -> tuple[int, int]:
-    """Put `chunks` at `path`; bytes written and their CRC-32. Raises OSError, and what was at `path` is still there."""
+    """Puts `chunks` at `path`. Returns the bytes written and their CRC-32.
+
+    Raises OSError; what was at `path` before is then still there.
+    """
     draft = path.with_name(f"{DRAFT}{os.getpid()}-{path.name}")
     size = checksum = 0
     try:
@@ -36,7 +44,7 @@ def write(path: Path, chunks: Iterable[bytes]) -> tuple[int, int]:
 
 
 def settle(folder: Path) -> None:
-    """Bring the names in `folder` to the disk. Raises OSError."""
+    """Puts the names in `folder` on the disk. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,12 @@
-"""Where checkpoints are kept, by number: what a folder and a store have in common."""
+"""A store keeps checkpoints by number: this is what a folder and Redis have in common.
+
+    save     files first, the manifest last: from then on the checkpoint exists
+    delete   the manifest first: from then on it does not
+    read     sizes and checksums of the manifest are compared; anything else is Damaged, and an older one is taken
+
+So a process that is killed at any moment leaves whole checkpoints, and perhaps files without a manifest, which no
+reader sees. In a folder the next `rotate` removes them; in Redis they expire.
+"""
 
 from __future__ import annotations
 
@@ -14,38 +22,41 @@ Contents = Mapping[str, Iterable[bytes]]
 
 
 class CheckpointStore(ABC):
-    """One writer at a time. A checkpoint is there once its manifest is, and gone once that is."""
+    """A store has one writer at a time. A checkpoint exists as long as its manifest does."""
 
     @abstractmethod
     def numbers(self) -> list[int]:
-        """Of those that have a manifest, whole or not, oldest first."""
+        """Returns the numbers of those that have a manifest, whole or not, oldest first."""
 
     @abstractmethod
     def name(self, number: int, file: str = "") -> str:
-        """Of a checkpoint, or of a file of it, for people."""
+        """Returns the name of a checkpoint, or of a file of it, for messages."""
 
     @abstractmethod
     def save(self, number: int, contents: Contents, *, finite: bool, **facts: Any) -> Manifest:
-        """Write checkpoint `number`. Raises OSError when it cannot be written; then there is no such one."""
+        """Writes checkpoint `number`: `contents` by file name, and `facts` into its manifest.
+
+        Raises OSError when it cannot be written; then there is no such one.
+        """
 
     @abstractmethod
     def delete(self, number: int) -> None:
-        """Its manifest first, so that no half of it is taken for one; what cannot be deleted stays."""
+        """Deletes it, the manifest first, so that no half of it is taken for one; what cannot be deleted stays."""
 
     @abstractmethod
     def _manifest(self, number: int) -> bytes:
-        """Raises Damaged."""
+        """Returns the bytes of the manifest. Raises Damaged."""
 
     @abstractmethod
     def _pieces(self, number: int, file: str) -> Iterator[bytes]:
-        """Of a file, in order. Raises Damaged."""
+        """Yields the bytes of a file, in order. Raises Damaged."""
 
     def manifest(self, number: int) -> Manifest:
-        """Raises Damaged."""
+        """Returns the manifest. Raises Damaged."""
         return Manifest.from_bytes(self._manifest(number))
 
     def verify(self, number: int) -> Manifest:
-        """Read all of it. Raises Damaged, naming the file."""
+        """Reads all of it, and returns its manifest. Raises Damaged, naming the file."""
         manifest = self.manifest(number)
         for entry in manifest.files:
             for _ in self.read(number, entry):
@@ -57,7 +68,7 @@ class CheckpointStore(ABC):
         return b"".join(self.read(number, entry))
 
     def read(self, number: int, entry: FileEntry) -> Iterator[bytes]:
-        """The same piece by piece; what is wrong may show at the last."""
+        """Yields the bytes of a file piece by piece. Raises Damaged, perhaps only after the last piece."""
         size = checksum = 0
         for piece in self._pieces(number, entry.name):
             size, checksum = size + len(piece), zlib.crc32(piece, checksum)
@@ -65,10 +76,11 @@ class CheckpointStore(ABC):
                 break
             yield piece
         if (size, checksum) != (entry.size, entry.crc32):
-            raise Damaged(f"{self.name(number, entry.name)}: size or checksum is another one")
+            raise Damaged(f"{self.name(number, entry.name)}: size or checksum differs from the manifest")
 
     def newest(self, check: Callable[[int, Manifest], None] = lambda _, __: None) -> tuple[int | None, list[str]]:
-        """The newest one that is whole and finite and passes `check`, if any; of each that is newer, why not.
+        """Returns the newest that is whole, finite and passes `check`, or None; and for each newer one why it was not
+        taken.
 
         `check` raises Damaged.
         """
@@ -85,9 +97,10 @@ class CheckpointStore(ABC):
         return None, refused
 
     def best(self, healthy: int | None = None) -> int | None:
-        """The one that is whole and finite with the highest `accuracy` among its facts; the newest of equals.
+        """Returns the one that is whole and finite with the highest `accuracy` among its facts; the newest of equals;
+        or None.
 
-        `healthy` is known to be whole and finite.
+        `healthy` is known to be whole and finite, and so is not read.
         """
         judged: list[tuple[float, int]] = []
         for number in self.numbers():
@@ -102,7 +115,7 @@ class CheckpointStore(ABC):
         return None
 
     def rotate(self, keep_last: int, *, keep_best: bool = False, healthy: int | None = None) -> list[int]:
-        """Delete all but the last `keep_last`, and the best one if asked for; the numbers of those deleted.
+        """Deletes all but the last `keep_last`, and the best one if asked for. Returns the numbers of those deleted.
 
         The newest whole and finite one stays, however many bad ones have come since. `healthy` is known to be one of
         them, as what has just been written is, and so is not read again.
@@ -120,7 +133,7 @@ class CheckpointStore(ABC):
         return old
 
     def take(self, other: CheckpointStore, number: int, as_number: int) -> None:
-        """A copy of what `other` has. Raises Damaged, or OSError."""
+        """Copies checkpoint `number` of `other` to `as_number` here. Raises Damaged, or OSError."""
         manifest = other.manifest(number)
         contents = {entry.name: other.read(number, entry) for entry in manifest.files}
         self.save(as_number, contents, finite=manifest.finite, **manifest.facts)

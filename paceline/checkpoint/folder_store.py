@@ -1,4 +1,10 @@
-"""The checkpoints of a run, one numbered folder each. The manifest is written last: without it there is none."""
+"""Keeps the checkpoints of a run in one numbered folder each.
+
+    checkpoints/00000012/model.safetensors, ...     the files
+    checkpoints/00000012/manifest.json              sizes and checksums of the files
+
+The manifest is written last: without it there is no checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +29,7 @@ PLACE = re.compile(r"[0-9]{8,15}")
 
 
 class FolderStore(CheckpointStore):
-    """Under `root`, which is made when it is first needed."""
+    """Keeps them under `root`, which is made when it is first needed."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -43,7 +49,7 @@ class FolderStore(CheckpointStore):
         return str(self.place(number) / file)
 
     def save(self, number: int, contents: Contents, *, finite: bool, **facts: Any) -> Manifest:
-        """Raises OSError when the disk does not take it; then there is no such one."""
+        """Writes a checkpoint. Raises OSError when the disk does not take it; then there is no such one."""
         place = self.place(number)
         shutil.rmtree(place, ignore_errors=True)
         try:
@@ -51,6 +57,7 @@ class FolderStore(CheckpointStore):
             written = [(name, *atomic_file.write(place / name, chunks)) for name, chunks in contents.items()]
             entries = tuple(FileEntry(name=name, size=size, crc32=crc) for name, size, crc in written)
             manifest = Manifest(files=entries, finite=finite, facts=facts)
+            # The folder's own name must be on the disk before the manifest, which makes the checkpoint exist.
             atomic_file.settle(self.root)
             atomic_file.write(place / MANIFEST, [manifest.to_bytes()])
         except BaseException:
@@ -59,7 +66,7 @@ class FolderStore(CheckpointStore):
         return manifest
 
     def rotate(self, keep_last: int, *, keep_best: bool = False, healthy: int | None = None) -> list[int]:
-        """And what is left of older ones whose writing or deleting was cut short."""
+        """Also removes what is left of older ones whose writing or deleting was cut short."""
         numbers = self.numbers()
         for place in self.root.glob("[0-9]*") if numbers else ():
             if place.name.isdecimal() and int(place.name) < numbers[-1] and not (place / MANIFEST).exists():
@@ -67,6 +74,7 @@ class FolderStore(CheckpointStore):
         return super().rotate(keep_last, keep_best=keep_best, healthy=healthy)
 
     def delete(self, number: int) -> None:
+        """Removes a checkpoint, its manifest first; a link in its place is removed, not followed."""
         place = self.place(number)
         with contextlib.suppress(OSError):
             if place.is_symlink():  # what it leads to is not ours
@@ -94,7 +102,7 @@ class FolderStore(CheckpointStore):
 
 
 def _regular(path: Path) -> BinaryIO:
-    """Opened; a FIFO would have us wait for ever, a device need not end. Raises OSError."""
+    """Opens a regular file. Opening a FIFO would wait for ever, and a device need not end. Raises OSError for both."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     file = os.fdopen(descriptor, "rb") if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
     if file is None:

@@ -1,4 +1,7 @@
-"""What a checkpoint consists of: files with sizes and checksums, and facts; JSON with a checksum of its own."""
+"""The manifest lists what a checkpoint consists of: files with sizes and checksums, and facts.
+
+It is two lines: a CRC-32 in hexadecimal, and the JSON that it is of. Any other bytes are refused.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,12 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Damaged(PacelineError):  # noqa: N818
-    """A checkpoint that cannot be trusted; the message says which file and what is wrong with it."""
+    """A checkpoint cannot be trusted; the message says which file and what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEntry:
-    """A file: `size` in bytes, `crc32` of all of them."""
+    """A file has `size` bytes; `crc32` is of all of them."""
 
     name: str
     size: int
@@ -34,7 +37,10 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """`facts`: JSON values, such as the step and the accuracy. `finite`: is every number of the model one?"""
+    """Holds the files and the `facts`, JSON values such as the step and the accuracy.
+
+    `finite`: every number of the model is.
+    """
 
     files: tuple[FileEntry, ...]
     finite: bool
@@ -47,7 +53,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
-        """Raises Damaged for anything that `to_bytes` has not made."""
+        """Returns the manifest. Raises Damaged for anything that `to_bytes` has not made."""
         try:
             return cls._checked(_text_of(data))
         except ValueError as error:
@@ -55,10 +61,10 @@ class Manifest:
 
     @classmethod
     def _checked(cls, text: bytes) -> Manifest:
-        """Raises ValueError."""
+        """Returns the manifest in `text`. Raises ValueError."""
         found = strict_json.decoded(text)
         if not isinstance(found, dict) or found.keys() != {"files", "finite", "facts"}:
-            raise ValueError("it has not just files, finite and facts")
+            raise ValueError("its names must be files, finite and facts")
         if type(found["finite"]) is not bool:
             raise ValueError("'finite' is neither true nor false")
         return cls(files=_entries(found["files"]), finite=found["finite"], facts=kinds.check(found["facts"]))
@@ -71,25 +77,25 @@ def _text_of(data: bytes) -> bytes:
     head, _, rest = data.partition(b"\n")
     text, newline, end = rest.partition(b"\n")
     if end or not newline or head != f"{zlib.crc32(text):08x}".encode():
-        raise ValueError("cut short, or its checksum is another one")
+        raise ValueError("incomplete, or its checksum is wrong")
     return text
 
 
 def _entries(found: Any) -> tuple[FileEntry, ...]:
-    """Raises ValueError."""
+    """Returns the files in the JSON value `found`. Raises ValueError."""
     if not isinstance(found, list) or len(found) > FILES_MAX:
-        raise ValueError(f"its files are no list, or more than {FILES_MAX}")
+        raise ValueError(f"its files are not a list, or more than {FILES_MAX}")
     if not all(isinstance(row, list) and len(row) == 3 for row in found):
-        raise ValueError("a file is not just a name, a size and a checksum")
+        raise ValueError("a file must be a name, a size and a checksum")
     files = tuple(FileEntry(name=name, size=size, crc32=crc) for name, size, crc in found)
     if not all(map(_sound, files)):
-        raise ValueError("it names files that no checkpoint has")
+        raise ValueError("a file has an invalid name, size or checksum")
     if len({entry.name for entry in files}) < len(files):
         raise ValueError("it names a file twice")
     return files
 
 
 def _sound(entry: FileEntry) -> bool:
-    """A plain name, so that no path leads out of the folder, and numbers that can be."""
+    """Returns True for a plain name, so that no path leads out of the folder, and for possible numbers."""
     numbers = type(entry.size) is int and 0 <= entry.size <= SIZE_MAX and type(entry.crc32) is int
     return numbers and isinstance(entry.name, str) and NAME.fullmatch(entry.name) is not None

@@ -1,7 +1,7 @@
-"""What a manifest says of a run: every name that somebody reads, of which kind it is and within which bounds.
+"""Checks what a manifest says of a run: every name that some code reads, its kind and its bounds.
 
-Names that are not in the table may be anything. What depends on the configuration of the run that goes on from it is
-checked in `paceline.runtime.checkpointing.checkpoint_validation`.
+Names that are not in the table may be anything. What depends on the configuration of the resumed run is checked in
+`paceline.runtime.checkpointing.checkpoint_validation`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _whole(low: int, high: int) -> Callable[[Any], bool]:
 
 
 def number(v: Any) -> bool:
-    """JSON that was read strictly has no others."""
+    """Returns True for a number within bounds; JSON that was read strictly has neither NaN nor infinity."""
     return type(v) in (int, float) and abs(v) <= NUMBER_MAX
 
 
@@ -72,7 +72,7 @@ TABLES: Mapping[str, Callable[[Any], bool]] = {
     "seen": _rows(rank, count),
     "shift": _rows(rank, _shift),
 }
-"""Of a server that has any: all of these. Then there may be `done` and `samples_seen`."""
+"""The tables of a server, which has all of these or none. There may be `done` and `samples_seen`, too."""
 
 
 def _tables(v: Any) -> bool:
@@ -100,9 +100,9 @@ FACTS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def check(facts: Any, kinds: Mapping[str, Callable[[Any], bool]] = FACTS) -> dict[str, Any]:
-    """`facts`. Raises ValueError, naming the first of `kinds` that is not what it has to be."""
+    """Returns `facts`. Raises ValueError, naming the first of `kinds` that is not what it has to be."""
     if not isinstance(facts, dict):
-        raise ValueError("its facts are no table of names and values")
+        raise ValueError("its facts are not a table of names and values")
     for name, fits in kinds.items():
         if name in facts and not fits(facts[name]):
             raise ValueError(f"{name!r} is of the wrong kind or beyond its bounds")

@@ -1,4 +1,4 @@
-"""Checkpoints in Redis, so that a run can be taken up on another machine.
+"""Keeps checkpoints in Redis, so that a run can be resumed on another machine.
 
     paceline:RUN:checkpoints        the numbers of those there are, in order
     paceline:RUN:N:manifest         as in a folder, with sizes and checksums of all files
@@ -6,13 +6,13 @@
     paceline:RUN:N:pieces           the keys of all pieces
     paceline:RUN:N:FILE:K           piece K of a file; a string of Redis holds 512 MiB at most
 
-Pieces come first and vanish by themselves after a day; one transaction lets them stay, writes the manifest and
-enters the number. A writer that is killed at any instant leaves the old checkpoint or the new one.
+Pieces come first and expire after a day. One transaction then makes them permanent, writes the manifest and enters the
+number. A writer that is killed at any instant leaves the old checkpoint or the new one.
 
 Whoever may write to the server may put any weights there. So a store beyond this machine needs a key
-(PACELINE_CHECKPOINT_KEY), which the server never sees: a checkpoint that is not signed with it is passed over. The seal
-is an HMAC-SHA256 over the run, the number, the manifest and the SHA-256 of every file. Whether newer checkpoints have
-been deleted it does not tell.
+(PACELINE_CHECKPOINT_KEY), which the server never sees: a checkpoint that is not signed with it is not used. The seal is
+an HMAC-SHA256 over the run, the number, the manifest and the SHA-256 of every file. It does not show whether newer
+checkpoints have been deleted.
 """
 
 from __future__ import annotations
@@ -37,34 +37,36 @@ PIECES_MAX = 1 << 20
 UNFINISHED_S = 24 * 3600
 SEAL_BYTES_MAX = 1 << 22
 TIMEOUT_S = 5.0
-"""For one command, which is not tried again: a server that hangs must not hold up the end of a run."""
+"""The deadline of one command, which is not repeated: a server that hangs must not delay the end of a run."""
 NUMBER = re.compile(rb"[0-9]{1,15}")
 T = TypeVar("T")
 
 
 class StoreTimeoutError(ConfigError):
-    """The server has not answered within TIMEOUT_S. Whoever asks again waits as long again."""
+    """The server has not answered within TIMEOUT_S. Another request would wait as long again."""
 
 
 class RedisStore(CheckpointStore):
-    """The checkpoints of the run that `address` names."""
+    """Keeps the checkpoints of the run that `address` names."""
 
     def __init__(self, address: Address, secrets: StoreSecrets = NO_SECRETS, *, piece_bytes: int = PIECE_BYTES) -> None:
-        """Raises ConfigError where the library or the key is missing, or the server cannot be reached."""
+        """Connects to the server. Raises ConfigError where the library or the key is missing, or the server cannot be
+        reached.
+        """
         if not (secrets.key or address.is_here):
             raise ConfigError(
                 f"{address} is on another machine, where others could put weights of their own: give a key, such as of "
                 f"`openssl rand -hex 32`, in the environment as {KEY}, or its file's name as {KEY}_FILE"
             )
         self.address, self._piece_bytes, self._key_of_seals = address, piece_bytes, secrets.key.encode()
-        self._digests: dict[int, dict[str, str]] = {}  # of files, of checkpoints whose seal is right
+        self._digests: dict[int, dict[str, str]] = {}  # by checkpoint whose seal is right: SHA-256 of its files
         self._redis, self._error = connect(address, secrets.password)
 
     def __str__(self) -> str:
         return str(self.address)
 
     def numbers(self) -> list[int]:
-        """Raises OSError when the server is gone."""
+        """Returns the numbers of those there are. Raises OSError when the server is gone."""
         found = self._carried_out(lambda: self._redis.zrange(self._key("checkpoints"), 0, -1))
         return sorted(int(number) for number in found if NUMBER.fullmatch(number))
 
@@ -72,7 +74,7 @@ class RedisStore(CheckpointStore):
         return f"{self.address}, checkpoint {number}{f', {file}' if file else ''}"
 
     def save(self, number: int, contents: Contents, *, finite: bool, **facts: Any) -> Manifest:
-        """Raises OSError when the server does not take it; then there is no such one."""
+        """Writes a checkpoint. Raises OSError when the server does not take it; then there is no such one."""
         keys: list[str] = []
 
         def act() -> Manifest:
@@ -97,6 +99,7 @@ class RedisStore(CheckpointStore):
     def _write(
         self, number: int, file: str, chunks: Iterable[bytes], keys: list[str], digests: dict[str, str]
     ) -> FileEntry:
+        """Writes one file in pieces that expire, and notes their keys and the file's digest."""
         size = checksum = count = 0
         digest = hashlib.sha256()
         for piece in _cut(chunks, self._piece_bytes):
@@ -105,16 +108,17 @@ class RedisStore(CheckpointStore):
             size, checksum, count = size + len(piece), zlib.crc32(piece, checksum), count + 1
             digest.update(piece)
         digests[file] = digest.hexdigest()
-        self._redis.unlink(self._key(number, file, count))  # a longer one may have been broken off: here it ends
+        self._redis.unlink(self._key(number, file, count))  # a longer file of an earlier try must not go on here
         return FileEntry(name=file, size=size, crc32=checksum)
 
     def delete(self, number: int) -> None:
-        """Raises OSError when the server is gone."""
+        """Removes a checkpoint in one transaction. Raises OSError when the server is gone."""
 
         def act() -> None:
             pieces = self._key(number, "pieces")
             keys = self._redis.smembers(pieces)
-            with self._redis.pipeline(transaction=True) as whole:  # what is cut short between leaves pieces for ever
+            # The keys are read before the transaction: there is one writer, so none is added meanwhile.
+            with self._redis.pipeline(transaction=True) as whole:  # a delete cut short would leave pieces for ever
                 whole.zrem(self._key("checkpoints"), str(number))
                 whole.delete(self._key(number, "manifest"), self._key(number, "seal"))
                 whole.unlink(pieces, *keys)
@@ -147,12 +151,16 @@ class RedisStore(CheckpointStore):
 
     # ---- seals -------------------------------------------------------------------------------------------
     def _mac(self, number: int, manifest: bytes, digests: dict[str, str]) -> str:
+        """Returns the HMAC-SHA256 over run, number, manifest and digests."""
         facts = [self.address.run, number, hashlib.sha256(manifest).hexdigest(), sorted(digests.items())]
         said = f"paceline checkpoint\n{json.dumps(facts)}".encode()
         return hmac.new(self._key_of_seals, said, hashlib.sha256).hexdigest()
 
     def _sealed(self, number: int, manifest: bytes) -> dict[str, str]:
-        """SHA-256 of each file, as signed. Raises Damaged where nobody who has the key has signed this manifest."""
+        """Returns the SHA-256 of each file, as signed.
+
+        Raises Damaged where the signature is missing or of another key.
+        """
         key, name = self._key(number, "seal"), self.name(number, "manifest")
         if self._read(lambda: self._redis.strlen(key)) > SEAL_BYTES_MAX:
             raise Damaged(f"{name}: its seal is longer than {SEAL_BYTES_MAX} bytes")
@@ -170,13 +178,14 @@ class RedisStore(CheckpointStore):
         return digests
 
     def _read(self, act: Callable[[], T]) -> T:
+        """Carries out `act`, which reads: a server that is gone makes the checkpoint Damaged."""
         try:
             return self._carried_out(act)
         except OSError as error:
             raise Damaged(str(error)) from None
 
     def _carried_out(self, act: Callable[[], T]) -> T:
-        """Raises OSError, or StoreTimeoutError."""
+        """Carries out `act`. Raises OSError where the server fails, StoreTimeoutError where it does not answer."""
         import redis
 
         try:
@@ -191,13 +200,17 @@ class RedisStore(CheckpointStore):
 
 
 def _cut(chunks: Iterable[bytes], length: int) -> Iterator[memoryview]:
+    """Yields the bytes in pieces of at most `length`, without a copy."""
     for chunk in chunks:
         whole = memoryview(chunk)
         yield from (whole[at : at + length] for at in range(0, len(whole), length))
 
 
 def connect(address: Address, password: str) -> tuple[Any, type[Exception]]:
-    """A client, and what it raises. Raises ConfigError in one line that names the way out."""
+    """Returns a client, and the class of error that it raises.
+
+    Raises ConfigError in one line that names the way out.
+    """
     try:
         import redis
         from redis.backoff import NoBackoff
@@ -221,7 +234,7 @@ def connect(address: Address, password: str) -> tuple[Any, type[Exception]]:
     try:
         client.ping()
     except redis.AuthenticationError:
-        raise ConfigError(f"{address} wants a password, or another one: {WAY}") from None
+        raise ConfigError(f"{address} needs a password, or a different one: {WAY}") from None
     except redis.TimeoutError:
         raise StoreTimeoutError(_hangs(address)) from None
     except redis.RedisError as error:

@@ -1,6 +1,6 @@
-"""Where a store is: `redis://host:port/db/RUN`, the last three optional; `?tls` for TLS; never a password.
+"""Reads the address of a store: `redis://host:port/db/RUN`, the last three optional; `?tls` for TLS; never a password.
 
-Beyond this machine a store is reached under TLS, unless the address ends with `?plain`, and what is kept is signed.
+Beyond this machine a store is reached under TLS, unless the address ends with `?plain`, and checkpoints are signed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WAY = f"put it into the environment, as {PASSWORD}, or its file's name as {PASSW
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """`run`: nothing where the URL names none."""
+    """Names a Redis server, and a run in it; `run` is "" where the URL names none."""
 
     host: str
     port: int = PORT
@@ -37,14 +37,15 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Raises ValueError, which never quotes a password."""
+        """Reads an address. Raises ValueError, which never quotes a password."""
         if not is_store(text):
-            raise ValueError("what does not begin with redis:// is no store: give redis://host:port/db")
+            raise ValueError("the address of a store begins with redis://: give redis://host:port/db")
         try:
             url = urlsplit(text)
             port = url.port or PORT
         except ValueError:
             raise ValueError("the address of a store is redis://host:port/db, with a port up to 65535") from None
+        # Checked before anything that quotes the address in an error.
         if url.password is not None:
             raise ValueError(f"a password in an address is seen in lists of processes and in config.toml: {WAY}")
         db, run = _path(url)
@@ -54,17 +55,18 @@ class Address:
                 f"as for a password, {WAY}"
             )
         tls, plain = url.scheme == "rediss" or url.query == "tls", url.query == "plain"
+        # Without TLS the network between could read the password and replace the weights.
         found = cls(host=url.hostname, port=port, db=db, run=run, user=url.username or "", tls=tls, plain=plain)
         if not (tls or plain or found.is_here):
             raise ValueError(
-                f"{found} is on another machine, and all between could read and change what is said: put ?tls at its "
-                "end, or ?plain where the network is trusted"
+                f"{found} is on another machine, and others on the network could read and change checkpoints: put ?tls "
+                "at its end, or ?plain where the network is trusted"
             )
         return found
 
     @property
     def is_here(self) -> bool:
-        """Is it this machine, by a loopback address? A name other than localhost may be anywhere."""
+        """Returns True if it is this machine, by a loopback address. A name other than localhost may be anywhere."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -78,14 +80,16 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class StoreSecrets:
-    """What the address of a store does not say: the server's password, and the key that signs checkpoints there."""
+    """Holds what the address of a store does not say: the server's password, and the key that signs
+    checkpoints there.
+    """
 
     password: str = field(default="", repr=False)
     key: str = field(default="", repr=False)
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> StoreSecrets:
-        """From the variables, or from the files that they name. Raises ConfigError."""
+        """Reads them from the variables, or from the files that they name. Raises ConfigError."""
         password, key = _secret(environment, PASSWORD), _secret(environment, KEY)
         if key and len(key) < KEY_BYTES_MIN:
             raise ConfigError(f"{KEY}: shorter than {KEY_BYTES_MIN} characters: make one by `openssl rand -hex 32`")
@@ -110,7 +114,9 @@ def is_store(text: str) -> bool:
 def _path(url: SplitResult) -> tuple[int, str]:
     db, _, run = url.path.strip("/").partition("/")
     if not re.fullmatch(r"\d{0,5}", db):
-        raise ValueError(f"{db!r} is no number of a database: give redis://host:port/0, or redis://host:port/0/RUN")
+        raise ValueError(
+            f"{db!r} is not the number of a database: give redis://host:port/0, or redis://host:port/0/RUN"
+        )
     if run and not RUN.fullmatch(run):
-        raise ValueError(f"{run!r} is no name of a run: letters, digits, '.', '_' and '-' make one")
+        raise ValueError(f"{run!r} is not the name of a run: give letters, digits, '.', '_' and '-'")
     return int(db or 0), run

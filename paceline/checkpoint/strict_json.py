@@ -1,7 +1,7 @@
-"""JSON that somebody else may have written: read within limits, or refused in one line.
+"""Reads JSON that somebody else may have written within limits, or refuses it in one line.
 
-`json.loads` takes NaN, infinities, numbers that overflow to them, names that come twice and halves of characters. All
-that has gone through `decoded` can be written down again as JSON and as UTF-8.
+`json.loads` takes NaN, infinities, numbers that overflow to them, names that come twice and lone surrogates. All that
+has gone through `decoded` can be written down again as JSON and as UTF-8.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DIGITS_MAX = 40
 
 
 def decoded(data: bytes) -> Any:
-    """Raises ValueError, whose text is short and quotes nothing of `data`."""
+    """Returns the value. Raises ValueError, whose text is short and quotes nothing of `data`."""
     try:
         found = json.loads(
             data.decode(), parse_constant=_refused, parse_float=_finite, parse_int=_whole, object_pairs_hook=_once
@@ -32,13 +32,13 @@ def decoded(data: bytes) -> Any:
 
 
 def _refused(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not allowed")
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError("a number is larger than any that is finite")
+        raise ValueError("a number is too large to be finite")
     return number
 
 
@@ -56,7 +56,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _measure(found: Any) -> None:
-    """Level by level, so that no depth ends it. Raises ValueError."""
+    """Looks at all values level by level, without recursion, so that no depth ends the process. Raises ValueError."""
     level, seen = [found], 0
     for _ in range(DEPTH_MAX):
         seen += len(level)
@@ -78,7 +78,8 @@ def _measure(found: Any) -> None:
 
 
 def _whole_characters(text: str) -> None:
+    """Raises ValueError for half of a surrogate pair, which UTF-8 cannot hold."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError("a text has half a character") from None
+        raise ValueError("a text has half of a surrogate pair") from None

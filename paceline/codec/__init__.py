@@ -1,4 +1,5 @@
-"""Gradient compression: arrays in, bytes out, residuals kept by the caller. One codec, one file of `algorithms/`.
+"""Compresses gradients: arrays go in, bytes come out, the caller keeps the residuals. One codec, one file of
+`algorithms/`.
 
 Read `base.py` first, then `algorithms/topk.py`; `pipeline/` applies codecs to messages. May import `core/`.
 """

@@ -1,4 +1,5 @@
-"""A codec: a name, a source, a few parameters, and how a vector becomes bytes and back; and the registry of all.
+"""A codec has a name, a source and a few parameters, and turns a vector into bytes and back; a registry knows all of
+them.
 
     encode     r <- r + g;  bytes <- what of r is sent;  r <- r - what those bytes decode to
     decode     bytes -> vector
@@ -7,9 +8,9 @@ r is the residual: what is not sent now is sent later, so that nothing is lost f
 keeps it (`ResidualMemory`), one for each row of vectors that follow one another from the same sender to the same
 receiver.
 
-@codec("2bit", summary="...", paper=Paper(...))
-class TwoBit(Codec):
-    threshold: float = parameter(0.5, "what a bit stands for", low=1e-30)
+    @codec("2bit", summary="...", paper=Paper(...))
+    class TwoBit(Codec):
+        threshold: float = parameter(0.5, "what a bit stands for", low=1e-30)
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ Bytes = NDArray[np.uint8]
 C = TypeVar("C", bound="type[Codec]")
 
 BYTES_MAX_PER_NUMBER = 8
-"""No codec needs more: what claims to be longer is not read."""
+"""No codec needs more bytes for a number: a longer message is refused before it is read."""
 
 
 @dataclass(slots=True)
 class ResidualMemory:
-    """What a sender remembers of one row of vectors: the residual, how many it encoded, and what else a codec needs."""
+    """Holds what a sender remembers of one row of vectors: the residual, how many it encoded, and
+    what else a codec needs.
+    """
 
     left: Floats
     count: int = 0
@@ -51,14 +54,14 @@ class ResidualMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class Codec:
-    """Base of all codecs. Its fields are its parameters; raises ConfigError for a value out of range.
+    """All codecs derive from this class. Its fields are its parameters; a value out of range raises ConfigError.
 
     weights: what it does to weights, which are not sums over time as gradients are: it encodes them as they are, or
     encodes the difference to what the receiver is known to hold, or must not be used on them.
-    gradients_only: it is of use on the way of gradients to the servers alone.
-    for_means: it neither encodes nor decodes, but has means taken of something smaller; what carries means does that.
-    adds_up: the type of torch's in which vectors may be added up while they are encoded, where that loses no more than
-    encoding does; such a codec keeps no residual, and encodes what it decodes to without loss.
+    gradients_only: it is of use for gradients on their way to the servers alone.
+    for_means: it neither encodes nor decodes; the carrier takes means of something smaller instead.
+    adds_up: torch's type in which vectors may be summed while they are encoded, where that loses no more than encoding
+    does. Such a codec keeps no residual, and encodes without loss what it decoded.
     """
 
     name: ClassVar[str] = ""
@@ -77,11 +80,11 @@ class Codec:
 
     @property
     def feedback(self) -> bool:
-        """Does the sender keep a residual?"""
+        """Returns True if the sender keeps a residual."""
         return True
 
     def check(self, momentum: float, *, local: bool) -> None:
-        """Raise ConfigError, naming the way out, where a run does not go with this codec.
+        """Raises ConfigError, naming the way out, where a run does not go with this codec.
 
         `momentum` is the optimizer's; `local`: the scheme trains locally.
         """
@@ -91,18 +94,19 @@ class Codec:
         raise NotImplementedError
 
     def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes | None:
-        """`g`, and what `memory` has left of earlier vectors, as bytes; `memory` then has what is left now.
+        """Returns `g`, and what `memory` has left of earlier vectors, as bytes; `memory` then has what is left now.
 
-        Without a memory whatever is not sent is lost. None when there are infinite numbers or NaN among them.
+        Without a memory whatever is not sent is lost. The result is None when there are infinite numbers or NaN among
+        them.
         """
         raise NotImplementedError
 
     def decode(self, data: Bytes, out: Floats) -> None:
-        """Write the vector that `data` stands for over `out`. Raises ValueError when it cannot be of that length."""
+        """Writes the vector that `data` stands for over `out`. Raises ValueError when it cannot be of that length."""
         raise NotImplementedError
 
     def warm_up(self) -> None:
-        """Have everything compiled that encoding and decoding need."""
+        """Makes numba compile everything that encoding and decoding need, by doing both once."""
         g = np.linspace(-1, 1, 64, dtype=np.float32)
         g.flags.writeable = False
         for memory in (ResidualMemory.of(len(g)), None):
@@ -115,7 +119,7 @@ class Codec:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     def __str__(self) -> str:
-        """As it is written on a command line, defaults left out."""
+        """Returns the codec as it is written on a command line, defaults left out."""
         given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         usual = {f.name: f.default for f in dataclasses.fields(self)}
         return with_parameters(self.name, {key: value for key, value in given.items() if value != usual[key]})
@@ -133,7 +137,7 @@ _registry: Registry[Codec] = Registry("codec")
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(parameter,))
 def codec(name: str, *, summary: str, paper: Paper | None = None) -> Callable[[C], C]:
-    """Class decorator: make the class a frozen dataclass and enter it into the registry under `name`."""
+    """Class decorator: makes the class a frozen dataclass and enters it into the registry under `name`."""
 
     def enter(cls: C) -> C:
         return _registry.enter(cls, name, summary, paper)  # type: ignore[no-any-return]
@@ -146,12 +150,12 @@ def names() -> list[str]:
 
 
 def encoders() -> list[str]:
-    """Those that encode vectors; the others have means taken of something smaller."""
+    """Returns the names of the codecs that encode vectors; the others let means be taken of something smaller."""
     return [name for name in names() if not lookup(name).for_means]
 
 
 def lookup(name: str) -> type[Codec]:
-    """Raises ConfigError with the nearest name when there is no such codec."""
+    """Returns the codec class of that name. Raises ConfigError with the nearest name when there is none."""
     return _registry.lookup(name)
 
 
@@ -160,7 +164,7 @@ _TEXT = re.compile(r'\s*(?P<name>[\w-]+)\s*(?:\((?P<in>(?:[^()"]|"[^"]*")*)\))?\
 
 
 def read(text: str) -> Codec | None:
-    """The codec written as `2bit` or `topk(ratio=0.01)`; None for `none`. Raises ConfigError."""
+    """Returns the codec written as `2bit` or `topk(ratio=0.01)`; None for `none`. Raises ConfigError."""
     found = _TEXT.fullmatch(text)
     if found is None:
         raise ConfigError(f"cannot read {text!r}; write a codec as 'topk' or 'topk(ratio=0.01)'")

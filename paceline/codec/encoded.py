@@ -1,4 +1,4 @@
-"""A vector on its way as bytes."""
+"""Represents a vector that travels as bytes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from paceline.codec.base import BYTES_MAX_PER_NUMBER
 from paceline.core.errors import ProtocolError
 
 WHOLE = "float32"
-"""In place of a codec: the numbers themselves, which begin a row."""
+"""Stands in place of a codec's name: the bytes are the numbers themselves, which begin a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """`length` numbers as the codec of that name made `data` of them: anything with the buffer protocol, of bytes.
+    """Holds `length` numbers as the codec of that name made `data` of them: anything with the buffer protocol, of
+    bytes.
 
-    row: which of the sender's rows of vectors the receiver is to remember this one of; 0: of none. base: 0 for the
-    vector itself, which begins the row anew; n for the difference to its n-th one. exact: so many parts of it are as
-    they were, at the end (`paceline.codec.small_tensors`).
+    row: which of the sender's rows of vectors the receiver has to remember this one in; 0: none. base: 0 for the vector
+    itself, which begins the row anew; n for the difference to its n-th one. exact: so many parts of it are as they
+    were, at the end (`paceline.codec.small_tensors`).
     """
 
     codec: str

@@ -17,7 +17,7 @@ PART_BYTES = 8
 
 
 def parts_of(tensors: Sequence[int], slices: Sequence[slice], below: int) -> dict[int, Parts]:
-    """Of each slice of a vector made of tensors of these lengths: where it has some of fewer than `below` numbers."""
+    """Returns for each slice of a vector of such tensors where it has tensors of fewer than `below` numbers."""
     edges = [0, *itertools.accumulate(tensors)]
     small = [(a, b) for a, b in itertools.pairwise(edges) if 0 < b - a < below]
     found: dict[int, Parts] = {}
@@ -30,7 +30,7 @@ def parts_of(tensors: Sequence[int], slices: Sequence[slice], below: int) -> dic
 
 
 def _joined(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Neighbours are one."""
+    """Merges runs that follow one another."""
     joined: list[tuple[int, int]] = []
     for a, b in runs:
         if joined and joined[-1][1] == a:

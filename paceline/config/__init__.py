@@ -1,4 +1,4 @@
-"""One typed configuration: defaults, then a TOML file, then flags; unknown keys are errors; saved with every run.
+"""Holds one typed configuration: defaults, then a TOML file, then flags; unknown keys are errors; saved with every run.
 
 Read `sections.py` first: every option with its default, its help and its limits. Parameters of schemes are sections
 named after the scheme: `[ssp] staleness = 2` or `--ssp.staleness 2`. May import everything below `runtime/`.

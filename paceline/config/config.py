@@ -1,4 +1,4 @@
-"""Everything that decides what a run does, in one value."""
+"""One value holds everything that decides what a run does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ from paceline.core.scheme import Scheme, make
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Everything that decides what a run does. `parameters`: section of each scheme, by scheme and parameter."""
+    """Holds everything that decides what a run does.
+
+    `parameters`: the section of each scheme, by scheme and parameter.
+    """
 
     run: RunSettings = field(default_factory=RunSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
@@ -47,6 +50,7 @@ class Config:
     parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def scheme(self) -> Scheme:
+        """Returns the scheme with its parameters; in the form that sees whole gradients where clipping needs them."""
         own = make(self.run.scheme, self.parameters.get(self.run.scheme, {}))
         own = own.completed(self.parameters, 0)
         return own.with_whole_updates() if self.optimizer.clip_norm and self.cluster.servers > 1 else own
@@ -61,14 +65,16 @@ class Config:
         return RobustPolicy(**dataclasses.asdict(self.robust))
 
     def slowdown_of(self, rank: int) -> float:
+        """Returns how many times slower worker `rank` is made to be."""
         return self.cluster.slowdown[rank] if self.cluster.slowdown else 1.0
 
     def device_of(self, rank: int) -> str:
+        """Returns the device of worker `rank`; one name stands for all workers."""
         devices = self.cluster.device.split(",")
         return devices[rank] if len(devices) > 1 else devices[0]
 
     def check(self) -> Config:
-        """Raises ConfigError for settings that contradict one another; returns itself."""
+        """Returns itself. Raises ConfigError for settings that contradict one another."""
         validation.check(self)
         return self
 
@@ -76,3 +82,4 @@ class Config:
 SECTIONS: dict[str, Any] = {
     name: hint for name, hint in get_type_hints(Config).items() if dataclasses.is_dataclass(hint)
 }
+"""The sections by name, each with its class; those of schemes are added where they are needed."""

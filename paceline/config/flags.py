@@ -1,4 +1,4 @@
-"""Settings: what each key of the configuration is called, and how a value of it is read and checked."""
+"""Describes the settings: what each key of the configuration is called, and how a value of it is read and checked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMER_NAMES = {"shares": "partition", "mean": "allreduce", "begin_with": "initi
 
 
 def present_name(key: str) -> str:
-    """What an earlier release's `key`, or flag, is called now; `key` itself where it was never renamed."""
+    """Returns what an earlier release's `key`, or flag, is called now; `key` itself where it was never renamed."""
     dashes = "--" if key.startswith("--") else ""
     now = FORMER_NAMES.get(key.removeprefix("--").replace("-", "_"))
     return key if now is None else dashes + (now.replace("_", "-") if dashes else now)
@@ -28,7 +28,7 @@ def present_name(key: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """One key of the configuration: where it is kept, its flag, type, default and limits.
+    """Describes one key of the configuration: where it is kept, its flag, type, default and limits.
 
     launch: `paceline launch` has this flag, too. variable: scripts find it in their environment.
     """
@@ -52,13 +52,14 @@ class Flag:
             raise ConfigError(f"--{self.flag} {shown(text)}: must be {described(self.type)}") from None
 
     def check(self, value: Any) -> Any:
-        """`value` in the type of this setting. Raises ConfigError when it does not fit."""
+        """Returns `value` in the type of this setting. Raises ConfigError when it does not fit."""
         try:
             value = convert(value, self.type)
         except ValueError:
             raise ConfigError(f"--{self.flag} {shown(value)}: must be {described(self.type)}") from None
         if self.limits.file and value.startswith("file:"):
             value = self._contents(Path(value.removeprefix("file:")))
+        # Limits are those of one number, also where the setting is a list.
         for single in value if isinstance(value, tuple) else (value,):
             refused = self.limits.refuse(single)
             if refused:
@@ -66,7 +67,7 @@ class Flag:
         return value
 
     def _contents(self, path: Path) -> str:
-        """Read here, where the run is configured: its other machines need no copy, and the run keeps one."""
+        """Reads the file here, where the run is configured: its other machines need no copy, and the run keeps one."""
         try:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -74,12 +75,13 @@ class Flag:
             raise ConfigError(f"--{self.flag} file:{shown(str(path))}: {why}") from None
 
     def _hint(self, value: Any) -> str:
+        """Returns the end of an error message: the nearest choice, where there is a list of them."""
         listed = bool(self.limits.choices) and isinstance(value, str)
         return nearest(value, self.limits.choices, listed=True) if listed else ""
 
 
 def settings() -> Iterator[Flag]:
-    """Every setting there is, those of all schemes included."""
+    """Yields every setting there is, those of all schemes included."""
     for section, cls in SECTIONS.items():
         yield from _of_section(section, cls)
     for name in names():
@@ -93,6 +95,7 @@ def scheme_settings(name: str) -> tuple[Flag, ...]:
 
 @cache
 def _of_section(section: str, cls: Any) -> tuple[Flag, ...]:
+    """Returns the flags of a section, one a field."""
     hints = get_type_hints(cls)
     return tuple(
         Flag(
@@ -111,6 +114,7 @@ def _of_section(section: str, cls: Any) -> tuple[Flag, ...]:
 
 @cache
 def _of_scheme(name: str, cls: Any) -> tuple[Flag, ...]:
+    """Returns the flags of a scheme's parameters, such as `--ssp.staleness`."""
     defaults = {f.name: f.default for f in dataclasses.fields(cls)}
     hints = types_of(cls)
     return tuple(

@@ -1,4 +1,4 @@
-"""Single values: read from a command line, taken from TOML, shown in a message."""
+"""Handles single values: they are read from a command line, taken from TOML, shown in a message."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 
 
 def parse(text: str, wanted: Any) -> Any:
+    """Returns the value of type `wanted` in `text`. Raises ValueError."""
     if wanted is bool:
         if text.lower() not in _WORDS:
             raise ValueError(text)
@@ -26,7 +27,7 @@ def written(value: Any) -> str:
 
 
 def convert(value: Any, wanted: Any) -> Any:
-    """TOML's types into ours. Raises ValueError."""
+    """Returns a value of TOML in the type `wanted`. Raises ValueError for others, NaN, infinity and null characters."""
     if wanted == tuple[float, ...]:
         if not isinstance(value, list | tuple):
             raise ValueError(value)
@@ -41,11 +42,12 @@ def convert(value: Any, wanted: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """`value` for a message of one line."""
+    """Returns `value` for a message of one line."""
     text = value if isinstance(value, str) else repr(value)
     return text if text.isprintable() else repr(text)
 
 
 def described(wanted: Any) -> str:
+    """Returns the type in words, for an error message."""
     known = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
     return known.get(wanted, "numbers separated by commas")

@@ -1,7 +1,7 @@
-"""The sections of a configuration: every option with its default, its help and its limits.
+"""The sections of a configuration hold every option with its default, its help and its limits.
 
 A section is a frozen dataclass; each field carries its help, its limits and, where the plain field name would not do,
-its flag.
+its flag. To add a setting, add a field.
 """
 
 from __future__ import annotations
@@ -28,22 +28,24 @@ def option(
     """Returns a field of a section: default, help, flag (the field's name by default), and limits as for a scheme.
 
     Everything else derives from it: the flag of `paceline train`, the key in TOML files, what every process of the run
-    is given. `launch` makes it a flag of `paceline launch`, too. `variable` tells a worker that is somebody's own
-    script of it, by an environment variable of the field's name (`paceline.launch.local.environment`).
+    is given. `launch` makes it a flag of `paceline launch`, too. `variable` passes it to workers that are the user's
+    own scripts, by an environment variable of the field's name (`paceline.launch.local.environment`).
     """
     limited = Limits(help=help, **limits)
     return field(default=default, metadata={"limits": limited, "flag": flag, "launch": launch, "variable": variable})
 
 
 def check_device(text: str) -> None:
+    """Raises ValueError for what names no device."""
     for device in text.split(","):
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
-            raise ValueError(f"{device!r} is no device; there are auto, cpu, cuda and cuda:N")
+            raise ValueError(f"{device!r} is not a device; there are auto, cpu, cuda and cuda:N")
 
 
 def check_strikes(strikes: int) -> None:
+    """Raises ValueError for 1, which would expel a worker for its first bad gradient."""
     if strikes == 1:
-        raise ValueError("one refused contribution is no habit: give 2 or more, or 0 to put nobody out")
+        raise ValueError("a single rejected gradient must not expel a worker: give 2 or more, or 0 to expel nobody")
 
 
 TORCH_CARRIERS = ("gloo", "nccl", "mpi")
@@ -52,6 +54,8 @@ CARRIERS = ("auto", "servers", *PEERS, *TORCH_CARRIERS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
+    """Says what is run, under which seed, and where its files go."""
+
     scheme: str = option("esync", "synchronisation scheme; see `paceline schemes`", check=lookup)
     seed: int = option(1, "seed of weights, shares and batches", low=0, high=2**53)
     out: str = option("", "folder for the files of the run (default: runs/<time>-<scheme>)", launch=True)
@@ -68,6 +72,8 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
+    """Says which processes there are, how they are connected, and when one of them counts as failed."""
+
     workers: int = option(4, "number of workers", low=1, high=100_000)
     initial_workers: int = option(
         0, "number of --workers at the start; the others may join during training (`paceline grow`); 0: all", low=0
@@ -155,12 +161,14 @@ class ClusterSettings:
 
     @property
     def secured(self) -> bool:
-        """Are TCP connections under TLS?"""
+        """Returns True if TCP connections are under TLS."""
         return self.tls == "on" or (self.tls == "auto" and not is_loopback(self.bind))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compression:
+    """Names the codecs of what workers and servers send (docs/codecs.md)."""
+
     up: str = option("none", "codec of what workers send; see `paceline codecs`", flag="codec", check=read)
     down: str = option("none", "codec of what servers send", flag="codec-down", check=read)
     exact_below: int = option(
@@ -170,6 +178,8 @@ class Compression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
+    """Names the data set, and says which worker gets which samples."""
+
     name: str = option("digits", "data set", flag="data", choices=specs.DATASETS)
     directory: str = option(
         "",
@@ -180,7 +190,7 @@ class Data:
     partition: str = option(
         "uniform",
         "which worker gets which samples: uniform, speed, class, dirichlet:ALPHA, fractions:A,B,..., file:PATH, "
-        "leased[:N]",
+        "queue[:N]",
         check=parse_partition,
     )
     batch_size: int = option(32, "samples per step of a worker", low=1)
@@ -188,6 +198,8 @@ class Data:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
+    """Names the network and the precision of its passes."""
+
     name: str = option("mlp", "network", flag="model", choices=specs.MODELS)
     width: float = option(1.0, "multiplies the network's channels or hidden units", low=1e-3, high=64)
     dropout: float = option(0.0, "fraction of the last layer's inputs that is dropped in training", low=0, high=0.99)
@@ -201,6 +213,8 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
+    """Names the optimizer and its numbers, which mean what they mean in torch.optim."""
+
     name: str = option("sgd", "optimizer", flag="optimizer", choices=specs.OPTIMIZERS)
     lr: float = option(0.15, "learning rate on the mean loss", low=0)
     momentum: float = option(0.0, "momentum of SGD and LARS; the other optimizers have beta1", low=0, high=1)
@@ -215,7 +229,7 @@ class Optimizer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSettings:
-    """Lengths in epochs: passes over the training set by all workers together."""
+    """All lengths are in epochs, passes over the training set by all workers together."""
 
     name: str = option("constant", "learning-rate schedule", flag="schedule", choices=specs.SCHEDULES)
     warmup: float = option(0.0, "epochs of linear warm-up", low=0)
@@ -226,7 +240,7 @@ class ScheduleSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateSettings:
-    """See docs/numbers.md."""
+    """Says which gradients servers reject (docs/numbers.md)."""
 
     mode: str = option(
         WARN,
@@ -252,7 +266,7 @@ class GateSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Robust:
-    """See docs/numbers.md."""
+    """Chooses a mean that withstands Byzantine workers (docs/numbers.md)."""
 
     rule: str = option(
         NONE,
@@ -265,7 +279,7 @@ class Robust:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopSettings:
-    """Whichever comes first; 0 means never."""
+    """The run ends by whichever rule holds first; 0 means never."""
 
     epochs: float = option(
         20.0, "stop after this many passes over the training set by all workers together", low=0, launch=True
@@ -279,13 +293,15 @@ class StopSettings:
     until_stopped: bool = option(False, "none of these has to be given: the loop of a script ends the run, or Ctrl-C")
 
     def samples_of(self, train_samples: int) -> int:
-        """That all workers together train, of a data set of so many; 0 for no such rule."""
+        """Returns how many samples all workers together train, of a data set of so many; 0 for no such rule."""
         rules = (round(self.epochs * train_samples), self.samples)
         return min(filter(None, rules), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
+    """Says how often the evaluator evaluates the model."""
+
     every: float = option(
         0.1,
         "minimum seconds between two evaluations; evaluations take at most half of the time",
@@ -296,7 +312,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Kept in `checkpoints` under the run's folder; one more at the end of a run."""
+    """Checkpoints are kept in `checkpoints` under the run's folder; the last one is written at the end of the run."""
 
     every: float = option(30.0, "seconds between two checkpoints; 0: none", flag="checkpoint-every", low=0)
     keep_last: int = option(3, "number of checkpoints to keep", low=1)

@@ -1,4 +1,4 @@
-"""Configurations from values and TOML files, and back."""
+"""Builds configurations from values and TOML files, and writes them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def build(values: Mapping[str, Mapping[str, Any]]) -> Config:
     known: dict[str, dict[str, Flag]] = {}
     for setting in settings():
         known.setdefault(setting.section, {})[setting.key] = setting
+    # A scheme without parameters has no settings, but its section is allowed, and empty.
     known.update({name: {} for name in names() if name not in known})
     checked: dict[str, dict[str, Any]] = {}
     for section, entries in values.items():
@@ -41,7 +42,7 @@ def build(values: Mapping[str, Mapping[str, Any]]) -> Config:
 
 
 def _section_with(word: str, known: Mapping[str, Mapping[str, Flag]]) -> str:
-    """The end of an error message about `word`, a key that stands before any section: where it belongs."""
+    """Returns the end of an error message about `word`, a key that stands before any section: where it belongs."""
     for section, entries in known.items():
         for key, setting in entries.items():
             if present_name(word) in (key, setting.flag):
@@ -61,7 +62,7 @@ def load(path: str | Path) -> dict[str, dict[str, Any]]:
 
 
 def to_dict(config: Config) -> dict[str, dict[str, Any]]:
-    """Values by section and key, every default written out; `build` gives the same configuration back."""
+    """Returns values by section and key, every default written out; `build` gives the same configuration back."""
     values: dict[str, dict[str, Any]] = {name: dataclasses.asdict(getattr(config, name)) for name in SECTIONS}
     for section in values.values():
         section.update({key: list(value) for key, value in section.items() if isinstance(value, tuple)})
@@ -72,9 +73,10 @@ def to_dict(config: Config) -> dict[str, dict[str, Any]]:
 
 
 def save(config: Config, path: Path) -> None:
+    """Writes a configuration as TOML, without what belongs to this run alone."""
     import tomli_w
 
     values = to_dict(config)
-    values["run"].pop("out")  # read again, it is another run with a folder of its own
+    values["run"].pop("out")  # a run from this file is another one, with a folder of its own
     values["checkpoint"].pop("resume")
     path.write_text(tomli_w.dumps(values), encoding="utf-8", errors="surrogateescape")  # as the names are on disk

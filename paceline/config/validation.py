@@ -1,4 +1,8 @@
-"""Settings that contradict one another, each refused with the way out."""
+"""Refuses settings that contradict one another, each with the way out.
+
+Everything here is checked before any process starts. What depends on the data or the model is checked later, when the
+workers have measured them.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,7 @@ def check(config: Config) -> None:
     for flag, entries in (("slowdown", config.cluster.slowdown), ("device", config.cluster.device.split(","))):
         if len(entries) > 1 and len(entries) != workers:
             raise ConfigError(f"--{flag} names {len(entries)} workers, --workers says {workers}")
+    # One device stands for all workers; a single slowdown does not, so its number must match even then.
     if config.cluster.slowdown and len(config.cluster.slowdown) != workers:
         raise ConfigError(f"--slowdown names {len(config.cluster.slowdown)} workers, --workers says {workers}")
     if config.cluster.min_workers > workers:
@@ -40,6 +45,8 @@ def check(config: Config) -> None:
     rules = (stop.epochs, stop.samples, stop.seconds, stop.steps, stop.target_accuracy)
     if not any(rules) and not stop.until_stopped:
         raise ConfigError("nothing would end the run: give --epochs, --seconds, --steps or --target-accuracy")
+    # From here on the parts of a run are checked one by one; each needs the scheme, which is made of the settings
+    # above.
     _check_optimizer(config)
     _check_data(config)
     _check_allreduce(config)
@@ -58,35 +65,38 @@ def check(config: Config) -> None:
     segments_for(config.cluster.transport)
     check_bind(config.cluster.bind, config.cluster.secured)
     config.scheme().check(workers, config.cluster.servers)
+    # A codec with a momentum of its own (dgc) must not be used with SGD's.
     momentum = config.optimizer.momentum if config.optimizer.name == "sgd" else 0.0
     config.codecs().check(config.scheme(), config.cluster.servers, momentum, config.cluster.allreduce)
 
 
 def _check_beginning(config: Config) -> None:
-    """Can workers come while training goes on?"""
+    """Raises ConfigError where workers would join during training, and the run cannot take them in."""
     cluster = config.cluster
     begin, how = cluster.initial_workers, f"--initial-workers {cluster.initial_workers}"
     if begin > cluster.workers:
-        raise ConfigError(f"{how}: --workers says {cluster.workers}, and is how many there can be at most")
+        raise ConfigError(f"{how}: --workers {cluster.workers} is the maximum")
     if cluster.beginning == cluster.workers:
         return
     if cluster.min_workers > begin:
         raise ConfigError(f"{how}: --min-workers {cluster.min_workers} would not be there; give at most {begin}")
+    # Only servers can answer a member that joins late: in a schedule among workers every transfer has a fixed partner.
     if not cluster.servers or cluster.allreduce not in ("auto", "servers"):
         asked = f"--allreduce {cluster.allreduce}" if cluster.servers else "--servers 0"
         raise ConfigError(
-            f"{how}: with {asked} the workers average among themselves, and nobody can come late; "
+            f"{how}: with {asked} the workers average among themselves, and no worker can join late; "
             "give --servers 1 or more and leave --allreduce out"
         )
     if config.codecs().low_rank:
         raise ConfigError(
-            f"{how}: one who comes late would not know the factors of powersgd; leave --initial-workers out"
+            f"{how}: a worker that joins late would not have the factors of powersgd; leave --initial-workers out"
         )
     if config.checkpoint.resume != "never":
         raise ConfigError(f"{how}: a run that goes on from a checkpoint begins with all workers; leave one of them out")
 
 
 def _check_optimizer(config: Config) -> None:
+    """Raises ConfigError for numbers that the optimizer does not have, or that the servers cannot apply."""
     optimizer, schedule, epochs = config.optimizer, config.schedule, config.stop.epochs
     if optimizer.name != "sgd" and optimizer.nesterov:
         instead = "--momentum" if optimizer.name in specs.MOMENTUM else "--beta1"
@@ -94,6 +104,7 @@ def _check_optimizer(config: Config) -> None:
     if optimizer.nesterov and not optimizer.momentum:
         raise ConfigError("--nesterov needs --momentum above 0")
     scheme, servers = config.scheme(), config.cluster.servers
+    # A scheme that has a form with whole updates is made in that form (`Config.scheme`), and passes here.
     if optimizer.clip_norm and servers > 1 and scheme.computes and scheme.server(servers) is not None:
         raise ConfigError(
             f"--clip-norm needs the norm of the whole gradient, and each of {servers} servers sees a part of it: "
@@ -110,6 +121,9 @@ def _check_optimizer(config: Config) -> None:
 
 
 def _check_data(config: Config) -> None:
+    """Raises ConfigError for a folder that is not there, and for a partition that does not fit the
+    workers or the scheme.
+    """
     workers = config.cluster.workers
     if is_remote(config.data.directory):
         check_no_credentials(config.data.directory)
@@ -125,7 +139,7 @@ def _check_data(config: Config) -> None:
 
 
 def check_queue(partition: str, scheme: Scheme, servers: int) -> None:
-    """Raises ConfigError where nobody can say which samples came into an update."""
+    """Raises ConfigError where no server can say which samples came into an update."""
     if not settles(scheme, servers):
         raise ConfigError(
             f"--partition {partition}: under {scheme.name} with --servers {servers} no server hears which samples came "
@@ -140,6 +154,7 @@ def _check_precision(config: Config) -> None:
 
 
 def _check_gate(config: Config) -> None:
+    """Raises ConfigError where outliers are to be rejected and no server compares gradients."""
     scheme, servers = config.scheme(), config.cluster.servers
     if config.gate.mode == REJECT and scheme.server(servers) is None:
         raise ConfigError(
@@ -149,6 +164,7 @@ def _check_gate(config: Config) -> None:
 
 
 def _check_robust(config: Config) -> None:
+    """Raises ConfigError where the rule has nothing to compare, or too few workers to outvote the Byzantine ones."""
     scheme, rule = config.scheme(), config.robust.rule
     if rule == NONE:
         return
@@ -166,6 +182,7 @@ def _check_robust(config: Config) -> None:
 
 
 def _check_store(config: Config) -> None:
+    """Raises ConfigError for an address that is none, or that the run would never use."""
     checkpoint = config.checkpoint
     for flag, address in (("store", checkpoint.store), ("resume", checkpoint.resume)):
         try:
@@ -180,6 +197,7 @@ def _check_store(config: Config) -> None:
 
 
 def _check_allreduce(config: Config) -> None:
+    """Raises ConfigError for a carrier that the cluster or the scheme has no use for."""
     allreduce, servers = config.cluster.allreduce, config.cluster.servers
     if allreduce == "servers" and not servers:
         raise ConfigError("--allreduce servers needs --servers 1 or more")

@@ -1,8 +1,19 @@
-"""What a role may ask its driver for.
+"""These are the things that a role may ask its driver for.
 
-A scheme never touches a socket, a clock or a model: it yields one of these values and is resumed with the
-result. The set is closed on purpose, so that a driver is one `match` over it; adding an effect takes a decision
-record and an arm in every driver.
+A scheme never touches a socket, a clock or a model. It yields one of these values and is resumed with the result:
+
+    effect     result               who carries it out
+    Compute    Computed             the worker's training loop: forward and backward, no update
+    Train      Trained              the worker's training loop and its own optimizer
+    Call       the reply            the other side, whenever it chooses to answer: a barrier is a reply not yet given
+    Tell       None, at once        the transport
+    Reply      None, at once        the transport; it answers the oldest open Call of that worker
+    Mean       Averaged             the servers, the workers among themselves, or torch.distributed
+    Start      Ticket, at once      a Call or a Mean goes on in the background
+    Wait       that of the Start    the driver
+
+The set is closed on purpose, so that a driver is one `match` over it. Adding an effect takes a decision record and an
+arm in every driver.
 """
 
 from __future__ import annotations
@@ -18,22 +29,22 @@ from paceline.core.vector import Vector
 SERVERS: Literal["servers"] = "servers"
 COORDINATOR: Literal["coordinator"] = "coordinator"
 Piece = tuple[int, int, int]
-"""Samples of an epoch: its number, and the places in its order from which to which (without it)."""
+"""Samples of an epoch: the epoch's number, then the first place in its order and the place after the last."""
 Data = tuple[Piece, ...]
 To = int | Literal["servers", "coordinator"]
 """Whom a message goes to: every shard, the coordinator, or the worker of that rank."""
 
 
 STREAMS = True
-"""The last argument of an effect whose box can do with vectors that are still arriving."""
+"""The last argument of an effect whose role may be resumed while its vectors are still arriving."""
 
 
 @record
 class Compute:
-    """Forward and backward of `steps` mini-batches, all at `w`. Result: `Computed`.
+    """Asks for forward and backward of `steps` mini-batches, all at the weights `w`. The result is `Computed`.
 
-    `samples`: the size of a mini-batch; None for the worker's own. `streams`: the box only hands the gradient on and
-    does not look at the seconds, so it may be resumed while backward still runs: g is then a vector that is still
+    `samples`: the size of a mini-batch; None for the worker's own. `streams`: the role only passes the gradient on and
+    does not look at the seconds, so it may be resumed while backward still runs. g is then a vector that is still
     arriving, and `seconds` is NaN.
     """
 
@@ -45,9 +56,9 @@ class Compute:
 
 @record
 class Computed:
-    """`g`: mean gradient over all `samples` of the mini-batches; `seconds`: how long they took.
+    """`g` is the mean gradient over all `samples` of the mini-batches; `seconds` is how long they took.
 
-    data: which samples, where they are leased. unused: what of the model none of the mini-batches has used.
+    data: which samples, where they are leased. unused: the spans of the model that none of the mini-batches has used.
     """
 
     g: Vector
@@ -63,11 +74,11 @@ RESET: Literal["reset"] = "reset"
 
 @record
 class Train:
-    """`steps` mini-batches of the worker's own optimizer, starting from `x`. Result: `Trained`.
+    """Asks for `steps` mini-batches of the worker's own optimizer, starting from `x`. The result is `Trained`.
 
-    `memory`: what the optimizer remembers (momentum, Adam's moments) when it starts: KEEP what it has, RESET to
-    nothing, or a vector that an earlier `Trained` gave, or the mean of several such. `show_memory` asks for it
-    in the result; it costs a copy.
+    `memory`: what the optimizer remembers (momentum, Adam's moments) when it starts. KEEP leaves it what it has, RESET
+    clears it; a vector that an earlier `Trained` gave, or the mean of several such, replaces it. `show_memory` asks for
+    it in the result, which costs a copy.
     """
 
     x: Vector
@@ -78,9 +89,9 @@ class Train:
 
 @record
 class Trained:
-    """`x`: the weights after the local steps; `samples` and `seconds`: summed over them.
+    """`x` is the weights after the local steps; `samples` and `seconds` are summed over them.
 
-    `memory`: that of the optimizer as one vector, if it was asked for and there is any. `data` as in `Computed`.
+    `memory`: the optimizer's memory as one vector, if it was asked for and there is any. `data`: as in `Computed`.
     """
 
     x: Vector
@@ -92,10 +103,10 @@ class Trained:
 
 @record
 class Call:
-    """Send `message` and wait. Result: the reply, whenever the other side chooses to give it.
+    """Sends `message` and waits. The result is the reply, whenever the other side chooses to give it.
 
-    `streams`: the box does not look at the reply's scalars, so it may be resumed with the first shard's while the
-    vectors of the others are still arriving.
+    `streams`: the role does not look at the reply's scalars. It may be resumed with the scalars of the first shard
+    while the vectors of the others are still arriving.
     """
 
     to: To
@@ -105,7 +116,7 @@ class Call:
 
 @record
 class Tell:
-    """Send `message`. Result: None, at once."""
+    """Sends `message` and waits for nothing. The result is None, at once."""
 
     to: To
     message: Any
@@ -113,25 +124,25 @@ class Tell:
 
 @record
 class Reply:
-    """Answer the oldest open `Call` of `to`. Result: None, at once."""
+    """Answers the oldest open `Call` of `to`. The result is None, at once."""
 
     to: int
     message: Any
 
 
 EVERY_BIT = -1
-"""The series of means whose numbers are needed as they are."""
+"""The series of means that no codec may change."""
 
 
 @record
 class Mean:
-    """Average of `v` over the ranks in `among`, weighted by `weight`; a rendezvous of equals.
+    """Averages `v` over the ranks in `among`, weighted by `weight`; all of them have to come.
 
-    Result: `paceline.core.collective.mean_server.Averaged`. `tag` tells one rendezvous from the next; every member
-    yields the same `among` and `tag`. Who carries it (servers, all-reduce, ...) is the driver's affair.
+    The result is `paceline.core.collective.mean_server.Averaged`. `tag` tells one mean from the next; every member
+    yields the same `among` and `tag`. The driver decides who carries it (servers, all-reduce, ...).
 
-    series: means of one thing, one after the other, have one number: what a codec leaves out of one it may add to the
-    next. EVERY_BIT for a mean that no codec may touch.
+    series: successive means of the same quantity have the same number, so a codec may add what it left out of one to
+    the next. EVERY_BIT marks a mean that no codec may touch.
     """
 
     v: Vector
@@ -143,20 +154,20 @@ class Mean:
 
 @record
 class Start:
-    """Begin a `Call` or `Mean` in the background. Result: a `Ticket`, at once."""
+    """Begins a `Call` or `Mean` in the background. The result is a `Ticket`, at once."""
 
     effect: Call | Mean
 
 
 class Ticket:
-    """What `Start` gives and `Wait` takes; each driver has its own kind."""
+    """Stands for an effect under way: `Start` gives it and `Wait` takes it. Each driver has its own kind."""
 
     __slots__ = ()
 
 
 @record
 class Wait:
-    """Result: that of the effect which gave the ticket."""
+    """Waits for the effect that gave the ticket, and has its result."""
 
     ticket: Ticket
 

@@ -1,10 +1,10 @@
-"""What can go wrong in a way that the user has to hear about, in one sentence with the way out."""
+"""Defines the errors that the user has to hear about, each in one sentence with the way out."""
 
 from __future__ import annotations
 
 
 class PacelineError(Exception):
-    """Base of all errors whose message is meant for the user; shown without a traceback."""
+    """All errors whose message is meant for the user derive from it; they are shown without a traceback."""
 
 
 class ConfigError(PacelineError, ValueError):
@@ -16,15 +16,15 @@ class Stopped(Exception):  # noqa: N818  a state, not a fault
 
 
 class PeerLost(PacelineError):  # noqa: N818
-    """A party went away without saying goodbye."""
+    """The connection to a party was lost before the party said that it leaves."""
 
 
 class CoordinatorGone(PeerLost):
-    """The coordinator went away, and the run with it: whoever ends for that is not why the run failed."""
+    """The connection to the coordinator was lost, and the run with it; this is never the root cause of a failed run."""
 
 
 class Undone(PeerLost):
-    """What was asked of the servers is void: one was lost and another one has taken its place. Ask again."""
+    """A request to the servers is void: one of them failed and was replaced from a snapshot. Make the request again."""
 
 
 class TimedOut(PacelineError):  # noqa: N818
@@ -36,17 +36,19 @@ class Diverged(PacelineError):  # noqa: N818
 
 
 class ProtocolError(PacelineError):
-    """Bytes that are not a frame of this protocol, or a message nobody expects here."""
+    """Bytes arrived that are not a frame of this protocol, or a message that is not expected here."""
 
 
 class Unexpected(ProtocolError, TypeError):  # noqa: N818  a message, not a fault of who reads it
-    """A message for which the role that got it has no use."""
+    """A message arrived that the receiving role does not take."""
 
 
 def ends_well(error: BaseException | None) -> bool:
-    """Is it SystemExit with exit code 0?"""
+    """Returns True if `error` is SystemExit with exit code 0."""
     return isinstance(error, SystemExit) and not error.code
 
 
 class LockLost(PacelineError):  # noqa: N818
-    """Another run has taken the folder of this one over, since nothing was seen of this one for the time of a lease."""
+    """Another run has taken over the folder of this one, because this one did not renew its lock for the time of a
+    lease.
+    """

@@ -1,9 +1,13 @@
-"""Records, and messages: records that are known by name, so that a driver can carry them as bytes.
+"""Defines records and messages. A message is a record known by name, so that a driver can carry it as bytes.
 
 A record is slotted, compared by value and never changed once it is made.
 
-Fields whose annotation is `Vector` are cut into slices for the shards and joined in a reply; everything else
-is a scalar and is copied.
+Fields whose annotation is `Vector` are cut into slices for the shards and joined in a reply; all other fields are
+scalars and are copied:
+
+    Push(g=[0 1 2 3 4 5], clock=7)
+        shard 0  Push(g=[0 1 2], clock=7)
+        shard 1  Push(g=[3 4 5], clock=7)
 """
 
 from __future__ import annotations
@@ -21,35 +25,34 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def record(cls: type[T]) -> type[T]:
-    """Class decorator: a slotted dataclass that is compared by value and never changed once it is made.
+    """Class decorator: makes a slotted dataclass that is compared by value and never changed once it is made.
 
-    That nobody changes one is for the type checker to say, and for the conformance tests to watch. Python's own guard
-    (`frozen=True`) sets every field by a call: a record took four times as long to make, and a driver carries out
-    little else.
+    The type checker and the conformance tests hold that nobody changes one. Python's own guard (`frozen=True`) sets
+    every field by a call: a record took four times as long to make, and a driver does little else than make records.
     """
     return dataclasses.dataclass(slots=True, unsafe_hash=True)(cls)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
 def keyword_record(cls: type[T]) -> type[T]:
-    """A record whose fields are given by name."""
+    """Class decorator: makes a `record` whose fields are given by name."""
     return dataclasses.dataclass(slots=True, unsafe_hash=True, kw_only=True)(cls)
 
 
 Nature = Literal["increment", "state", "exact"]
 INCREMENT: Nature = "increment"
-"""Vectors that are summed up: what is left out of one may be added to the next."""
+"""Vectors that are summed up: what a codec leaves out of one it may add to the next."""
 STATE: Nature = "state"
-"""Vectors each of which replaces the last, such as weights: one that is a little off is followed by a better one."""
+"""Vectors each of which replaces the last, such as weights: the next one corrects an inexact one."""
 EXACT: Nature = "exact"
-"""Vectors of which every bit counts."""
+"""Vectors that no codec may change."""
 
 Plane = Literal["control", "scheme", "state", "collective", "connection"]
-"""What a message is part of, which decides who may send it (`paceline.live.control.permissions`).
+"""Part of the protocol that a message belongs to, which decides who may send it (`paceline.live.control.permissions`).
 
 control: between the coordinator and everybody: who takes part, when training starts and ends, what is reported.
 scheme: among workers, servers and the coordinator: the messages of the papers' boxes.
-state: what a process holds, read by another one past the scheme, and copies of it.
+state: the state of a process, read or copied by another one without the scheme taking part.
 collective: among workers that carry a mean themselves, and where they meet for it.
 connection: between the two ends of one connection; no role ever sees it.
 """
@@ -60,7 +63,7 @@ _planes: dict[type, Plane] = {}
 
 
 class _Fields(dict[type, tuple[str, ...]]):
-    """Names of the fields by class; of vectors, or of all else."""
+    """Remembers by class the names of the vector fields, or of all other fields."""
 
     def __init__(self, *, vectors: bool) -> None:
         super().__init__()
@@ -80,7 +83,7 @@ scalar_fields: Callable[[type], tuple[str, ...]] = _Fields(vectors=False).__geti
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
 def message(name: str, *, plane: Plane = "scheme") -> Callable[[type[T]], type[T]]:
-    """Class decorator: make the class a message, called `name` on the wire, that only the senders of `plane` may send.
+    """Class decorator: makes the class a message, called `name` on the wire, that only the senders of `plane` may send.
 
     Raises ValueError when another class has the name.
     """
@@ -101,26 +104,28 @@ def name_of(cls: type) -> str:
 
 
 def plane_of(cls: type) -> Plane:
-    """Which plane the message class belongs to, and so who may send it (`paceline.live.control.permissions`)."""
+    """Returns the plane that the message class belongs to, and so who may send it
+    (`paceline.live.control.permissions`).
+    """
     return _planes[cls]
 
 
 def named(name: str) -> type:
-    """The message class of that name. Raises KeyError when there is none."""
+    """Returns the message class of that name. Raises KeyError when there is none."""
     return _types[name]
 
 
 def nature_of(cls: type) -> Nature:
-    """What the vectors of this class are, for whoever would rather send less: as its `carries` says, else EXACT."""
+    """Returns what kind of vectors this class carries: what its `carries` says, else EXACT. Codecs ask for it."""
     nature: Nature = getattr(cls, "carries", EXACT)
     return nature
 
 
 def scatter(message: Any, shards: Sequence[slice]) -> list[Any]:
-    """The message each shard gets: vectors cut, scalars copied.
+    """Returns the message that each shard gets: vectors are cut, scalars are copied.
 
-    A vector that is as long as the model is cut where the shards are; any other, such as a part of the model, in
-    proportion, so that no shard gets a piece that is longer than its own unless the vector is longer than the model.
+    A vector as long as the model is cut where the shards are. Any other, such as a part of the model, is cut in
+    proportion, so that no shard gets a piece longer than its own unless the vector is longer than the model.
     """
     cls = type(message)
     fields = vector_fields(cls)
@@ -137,6 +142,9 @@ def scatter(message: Any, shards: Sequence[slice]) -> list[Any]:
 
 
 def _places(v: Any, shards: Sequence[slice]) -> Sequence[slice]:
+    """Returns where to cut `v`: at the shards' edges, or at the same fractions of another length, rounded to the
+    nearest.
+    """
     length, total = len(v), shards[-1].stop
     if length == total:
         return shards
@@ -145,10 +153,10 @@ def _places(v: Any, shards: Sequence[slice]) -> Sequence[slice]:
 
 
 def gather(parts: Sequence[Any], memory: Memory) -> Any:
-    """One reply from the shards' replies: vectors joined, scalars from the shard that is furthest behind.
+    """Returns one reply made of the shards' replies: vectors are joined, scalars are the smallest of all shards.
 
-    Scalars that differ between shards are counts that grow (versions, clocks), so the minimum is what every
-    shard has reached.
+    Scalars that differ between shards are counts that grow (versions, clocks), so the minimum is what every shard has
+    reached.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -172,11 +180,14 @@ class _Measures(dict[type, Callable[[Any], int]]):
 
 
 measures = _Measures()
-"""What gives the bytes of the vectors of a message, by its class."""
+"""By message class, a function that returns the bytes of its vectors."""
 
 
 def _measure(fields: tuple[str, ...]) -> Callable[[Any], int]:
-    """How the bytes of a message with these vectors are counted; the common cases without a frame of Python."""
+    """Returns a function that counts the bytes of a message with these vectors.
+
+    The common cases are an `attrgetter`, which costs no Python frame.
+    """
     if not fields:
         return lambda message: 0
     if len(fields) == 1:

@@ -1,4 +1,7 @@
-"""Parameters as text: the inside of `ssp(staleness=2)`. A text with `;`, `,` or `)` in it stands in double quotes."""
+"""Reads and writes parameters as text: the inside of `ssp(staleness=2)`.
+
+A value with `;`, `,` or `)` in it stands in double quotes.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +48,13 @@ def _value(key: str, text: str, wanted: type) -> Any:
 
 
 def shown(value: Any) -> str:
-    """`value` as it is written inside the parentheses."""
+    """Returns `value` as it is written inside the parentheses."""
     if isinstance(value, str):
         return f'"{value}"' if re.search(r"[;,()\s]", value) else value
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def with_parameters(name: str, values: Mapping[str, Any]) -> str:
-    """`name(key=value, key=value)`."""
+    """Returns the text `name(key=value, key=value)`."""
     inside = ", ".join(f"{key}={shown(value)}" for key, value in values.items())
     return name + (f"({inside})" if inside else "")

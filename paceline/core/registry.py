@@ -1,4 +1,4 @@
-"""What can be chosen by name: schemes, codecs."""
+"""Registers what can be chosen by name: schemes and codecs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Classes of one `kind` by name, each a frozen dataclass with the attributes `name`, `summary` and `paper`."""
+    """Knows the classes of one `kind` by name; each is a frozen dataclass with the attributes `name`, `summary` and
+    `paper`.
+    """
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._classes: dict[str, type[T]] = {}
 
     def enter(self, cls: Any, name: str, summary: str, paper: Any) -> Any:
+        """Makes `cls` a frozen keyword-only dataclass, registers it under `name` and returns it."""
         made = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         made.name, made.summary, made.paper = name, summary, paper
         self._classes[name] = made
@@ -29,14 +32,20 @@ class Registry(Generic[T]):
         return sorted(self._classes)
 
     def lookup(self, name: str, *besides: str) -> type[T]:
-        """Raises ConfigError with the nearest name, of those here and `besides`, when there is no such class."""
+        """Returns the class of that name.
+
+        Raises ConfigError with the nearest name, of those here and `besides`, if there is none.
+        """
         if name not in self._classes:
             raise ConfigError(f"unknown {self._kind} {name!r}{nearest(name, [*besides, *self.names()])}")
         return self._classes[name]
 
 
 def nearest(word: str, known: Iterable[str], *, listed: bool = False) -> str:
-    """`; did you mean 'x'?` or, unless it is `listed` before, what there is, to end an error message with."""
+    """Returns the end of an error message: `; did you mean 'x'?`, or all known names.
+
+    `listed`: the message has listed the known names already.
+    """
     known = list(known)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     if close:

@@ -1,4 +1,18 @@
-"""A role is one party of a scheme: the paper's loop box and its "upon receiving" box."""
+"""A role is one party of a scheme: the paper's loop box and its "upon receiving" box.
+
+A driver calls a role from outside and never the other way round:
+
+    run                    the loop: yields effects (`core/effects.py`), is resumed with their results
+    on                     a message has arrived: returns the messages to send, and never waits
+    on_worker_left,
+    on_worker_joined       the membership has changed
+    on_rollback            servers went back to a snapshot
+    leave, finish          this worker, or this phase of the run, ends
+    join_state,
+    load_join_state        what a late joiner takes over from another worker
+    state_dict,
+    load_state_dict        what a server's snapshot keeps besides the weights
+"""
 
 from __future__ import annotations
 
@@ -18,7 +32,7 @@ class Update(Protocol):
     """The rule that turns weights and a gradient into new weights: SGD, Adam, ..., with its state inside."""
 
     def __call__(self, w: Any, g: Any, samples: int) -> Any:
-        """New weights from `w` and the mean gradient `g` over `samples` samples; `w` itself stays as it is.
+        """Returns new weights from `w` and the mean gradient `g` over `samples` samples; `w` itself stays as it is.
 
         `samples` moves the clock of the learning-rate schedule.
         """
@@ -29,44 +43,44 @@ class Remembering(Update, Protocol):
     """An `Update` that may remember something of its calls, such as a momentum."""
 
     def reset(self) -> None:
-        """Remember nothing, as if it had never been called; the clock of the schedule goes on."""
+        """Forgets everything, as if it had never been called; the clock of the schedule goes on."""
 
 
 class GradientCheck(Protocol):
     """Says which contributions are fit to be used (`paceline.core.paramserver.gradient_check`)."""
 
     def push(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
-        """Why what worker `rank` has pushed does not count, or None. onto: what it is about to be added to.
+        """Returns why the contribution `v` of worker `rank` is rejected, or None.
 
-        Raises Diverged once nobody's numbers are finite any more.
+        onto: the vector it is about to be added to. Raises Diverged once nobody's numbers are finite any more.
         """
 
     def part(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
-        """The same of a part of a mean."""
+        """Does the same for a worker's part of a mean."""
 
     def gone(self, rank: int) -> None:
         """Worker `rank` takes no further part."""
 
     def came(self, rank: int) -> None:
-        """It takes part again."""
+        """Worker `rank` takes part again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleContext:
-    """Where a role stands: who it is, who else takes part, and what its driver lends it.
+    """Tells a role who it is, who else takes part, and what its driver lends it.
 
     me: rank of a worker, index of a shard, 0 for the coordinator.
     workers: the ranks that take part.
     w: the initial weights: all of them on a worker, its slice on a shard, nothing numeric on the coordinator.
     update: the optimizer that belongs to this party.
     seconds_per_step: measured before the start, by rank; empty when nobody measured.
-    note: takes trace records, in particular decisions with their reasons; None when nobody listens.
-    gate: on a shard, says which contributions are fit to be used; None where all are.
-    rounds: on a shard, makes rounds with a mean of their own, from their members; None where the mean is the plain one.
-    settled: on one shard of all, hears what became of contributions of leased data: rank, fate, which samples.
-    samples_seen: by all workers before this run began.
-    contributing: on a shard, hears before each update of whose contributions it is made.
-    most_samples: of one contribution, by the scheme and the plan; 0 where nobody knows.
+    note: takes trace records, in particular decisions with their reasons; None when no trace is written.
+    gate: on a shard, says which contributions are accepted; None where all are.
+    rounds: on a shard, makes rounds with a robust mean, from their members; None where the plain mean is used.
+    settled: on one shard of all, is told what became of contributions of leased data: rank, fate, which samples.
+    samples_seen: samples that all workers trained before this run began (a resumed run begins above 0).
+    contributing: on a shard, is told before each update whose contributions it is made of.
+    most_samples: the most samples one contribution can have, by the scheme and the plan; 0 where that is not known.
     """
 
     me: int
@@ -85,24 +99,26 @@ class RoleContext:
 
 
 class Role:
-    """One party of a scheme.
+    """This class is one party of a scheme; each scheme overrides what its boxes need.
 
-    `run` is resumed with the result of each effect it yields. It may be closed at any `yield` and started anew,
-    so what must survive lives on `self`. `on` handles one message to its end and never waits. `gone` says that a
-    worker takes no further part, `came` that one comes (back). `self.w` is the model as this party knows it.
+    `run` is resumed with the result of each effect it yields. It may be closed at any `yield` and started anew, so what
+    must survive lives on `self`. `on` handles one message to its end and never waits. `self.w` is the model as this
+    party knows it.
 
     common: names of the attributes that are equal on all workers, such as the number of the round; one vector at most.
-    A worker that comes late takes them over, together with the model.
-    servers_count: do servers count what is common for each worker, so that a newcomer may begin from anywhere?
+    A late joiner takes them over, together with the model.
+    servers_count: servers count what is common for each worker, so a newcomer may begin from any value.
     private: names of the vectors that this worker alone has, and that it goes on from.
-    updates_alone: does a worker's `update` see its own gradients alone? It then remembers what nobody else has, and its
-    driver tells its schedule what all have seen.
-    goes_back: may the servers go back to an earlier state while this box is in the middle of something? A worker's box
-    then hears `undone`, and its `run` starts anew; a server's has `tables`, and takes them up with `restore`.
-    keeps_w: may somebody look at `w` at any time? Otherwise a box may let go of weights that have served.
-    samples_seen: how many samples of all workers were exchanged, as far as this party has heard: the clock of schedules
-    that run on workers, and what a run by epochs ends by in lock-step. A box that hears nothing leaves it as it is.
-    samples_ahead: of this worker's own, those of a later exchange than the last that it counts there.
+    updates_alone: a worker's `update` sees its own gradients alone. It then remembers what nobody else has, and its
+    driver tells its schedule how many samples all have seen.
+    goes_back: the servers may go back to an earlier state while this role is in the middle of something. A worker's
+    role then hears `on_rollback`, and its `run` starts anew; a server's has `state_dict`, and takes it up with
+    `load_state_dict`.
+    keeps_w: somebody may look at `w` at any time. Otherwise a role may release weights that it has used.
+    samples_seen: how many samples of all workers were exchanged, as far as this party has heard. It is the clock of
+    schedules that run on workers, and what a run by epochs in lock-step ends by. A role that hears nothing leaves it as
+    it is.
+    samples_ahead: samples of this worker that belong to a later exchange than the last that `samples_seen` counts.
     """
 
     common: ClassVar[tuple[str, ...]] = ()
@@ -115,7 +131,7 @@ class Role:
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         self.scheme = scheme
-        self.place = dataclasses.replace(place, w=None)  # lest the initial weights take room as long as the run lasts
+        self.place = dataclasses.replace(place, w=None)  # the initial weights must not stay in memory for the whole run
         self.me = place.me
         self.workers = place.workers
         self.w: Any = place.w
@@ -126,15 +142,22 @@ class Role:
 
     @functools.cached_property
     def rng(self) -> random.Random:
-        """This party's own. Made when it is first asked for: it takes 2.5 kB, and few schemes draw anything."""
+        """Draws this party's random numbers. It is made when first asked for: it takes 2.5 kB, and few schemes draw
+        anything.
+        """
         return random.Random(f"{self.place.seed}/{type(self).__qualname__}/{self.me}")
 
     def run(self) -> Generator[Effect, Any, None]:
+        """The loop box: yields effects and is resumed with their results. A role without a loop has none."""
         yield from ()
 
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
-        """`now` is this party's own monotonic clock in seconds; `src` is the sender's rank."""
-        raise Unexpected(f"{type(self).__qualname__} got {type(message).__name__} and has no use for it")
+        """Handles `message` from `src` (the sender's rank) and returns the messages to send.
+
+        `now` is this party's own monotonic clock in seconds. Raises Unexpected for a message that this role does not
+        take.
+        """
+        raise Unexpected(f"{type(self).__qualname__} got {type(message).__name__}, which it does not take")
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         """Worker `rank` has left; if it ever comes back, it is as a newcomer."""
@@ -149,34 +172,40 @@ class Role:
         yield from ()
 
     def join_state(self) -> dict[str, Any]:
-        """What a worker that comes late takes over from this one: vectors, and what JSON can say.
+        """Returns what a late joiner takes over from this worker: vectors, and values that JSON can hold.
 
-        What counts how far it is, its round or its clock, comes first: a newcomer follows the one that is least far.
+        The attribute that counts progress, a round or a clock, comes first: a newcomer follows the worker that is least
+        far.
         """
         return {name: getattr(self, name) for name in self.common}
 
     def load_join_state(self, shown: Mapping[str, Any]) -> None:
-        """This worker comes late: take over what another one has `shown`, which is common to all."""
+        """This worker joins late: takes over what another one has `shown`, which is common to all."""
         for name in self.common:
-            if name in shown:  # an older checkpoint may lack what is counted by now
+            if name in shown:  # a checkpoint of an older version may lack an attribute that was added since
                 setattr(self, name, shown[name])
 
     @staticmethod
     def progress_key(shown: Mapping[str, Any]) -> list[int]:
+        """Returns the numbers by which `join_state`s are compared: the smallest belongs to the worker that is least
+        far.
+        """
         return [value for value in shown.values() if isinstance(value, int)]
 
     def on_rollback(self) -> None:
-        """The servers went back to an earlier state: forget what rests on the one that there was."""
+        """The servers went back to an earlier state: forgets what depends on the state that was lost."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Of a server: what JSON can say of all that has to be kept with the weights."""
+        """Returns what a server must keep together with its weights, as values that JSON can hold."""
         return {}
 
     def load_state_dict(self, tables: dict[str, Any]) -> None:
-        """Of a server that has just been made, with the weights of that time: be what `tables` were taken of."""
+        """Puts a newly made server into the state that `tables` were taken of; its weights are already those of that
+        time.
+        """
 
     def samples_waiting(self) -> int:
-        """Of a server: how many samples it has heard of that are in no update yet, nor dropped."""
+        """Returns how many samples a server has received gradients of that are neither in an update yet nor dropped."""
         return 0
 
     def leave(self, now: float) -> Iterator[Tell | Reply]:
@@ -184,9 +213,11 @@ class Role:
         yield from ()
 
     def finish(self, now: float) -> Iterator[Tell | Reply]:
-        """The phase of the run that this box is for is over. Nobody shall wait here; what waits for more counts now."""
+        """The phase of the run that this role belongs to is over. Rounds that wait for more contributions become
+        updates now.
+        """
         yield from ()
 
     def model(self) -> tuple[Any, float]:
-        """The model as this party knows it, and what that counts in a mean over the workers."""
+        """Returns the model as this party knows it, and its weight in a mean over the workers."""
         return self.w, 1.0

@@ -1,4 +1,4 @@
-"""Names that come from elsewhere become paths, and paths become text, in one place."""
+"""Turns names that come from elsewhere into paths, and paths into text, in one place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PART = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def shown_path(path: str | os.PathLike[str]) -> str:
-    """`path` as text that any file and message can hold: bytes of a name that are no UTF-8 as `\\xff`."""
+    """Returns `path` as text that any file and message can hold: bytes of a name that are no UTF-8 as `\\xff`."""
     return os.fsencode(path).decode("utf-8", errors="backslashreplace")
 
 
@@ -24,7 +24,7 @@ def safe_join(root: str | Path, *parts: str) -> Path:
     """
     for part in parts:
         if not _PART.fullmatch(part) or part in (".", ".."):
-            raise ConfigError(f"{part!r} is no name for a file: 1 to 64 of A-Z a-z 0-9 . _ - are")
+            raise ConfigError(f"{part!r} is not a file name: give 1 to 64 of A-Z a-z 0-9 . _ -")
     base = Path(root).resolve()
     path = base.joinpath(*parts)
     if not path.resolve().is_relative_to(base):

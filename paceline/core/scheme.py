@@ -1,10 +1,13 @@
-"""A scheme: a name, a paper, a few parameters and the paper's boxes; and the registry of all of them.
+"""A scheme joins a name, a paper, a few parameters and the roles of the paper's boxes; a registry knows all of them.
 
-@scheme("ssp", summary="...", paper=Paper(...))
-class SSP(Scheme):
-    staleness: int = parameter(3, "how many clocks a worker may run ahead", low=0)
-    Worker = ClockedWorker
-    class Server(ClockedServer): ...
+    @scheme("ssp", summary="...", paper=Paper(...))
+    class SSP(Scheme):
+        staleness: int = parameter(3, "how many clocks a worker may run ahead", low=0)
+        Worker = ClockedWorker
+        class Server(ClockedServer): ...
+
+The class says what the drivers and the command line must know of a scheme before it runs: which flags it has, whether
+it needs servers or peers, whose weights are the model, whether it counts samples in lock-step.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ ModelOf = Literal["servers", "any worker", "mean of workers"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    """Where a scheme comes from."""
+    """The reference of a scheme: `paceline cite` prints it as BibTeX, `paceline schemes` its short form."""
 
     key: str
     authors: str
@@ -53,7 +56,7 @@ class Paper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a parameter means and which values it takes. `file`: a text that may be given as file:PATH."""
+    """Says what a parameter means and which values it takes. `file`: the value may also be given as file:PATH."""
 
     help: str
     low: float = -math.inf
@@ -63,7 +66,7 @@ class Limits:
     file: bool = False
 
     def refuse(self, value: Any) -> str | None:
-        """Why `value` will not do, or None."""
+        """Returns why `value` is not allowed, or None."""
         if self.choices and value not in self.choices:
             return f"must be one of {', '.join(self.choices)}"
         if isinstance(value, int | float) and not self.low <= value <= self.high:
@@ -77,20 +80,21 @@ class Limits:
 
 
 def parameter(default: Any, help: str, **limits: Any) -> Any:
-    """A field of a scheme: default, a sentence for `--help`, and `low`, `high`, `choices` or `check`."""
+    """Declares a field of a scheme: its default, a sentence for `--help`, and `low`, `high`, `choices` or `check`."""
     return dataclasses.field(default=default, metadata={"limits": Limits(help=help, **limits)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
-    """Base of all schemes. Its fields are its parameters; raises ConfigError for a value out of range.
+    """All schemes derive from this class. Its fields are its parameters; a value out of range raises ConfigError.
 
     Worker, Server, Coordinator: the roles. A scheme without a Server keeps the model on its workers.
-    Equals: the worker's box when there are no servers, for schemes that also run on collectives alone.
-    needs_mean: the worker yields `Mean`. means_at_once: so many of them are under way at most.
+    Equals: the worker's role when there are no servers, for schemes that also run on collectives alone.
+    needs_mean: the worker yields `Mean`.
+    means_at_once: at most so many of them are under way.
     trains_locally: it yields `Train`, so the optimizer lives on the worker.
     needs_peers: workers send messages to one another.
-    own_momentum: the worker's box has a momentum of its own, so its `update` is to be one without.
+    own_momentum: the worker's role has a momentum of its own, so its `update` must have none.
     whole_rounds: an update is the mean of one contribution of each worker, all computed on the same weights.
     workers_differ: each worker has a model of its own, and that of the run is their mean, weighted by `Role.model`.
     """
@@ -115,17 +119,23 @@ class Scheme:
 
     @property
     def one_gate(self) -> bool:
-        """Does shard 0 alone hold workers back? Then a server's shard is not cut into slices."""
+        """Returns True if shard 0 alone holds workers back. A server's shard is then not cut into slices."""
         return False
 
     @property
     def answers_early(self) -> bool:
-        """Is a contribution answered before it is part of an update? A server that is lost then loses it."""
+        """Returns True if a contribution is answered before it is part of an update.
+
+        A server that fails then loses contributions that were answered.
+        """
         return False
 
     @property
     def answers_what_no_copy_has(self) -> bool:
-        """Shards that hold nobody back answer at once, as those do that answer early."""
+        """Returns True if some shard answers before the copy of its state is safe on another server.
+
+        Besides schemes that answer early these are those with one gate: their other shards hold nobody back.
+        """
         return self.answers_early or self.one_gate
 
     def __post_init__(self) -> None:
@@ -135,16 +145,20 @@ class Scheme:
                 raise ConfigError(f"{self.name}.{name} = {getattr(self, name)!r}: {refused}")
 
     def check(self, workers: int, servers: int) -> None:
-        """Raise ConfigError, naming the way out, when this scheme cannot run on such a cluster."""
+        """Raises ConfigError, naming the way out, when this scheme cannot run on such a cluster."""
         if servers == 0 and self.Server is not None and self.Equals is None:
             raise ConfigError(f"{self.name} keeps its model on servers: give --servers 1 or more")
 
     def most_samples(self, batch: int, workers: int) -> int:
-        """Of one contribution, where workers have mini-batches of `batch` by themselves; 0 where nobody can say."""
+        """Returns the most samples that one contribution may have, given the workers' own mini-batches of `batch`; 0:
+        unknown.
+        """
         return 0
 
     def max_ahead(self) -> int | None:
-        """How many exchanges a worker that is let go may be ahead of the slowest; None where there is no bound."""
+        """Returns how many exchanges a worker may be ahead of the slowest one when it is let go; None where nothing
+        bounds it.
+        """
         return None
 
     def worker(self, servers: int) -> type[Role]:
@@ -152,6 +166,7 @@ class Scheme:
         return self.Equals if servers == 0 and self.Equals is not None else self.Worker
 
     def server(self, servers: int) -> type[Role] | None:
+        """Returns the server's role on a cluster with that many servers; None where the model is not on servers."""
         return self.Server if servers else None
 
     def model_of(self, servers: int) -> ModelOf:
@@ -165,34 +180,46 @@ class Scheme:
         return nature_of(message)
 
     def natures(self, servers: int) -> tuple[set[Nature], set[Nature]]:
-        """What workers send in its course, and what servers send."""
+        """Returns what kinds of vectors workers send while it runs, and what kinds servers send. Codecs are chosen by
+        it.
+        """
         means: set[Nature] = {INCREMENT} if self.uses_mean(servers) else set()
         if self.server(servers) is None:
             return ({STATE, INCREMENT} if self.needs_peers else means), means
         return means | {INCREMENT}, means | {STATE}
 
     def connects_workers(self, servers: int) -> bool:
-        """Do workers have to reach one another while they train, or for the mean of their models at the end?"""
+        """Returns True if workers must reach one another, while they train or for the mean of their
+        models at the end.
+        """
         return self.needs_peers or self.model_of(servers) == "mean of workers"
 
     def unseen(self, worker: Role) -> str:
-        """What of this scheme a run has not come to that ended with `worker` as it is; for those that change."""
+        """Returns what of this scheme a run has not reached that ended with `worker` as it is; "" for schemes that
+        never change.
+
+        `hybrid` names the phases that did not begin, `postlocal` the local steps that it did not come to.
+        """
         return ""
 
     def completed(self, sections: Mapping[str, Mapping[str, Any]], train_samples: int) -> Scheme:
-        """This scheme, told the parameters of all schemes by name, and the samples of an epoch (0: not known).
+        """Returns this scheme, given the parameters of all schemes by name and the samples of an epoch (0: not known).
 
-        For schemes that are made of others.
+        Only schemes made of others need them.
         """
         return self
 
     def with_whole_updates(self) -> Scheme:
-        """This scheme, with every update made by a party that sees the whole gradient, where it has such a way."""
+        """Returns this scheme in the form in which a party that sees the whole gradient makes every update, if it has
+        one.
+
+        A limit on the norm of the whole gradient needs it, because a server sees its own slices alone.
+        """
         return self
 
     @property
     def computes(self) -> bool:
-        """Does the worker yield `Compute`?"""
+        """Returns True if the worker yields `Compute`."""
         return not self.trains_locally
 
     def uses_mean(self, servers: int) -> bool:
@@ -200,16 +227,20 @@ class Scheme:
 
     @property
     def lock_step(self) -> bool:
-        """Do all workers make the same exchanges, and know after each how many samples all have trained so far?"""
+        """Returns True if all workers make the same exchanges, and each knows after an exchange how many samples all
+        trained.
+        """
         return False
 
     @property
     def equal_rounds(self) -> bool:
-        """In lock-step, do all workers train as many samples for an exchange?"""
+        """Returns True if, in lock-step, all workers train the same number of samples for an exchange."""
         return self.lock_step
 
     def in_step(self, servers: int) -> bool:
-        """Does somebody wait until all workers have come as often, so that who made fewer exchanges holds them up?"""
+        """Returns True if somebody waits until all workers have made as many exchanges, so one that made fewer delays
+        them.
+        """
         return self.uses_mean(servers)
 
     def parameters(self) -> dict[str, Any]:
@@ -221,7 +252,7 @@ _registry: Registry[Scheme] = Registry("scheme")
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(parameter,))
 def scheme(name: str, *, summary: str, paper: Paper) -> Callable[[S], S]:
-    """Class decorator: make the class a frozen dataclass and enter it into the registry under `name`."""
+    """Class decorator: makes the class a frozen dataclass and enters it into the registry under `name`."""
 
     def enter(cls: S) -> S:
         return _registry.enter(cls, name, summary, paper)  # type: ignore[no-any-return]
@@ -234,7 +265,7 @@ def names() -> list[str]:
 
 
 def lookup(name: str) -> type[Scheme]:
-    """Raises ConfigError with the nearest name when there is no such scheme."""
+    """Returns the scheme class of that name. Raises ConfigError with the nearest name when there is none."""
     return _registry.lookup(name)
 
 
@@ -243,7 +274,7 @@ def limits_of(cls: type) -> dict[str, Limits]:
 
 
 _types: dict[type, Mapping[str, type]] = {}
-"""Those found so far: it takes 0.5 ms, and a fuzzer makes every scheme for every seed."""
+"""A cache: finding the types of a scheme takes 0.5 ms, and a fuzzer makes every scheme for every seed."""
 
 
 def types_of(cls: type) -> Mapping[str, type]:
@@ -255,7 +286,10 @@ def types_of(cls: type) -> Mapping[str, type]:
 
 
 def make(name: str, parameters: dict[str, Any]) -> Scheme:
-    """Build a scheme. Raises ConfigError for an unknown name, an unknown parameter or a bad value."""
+    """Builds a scheme from its parameters.
+
+    Raises ConfigError for an unknown name, an unknown parameter or a bad value.
+    """
     cls = lookup(name)
     known = types_of(cls)
     for key in parameters:
@@ -265,6 +299,7 @@ def make(name: str, parameters: dict[str, Any]) -> Scheme:
 
 
 def _coerce(label: str, value: Any, wanted: type) -> Any:
+    """Returns `value` as the type `wanted`: an int may stand for a float, but a bool never for a number."""
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):

@@ -1,11 +1,11 @@
-"""Spans: runs of numbers of the model's vector, each named by where it begins and where it ends.
+"""Spans are runs of numbers of the model's vector, each named by where it begins and where it ends.
 
 A gradient has *unused* spans: parameters that no forward pass of its mini-batches has used. torch gives them no
 gradient (`grad` is None) and its optimizers skip them: no weight decay, no momentum, no step of Adam's counter. A
 gradient of zero would not be the same.
 
-    several mini-batches, several workers      unused is what nobody has used
-    an update                                  leaves what is unused as it is
+    several mini-batches, several workers      unused is what none of them has used
+    an update                                  leaves the unused spans as they are
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Spans = tuple[Span, ...]
 
 
 def merged(spans: Iterable[Span]) -> Spans:
-    """`spans`, which are in order, with those that touch made one, and empty ones left out."""
+    """Returns `spans`, which are in order, with those that touch merged and empty ones left out."""
     found: list[Span] = []
     for start, stop in spans:
         if found and found[-1][1] == start:
@@ -30,7 +30,7 @@ def merged(spans: Iterable[Span]) -> Spans:
 
 
 def common(a: Spans, b: Spans) -> Spans:
-    """Returns what is in both. One pass, as there may be many."""
+    """Returns the spans that are in both. It makes one pass, because there may be many."""
     found: list[Span] = []
     i = j = 0
     while i < len(a) and j < len(b):
@@ -45,10 +45,12 @@ def common(a: Spans, b: Spans) -> Spans:
 
 
 def within(spans: Spans, start: int, stop: int, at: int = 0) -> Spans:
-    """The part of `spans` that lies in `start` to `stop`, told from there, where the count begins with `at`."""
+    """Returns the part of `spans` that lies in `start` to `stop`, moved so that `start` becomes `at`."""
     return tuple((a - start + at, b - start + at) for a, b in common(spans, ((start, stop),)))
 
 
 def updated(update: Any, w: Any, g: Any, samples: int, unused: Spans) -> Any:
-    """What `update` makes of `w`, without what is unused: an update that is told of it knows how to leave it alone."""
+    """Returns `w` after `update` with the gradient `g`. Unused spans, if there are any, are passed on and stay
+    unchanged.
+    """
     return update(w, g, samples, unused) if unused else update(w, g, samples)

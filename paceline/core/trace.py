@@ -1,10 +1,11 @@
-"""Typed records of what happened, the same from a live run and from the simulator.
+"""The typed records of a trace; a live run and the simulator write the same ones.
 
-Every record is one line of `trace.jsonl`: `{"kind": <class name in lower case>, ...fields}`, without the fields that
-are as they are by default. `at` is seconds since training started, on the clock of the party that wrote it; no two
-parties' clocks are ever subtracted.
+Every record is one line of `trace.jsonl`: `{"kind": <class name in lower case>, ...fields}`. Fields that have their
+default are left out. `at` is seconds since training started, on the clock of the party that wrote it; no two parties'
+clocks are ever subtracted.
 
-On its way to who writes that file a record is a row: its kind, and the values of all its fields in their order.
+On its way to the process that writes the file a record is a row: its kind, then the values of all its fields in their
+order.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from paceline.core.message import keyword_record
 
 @keyword_record
 class Record:
-    """Base of all trace records."""
+    """All trace records derive from this class; `at` is seconds since training started."""
 
     at: float
 
 
 @keyword_record
 class Span(Record):
-    """A worker spent `seconds`, ending at `at`, on one activity: computing, waiting or communicating.
+    """A worker was busy for `seconds`, ending at `at`, with one activity: computing, waiting or communicating.
 
-    hidden: seconds in which bytes moved, besides, while it was busy with something else. exchanges: 1 where there was
-    an exchange since the step before, 0 where the worker went on alone. A thinned trace has sums of several spans, all
+    hidden: seconds in which bytes moved while the worker was busy with something else. exchanges: 1 where an exchange
+    took place since the step before, 0 where the worker went on alone. A thinned trace has sums of several spans, all
     of a worker's ending at the same moment, one after the other.
     """
 
@@ -44,10 +45,10 @@ class Span(Record):
 
 @keyword_record
 class Applied(Record):
-    """Shard `shard` applied an update made of the contributions of `ranks`, giving `version`.
+    """Shard `shard` applied an update made of the contributions of `ranks`, which gave it `version`.
 
-    `staleness` counts versions applied between the weights the contribution was computed on and this update;
-    `weight` is what the staleness weighting made of it.
+    `staleness` counts the versions applied between the weights that the contribution was computed on and this update;
+    `weight` is the factor that the staleness weighting gave it.
     """
 
     shard: int
@@ -64,9 +65,9 @@ NOT_SAVED = "not saved"
 
 @keyword_record
 class Decision(Record):
-    """`party` decided `verdict` about worker `rank`, because of `reason`; written when the verdict changes.
+    """`party` decided `verdict` about worker `rank`, because of `reason`. It is written when the verdict changes.
 
-    whom: the workers that this one waits for, if it waits, the scheme knows them and they are not too many to name.
+    whom: the workers that this one waits for, if it waits, the scheme knows them and they are few enough to name.
     """
 
     party: str
@@ -78,9 +79,9 @@ class Decision(Record):
 
 @keyword_record
 class Gated(Record):
-    """Shard `shard` found fault with contribution `number`, from 1, of worker `rank`.
+    """The gradient check of shard `shard` found a fault in contribution `number` (from 1) of worker `rank`.
 
-    One that is `refused` counts nothing.
+    If `refused`, the contribution was left out of the update; otherwise it was only noted.
     """
 
     shard: int
@@ -92,9 +93,9 @@ class Gated(Record):
 
 @keyword_record
 class Evaluated(Record):
-    """The model as it was at `at` on the test set. `samples`: training samples seen by then.
+    """The model as it was at `at` was evaluated on the test set. `samples`: training samples seen by then.
 
-    chance: the accuracy of always answering the most common class of the test set; 0 where nobody knows.
+    chance: the accuracy of always answering the most common class of the test set; 0 where that is not known.
     """
 
     accuracy: float
@@ -116,17 +117,17 @@ class Membership(Record):
 
 
 ARRIVALS = ("joined", "returned")
-"""Events of a Membership after which the party is there; after all others of a worker it is not."""
+"""Events of a Membership after which the party takes part; after any other event of a worker it does not."""
 
 
 @keyword_record
 class Leased(Record):
-    """What became of leased samples so far, each sample of each epoch counted by itself.
+    """Counts what became of the leased samples so far; each sample of each epoch counts by itself.
 
-    epochs: whole ones, of which all samples are done. done: in an update, each counted once. twice: in another, too.
-    returned: given to others since whoever had them left or was lost; dropped: since their gradients came too late or
-    were refused; undone: since the update was lost with a server. left_out: refused twice, so that the samples
-    themselves are to blame; they count as done in `epochs`.
+    epochs: whole epochs, of which all samples are done. done: samples in an update, each counted once. twice: samples
+    in a second update, too. returned: given to others because the worker that had them left or failed. dropped: given
+    to others because their gradients came too late or were rejected. undone: the update was lost with a server.
+    left_out: rejected twice, so the samples themselves are to blame; they count as done in `epochs`.
     """
 
     epochs: int
@@ -151,6 +152,7 @@ KINDS: dict[str, type[Record]] = {
 
 
 LISTS = ("ranks", "whom")
+"""Fields that are tuples; JSON gives them back as lists."""
 
 
 NAMES = {cls: name for name, cls in KINDS.items()}
@@ -162,6 +164,7 @@ Row = tuple[Any, ...]
 
 
 def to_dict(record: Record) -> dict[str, Any]:
+    """Returns the record as one line of the trace, without fields that have their default."""
     fields: dict[str, Any] = {"kind": NAMES[type(record)]}
     for name, default in DEFAULTS[type(record)]:
         value = getattr(record, name)
@@ -171,7 +174,10 @@ def to_dict(record: Record) -> dict[str, Any]:
 
 
 def from_dict(line: dict[str, Any]) -> Record:
-    """Raises KeyError for an unknown kind and TypeError for missing or unknown fields."""
+    """Returns the record of one line.
+
+    Raises KeyError for an unknown kind and TypeError for missing or unknown fields.
+    """
     fields = dict(line)
     return _made(KINDS[fields.pop("kind")], fields)
 
@@ -181,7 +187,10 @@ def to_row(record: Record) -> Row:
 
 
 def from_row(row: Sequence[Any]) -> Record:
-    """Raises KeyError for an unknown kind and ValueError for missing or further values."""
+    """Returns the record of one row.
+
+    Raises KeyError for an unknown kind and ValueError for missing or further values.
+    """
     cls = KINDS[row[0]]
     return _made(cls, dict(zip(FIELDS[cls], row[1:], strict=True)))
 

@@ -1,7 +1,7 @@
-"""What a scheme may do with a slice of the model.
+"""Says what a scheme may do with a slice of the model.
 
-A vector is a value: arithmetic gives a new one and nothing changes afterwards. A scheme writes arithmetic on
-whatever it is given: a `paceline.engine.vectors.flat.Flat` (a torch buffer), a numpy array, or a `Ghost`.
+A vector is a value: arithmetic gives a new one and nothing changes afterwards. A scheme writes arithmetic on whatever
+it is given: a `paceline.engine.vectors.flat.Flat` (a torch buffer), a numpy array, or a `Ghost`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 @runtime_checkable
 class Vector(Protocol):
-    """A flat run of float32 numbers, or something with the size of one."""
+    """A scheme computes with flat runs of float32 numbers, or with something that has the size of one (`Ghost`)."""
 
     @property
     def nbytes(self) -> int: ...
@@ -56,7 +56,9 @@ class Ghost:
 
 
 def splice(w: Any, part: slice, v: Any) -> Any:
-    """`w` with the elements of `part` replaced by `v`: a new vector, or `v` itself where it is all of it."""
+    """Returns `w` with the elements of `part` replaced by `v`, as a new vector; `v` itself where it
+    covers all of `w`.
+    """
     if len(v) == len(w):
         return v
     if hasattr(w, "spliced"):
@@ -67,22 +69,24 @@ def splice(w: Any, part: slice, v: Any) -> Any:
 
 
 class Memory(Protocol):
-    """Where a driver gets room for vectors that arrive, and how it reads the bytes of those that leave."""
+    """Gives a driver room for vectors that arrive, and the bytes of those that leave."""
 
     def empty(self, length: int) -> Any:
-        """A vector of `length` elements whose numbers are about to be written."""
+        """Returns a vector of `length` elements whose numbers are about to be written."""
 
     def bytes_of(self, v: Any) -> memoryview:
-        """The bytes of `v`, writable only if it came from `empty` just now."""
+        """Returns the bytes of `v`, writable only if it came from `empty` just now."""
 
     def join(self, parts: Sequence[Any]) -> Any:
-        """One vector from consecutive parts; no copy when they already lie side by side in one buffer."""
+        """Returns one vector made of consecutive parts, without a copy when they already lie side by side in one
+        buffer.
+        """
 
 
 class Arrival:
-    """How a vector came whose parts come one after the other; holds none of them, so it may be kept for longer.
+    """Says how the parts of one vector arrived. It holds none of them, so it may be kept for longer.
 
-    there: all of it. seconds_waited: by everybody who has read it so far.
+    there: all parts have arrived. seconds_waited: the time that all readers together have waited so far.
     """
 
     __slots__ = ("seconds_waited", "there")
@@ -92,7 +96,7 @@ class Arrival:
 
 
 class Promise(Protocol):
-    """A vector whose parts come one after the other. Whoever reads it waits; arithmetic and slices by size do not."""
+    """A vector whose parts arrive one after the other. Reading it waits; arithmetic and slices by size do not."""
 
     @property
     def vector(self) -> Any: ...
@@ -101,30 +105,31 @@ class Promise(Protocol):
     def arrival(self) -> Arrival: ...
 
     def put(self, part: int, v: Any) -> None:
-        """Part `part` has come. Raises ValueError for one of another length."""
+        """Takes part `part`, which has arrived. Raises ValueError for one of another length."""
 
     def fail(self, error: BaseException) -> None:
-        """What has not come will not: whoever waits for it gets `error`."""
+        """Ends the wait for all parts that have not arrived: whoever waits for them gets `error`."""
 
 
 @runtime_checkable
 class PromisingMemory(Memory, Protocol):
-    """One that can also give out vectors that are still to come."""
+    """A memory that can also give out vectors that have not arrived yet."""
 
     def promise(self, v: Any, edges: Sequence[int], what: str, timeout_s: float) -> Promise | None:
-        """A vector whose part i will fill edges[i] to edges[i + 1]; a wait for `what` takes at most `timeout_s`.
+        """Returns a vector whose part i will fill edges[i] to edges[i + 1]; a wait for `what` takes at most
+        `timeout_s`.
 
-        `v` is the first part to come; None where vectors of its kind have to be there at once.
+        `v` is the first part that arrived. The result is None where vectors of its kind cannot be read in parts.
         """
 
 
 def is_arriving(v: Any) -> bool:
-    """Would reading `v` have to wait? Then `v.when(action)` tells when it would not."""
+    """Returns True if reading `v` would have to wait. Then `v.when(action)` calls `action` when it would not."""
     return not getattr(v, "there", True)
 
 
 def cut(length: int, shards: int) -> tuple[slice, ...]:
-    """`shards` consecutive slices that cover `length` elements; sizes differ by at most one.
+    """Returns `shards` consecutive slices that cover `length` elements; their sizes differ by at most one.
 
     Raises ValueError when there would be an empty shard.
     """

@@ -1,4 +1,4 @@
-"""The arithmetic of means, on Flats."""
+"""This is the arithmetic that carriers of means need, on Flats."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from paceline.engine.vectors.flat import Flat, on_host
 
 
 class FlatAdder:
-    """What the carriers of means ask of vectors; every method is at most one pass."""
+    """Adds, copies and reads vectors for the carriers of means; every method is at most one pass over memory."""
 
     def blend(self, mine: Flat, theirs: Flat, share: float, into: Flat) -> None:
-        """`into` <- mine + share (theirs - mine)."""
+        """Writes `into` <- mine + share (theirs - mine)."""
         torch.lerp(mine.value(), theirs.value(), share, out=into.tensor)
 
     def copy(self, v: Flat, into: Flat) -> None:
-        """`into` <- v; nothing is moved where they are the same memory."""
+        """Writes `into` <- v; nothing is moved where they are the same memory."""
         if not v.same_as(into):
             v.copy_into(into.tensor)
 
     def readable(self, v: AnyFlat) -> Flat:
-        """`v` in host memory: itself, or a page-locked copy of what is on a GPU; rows in their places."""
+        """Returns `v` in host memory: itself, or a page-locked copy of what is on a GPU; rows are
+        put in their places.
+        """
         flat = v.flat() if isinstance(v, SparseFlat) else v
         return flat if flat.device.type == "cpu" else Flat(on_host(flat))
 
     def when(self, v: Flat, action: Callable[[], None]) -> None:
-        """Call `action` once the numbers of `v` are there: now, or later on the thread that brings the last."""
+        """Calls `action` once the numbers of `v` are there: now, or later on the thread that brings the last."""
         if isinstance(v, ChunkedVector):
             v.when(action)
         else:

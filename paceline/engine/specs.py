@@ -1,6 +1,6 @@
-"""What to train, by names and numbers only: this is what a run saves and what travels, never an object.
+"""Says what to train by names and numbers only: this is what a run saves and what travels, never an object.
 
-No torch in here, so that configuration is checked before anything heavy is imported.
+Nothing here imports torch, so that configuration is checked before anything heavy is imported.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 Option = bool | int | float | tuple[float, ...] | str | None
-"""What a parameter group of an optimizer may say."""
+"""The types that an option of a parameter group may have."""
 
 DATASETS = ("digits", "mnist", "fashion-mnist", "synthetic")
 MODELS = ("mlp", "lenet", "cnn", "resnet18")
@@ -16,16 +16,16 @@ OPTIMIZERS = ("sgd", "adam", "adamw", "lars", "lamb")
 BY_PATH = "by path"
 """The name of a recipe for any other optimizer, which is known by an import path."""
 MOMENTUM = ("sgd", "lars")
-"""Those with a momentum; the others have beta1 and beta2."""
+"""The optimizers with a momentum; the others have beta1 and beta2."""
 LAYER_WISE = ("lars", "lamb")
-"""Those whose rate differs by tensor."""
+"""The optimizers whose learning rate differs by tensor."""
 PRECISIONS = ("fp32", "bf16", "fp16")
 SCHEDULES = ("constant", "step", "cosine")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataRecipe:
-    """Which samples. `directory` holds the files of mnist and fashion-mnist; `samples` sizes synthetic data."""
+    """Names the data set. `directory` holds the files of mnist and fashion-mnist; `samples` sizes synthetic data."""
 
     name: str = "digits"
     directory: str = ""
@@ -34,9 +34,9 @@ class DataRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRecipe:
-    """Which network. `width` multiplies the channels or hidden units of the standard one.
+    """Names the network. `width` multiplies the channels or hidden units of the standard one.
 
-    dropout: the part of what goes into its last layer that is dropped while it trains.
+    dropout: the fraction of the last layer's inputs that is dropped during training.
     """
 
     name: str = "mlp"
@@ -46,9 +46,9 @@ class ModelRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerRecipe:
-    """SGD with momentum, Nesterov and weight decay; Adam; AdamW; LARS; LAMB. Meanings as in torch.optim.
+    """Describes SGD with momentum, Nesterov and weight decay; Adam; AdamW; LARS; LAMB. Meanings are as in torch.optim.
 
-    trust: LARS's coefficient. clip_norm: a gradient that is longer is shortened to this before it is used; 0 for none.
+    trust: LARS's coefficient. clip_norm: a longer gradient is scaled down to this norm before it is used; 0 for none.
     lazy: on servers, rows of sparse embeddings are left alone by updates whose gradient does not have them.
     groups: the parameter groups, where there are several; the numbers of the recipe itself are then the first one's.
     by_path: any other optimizer; `name` is then BY_PATH, and of the numbers `lr` alone means something.
@@ -70,28 +70,30 @@ class OptimizerRecipe:
 
     @property
     def needs_tensors(self) -> bool:
-        """Does an update look at whole tensors? Then no slice of the model may cut one."""
+        """Returns True if an update looks at whole tensors. Then no slice of the model may cut one."""
         return self.name in LAYER_WISE or self.by_path is not None
 
     @property
     def momentum_max(self) -> float:
-        """The largest momentum of its groups."""
+        """Returns the largest momentum of its groups."""
         return max((group.optimizer.momentum for group in self.groups), default=self.momentum)
 
     def without_momentum(self) -> OptimizerRecipe:
-        """The same recipe, with no momentum in any group."""
+        """Returns the same recipe, with no momentum in any group."""
         groups = tuple(replace(group, optimizer=group.optimizer.without_momentum()) for group in self.groups)
         return replace(self, momentum=0.0, nesterov=False, groups=groups)
 
     @property
     def needs_model(self) -> bool:
-        """Does an update need the norm of the whole gradient? Then the model may be in one slice only."""
+        """Returns True if an update needs the norm of the whole gradient. Then the model may be in one slice only."""
         return self.clip_norm > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecipe:
-    """One parameter group: it has the next `length` numbers of the model's vector, and an optimizer of its own."""
+    """Describes one parameter group: it has the next `length` numbers of the model's vector, and an
+    optimizer of its own.
+    """
 
     length: int
     optimizer: OptimizerRecipe
@@ -99,10 +101,10 @@ class GroupRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathRecipe:
-    """An optimizer that is made of whole tensors by what an import path names, `torch.optim:Adadelta` for example.
+    """Describes an optimizer that an import path names, `torch.optim:Adadelta` for example; it works on whole tensors.
 
-    path: a class of torch.optim, or a function that is given the named parameters (`module:function`); nothing where
-    only the worker itself makes steps, by `kind`.
+    path: a class of torch.optim, or a function that is given the named parameters (`module:function`). It is empty
+    where only the worker itself makes steps, by an optimizer of class `kind`.
     kind: the class of the optimizer, as the worker has it.
     groups: the options of each parameter group. counts: how many tensors each has, in the order of the vector.
     names, shapes: of the tensors.
@@ -118,12 +120,12 @@ class PathRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRecipe:
-    """Factor on the learning rate, on one clock: training samples seen by all workers together.
+    """Describes the factor on the learning rate. Its clock is the training samples seen by all workers together.
 
     All lengths are in samples, so a schedule means the same under every scheme and any number of workers.
 
-    constant: 1.  step: `factor` ** (samples // every).  cosine: from 1 down to `floor` at `total`, then `floor`.
-    Each is preceded by a linear warm-up from 0 over `warmup` samples.
+    constant: 1.  step: `factor` ** (samples // every).  cosine: from 1 down to `floor` at `total`, then `floor`. Each
+    is preceded by a linear warm-up from 0 over `warmup` samples.
     """
 
     name: str = "constant"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 torch_generator = threading.Lock()
-"""Held by whoever seeds the generator, or borrows it and puts it back as it was.
+"""A thread holds this lock while it seeds the generator, or uses it and restores its state.
 
-Of two borrowers at once each would put back what the other draws from: a model that is built meanwhile would have
-other weights.
+If two threads did so at once, each would restore a state that the other draws from: a model that is built meanwhile
+would get other weights.
 """

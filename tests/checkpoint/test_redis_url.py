@@ -28,7 +28,7 @@ def test_an_address_is_read_and_written(text: str, address: Address) -> None:
     ["", "runs/a", "redis://", "redis://h:x", "redis://h/a", "redis://h/0/../x?tls", "redis://h/0/a?b", "redis://h#a"],
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="give redis://|no name|redis://host:port/db"):
+    with pytest.raises(ValueError, match="give redis://|not the name|redis://host:port/db"):
         Address.parse(text)
 
 

@@ -49,7 +49,7 @@ def test_who_has_left_is_neither_heard_nor_answered() -> None:
     s.gone(0)
     assert s.on(0, replica(4.0, 1)) == {}
     assert s.role.w == [0.0]
-    with pytest.raises(TypeError, match="has no use for it"):
+    with pytest.raises(TypeError, match="which it does not take"):
         s.on(1, "hello")
     assert s.on(1, Pull())[1].version == 0
 

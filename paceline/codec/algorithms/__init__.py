@@ -1,4 +1,4 @@
-"""The codecs: one file, one published way of sending fewer bytes.
+"""Each file has one codec: one published way of sending fewer bytes.
 
 Read `topk.py` first. Of `codec/` it may import `kernels/` and the files beside the folders.
 """

@@ -1,4 +1,4 @@
-"""Bfloat16: every number rounded to its leading 16 bits.
+"""Bfloat16 keeps the leading 16 bits of every number, rounded to the nearest.
 
     bytes <- bfloat16(g)                                                2 bytes a number, 2 times smaller
 

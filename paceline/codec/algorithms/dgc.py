@@ -1,12 +1,12 @@
-"""Deep gradient compression: top-k with momentum correction and a warm-up.
+"""Deep gradient compression sends the largest numbers, with momentum correction and a warm-up.
 
     u <- m u + g;  r <- r + u;  bytes <- places and values of the k largest |r|;  u, r <- 0 there          (Algorithm 4)
 
 k starts at a quarter and shrinks exponentially to `ratio` over the first `warmup` exchanges, as in the paper, whose
-warm-up takes 4 epochs (Section 3.3). The momentum m is applied before numbers are chosen, which is what keeps late
-numbers from being counted without it; hence the optimizer must have none (`--momentum 0`), or m must be 0, which
-makes it `topk` with a warm-up. Clipping of gradients (Section 3.2) is the training loop's affair. Use it where topk
-loses accuracy at high compression. The worker keeps u and r: twice the gradient. Refused for weights, and of no use for
+warm-up takes 4 epochs (Section 3.3). The momentum m is applied before numbers are chosen; otherwise a number that is
+sent late would count without it. Hence the optimizer must have none (`--momentum 0`), or m must be 0, which makes it
+`topk` with a warm-up. Clipping of gradients (Section 3.2) is left to the training loop. Use it where topk loses
+accuracy at high compression. The worker keeps u and r: twice the gradient. It is refused for weights, and of no use for
 the deltas of schemes that train locally, whose momentum is in the local steps.
 """
 
@@ -43,6 +43,7 @@ class DGC(Codec):
     gradients_only = True
 
     def check(self, momentum: float, *, local: bool) -> None:
+        """Raises ConfigError where the momentum would count twice, or would correct what has none."""
         if local and self.momentum:
             raise ConfigError(
                 "codec dgc corrects the momentum of gradients, and this scheme sends what local steps changed: take "
@@ -55,6 +56,7 @@ class DGC(Codec):
             )
 
     def chosen(self, length: int, nth: int) -> int:
+        """Returns how many numbers of `length` the `nth` exchange sends, from 0."""
         share = FIRST * (self.ratio / FIRST) ** (nth / self.warmup) if nth < self.warmup else self.ratio
         return indexed_values.chosen(share, length)
 
@@ -62,12 +64,14 @@ class DGC(Codec):
         return 8 * self.chosen(length, nth)
 
     def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes | None:
+        """Encodes by Algorithm 4; without a memory it is top-k of `g` alone."""
         from paceline.codec.kernels import cpu
 
         if memory is None:
             memory = ResidualMemory.of(len(g))
         k = self.chosen(len(g), memory.count)
         memory.count += 1
+        # Without momentum u is g, so there is nothing to keep for it.
         if not self.momentum:
             cpu.add(g, memory.left)
             return indexed_values.largest(memory.left, k)

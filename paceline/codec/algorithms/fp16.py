@@ -1,4 +1,4 @@
-"""Half precision: every number as an IEEE binary16.
+"""Half precision sends every number as an IEEE binary16.
 
     bytes <- half(g)                                                    2 bytes a number, 2 times smaller
 

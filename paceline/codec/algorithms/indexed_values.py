@@ -1,4 +1,4 @@
-"""What codecs share that send some of the numbers: places and values."""
+"""Codecs that send some of the numbers share this format: their places, then their values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def chosen(ratio: float, length: int) -> int:
 
 
 def largest(r: Floats, k: int) -> Bytes | None:
-    """Places and values of the k largest |r|, which are zero in r from now on. None for infinite numbers and NaN."""
+    """Takes the k largest |r| out of r, which is zero there from now on. Returns their places and values as bytes.
+
+    The result is None where r has infinite numbers or NaN.
+    """
     from paceline.codec.kernels import cpu
 
     data = np.empty(8 * k, np.uint8)
@@ -35,7 +38,10 @@ def largest(r: Floats, k: int) -> Bytes | None:
 
 
 def placed(data: Bytes, out: Floats) -> None:
-    """Raises ValueError for a place outside `out`, or for more places than it has."""
+    """Writes the values at their places into `out`, and zeros elsewhere.
+
+    Raises ValueError for a place outside `out`, or for more places than it has.
+    """
     from paceline.codec.kernels import cpu
 
     if len(data) % 8 or len(data) > 8 * len(out):

@@ -1,4 +1,4 @@
-"""Eight bits with a scale for each block.
+"""Eight bits stand for a number, with a scale for each block.
 
     r <- r + g;  s <- max |r| / 127 over each block;  q <- round(r / s);  r <- r - s q     1 byte a number and 4 a block
 
@@ -57,6 +57,6 @@ class Int8(Codec):
         cpu.decode_int8(*self._parts(data, len(out)), self.block, out)
 
     def _parts(self, data: Bytes, length: int) -> tuple[Floats, NDArray[np.int8]]:
-        """Scales, then codes."""
+        """Returns views of `data`: the scales, which come first, and the codes."""
         scales = 4 * -(-length // self.block)
         return data[:scales].view(np.float32), data[scales:].view(np.int8)

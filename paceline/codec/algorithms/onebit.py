@@ -1,4 +1,4 @@
-"""One bit with a threshold t, exactly as MXNet's KVStore has it.
+"""One bit says whether a number is above a threshold t, exactly as in MXNet's KVStore.
 
     r <- r + g
     1  where r > t:   decoded +1,  r <- r - 1

@@ -1,11 +1,11 @@
-"""PowerSGD: the mean of gradients as a product of two thin matrices, of which the means are taken instead.
+"""PowerSGD takes the mean of gradients as a product of two thin matrices, and averages those instead.
 
     M_i <- gradient of each n x m tensor + what is left of earlier ones, on worker i
     P <- mean M_i Q;  P <- orthonormal columns of P;  Q <- mean M_i' P;  result P Q'                       (Algorithm 2)
 
-On worker i is left what its own factors do not tell, M_i - P Q_i' with Q_i = M_i' P. The paper's is M_i - P Q', which
-has the same mean in its round, but brings each worker's difference from the others back: where weights change from
-round to round, as under ESync, that shook runs apart.
+The residual on worker i is what its own factors do not express, M_i - P Q_i' with Q_i = M_i' P. The paper's is M_i - P
+Q', which has the same mean in its round, but brings each worker's difference from the others back. Where weights change
+from round to round, as under ESync, that made runs diverge.
 
 `rank` columns each, so r (n + m) numbers travel instead of n m: 100 times fewer for large matrices. Q is kept for the
 next round, where it starts closer (the paper's warm start). Tensors of one dimension, and those that would not become
@@ -41,7 +41,7 @@ class PowerSGD(Codec):
     for_means = True
 
     def size(self, length: int, nth: int = 0) -> int:
-        """Of a square matrix."""
+        """Returns the bytes for a square matrix of `length` numbers, as an estimate: codecs do not know shapes."""
         return 4 * 2 * self.rank * math.isqrt(length)
 
     def warm_up(self) -> None:

@@ -1,4 +1,4 @@
-"""k numbers drawn at random, and a residual.
+"""Random-k sends k numbers drawn at random, and keeps a residual.
 
     r <- r + g;  bytes <- the values of r at k places drawn anew;  r <- 0 there         4 bytes a number sent, and 8
 
@@ -33,6 +33,9 @@ class RandomK(Codec):
         return SEED_BYTES + 4 * indexed_values.chosen(self.ratio, length)
 
     def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes | None:
+        """Draws the places from seed and count, sends their values with the draw's seed, and clears
+        them in the residual.
+        """
         from paceline.codec.kernels import cpu
 
         if memory is None:
@@ -51,6 +54,7 @@ class RandomK(Codec):
         out[self._places(data, len(out))] = data[SEED_BYTES:].view(np.float32)
 
     def _places(self, data: Bytes, length: int) -> NDArray[np.int64]:
+        """Returns the places that the seed at the head of `data` draws."""
         from paceline.codec.kernels import cpu
 
         where = np.empty(indexed_values.chosen(self.ratio, length), np.int64)

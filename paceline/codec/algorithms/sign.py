@@ -1,4 +1,4 @@
-"""The sign with error feedback (EF-signSGD), scaled by the mean magnitude.
+"""EF-signSGD sends the sign with error feedback, scaled by the mean magnitude.
 
     r <- r + g;  s <- mean |r| over each block;  bytes <- sign(r), s;  r <- r - s sign(r)    a bit, and 4 bytes a block
 
@@ -54,6 +54,6 @@ class Sign(Codec):
         cpu.decode_sign(scales, bits, self.block, out)
 
     def _parts(self, data: Bytes, length: int) -> tuple[Floats, Bytes]:
-        """Scales, then signs."""
+        """Returns views of `data`: the scales, which come first, and the signs."""
         scales = 4 * -(-length // self.block)
         return data[:scales].view(np.float32), data[scales:]

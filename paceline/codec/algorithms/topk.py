@@ -1,4 +1,4 @@
-"""The k largest numbers and a residual.
+"""Top-k sends the k largest numbers and keeps a residual.
 
     r <- r + g;  bytes <- places and values of the k largest |r|;  r <- 0 there            8 bytes for each number sent
 

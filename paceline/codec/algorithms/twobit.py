@@ -1,4 +1,4 @@
-"""Two bits with a threshold t, exactly as MXNet's KVStore has them.
+"""Two bits say whether a number has reached a threshold t or -t, exactly as in MXNet's KVStore.
 
     r <- r + g
     11  where r >= t:   decoded +t,  r <- r - t

@@ -1,4 +1,6 @@
-"""What fp16 and bf16 share: torch converts at the speed of memory, so no loop of our own is needed."""
+"""fp16 and bf16 share these conversions by torch, which runs at the speed of memory: a loop of our
+own is not needed.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from paceline.codec.base import Bytes, Codec, Floats, ResidualMemory, whole
 
 
 class Rounded(Codec):
-    """Every number in the 16-bit floating-point type that torch calls `adds_up`; what rounding takes away is lost."""
+    """Sends every number in the 16-bit floating-point type that torch calls `adds_up`; what rounding
+    takes away is lost.
+    """
 
     weights = "as they are"
 
@@ -30,7 +34,7 @@ class Rounded(Codec):
 
 
 def narrowed(g: Floats, type: str) -> Bytes:
-    """`g` in the 16-bit floating-point type of that name, to the nearest, ties to even."""
+    """Returns `g` in the 16-bit floating-point type of that name, rounded to the nearest, ties to even."""
     import torch  # here, as whoever only asks for names has no use for it
 
     out = np.empty(2 * len(g), np.uint8)
@@ -39,7 +43,7 @@ def narrowed(g: Floats, type: str) -> Bytes:
 
 
 def widened(data: Bytes, type: str, out: Floats) -> None:
-    """Raises ValueError when `data` is not as long as `out` takes."""
+    """Writes the numbers over `out`. Raises ValueError when `data` is not as long as `out` takes."""
     import torch
 
     whole(data, 2 * len(out))
@@ -47,7 +51,7 @@ def widened(data: Bytes, type: str, out: Floats) -> None:
 
 
 def _tensor(array: Floats | Bytes) -> Any:
-    """Of an array that may be read-only; the tensor is only read, so torch's warning is not for us."""
+    """Returns a tensor over an array that may be read-only; it is only read, so torch's warning does not apply."""
     import torch
 
     with warnings.catch_warnings():

@@ -1,11 +1,11 @@
-"""The loops of the codecs, compiled by numba: one pass over the gradient and the residual where the arithmetic allows.
+"""Compiles the loops of the codecs by numba: one pass over the gradient and the residual where the arithmetic allows.
 
-Imported when a codec first encodes or decodes, never before: numba takes a good part of a second. Machine code is kept
-on disk (`cache=True`). All of them let other threads run. Each works through blocks that stay in the first cache, a
-simple loop at a time, so that the compiler turns every loop into vector instructions.
+Import it when a codec first encodes or decodes, never before: numba takes a good part of a second. Machine code is kept
+on disk (`cache=True`). All loops release the GIL, so that other threads run. Each works through blocks that stay in the
+first cache, a simple loop at a time, so that the compiler turns every loop into vector instructions.
 
 g: what is to be sent, r: the residual, both float32 of one length. An encoder adds g to r, takes what is sent off r,
-and says whether all numbers were finite.
+and returns whether all numbers were finite.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import numpy as np
 BLOCK = 2048
 INFINITE = 0x7F800000
 ABSOLUTE = 0x7FFFFFFF
-BIN_BITS = 19  # of the 31 bits of a magnitude, those below tell no histogram bins apart
-DIGIT_BITS = 10  # two digits are those bits; one of them is in both
+BIN_BITS = 19  # the lower bits of the 31 of a magnitude, which the histogram of `take_largest` does not tell apart
+DIGIT_BITS = 10  # two digits cover those 19 bits, and share one of them
 DIGIT = (1 << DIGIT_BITS) - 1
 F = np.float32
 
 
 def kernel(loop: Callable[..., Any]) -> Any:
-    """`loop`, compiled when it is called first. Where no folder may be written, it is compiled anew in every run."""
+    """Compiles `loop` when it is called first. Where no folder may be written, it is compiled anew in every run."""
     try:
         return numba.njit(nogil=True, cache=True, error_model="numpy")(loop)
     except RuntimeError:  # there is nowhere to keep machine code, neither beside the source nor in the user's cache
@@ -36,7 +36,7 @@ def kernel(loop: Callable[..., Any]) -> Any:
 # ---- thresholds: MXNet's 2bit and 1bit ---------------------------------------------------------------------------
 @kernel
 def encode_2bit(g, r, t, out):  # type: ignore[no-untyped-def]
-    """11 for r >= t, 10 for r <= -t, 00 for what lies between; four to a byte, the first in the highest bits."""
+    """Writes 11 for r >= t, 10 for r <= -t, 00 for what lies between; four to a byte, the first in the highest bits."""
     codes, zero, finite = np.zeros(BLOCK, np.uint8), F(0), True
     for begin in range(0, len(g), BLOCK):
         n = min(BLOCK, len(g) - begin)
@@ -49,6 +49,7 @@ def encode_2bit(g, r, t, out):  # type: ignore[no-untyped-def]
             rs[i] = x - (t if up else (-t if down else zero))
             wild |= np.uint8(0) if abs(x) < np.inf else np.uint8(1)
         finite = finite and not wild
+        # The last byte of a vector may have fewer than four numbers.
         codes[n : n + 3] = 0
         o = out[begin // 4 : begin // 4 + (n + 3) // 4]
         for i in range(len(o)):
@@ -58,6 +59,7 @@ def encode_2bit(g, r, t, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def decode_2bit(data, t, out):  # type: ignore[no-untyped-def]
+    """Writes t, -t or 0 for each code, by a table of the four numbers of each byte."""
     table = np.empty((256, 4), np.float32)
     for byte in range(256):
         for j in range(4):
@@ -74,7 +76,9 @@ def decode_2bit(data, t, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def encode_1bit(g, r, t, out):  # type: ignore[no-untyped-def]
-    """1 for r > t and 0 for the rest, which stand for +1 and -1; eight to a byte, the first in the highest bit."""
+    """Writes 1 for r > t and 0 for the rest, which stand for +1 and -1; eight to a byte, the first
+    in the highest bit.
+    """
     codes, one, finite = np.zeros(BLOCK, np.uint8), F(1), True
     for begin in range(0, len(g), BLOCK):
         n = min(BLOCK, len(g) - begin)
@@ -103,7 +107,9 @@ def _pack_bits(codes, n, out):  # type: ignore[no-untyped-def]
 # ---- scales: sign, int8 ------------------------------------------------------------------------------------------
 @kernel
 def encode_sign(g, r, block, scales, bits):  # type: ignore[no-untyped-def]
-    """A bit for each number, 1 for r >= 0, and for each `block` of them the mean of |r|; `block` is a multiple of 8."""
+    """Writes a bit for each number, 1 for r >= 0, and for each `block` of them the mean of |r|; `block` is a multiple
+    of 8.
+    """
     codes, finite = np.zeros(BLOCK, np.uint8), True
     for b in range(len(scales)):
         begin, end = b * block, min(len(g), (b + 1) * block)
@@ -113,6 +119,7 @@ def encode_sign(g, r, block, scales, bits):  # type: ignore[no-untyped-def]
             for i in range(len(gs)):
                 rs[i] += gs[i]
             total += _sum_of_magnitudes(rs)
+        # The scale is known only after the whole block, so a second loop over it follows; it is still in the cache.
         scale = scales[b] = F(total / (end - begin))
         finite = finite and bool(scale < np.inf)
         for at in range(begin, end, BLOCK):
@@ -126,7 +133,9 @@ def encode_sign(g, r, block, scales, bits):  # type: ignore[no-untyped-def]
 
 @kernel
 def _sum_of_magnitudes(r):  # type: ignore[no-untyped-def]
-    """In 16 strands, for a compiler that keeps the order of additions."""
+    """Returns the sum in 16 partial sums: the compiler keeps the order of additions, so one sum
+    would not be vectorised.
+    """
     strands = np.zeros(16, np.float64)
     whole = len(r) // 16 * 16
     for i in range(0, whole, 16):
@@ -139,6 +148,7 @@ def _sum_of_magnitudes(r):  # type: ignore[no-untyped-def]
 
 @kernel
 def decode_sign(scales, bits, block, out):  # type: ignore[no-untyped-def]
+    """Writes the scale of its block for each 1 and minus the scale for each 0."""
     table = np.empty((256, 8), np.float32)
     for byte in range(256):
         for j in range(8):
@@ -156,13 +166,14 @@ def decode_sign(scales, bits, block, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def encode_int8(g, r, block, scales, codes):  # type: ignore[no-untyped-def]
-    """Of each `block` the largest |r| is 127 scales; every number becomes the nearest whole number of scales."""
+    """Scales each block so that its largest |r| is 127; every number becomes the nearest whole number of scales."""
     finite = True
     for b in range(len(scales)):
         begin, end = b * block, min(len(g), (b + 1) * block)
         gs, rs, cs = g[begin:end], r[begin:end], codes[begin:end]
         for i in range(len(gs)):
             rs[i] += gs[i]
+        # Compared as integers, so that NaN is the largest; comparisons of floats would lose it.
         largest = _largest_magnitude(rs.view(np.int32))
         finite = finite and bool(largest < np.inf)
         scale = scales[b] = largest / F(127)
@@ -176,7 +187,7 @@ def encode_int8(g, r, block, scales, codes):  # type: ignore[no-untyped-def]
 
 @kernel
 def _largest_magnitude(bits):  # type: ignore[no-untyped-def]
-    """Magnitudes are in the order of their bits; NaN is beyond infinity."""
+    """Returns the largest |r|, compared as bits, which have the same order; NaN counts as infinity."""
     largest = np.zeros(1, np.int32)
     for i in range(len(bits)):
         largest[0] = max(largest[0], bits[i] & np.int32(ABSOLUTE))
@@ -201,7 +212,7 @@ def add(g, r):  # type: ignore[no-untyped-def]
 
 @kernel
 def add_with_momentum(g, m, u, r):  # type: ignore[no-untyped-def]
-    """u <- m u + g;  r <- r + u."""
+    """Updates u <- m u + g;  r <- r + u."""
     for i in range(len(g)):
         u[i] = m * u[i] + g[i]
         r[i] += u[i]
@@ -209,10 +220,10 @@ def add_with_momentum(g, m, u, r):  # type: ignore[no-untyped-def]
 
 @kernel
 def take_largest(r, bits, k, where, values):  # type: ignore[no-untyped-def]
-    """The k largest |r|, of equal ones the first, in the order of their places; they are zero in r afterwards.
+    """Takes the k largest |r|, of equal ones the first, in the order of their places; they are zero in r afterwards.
 
     `bits` is r as int32. The magnitudes go into bins by their leading bits; only the bin that the limit falls into is
-    looked at closely.
+    looked at closely. So it needs three passes over r, whatever k is.
     """
     counts = np.zeros(1 << (31 - BIN_BITS), np.int64)
     for i in range(len(bits)):
@@ -260,8 +271,8 @@ def take_largest(r, bits, k, where, values):  # type: ignore[no-untyped-def]
 
 @kernel
 def place(where, values, out):  # type: ignore[no-untyped-def]
-    """Writes `values` at `where`; False for a place outside `out`."""
-    for i in range(len(where)):  # before anything is written
+    """Writes `values` at `where`, and zeros elsewhere. Returns False for a place outside `out`."""
+    for i in range(len(where)):  # checked before anything is written
         if where[i] >= len(out):
             return False
     out[:] = 0
@@ -272,7 +283,9 @@ def place(where, values, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def draw(seed, length, where):  # type: ignore[no-untyped-def]
-    """One place at random in each of len(where) equal stretches of `length` (splitmix64): all different, in order."""
+    """Draws one place at random in each of len(where) equal stretches of `length` (splitmix64): all
+    different, in order.
+    """
     state, k = np.uint64(seed), len(where)
     for i in range(k):
         begin, end = length * i // k, length * (i + 1) // k
@@ -286,7 +299,7 @@ def draw(seed, length, where):  # type: ignore[no-untyped-def]
 
 @kernel
 def take(r, where, values):  # type: ignore[no-untyped-def]
-    """What r has at `where`; it is zero there afterwards."""
+    """Takes the values of r at `where`; r is zero there afterwards."""
     for i in range(len(where)):
         values[i] = r[where[i]]
         r[where[i]] = 0

@@ -1,9 +1,9 @@
-"""Codecs where a gradient lies on a GPU: the loops of `kernels`, in Triton, so that bytes leave it and not numbers.
+"""Encodes where a gradient lies on a GPU: the loops of `cpu.py`, in Triton, so that bytes leave it and not numbers.
 
-Imported when the first such gradient comes, never before; raises ImportError where there is no Triton, and the numbers
-are then encoded on the host. Bytes and residuals are those of the loops on the host, bit for bit, but for the last bit
-of a mean (`sign`), whose terms are added up in another order. So a program works on whole bytes, or on one block of
-numbers that share a scale, divides as IEEE 754 has it (`div_rn`), and no product is fused with the sum after it.
+Import it when the first such gradient comes, never before. It raises ImportError where there is no Triton, and the
+numbers are then encoded on the host. Bytes and residuals are those of the loops on the host, bit for bit, except for
+the last bit of a mean (`sign`), whose terms are added up in another order. So a program works on whole bytes, or on one
+block of numbers that share a scale, divides as IEEE 754 has it (`div_rn`), and fuses no product with the sum after it.
 
 g: what is to be sent, r: the residual, both float32 of length n on one device; wild: an int32 that becomes 1 where a
 number is not finite.
@@ -25,18 +25,19 @@ from paceline.codec.small_tensors import Parts
 if TYPE_CHECKING:
     from torch import Tensor
 
-CHUNK = 1024  # bytes, or numbers, that a program looks at together
-ROUNDING: tl.constexpr = tl.constexpr(12582912.0)  # 1.5 * 2**23: added and taken off, it leaves a whole number
+CHUNK = 1024  # bytes, or numbers, that a program handles together
+ROUNDING: tl.constexpr = tl.constexpr(12582912.0)  # 1.5 * 2**23: adding and subtracting it rounds to a whole number
 INFINITY: tl.constexpr = tl.constexpr(float("inf"))
-SUBNORMAL: tl.constexpr = tl.constexpr(1.2e-38)  # of a smaller scale there may be no inverse
+SUBNORMAL: tl.constexpr = tl.constexpr(1.2e-38)  # the inverse of a smaller scale may overflow
 
 
 def kernel(loop: Callable[..., Any]) -> Any:
-    """`loop`, compiled for the GPU when it is called first."""
+    """Compiles `loop` for the GPU when it is called first."""
     return triton.jit(loop)
 
 
 # ---- thresholds --------------------------------------------------------------------------------------------------
+# Writes CHUNK bytes, of four numbers each; see `cpu.encode_2bit`.
 @kernel
 def _encode_2bit(g, r, t, out, wild, n, size, CHUNK: tl.constexpr):  # type: ignore[no-untyped-def]
     at = tl.program_id(0).to(tl.int64) * CHUNK + tl.arange(0, CHUNK)
@@ -53,6 +54,7 @@ def _encode_2bit(g, r, t, out, wild, n, size, CHUNK: tl.constexpr):  # type: ign
     tl.atomic_max(wild, tl.max(bad, 0))
 
 
+# Writes CHUNK bytes, of eight numbers each; see `cpu.encode_1bit`.
 @kernel
 def _encode_1bit(g, r, t, out, wild, n, size, CHUNK: tl.constexpr):  # type: ignore[no-untyped-def]
     at = tl.program_id(0).to(tl.int64) * CHUNK + tl.arange(0, CHUNK)
@@ -78,10 +80,12 @@ def _decode_2bit(data, t, out, n, CHUNK: tl.constexpr):  # type: ignore[no-untyp
 
 
 # ---- scales: a program for each block of numbers -----------------------------------------------------------------
+# Encodes one block of numbers in two passes: the scale first, then the bits; see `cpu.encode_sign`.
 @kernel
 def _encode_sign(g, r, block, scales, bits, wild, n, CHUNK: tl.constexpr):  # type: ignore[no-untyped-def]
     begin = tl.program_id(0).to(tl.int64) * block
     end = tl.minimum(begin + block, n)
+    # float64, as on the host: the mean of many numbers would lose bits.
     total = tl.zeros((CHUNK,), tl.float64)
     for at in range(0, block, CHUNK):
         i = begin + at + tl.arange(0, CHUNK)
@@ -90,6 +94,7 @@ def _encode_sign(g, r, block, scales, bits, wild, n, CHUNK: tl.constexpr):  # ty
     scale = (tl.sum(total, 0) / (end - begin).to(tl.float64)).to(tl.float32)
     tl.store(scales + tl.program_id(0), scale)
     tl.atomic_max(wild, tl.where(scale < INFINITY, 0, 1))
+    # Second pass: whole bytes, so that no two programs write the same one; `block` is a multiple of 8.
     for at in range(0, block // 8, CHUNK):
         b = begin // 8 + at + tl.arange(0, CHUNK)
         byte = tl.zeros((CHUNK,), tl.int32)
@@ -110,10 +115,12 @@ def _decode_sign(scales, bits, block, out, n, CHUNK: tl.constexpr):  # type: ign
     tl.store(out + i, tl.where(up == 1, scale, -scale), mask=i < n)
 
 
+# Encodes one block of numbers in two passes: the scale first, then the codes; see `cpu.encode_int8`.
 @kernel
 def _encode_int8(g, r, block, scales, codes, wild, n, CHUNK: tl.constexpr):  # type: ignore[no-untyped-def]
     begin = tl.program_id(0).to(tl.int64) * block
     end = tl.minimum(begin + block, n)
+    # First pass: the scale needs the whole block. The second pass computes the sum r + g again.
     largest = tl.zeros((CHUNK,), tl.float32)
     bad = tl.zeros((CHUNK,), tl.int32)
     for at in range(0, block, CHUNK):
@@ -124,6 +131,7 @@ def _encode_int8(g, r, block, scales, codes, wild, n, CHUNK: tl.constexpr):  # t
     tl.atomic_max(wild, tl.max(bad, 0))
     scale = tl.div_rn(tl.max(largest, 0), 127.0)
     tl.store(scales + tl.program_id(0), scale)
+    # Where the scale has no inverse all codes are 0, and the residual keeps the numbers.
     usable = scale >= SUBNORMAL
     inverse = tl.where(usable, tl.div_rn(1.0, tl.where(usable, scale, 1.0)), 0.0)
     for at in range(0, block, CHUNK):
@@ -143,15 +151,15 @@ def _decode_int8(scales, codes, block, out, n, CHUNK: tl.constexpr):  # type: ig
 
 # ---- on behalf of the codecs -------------------------------------------------------------------------------------
 CODECS = ("2bit", "1bit", "sign", "int8")
-"""Those that have kernels."""
+"""The codecs that have kernels here."""
 
 
 def encode(codec: Any, g: Tensor, r: Tensor) -> Bytes | None:
-    """As `Codec.encode`, of a gradient and its residual on the same GPU; the bytes are on the host."""
+    """Does what `Codec.encode` does, for a gradient and its residual on the same GPU; the bytes come to the host."""
     import torch
 
     n, size = len(g), codec.size(len(g))
-    flag = -(-size // 4) * 4  # behind the bytes, so that one copy brings both
+    flag = -(-size // 4) * 4  # where `wild` lies: behind the bytes, so that one copy brings both
     room = g.new_zeros(flag // 4 + 1).view(torch.uint8)
     data, wild = room[:size], room[flag:].view(torch.int32)
     with _at(g):
@@ -169,7 +177,7 @@ def encode(codec: Any, g: Tensor, r: Tensor) -> Bytes | None:
 
 
 def decode(codec: Any, data: Bytes, out: Tensor) -> None:
-    """As `Codec.decode`, onto a GPU. Raises ValueError when it cannot be of that length."""
+    """Does what `Codec.decode` does, onto a GPU. Raises ValueError when it cannot be of that length."""
     import torch
 
     n = len(out)
@@ -196,7 +204,7 @@ def taken(x: Tensor, parts: Parts) -> Sequence[Floats]:
 
 
 def _parts(codec: Any, data: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Scales, then one byte a number, or a bit."""
+    """Returns views of `data`: the scales, then one byte a number, or a bit."""
     import torch
 
     scales = 4 * -(-n // codec.block)
@@ -204,7 +212,7 @@ def _parts(codec: Any, data: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 def _at(x: Tensor) -> Any:
-    """Kernels go to the device that is the current one of the thread."""
+    """Returns a context in which the device of `x` is the current one, as kernels go to the thread's current device."""
     import torch
 
     return torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext()

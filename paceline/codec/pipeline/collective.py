@@ -1,6 +1,6 @@
-"""Codecs where the workers carry means themselves, so that nobody in the middle decodes, adds and encodes again.
+"""Applies codecs where workers carry means themselves, so that nobody in the middle decodes, adds and encodes again.
 
-Two ways, by codec:
+The codec decides between two ways:
 
     SUMS     fp16 and bf16: what travels is the partial sum, rounded for each hop and added in float32. Rounding what is
              rounded already changes nothing, so all end with the same bits.
@@ -29,12 +29,12 @@ SUMS: Coding = "sums"
 SHARES: Coding = "shares"
 CODINGS = (AS_IT_IS, SUMS, SHARES)
 
-_WORKERS = "workers"  # all of them receive the same, so a residual is for all
-_MODEL, _OTHER = 0, 1  # what is as long as the model has its small tensors, and its residuals, to itself
+_WORKERS = "workers"  # all of them receive the same, so one residual serves all
+_MODEL, _OTHER = 0, 1  # vectors as long as the model have small tensors, and a residual of their own; others do not
 
 
 class MeanCoder:
-    """Of one worker; for one thread."""
+    """Encodes and decodes the means of one worker, on one thread."""
 
     def __init__(
         self,
@@ -46,13 +46,13 @@ class MeanCoder:
         length: int,
         small: Parts = (),
     ) -> None:
-        """`length`: of the model, of which the `small` parts are to travel as they are; longer vectors are exact."""
+        """`length` is that of the model, whose `small` parts travel as they are; longer vectors are exact."""
         self.codec, self.length, self._memory, self._nature = codec, length, memory, nature
         self._exact_below = max(1, exact_below)
         self._stage = Stage(memory, nature, up=codec, down=None, small={_MODEL: small})
 
     def coding(self, mean: Mean) -> Coding:
-        """How `mean` travels: the same for all its members, whatever numbers each of them has."""
+        """Returns how `mean` travels, which is the same for all its members, whatever numbers each of them has."""
         if (
             mean.series == EVERY_BIT
             or not self._exact_below <= len(mean.v) <= self.length
@@ -62,19 +62,19 @@ class MeanCoder:
         return SUMS if self.codec.adds_up else SHARES
 
     def encode(self, v: Any, series: int = 0) -> Encoded:
-        """`v`, with what is left of earlier ones of that series of means."""
+        """Encodes `v`, with what is left of earlier vectors of that series of means."""
         kind = _MODEL if len(v) == self.length else _OTHER
         encoded = self._stage.outgoing(_WORKERS, kind, _part(v, series)).v
         if isinstance(encoded, Encoded):
             return encoded
-        return Encoded(WHOLE, len(v), self._memory.bytes_of(v))  # what is not finite
+        return Encoded(WHOLE, len(v), self._memory.bytes_of(v))  # a vector with numbers that are not finite
 
     def decode(self, encoded: Encoded) -> Any:
         """Returns the vector. Raises ProtocolError for bytes that the codec does not make."""
         return self._stage.incoming(_WORKERS, _part(encoded), self._room, from_server=False).v
 
     def rounded(self, v: Any) -> Any:
-        """Returns what others hold of `v`."""
+        """Returns `v` as the others will decode it."""
         return self.decode(self.encode(v))
 
     def _room(self, lengths: Sequence[int], there: Sequence[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Which codec goes with which scheme, and the stage of a party that takes part."""
+"""Says which codec goes with which scheme, and makes the stage of a party that takes part."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXACT_BELOW = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codecs:
-    """Of a run, as text: `up` for what workers send, `down` for what servers send.
+    """Names the codecs of a run: `up` for what workers send, `down` for what servers send.
 
     exact_below: vectors, and tensors within a gradient, of fewer numbers travel as they are.
     """
@@ -35,18 +35,18 @@ class Codecs:
 
     @property
     def in_messages(self) -> bool:
-        """Are vectors of messages encoded?"""
+        """Returns True if vectors of messages are encoded."""
         return read(self.down) is not None or (read(self.up) is not None and not self.low_rank)
 
     @property
     def low_rank(self) -> int:
-        """The columns of the factors that means are made of; 0 where they are not."""
+        """Returns the columns of the factors that means are made of; 0 where they are not."""
         up = read(self.up)
         return up.rank if isinstance(up, PowerSGD) else 0
 
     @property
     def gathers(self) -> bool:
-        """Do workers that carry means themselves pass encoded vectors on to all?"""
+        """Returns True if workers that carry means themselves pass encoded vectors on to all."""
         up = read(self.up)
         return up is not None and not up.for_means and not up.adds_up
 
@@ -56,7 +56,7 @@ class Codecs:
         return 4 * length if up is None or up.for_means or length < self.exact_below else up.size(length)
 
     def check(self, scheme: Scheme, servers: int, momentum: float, mean: str = "auto") -> None:
-        """Raise ConfigError, naming the way out, for a codec that is unknown or does not go with the scheme.
+        """Raises ConfigError, naming the way out, for a codec that is unknown or does not go with the scheme.
 
         `momentum` is the optimizer's; `mean`: who is asked to carry means.
         """
@@ -67,6 +67,7 @@ class Codecs:
         elif up is not None:
             up.check(momentum, local=scheme.trains_locally)
             _check_natures("--codec", up, scheme, ups)
+        # Down first by what servers send at all, then by what the codec is for, then by who carries the means.
         if down is not None and not downs:
             raise ConfigError(f"--codec-down {down}: no server sends anything here; leave it out")
         if down is not None:
@@ -88,7 +89,10 @@ class Codecs:
         tensors: Sequence[int] = (),
         slices: Sequence[slice] = (),
     ) -> Stage:
-        """Of one party. A worker knows the lengths of the model's `tensors`, and how it is cut into `slices`."""
+        """Returns the stage of one party.
+
+        A worker knows the model's `tensors` (lengths), and how it is cut into `slices`.
+        """
         return Stage(
             memory,
             scheme.nature,
@@ -100,7 +104,9 @@ class Codecs:
         )
 
     def coder(self, memory: Memory, scheme: Scheme, tensors: Sequence[int]) -> MeanCoder | None:
-        """For the means that a worker carries with others; None where they are exact. `tensors`: as of `stage`."""
+        """Returns what encodes the means that a worker carries with others; None where they are exact. `tensors`: as
+        for `stage`.
+        """
         up, length = read(self.up), sum(tensors)
         if up is None or up.for_means:
             return None
@@ -108,7 +114,7 @@ class Codecs:
         return MeanCoder(memory, scheme.nature, up, exact_below=self.exact_below, length=length, small=small)
 
     def warm_up(self) -> None:
-        """Have everything compiled that the codecs need, so that no party waits for that."""
+        """Makes numba compile everything that the codecs need, so that no party waits for that during training."""
         for codec in filter(None, (read(self.up), read(self.down))):
             codec.warm_up()
 

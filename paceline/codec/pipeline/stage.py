@@ -1,4 +1,4 @@
-"""Between a party and the wire: vectors of its messages become bytes, and those of others vectors again.
+"""Stands between a party and the wire: vectors of its messages become bytes, and those of others vectors again.
 
 What becomes of a vector depends on what it is:
 
@@ -9,9 +9,15 @@ What becomes of a vector depends on what it is:
     exact          everything else, and what is shorter than `exact_below`: as it is; so are small tensors in gradients
 
 A row is what one sender sends one receiver of one kind: of one slice, in one field of one type of message, in one
-series of means. What a server sends all alike, such as a mean, is one row for all, encoded once. A row outlives pauses
-and lost connections, as long as its sender lives; what the other side holds is forgotten with the connection, and the
-next vector is sent whole.
+series of means. What a server sends all alike, such as a mean, is one row for all, encoded once.
+
+    a row of states      the next vector is sent
+    new                  whole: number n of the sender's rows, base 0
+    held by both         as the difference to the receiver's vector, with its number as base
+    connection lost      whole again, as the receiver has forgotten what it held
+    not finite           whole, without a codec
+
+A row outlives pauses and lost connections, as long as its sender lives.
 
 A message may have been encoded and then not have arrived, when its connection broke. What was in it is lost, as it
 would have been without a codec.
@@ -38,15 +44,21 @@ from paceline.core.message import EXACT, INCREMENT, STATE, Nature, scalar_fields
 from paceline.core.vector import Ghost, Memory
 
 ROWS_MAX = 1 << 16
-"""Of one sender, that a receiver remembers the last vector of."""
+"""The most rows of one sender of which a receiver remembers the last vector."""
 
 Room = Callable[[Sequence[int], Sequence[Any]], list[Any]]
-"""From the lengths of a message's vectors, and those that are there already, to all of them: room for the others."""
+"""Given the lengths of a message's vectors, and those that are there already, returns all: room for the others."""
 
 
 @dataclass(slots=True)
 class _Row:
-    """What a sender remembers: the residual; or the last vector of the receiver, its number, and the row's own."""
+    """Holds what a sender remembers of one row: the residual; or the receiver's last vector, its number, and the row's
+    own.
+
+    residual: of increments; for states it is working memory. number: of the row, from 1; 0 for increments. held: the
+    vector that the receiver has. count: vectors sent since it began. last: of a server, the last vector and its
+    encoding.
+    """
 
     residual: Residual | None = None
     number: int = 0
@@ -57,7 +69,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class Natures:
-    """What the vectors of a type of message are, as the scheme has it."""
+    """Returns what the vectors of a message are, as the scheme declares it."""
 
     of: Callable[[type], Nature]
 
@@ -66,7 +78,10 @@ class Natures:
 
 
 class Stage:
-    """Of one party. `outgoing` may be called on several threads, for one receiver on one at a time (`order`)."""
+    """Encodes and decodes for one party.
+
+    `outgoing` may be called on several threads, for one receiver on one at a time.
+    """
 
     def __init__(
         self,
@@ -90,17 +105,19 @@ class Stage:
         self._rows: dict[tuple[Any, ...], _Row] = {}
         self._recalled: dict[
             tuple[int, str], Residual
-        ] = {}  # of an earlier incarnation of the run, until a row takes it
+        ] = {}  # from a checkpoint or an earlier incarnation, until a row takes it
         self._numbers = 0
         self._held: dict[Hashable, dict[int, tuple[int, Any]]] = defaultdict(dict)  # by sender and row: number, vector
         self._locks: dict[Hashable, threading.Lock] = defaultdict(threading.Lock)
 
     def order(self, to: Hashable) -> threading.Lock:
-        """To be held from before `outgoing` until the message is handed over, so that rows arrive as they left."""
+        """Returns a lock to hold from before `outgoing` until the message is handed over, so that rows arrive as they
+        left.
+        """
         return self._locks[to]
 
     def lost(self, other: Hashable) -> None:
-        """The connection to `other` is gone, and so is the knowledge of what either side holds."""
+        """Forgets what either side holds: the connection to `other` is gone."""
         self._held.pop(other, None)
         for key, row in list(self._rows.items()):
             if key[0] == other:
@@ -108,17 +125,19 @@ class Stage:
 
     # ---- for those who keep it ---------------------------------------------------------------------------
     def residuals(self) -> dict[tuple[int, str], Residual]:
-        """What has not been sent yet, by number of the slice and name of the row; as it is, no copy but from a GPU."""
+        """Returns what has not been sent yet, by number of the slice and name of the row; copied only where it is on a
+        GPU.
+        """
         kept = [(key, row.residual) for key, row in list(self._rows.items()) if not row.number]
         return {_named(key): _on_host(residual) for key, residual in kept if residual is not None}
 
     def recall(self, residuals: Mapping[tuple[int, str], Residual]) -> None:
-        """Begin with what `residuals` gave, here or in an earlier incarnation of the run."""
+        """Begins with what `residuals` gave, here or in an earlier incarnation of the run."""
         self._recalled.update(residuals)
 
     # ---- out ---------------------------------------------------------------------------------------------
     def outgoing(self, to: Hashable, slice: int, message: Any) -> Any:
-        """`message` as it travels to `to`; `slice` is the number of the slice that it is for, or comes from."""
+        """Returns `message` as it travels to `to`; `slice` is the number of the slice that it is for, or comes from."""
         cls = type(message)
         fields = vector_fields(cls)
         if self._sends is None or not fields:
@@ -126,13 +145,16 @@ class Stage:
         nature = self._nature(message)
         if nature == EXACT:
             return message
-        # A server's means go to all alike; its weights are for each worker what it does not have yet.
+        # A server's means go to all alike, so one row serves all. Of weights each worker gets what it lacks.
         whom = None if self._of_server and nature != STATE else to
         row = (whom, slice, cls, getattr(message, "series", 0))
         small = self._small.get(slice, ()) if nature == INCREMENT and self._sends.feedback else ()
         return _with(message, {f: self._encoded((*row, f), getattr(message, f), nature, small) for f in fields})
 
     def _encoded(self, key: tuple[Any, ...], v: Any, nature: Nature, small: Parts) -> Any:
+        """Encodes one vector of the row `key`, by its nature and by where it lies; short vectors are
+        returned as they are.
+        """
         codec = self._sends
         assert codec is not None
         if len(v) < max(1, self._exact_below) or hasattr(v, "tables"):  # rows of tables are few numbers already
@@ -158,11 +180,12 @@ class Stage:
         return encoded
 
     def _increment(self, row: _Row, codec: Codec, v: Any, x: Floats, small: Parts) -> Any:
+        """Encodes a gradient or the like, `x` on the host. A vector with numbers that are not finite goes as it is."""
         if codec.feedback and (row.residual is None or len(row.residual.left) != len(x)):
             row.residual = Residual.of(len(x))
         if row.residual is not None:
             row.residual = _on_host(row.residual)
-        for part in small:  # to the codec, what travels as it is shall be zero
+        for part in small:  # r + g must be zero there: these numbers travel as they are, and must not be chosen
             assert row.residual is not None
             np.negative(x[part], out=row.residual.left[part])
         data = codec.encode(x, row.residual)
@@ -176,12 +199,12 @@ class Stage:
         return Encoded(codec.name, len(v), joined(data, numbers, small) if small else data, exact=len(small))
 
     def _increment_there(self, row: _Row, codec: Codec, v: Any, x: Any, small: Parts) -> Any:
-        """The same where the numbers lie: `x` is on a GPU, and so is the residual from now on."""
+        """Does the same where the numbers lie: `x` is on a GPU, and so is the residual from now on."""
         gpu = _gpu(codec.name)
         left = row.residual.left if row.residual is not None and len(row.residual.left) == len(x) else None
         if left is None:
             left = x.new_zeros(len(x))
-        elif isinstance(left, np.ndarray):  # it was given back by a checkpoint
+        elif isinstance(left, np.ndarray):  # it was restored from a checkpoint, on the host
             left = x.new_tensor(left)
         for part in small:
             left[part] = -x[part]
@@ -197,6 +220,7 @@ class Stage:
         )
 
     def _state(self, row: _Row, codec: Codec, v: Any, x: Floats) -> Any:
+        """Encodes weights: as they are, or as the difference to what the receiver holds, which `row.held` follows."""
         if codec.weights == "as they are":
             data = codec.encode(x)
             return v if data is None else Encoded(codec.name, len(v), data)
@@ -206,6 +230,7 @@ class Stage:
         data = None
         if row.held is not None and len(row.held) == len(x):
             assert row.residual is not None
+            # The codec encodes x + r: with r = -held that is the difference.
             np.negative(row.held, out=row.residual.left)
             data = codec.encode(x, row.residual)
         if data is None:
@@ -220,7 +245,7 @@ class Stage:
 
     # ---- in ----------------------------------------------------------------------------------------------
     def incoming(self, src: Hashable, message: Any, room: Room, *, from_server: bool) -> Any:
-        """`message` as its role sees it. `room` gives vectors to decode into.
+        """Returns `message` as its role sees it. `room` gives vectors to decode into.
 
         Raises ProtocolError for bytes that no codec of this run makes.
         """
@@ -234,6 +259,10 @@ class Stage:
         return _with(message, {f: self._decoded(src, v, codec, r) for f, v, r in pairs})
 
     def _decoded(self, src: Hashable, encoded: Encoded, codec: Codec | None, v: Any) -> Any:
+        """Decodes into `v`, the room for it, and returns it.
+
+        Raises ProtocolError for bytes of another codec or length.
+        """
         if codec is None or encoded.codec not in (codec.name, WHOLE):
             raise ProtocolError(f"a vector encoded as {encoded.codec!r}, which is not the codec of this run")
         if isinstance(v, Ghost):
@@ -244,6 +273,7 @@ class Stage:
             if encoded.codec == WHOLE:
                 out[:] = data.view(np.float32)
             else:
+                # Small tensors come behind the codec's bytes, which have zeros in their places.
                 data, exact = taken_apart(data, encoded.exact, len(out)) if encoded.exact else (data, {})
                 codec.decode(data, out)
                 for (begin, end), numbers in exact.items():
@@ -255,7 +285,10 @@ class Stage:
         return v
 
     def _remember(self, src: Hashable, encoded: Encoded, v: Any, out: Floats) -> None:
-        """Adds what the vector is the difference to."""
+        """Adds the vector that `encoded` is the difference to, and remembers the sum as the row's last one.
+
+        Raises ProtocolError if this side holds another vector, or the sender has too many rows.
+        """
         rows = self._held[src]
         number, before = rows.get(encoded.row, (0, None))
         if encoded.base:
@@ -272,7 +305,7 @@ class Stage:
 
 @functools.cache
 def _gpu(codec: str) -> Any:
-    """`paceline.codec.kernels.gpu`, or None where there is no Triton or no kernel for that codec."""
+    """Returns `paceline.codec.kernels.gpu`, or None where there is no Triton or no kernel for that codec."""
     try:
         from paceline.codec.kernels import gpu
     except ImportError:
@@ -287,6 +320,7 @@ def _on_host(residual: Residual) -> Residual:
 
 
 def _named(key: tuple[Any, ...]) -> tuple[int, str]:
+    """Returns the number of the slice and the name of the row, by which a checkpoint keeps its residual."""
     _, number, cls, series, field = key
     return number, f"{cls.__name__}.{series}.{field}"
 

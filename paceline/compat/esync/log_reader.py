@@ -1,9 +1,10 @@
-"""The logs of ESync (github.com/Lizonghang/ESync) as runs: `<node>/<device>/iter-N.txt`, one file a round, from 1.
+"""Reads the logs of ESync (github.com/Lizonghang/ESync) as runs: `<node>/<device>/iter-N.txt`, one file a round, from
+1.
 
-A file holds one object: `time`, the seconds of each local step by phase, and at last of the exchange; `num_samples`
-of the round; `total_time` since the worker began; `accuracy`, if it was evaluated. What those logs do not tell
-stays unknown: bytes, losses, staleness, and how much of an exchange was waiting, so that all of it counts as
-communicating. Clocks of workers are taken to have begun together.
+A file holds one object: `time`, the seconds of each local step by phase, and at last of the exchange; `num_samples` of
+the round; `total_time` since the worker began; `accuracy`, if it was evaluated. What those logs do not tell stays
+unknown: bytes, losses, staleness, and how much of an exchange was waiting. So all of an exchange counts as
+communicating. The clocks of the workers are assumed to have begun together.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from paceline.observe.runs.run_folders import RunFolder
 from paceline.observe.runs.summary import Summary, WorkerSummary
 
 SCHEMES = {"esync": "esync", "sync": "bsp", "async": "asp", "dcasgd": "dcasgd"}
-"""ESync's modes, which are also names of folders, and what they are called here."""
+"""ESync's modes, which are also names of folders, and the schemes of this package that they are."""
 BY_CLASS = "-niid"
 FIRST = "iter-1.txt"
 EXCHANGE = ("global update", "global aggregate")
@@ -31,7 +32,7 @@ STEP = ("check ready", "get_batch", "forward and backward", "local update")
 
 @dataclass(frozen=True, slots=True)
 class LoggedRound:
-    """Seconds computing and exchanging; `at`: since the worker began."""
+    """Holds what one file says: seconds computing and exchanging; `at`: seconds since the worker began."""
 
     at: float
     computing: float
@@ -42,7 +43,7 @@ class LoggedRound:
 
 
 def esync_run(path: Path) -> RunFolder | None:
-    """The run whose workers' logs lie in or under `path`; None where there are none.
+    """Returns the run whose workers' logs lie in or under `path`; None where there are none.
 
     Raises PacelineError for a file that is no such log.
     """
@@ -61,7 +62,7 @@ def esync_run(path: Path) -> RunFolder | None:
 
 
 def _rounds(folder: Path) -> Iterator[LoggedRound]:
-    """Up to the first gap in the numbers."""
+    """Yields the rounds of one worker, up to the first gap in the numbers."""
     for number in count(1):
         path = folder / f"iter-{number}.txt"
         try:
@@ -73,6 +74,7 @@ def _rounds(folder: Path) -> Iterator[LoggedRound]:
 
 
 def _round(log: dict[str, Any]) -> LoggedRound:
+    """Returns what one file says. Raises KeyError, TypeError, ValueError or AttributeError for another kind of file."""
     phases = list(log["time"].values())
     return LoggedRound(
         at=float(log["total_time"]),
@@ -86,6 +88,7 @@ def _round(log: dict[str, Any]) -> LoggedRound:
 
 
 def _summary(scheme: str, workers: Sequence[tuple[str, Sequence[LoggedRound]]]) -> Summary:
+    """Returns the summary of the run; what the logs do not tell has the value for unknown."""
     seconds = max(rounds[-1].at for _, rounds in workers)
     accuracies = [e.accuracy for e in _evaluations([rounds for _, rounds in workers])]
     samples = sum(r.samples for _, rounds in workers for r in rounds)
@@ -126,7 +129,7 @@ def _worker(rank: int, device: str, rounds: Sequence[LoggedRound]) -> WorkerSumm
 
 
 def _records(workers: Sequence[Sequence[LoggedRound]]) -> list[Record]:
-    """In the order of time."""
+    """Returns the trace records of the run in the order of time."""
     records: list[Record] = list(_evaluations(workers))
     for rank, rounds in enumerate(workers):
         for r in rounds:
@@ -139,7 +142,9 @@ def _records(workers: Sequence[Sequence[LoggedRound]]) -> list[Record]:
 
 
 def _evaluations(workers: Sequence[Sequence[LoggedRound]]) -> list[Evaluated]:
-    """Of the worker that evaluated most often: the others judged the same model, or its like."""
+    """Returns the evaluations of the worker that evaluated most often: the others evaluated the same model, or one like
+    it.
+    """
     judge = max(workers, key=lambda rounds: sum(r.accuracy is not None for r in rounds))
     return [
         Evaluated(

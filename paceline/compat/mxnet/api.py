@@ -1,4 +1,4 @@
-"""The methods of MXNet's KVStore, on tensors of torch; subclasses carry them out.
+"""Defines the methods of MXNet's KVStore, on tensors of torch; subclasses carry them out.
 
 Gradients are summed, never averaged. A worker's requests about a key take effect in the order in which it made them: a
 pull after a push of the same worker sees that push. The order of different keys or workers is undefined.
@@ -113,7 +113,7 @@ class KVStore(ABC):
         return None if out is not None else pulled if several else pulled[0]
 
     def _rows_into(self, key: Key, out: Any, row_ids: Any) -> Tensor | None:
-        """Of one key; returned where `out` is None."""
+        """Pulls the rows of one key into `out`; returns them as a sparse tensor where `out` is None."""
         shape = self._shapes[key]
         if len(shape) != 2:
             raise ConfigError(f"key {key!r} has the shape {shape}: only tables, of two dimensions, have rows")
@@ -164,6 +164,7 @@ class KVStore(ABC):
             raise ConfigError(f"codec {name} has no such parameters: {', '.join(numbers)}") from None
         if codec.for_means:
             raise ConfigError(f"{name} needs means of matrices, which a store does not take: try topk or 2bit")
+        # The optimizer may come before the codec or after it: `set_optimizer` checks the pair, too.
         codec.check(_momentum_of(self._updater), local=False)
         self._compress(str(codec))
         self._codec = codec
@@ -199,10 +200,11 @@ class KVStore(ABC):
 
     @abstractmethod
     def abandon(self, cause: str, *, lost_another: bool = False) -> None:
-        """Tell the others that this worker failed; `lost_another`: since another party was lost."""
+        """Tells the others that this worker failed; `lost_another`: because another party failed."""
 
     # ---- checks ------------------------------------------------------------------------------------------
     def _known(self, key: Keys) -> list[Key]:
+        """Returns the keys. Raises ConfigError for one without a first value."""
         keys = keys_of(key)
         for one in keys:
             if one not in self._shapes:
@@ -210,6 +212,7 @@ class KVStore(ABC):
         return keys
 
     def _vectors(self, key: Keys, value: Any) -> dict[Key, list[AnyVector]]:
+        """Returns the float32 vectors of each key, one a device."""
         self._known(key)
         given = grouped(key, value, "value")
         return {one: vectors_of(one, v, self._shapes[one], on_device=self._on_device) for one, v in given.items()}
@@ -218,6 +221,7 @@ class KVStore(ABC):
         return {key: total(given) for key, given in vectors.items()}
 
     def _handed_out(self, key: Keys, values: Mapping[Key, Tensor], out: Any) -> Any:
+        """Writes the values into `out`, or returns copies in the type of each key's first value."""
         shaped = {one: v.view(self._shapes[one]) for one, v in values.items()}
         if out is None:
             copies = [shaped[one].to(self._kinds[one], copy=True) for one in keys_of(key)]
@@ -238,13 +242,13 @@ class KVStore(ABC):
     def _push(self, vectors: dict[Key, list[AnyVector]]) -> None: ...
     @abstractmethod
     def _pull(self, keys: Sequence[Key]) -> list[Tensor]:
-        """Flat; nobody may change them."""
+        """Returns flat vectors, which nobody may change."""
 
     @abstractmethod
     def _pushpull(self, vectors: dict[Key, list[AnyVector]]) -> list[Tensor]: ...
     @abstractmethod
     def _pull_rows(self, key: Key, rows: Tensor) -> Tensor:
-        """`rows` rise, and are there."""
+        """Returns the numbers of `rows`, which rise and are all in the table."""
 
     @abstractmethod
     def _use(self, updater: Updater) -> None: ...
@@ -259,5 +263,6 @@ class KVStore(ABC):
 
 
 def _momentum_of(updater: Updater | None) -> float:
+    """Returns the optimizer's momentum; 0 where there is none. Some codecs must not be used with one."""
     momentum = updater.numbers.get("momentum") if updater is not None else None
     return float(momentum) if isinstance(momentum, int | float) else 0.0

@@ -1,4 +1,4 @@
-"""What callers give and take: keys, one or a list of them, and tensors, one or a list (one a device)."""
+"""Reads what callers give: keys, one or a list of them, and tensors, one or a list (one a device)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AnyVector = Flat | SparseFlat
 
 
 def keys_of(key: Keys) -> list[Key]:
-    """As they are given. Raises ConfigError for what is no key."""
+    """Returns the keys as a list, in their order. Raises ConfigError for what is no key."""
     keys: list[Any] = list(key) if isinstance(key, list | tuple) else [key]
     for one in keys:
         if isinstance(one, bool) or not isinstance(one, int | str):
@@ -32,7 +32,7 @@ def keys_of(key: Keys) -> list[Key]:
 
 
 def paired(key: Keys, values: Any, what: str) -> list[tuple[Key, Any]]:
-    """Each key and its value. A list of keys needs a list of as many values."""
+    """Returns each key with its value. A list of keys needs a list of as many values; raises ConfigError otherwise."""
     keys = keys_of(key)
     if not isinstance(key, list | tuple):
         return [(keys[0], values)]
@@ -43,7 +43,10 @@ def paired(key: Keys, values: Any, what: str) -> list[tuple[Key, Any]]:
 
 
 def grouped(key: Keys, values: Any, what: str) -> dict[Key, Any]:
-    """By key. Of a key that is there several times, all values as one list, as if they were of several devices."""
+    """Returns the values by key.
+
+    All values of a key that is given several times are one list, as of several devices.
+    """
     found: dict[Key, Any] = {}
     for one, given in paired(key, values, what):
         found[one] = [*_listed(found[one]), *_listed(given)] if one in found else given
@@ -55,7 +58,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def tensors_of(key: Key, value: Any, shape: Sequence[int] | None = None) -> list[Tensor]:
-    """Returns one a device. Raises ConfigError for what is no tensor of KINDS (and of that shape)."""
+    """Returns one tensor a device. Raises ConfigError for what is no tensor of KINDS (and of that shape)."""
     tensors = _listed(value)
     if not tensors:
         raise ConfigError(f"key {key!r}: an empty list: give a tensor, or one for each device")
@@ -67,6 +70,7 @@ def tensors_of(key: Key, value: Any, shape: Sequence[int] | None = None) -> list
             raise ConfigError(
                 f"key {key!r}: a store keeps float32, which {tensor.dtype} may not fit into: convert with .float()"
             )
+        # Without a given shape the first tensor sets it for the others.
         expected = tuple(tensor.shape) if expected is None else expected
         if tuple(tensor.shape) != expected:
             raise ConfigError(f"key {key!r} has the shape {expected}, not {tuple(tensor.shape)}")
@@ -74,9 +78,9 @@ def tensors_of(key: Key, value: Any, shape: Sequence[int] | None = None) -> list
 
 
 def vectors_of(key: Key, value: Any, shape: Sequence[int], *, on_device: bool) -> list[AnyVector]:
-    """float32 copies, one a device; rows of a sparse tensor (COO, of rows) stay rows. On the host, or where they are.
+    """Returns float32 copies, one a device, on the host or where the tensors are (`on_device`).
 
-    Raises ConfigError as `tensors_of` does.
+    Rows of a sparse tensor (COO, of rows) stay rows. Raises ConfigError as `tensors_of` does.
     """
     return [_vector(tensor.detach(), on_device) for tensor in tensors_of(key, value, shape)]
 
@@ -97,7 +101,7 @@ def _vector(tensor: Tensor, on_device: bool) -> AnyVector:
 
 
 def dense_tensors_of(key: Key, out: Any, shape: Sequence[int]) -> list[Tensor]:
-    """To write into, one a device. Raises ConfigError as `tensors_of` does, and for sparse ones."""
+    """Returns tensors to write into, one a device. Raises ConfigError as `tensors_of` does, and for sparse ones."""
     tensors = tensors_of(key, out, shape)
     if any(tensor.layout != torch.strided for tensor in tensors):
         raise ConfigError(
@@ -107,14 +111,19 @@ def dense_tensors_of(key: Key, out: Any, shape: Sequence[int]) -> list[Tensor]:
 
 
 def write(key: Key, out: Any, value: Tensor) -> None:
-    """Over `out`, a tensor or one for each device, of any of KINDS. Raises ConfigError for those of another shape."""
+    """Writes `value` over `out`, a tensor or one for each device, of any of KINDS.
+
+    Raises ConfigError for those of another shape.
+    """
     with torch.no_grad():
         for tensor in dense_tensors_of(key, out, value.shape):
             tensor.copy_(value)
 
 
 def spread(values: Any, count: int, what: str) -> list[Any]:
-    """A list of tensors, one for each of `count`; anything else is the same for all. Raises ConfigError."""
+    """Returns a list with one tensor for each of `count`; anything but such a list is the same for all. Raises
+    ConfigError.
+    """
     several = isinstance(values, list | tuple) and all(isinstance(one, Tensor | list | tuple) for one in values)
     if not several or not values:
         return [values] * count
@@ -124,7 +133,7 @@ def spread(values: Any, count: int, what: str) -> list[Any]:
 
 
 def row_numbers(key: Key, row_ids: Any, height: int) -> Tensor:
-    """Rising, each once. Raises ConfigError for some that a table of `height` rows does not have."""
+    """Returns the rows, rising, each once. Raises ConfigError for some that a table of `height` rows does not have."""
     rows: Tensor = torch.unique(torch.as_tensor(row_ids).detach().cpu().to(torch.int64))
     if len(rows) and not 0 <= int(rows[0]) <= int(rows[-1]) < height:
         raise ConfigError(f"key {key!r}: its rows go from 0 to {height - 1}")
@@ -132,7 +141,7 @@ def row_numbers(key: Key, row_ids: Any, height: int) -> Tensor:
 
 
 def shares_of(samples: int, work_load_list: Sequence[float]) -> list[slice]:
-    """Where each device's part of one worker's batch lies: n_i = round(w_i samples / sum of w).
+    """Returns where each device's part of one worker's batch lies: n_i = round(w_i samples / sum of w).
 
     A shortfall goes to the last device, an excess is taken from the last (MXNet's `work_load_list`). Gradients are
     summed, so that samples count alike wherever they are. Raises ConfigError where a device would have none.

@@ -1,4 +1,4 @@
-"""`paceline.kvstore.create`: a key-value store by its type, wherever its servers are."""
+"""`paceline.kvstore.create` makes a key-value store by its type, wherever its servers are."""
 
 from __future__ import annotations
 
@@ -66,5 +66,5 @@ def _distributed(spec: ProcessSpec | None, store: StoreSpec, timeout_s: float) -
     try:
         return DistributedStore(spec, session, store, timeout_s=timeout_s or spec.timeout_s)
     except BaseException:
-        session.close()  # a script that goes on without us shall keep no thread or socket of ours
+        session.close()  # a script that goes on without the store must keep no thread or socket of it
         raise

@@ -1,4 +1,13 @@
-"""`dist_*`: the values are on servers, which follow one scheme key by key."""
+"""Stores of type `dist_*` have their values on servers, which follow one scheme key by key.
+
+    init      Declare to each part's server: which slice is the key's; then BeginStore (rank 0) or Await (the others)
+    push      KeyPush to each part; answered later, at most PUSHES_OPEN_MAX of a key are open
+    pull      KeyPull to each part; all open pushes of the key are answered first
+    pushpull  KeyPush with pull=True: one message and one answer
+    close     all pushes are answered, then the session leaves the run
+
+A large key is divided into parts, one a server (`runtime/kvstore/placement.py`).
+"""
 
 from __future__ import annotations
 
@@ -31,12 +40,12 @@ from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
 
 PUSHES_OPEN_MAX = 8
-"""Of one key, that a worker may have sent without an answer; one more waits, so that no server piles them up."""
+"""A worker may have so many pushes of one key unanswered; one more waits, so that no server queues them without end."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Home:
-    """Where a key is: its parts, the number of its slice on the server of each, and the width of a row, or 0."""
+    """Says where a key is: its parts, the number of its slice on the server of each, and the width of a row, or 0."""
 
     parts: tuple[ValuePart, ...]
     numbers: tuple[int, ...]
@@ -47,6 +56,8 @@ class _Home:
 
 
 class DistributedStore(KVStore):
+    """Asks the servers by messages, and keeps no value itself."""
+
     def __init__(self, spec: ProcessSpec, session: Session, store: StoreSpec, *, timeout_s: float) -> None:
         """Joins the run; returns when all workers have. Raises ConfigError where worker 0 opens another store."""
         super().__init__(store.type)
@@ -63,6 +74,9 @@ class DistributedStore(KVStore):
         return len(self._session.lost_ranks)
 
     def _join(self, store: StoreSpec) -> None:
+        """Goes through the phases of a run: Ready, Plan, Prepared, Go. The store's type travels where the optimizer's
+        recipe does.
+        """
         session, recipe = self._session, Recipe(scheme=store.scheme, store=store).to_json()
         session.connect([party.server(number) for number in range(self._servers)])
         ready = control.Ready(
@@ -107,6 +121,7 @@ class DistributedStore(KVStore):
         self._asking.answers(waiting)
 
     def _declare(self, key: Key, first: Tensor) -> tuple[tuple[ValuePart, ...], list[Asked]]:
+        """Asks the server of each part which slice is the key's; the first worker that asks makes it."""
         shape, parts = tuple(first.shape), parts_of(key, first.shape, self._servers, self._store.bound)
         asked = []
         for part in parts:
@@ -117,6 +132,7 @@ class DistributedStore(KVStore):
     def _push(self, vectors: dict[Key, list[AnyVector]]) -> None:
         for key, v in self._summed(vectors).items():
             line = self._open[key]
+            # Answers that are there are taken at once; a rejected push raises here.
             while line and (len(line) >= PUSHES_OPEN_MAX or all(one.pending.ready for one in line[0])):
                 self._asking.answers(line.popleft())
             line.append(self._send(key, v, pull=False))
@@ -138,23 +154,27 @@ class DistributedStore(KVStore):
         return [self._value(key, asked[key]) for key in vectors]
 
     def _ask_all(self, key: Key, message: object, what: str) -> list[Asked]:
-        """Returns the same of every part."""
+        """Sends the same question to every part of the key."""
         what = f"the answer to {what} of key {key!r}"
         return [self._asking.ask(part.server, number, message, what) for part, number in self._homes[key]]
 
     def _value(self, key: Key, asked: list[Asked]) -> Tensor:
-        """The answers come after those to all earlier pushes of the key, so that a push that was refused shows here."""
+        """Returns the value.
+
+        Answers to earlier pushes of the key are taken first, so a push that was refused raises here.
+        """
         self._settle(key)
         return _joined(self._homes[key].parts, [answer.v for answer in self._asking.answers(asked)])
 
     def _settle(self, key: Key) -> None:
+        """Waits until all pushes of the key are answered."""
         line = self._open[key]
         while line:
             self._asking.answers(line.popleft())
 
     def _pull_rows(self, key: Key, rows: Tensor) -> Tensor:
         home, width = self._homes[key], self._shapes[key][1]
-        if not home.width:  # fewer rows than servers: it is cut across them
+        if not home.width:  # there are fewer rows than servers, so the cuts go through rows
             return self._pull([key])[0].view(-1, width)[rows]
         asked = []
         for part, number in home:
@@ -215,7 +235,7 @@ class DistributedStore(KVStore):
         self._asking.answer(self._asking.ask(0, GATE, m.Barrier(), "the barrier"))
 
     def close(self) -> None:
-        """Take no further part, once all pushes are answered; returns when all workers are done."""
+        """Leaves the run, once all pushes are answered; returns when all workers are done."""
         if self._asking.closed:
             return
         self._asking.closed = True
@@ -232,12 +252,13 @@ class DistributedStore(KVStore):
     def abandon(self, cause: str, *, lost_another: bool = False) -> None:
         if not self._asking.closed:
             self._asking.closed = True
-            with contextlib.suppress(PacelineError):  # somebody may be there to hear it
+            with contextlib.suppress(PacelineError):  # the coordinator may be gone already
                 self._session.tell(control.Failed(cause=cause[:2000], details=""))
             self._session.close()
 
 
 def _joined(parts: Sequence[ValuePart], vectors: Sequence[AnyVector]) -> Tensor:
+    """Returns one vector of the parts' answers. Raises ProtocolError for an answer of another length."""
     for part, v in zip(parts, vectors, strict=True):
         if len(v) != part.length:
             raise ProtocolError(f"server {part.server} answers with {len(v)} elements for {part.length}")

@@ -1,4 +1,7 @@
-"""`local` and `device`: one process, no server. Sums of several devices, on the host or where the first tensor is."""
+"""Stores of type `local` and `device` are in one process, without a server.
+
+They sum the tensors of several devices, on the host or where the first tensor is.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from paceline.runtime.kvstore.rows import numbers_of, rows_of, table_of, whole
 
 
 class LocalStore(KVStore):
-    """Every push is an update, done when it returns."""
+    """Makes every push an update, which is done when the call returns."""
 
     def __init__(self, type: str) -> None:
         super().__init__(type)
@@ -52,12 +55,12 @@ class LocalStore(KVStore):
                 self._values[key] = rule(w, g * self._updater.rescale, 0)
 
     def _as_sent(self, key: Key, device: int, v: AnyVector) -> AnyVector:
-        """As it arrives where it is summed up; MXNet, too, compresses the gradient of every device."""
+        """Encodes and decodes `v`, as if it were sent; MXNet, too, compresses the gradient of every device."""
         if self._codec is None or isinstance(v, SparseFlat):
             return v
         memory = self._left.setdefault((key, device), ResidualMemory.of(len(v)))
         data = self._codec.encode(on_host(v).numpy(), memory)
-        if data is None:  # infinite numbers, or NaN: as they are, so that they are seen
+        if data is None:  # infinite numbers, or NaN, go as they are, so that the script sees them
             return v
         out = np.empty(len(v), np.float32)
         self._codec.decode(data, out)
@@ -83,7 +86,7 @@ class LocalStore(KVStore):
             rule.set_lr(lr)
 
     def _compress(self, codec: str) -> None:
-        """The listener keeps it, and `_as_sent` uses it."""
+        """Does nothing: KVStore keeps the codec, and `_as_sent` uses it."""
 
     def _states(self, key: Key) -> KeyStates:
         numbers, single, tensors = taken_apart(self._rules[key].state())
@@ -101,10 +104,10 @@ class LocalStore(KVStore):
 
     # ---- together ----------------------------------------------------------------------------------------
     def barrier(self) -> None:
-        """Of one worker."""
+        """Returns at once: there is one worker."""
 
     def close(self) -> None:
-        """There is nobody to leave."""
+        """Does nothing: there is no run to leave."""
 
     def abandon(self, cause: str, *, lost_another: bool = False) -> None:
-        """There is nobody to tell."""
+        """Does nothing: there is nobody to tell."""

@@ -1,4 +1,4 @@
-"""Questions of one worker to the servers of a store; a wait in vain says whom the server itself waits for."""
+"""Sends questions of one worker to the servers of a store; a timeout says whom the server itself waits for."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from paceline.runtime.kvstore import messages as m
 from paceline.runtime.kvstore.table import DIRECTORY
 
 EXPLAIN_SECONDS = 5.0
-"""A server that has not said by then what it waits for is itself what is waited for."""
+"""A server that has not said within this time what it waits for is itself the one that is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`what` as in: waited 5 s for `what`."""
+    """A question that is not answered yet. `what` completes: waited 5 s for `what`."""
 
     pending: PendingReply
     server: int
@@ -29,12 +29,16 @@ class Asked:
 
 
 class ServerRequests:
+    """Asks and waits, and turns what may go wrong into errors for the user."""
+
     def __init__(self, session: Session, timeout_s: float) -> None:
         self._session, self._timeout_s = session, timeout_s
         self.closed = False
 
     def ask(self, server: int, slice: int, message: Any, what: str) -> Asked:
-        """Raises ConfigError once closed, PeerLost where the server is gone, PacelineError when the run is over."""
+        """Sends a question. Raises ConfigError once closed, PeerLost where the server is gone, PacelineError after the
+        run.
+        """
         if self.closed:
             raise ConfigError("the store is closed: create another one")
         try:
@@ -43,7 +47,9 @@ class ServerRequests:
             raise self._over(error) from None
 
     def answer(self, asked: Asked) -> Any:
-        """Raises ConfigError for a refusal, TimedOut, PeerLost, and PacelineError when the run is over."""
+        """Waits for the answer. Raises ConfigError for a refusal, TimedOut, PeerLost, and PacelineError when the run is
+        over.
+        """
         try:
             answer = asked.pending.wait(self._timeout_s)
         except TimedOut:
@@ -61,6 +67,7 @@ class ServerRequests:
         return PacelineError(f"the run is over ({error}): the store answers no more")
 
     def _explained(self, asked: Asked) -> str:
+        """Returns the text of a timeout: whom the server waits for, if it says so."""
         who = party.server(asked.server)
         begun = f"worker {self._session.node.me.index} waited {self._timeout_s:g} s for {asked.what} by {self._at(who)}"
         try:

@@ -1,4 +1,4 @@
-"""States of a store's optimizer in a file: safetensors, whole keys, whatever servers they were on."""
+"""Saves and loads the states of a store's optimizer: safetensors, whole keys, whatever servers they were on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _WHAT = "paceline.kvstore"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyStates:
-    """Of one key: plain numbers, tensors of no dimension, and all others, as long as the key's value."""
+    """Holds the states of one key: plain numbers, tensors of no dimension, and all others, as long
+    as the key's value.
+    """
 
     numbers: dict[str, float]
     single: dict[str, float]
@@ -28,18 +30,22 @@ class KeyStates:
 
 
 class _Numbers(msgspec.Struct):
+    """The file's head has one of these for each key: its numbers, and the names of its tensors."""
+
     numbers: dict[str, float]
     single: dict[str, float]
     names: list[str]
 
 
 class _Head(msgspec.Struct):
+    """The file's metadata as JSON: which optimizer it is of, and what it has of each key."""
+
     updater: Updater
     keys: dict[str, _Numbers]
 
 
 def save_states(path: Path, updater: Updater, states: Mapping[Key, KeyStates]) -> None:
-    """Raises ConfigError where the file cannot be written."""
+    """Writes the file. Raises ConfigError where it cannot be written."""
     tensors = {f"{text_of(key)}/{name}": v for key, one in states.items() for name, v in one.tensors.items()}
     keys = {text_of(key): _Numbers(one.numbers, one.single, list(one.tensors)) for key, one in states.items()}
     head = msgspec.json.encode(_Head(updater, keys)).decode()
@@ -50,7 +56,7 @@ def save_states(path: Path, updater: Updater, states: Mapping[Key, KeyStates]) -
 
 
 def load_states(path: Path, updater: Updater, keys: Sequence[Key]) -> dict[Key, KeyStates]:
-    """Raises ConfigError for a file that cannot be read, or is of another optimizer or of other keys."""
+    """Reads the file. Raises ConfigError where it cannot be read, or is of another optimizer or of other keys."""
     try:
         with safe_open(path, "pt") as file:
             head = msgspec.json.decode((file.metadata() or {})[_WHAT], type=_Head)
@@ -68,6 +74,7 @@ def _of(said: _Numbers, key: str, file: safe_open) -> KeyStates:
 
 
 def _check(path: Path, head: _Head, updater: Updater, keys: Sequence[Key]) -> None:
+    """Raises ConfigError where the file is of another optimizer or of other keys."""
     if head.updater.name != updater.name:
         raise ConfigError(f"{path} has states of {head.updater.name}: call set_optimizer with that, not {updater.name}")
     odd = set(head.keys) ^ {text_of(key) for key in keys}

@@ -1,4 +1,4 @@
-"""Dealing out a whole number of samples so that workers of unlike speeds are done at once."""
+"""Deals out a whole number of samples so that workers of unlike speeds finish at the same time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from paceline.core.adaptive.step_times import Estimates
 
 
 class Balance:
-    """The present `sizes` by rank, which sum to `total` wherever the bounds allow; `high` = 0 is none.
+    """Keeps the present `sizes` by rank, which sum to `total` wherever the bounds `low` and `high` allow; `high` 0: no
+    bound.
 
-    `v` estimates every worker's speed in samples/s; until then `seconds_per_step`, if known, tells them apart. Sizes
-    stay as they are until others would save more than `hysteresis` of the step.
+    `v` estimates every worker's speed in samples/s; until it does, `seconds_per_step`, if known, tells them apart.
+    Sizes stay as they are until others would save more than the fraction `hysteresis` of a step.
     """
 
     def __init__(
@@ -23,7 +24,7 @@ class Balance:
         self.sizes: dict[int, int] = {}
 
     def settle(self, ranks: Iterable[int]) -> Iterator[tuple[int, int, str]]:
-        """New sizes for `ranks`, if those are worth it: who gets what, and why."""
+        """Decides new sizes for `ranks` if they save enough. Yields rank, size and reason of each that changes."""
         v, before = self._speeds(sorted(ranks)), self.sizes
         new = apportion(self.total, v, self.low, self.high or self.total)
         if self._will_do(before, new, v):
@@ -34,7 +35,7 @@ class Balance:
                 yield rank, size, f"it makes {v[rank]:.1f} of {sum(v.values()):.1f} samples/s"
 
     def _speeds(self, ranks: Sequence[int]) -> dict[int, float]:
-        """One of whom nothing is known counts as the mean of the others."""
+        """Returns samples/s by rank. A worker of unknown speed counts as the mean of the others."""
         known = {rank: self.v[rank] for rank in ranks if rank not in self.v.unknown}
         if not known and self.seconds_per_step:
             return {rank: 1.0 / self.seconds_per_step[rank] for rank in ranks}
@@ -42,6 +43,7 @@ class Balance:
         return {rank: known.get(rank, mean) for rank in ranks}
 
     def _will_do(self, old: Mapping[int, int], new: Mapping[int, int], v: Mapping[int, float]) -> bool:
+        """Returns True if the sizes `old` are still allowed, and a step with them is hardly longer than with `new`."""
         if old.keys() != new.keys() or sum(old.values()) != sum(new.values()):
             return False
         if not all(self.low <= size <= (self.high or size) for size in old.values()):
@@ -51,7 +53,7 @@ class Balance:
 
 
 def apportion(total: int, speed: Mapping[int, float], low: int, high: int) -> dict[int, int]:
-    """Whole numbers within low..high such that the largest of size / speed is smallest.
+    """Returns whole numbers within low..high by rank, such that the largest of size / speed is smallest.
 
     They sum to `total`, or to what comes nearest to it within the bounds.
     """
@@ -60,11 +62,14 @@ def apportion(total: int, speed: Mapping[int, float], low: int, high: int) -> di
     def within(seconds: float) -> dict[int, int]:
         return {rank: max(low, min(high, int(seconds * v))) for rank, v in speed.items()}
 
+    # Bisection finds the longest time in which all together do not exceed the total. 48 halvings leave an error far
+    # below one sample.
     fits, too_long = 0.0, (total + 1) / min(speed.values())
     for _ in range(48):
         middle = (fits + too_long) / 2
         fits, too_long = (middle, too_long) if sum(within(middle).values()) <= total else (fits, middle)
     sizes = within(fits)
+    # Rounding down left some samples over: each goes to the worker that would be done with one more the soonest.
     next_one = [((sizes[rank] + 1) / v, rank) for rank, v in speed.items() if sizes[rank] < high]
     heapq.heapify(next_one)
     for _ in range(total - sum(sizes.values())):

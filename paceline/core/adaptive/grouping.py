@@ -1,9 +1,10 @@
-"""Who is alike: groups of workers as a user writes them down, and groups found by speed.
+"""Says which workers are alike: groups as a user writes them down, and groups found by speed.
 
 Groups by speed are clusters of log step times. Neighbours are merged, the pair whose union adds the least variance
-first (Ward), which gives one grouping for each number of groups. Of those whose mean step times all differ by `ratio`
-or more, the one with the best silhouette is taken (Rousseeuw 1987; with distances to means, and 1 for a group of one):
-0 when a worker lies between its group and the next, 1 when its group is a point. One group has 0 by definition.
+first (Ward 1963), which gives one grouping for each number of groups. Of those whose mean step times all differ by
+`ratio` or more, the one with the best silhouette is taken (Rousseeuw 1987; with distances to means, and 1 for a group
+of one): 0 when a worker lies between its group and the next, 1 when its group is a point. One group has 0 by
+definition.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from collections.abc import Iterator, Mapping, Sequence
 Groups = tuple[tuple[int, ...], ...]
 
 GROUPS_MAX = 16
-"""By speed. At a ratio of 1.5 so many groups span a factor 400."""
+"""The most groups by speed. At a ratio of 1.5 so many groups span a factor 400."""
 
 
 # ---- as a user writes them ---------------------------------------------------------------------------------------
 def parse_groups(text: str) -> Groups:
-    """Groups, one a line or separated by semicolons; members separated by spaces or commas.
+    """Returns the groups in `text`: one a line or separated by semicolons; members separated by spaces or commas.
 
-    Members are ranks, or else the names of hosts, as in the `groups` file of MXNet-G: a host stands there once for
-    each of its workers, and its ranks are those that MXNet-G guessed: all names sorted, the last one is rank 0.
-    Raises ValueError when a worker would be in two groups.
+    Members are ranks, or else the names of hosts, as in the `groups` file of MXNet-G. There a host stands once for each
+    of its workers, and its ranks are those that MXNet-G guessed: all names sorted, the last one is rank 0. Raises
+    ValueError when a worker would be in two groups.
     """
     rows = [re.split(r"[,\s]+", row.strip()) for row in re.split(r"[;\n]", text) if row.strip()]
     names = list(itertools.chain.from_iterable(rows))
@@ -38,6 +39,9 @@ def parse_groups(text: str) -> Groups:
 
 
 def _groups_of_hosts(rows: Sequence[Sequence[str]]) -> Groups:
+    """Returns groups of ranks for rows of host names, by MXNet-G's guess: names sorted in reverse
+    are ranks 0, 1, ....
+    """
     free: dict[str, list[int]] = {}
     for rank, host in enumerate(sorted(itertools.chain.from_iterable(rows), reverse=True)):
         free.setdefault(host, []).append(rank)
@@ -49,7 +53,10 @@ def _groups_of_hosts(rows: Sequence[Sequence[str]]) -> Groups:
 
 
 def parse_labels(text: str) -> Groups:
-    """`"a,a,b,b"` or `"a*2,b*2"`, a label for each rank in turn: equal labels are a group. Raises ValueError."""
+    """Returns the groups in `"a,a,b,b"` or `"a*2,b*2"`, a label for each rank in turn: equal labels make a group.
+
+    Raises ValueError for what is not a list of labels.
+    """
     groups: dict[str, list[int]] = {}
     rank = 0
     for part in text.split(","):
@@ -80,7 +87,10 @@ def groups_by_speed(seconds: Mapping[int, float], ratio: float) -> Groups:
 
 
 def score(groups: Groups, seconds: Mapping[int, float], ratio: float) -> float:
-    """How well `groups` describe the speeds: from 1 down to 0 for one group; -1 where two are as good as one."""
+    """Returns how well `groups` describe the speeds: the silhouette, 0 for one group; -1 where two are as good as one.
+
+    `seconds`: step time by rank. Two groups are as good as one where their means differ by less than `ratio`.
+    """
     if len(groups) < 2:
         return 0.0
     logs = [[math.log(seconds[rank]) for rank in group] for group in groups]
@@ -97,12 +107,16 @@ def score(groups: Groups, seconds: Mapping[int, float], ratio: float) -> float:
 
 
 def rounds_of(groups: Groups, seconds: Mapping[int, float]) -> dict[int, float]:
-    """Seconds that a round takes each rank: those of the slowest member of its group."""
+    """Returns the seconds that a round takes each rank: the step time of the slowest member of its group."""
     return {rank: max(seconds[member] for member in group) for group in groups for rank in group}
 
 
 def _clusterings(xs: Sequence[float]) -> Iterator[list[int]]:
-    """Yields where the clusters of the sorted `xs` begin, for each number of clusters from GROUPS_MAX down to 2."""
+    """Yields where the clusters of the sorted `xs` begin, for each number of clusters from GROUPS_MAX down to 2.
+
+    It is O(n log n): the clusters are a linked list (`after`, `before`), and the heap has the cost of each union of two
+    neighbours. An entry is stale when one of the two has been merged since, which their sizes show.
+    """
     size, mean = [1] * len(xs), list(xs)
     after, before = list(range(1, len(xs) + 1)), list(range(-1, len(xs) - 1))
 
@@ -117,7 +131,7 @@ def _clusterings(xs: Sequence[float]) -> Iterator[list[int]]:
         if clusters <= GROUPS_MAX:
             yield _starts(after)
         _, a, b, *sizes = heapq.heappop(heap)
-        while after[a] != b or sizes != [size[a], size[b]] or not size[a]:  # of before one of the two was merged
+        while after[a] != b or sizes != [size[a], size[b]] or not size[a]:  # a stale entry
             _, a, b, *sizes = heapq.heappop(heap)
         mean[a] = (size[a] * mean[a] + size[b] * mean[b]) / (size[a] + size[b])
         size[a], size[b], after[a] = size[a] + size[b], 0, after[b]
@@ -130,6 +144,7 @@ def _clusterings(xs: Sequence[float]) -> Iterator[list[int]]:
 
 
 def _starts(after: Sequence[int]) -> list[int]:
+    """Returns the first index of each cluster, following the linked list."""
     starts = [0]
     while after[starts[-1]] < len(after):
         starts.append(after[starts[-1]])

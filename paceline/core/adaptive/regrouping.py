@@ -1,9 +1,16 @@
 """Groups by speed that follow the speeds, decided in one place and the same on every shard.
 
-Members of a group go from round to round together, so the first of them to ask about a round decides for all: either
-the group stays for this round, or each of its members moves to its new group with this very push. A grouping is
-decided only when everybody has reported from within the last one, so that no shard still has to hear of an earlier one.
-A newcomer is a group of its own until its speed is known.
+The coordinator decides. Members of a group go from round to round together, so the first of them to ask about a round
+decides for all: either the group stays for this round, or each of its members moves to its new group with this very
+push.
+
+    a group's `moves_at`      a member asks about round r        it is told
+    None                      any r                              () : stay
+    m                         r < m                              () : stay, the round was begun by another member
+    m                         r >= m                             its new group, which it joins with its next push
+
+A grouping is decided only when everybody has reported from within the last one, so that no shard still has to hear of
+an earlier one. A newcomer is a group of its own until its speed is known.
 
 A worker's first push in a new group names the members. Every shard therefore makes the same rounds, in whatever order
 pushes of different workers reach it.
@@ -43,12 +50,14 @@ SMOOTHING = 0.2
 """Weight of the latest step time in what is known of a worker's speed."""
 
 LOOK_FIRST = 3
-"""Exchanges a worker before the first look at the speeds, where nobody measured them before the start."""
+"""Where nobody measured the speeds before the start, they are compared first after so many exchanges a worker."""
 
 
 @message("regroup.Timed")
 class Timed:
-    """So many exchanges are `done`; a step of the last one took `seconds`, 0 when there was none yet."""
+    """A worker reports: so many exchanges are `done`; a step of the last one took `seconds`, 0 when
+    there was none yet.
+    """
 
     done: bounds.ExchangeNumber
     seconds: bounds.Seconds
@@ -56,7 +65,10 @@ class Timed:
 
 @message("regroup.Grouped")
 class Grouped:
-    """`group`: whom to meet from the next push on, () for the same as before; `number` grows with every regrouping."""
+    """Answers Timed. `group`: whom to meet from the next push on, () for the same as before.
+
+    `number` counts the regroupings.
+    """
 
     group: bounds.Ranks
     number: bounds.Count
@@ -64,21 +76,25 @@ class Grouped:
 
 @message("regroup.Move")
 class Move(Push):
-    """A push to a new group."""
+    """Pushes to a new group for the first time, and names its members."""
 
     group: bounds.Ranks
     number: bounds.Count
 
 
 def first_groups(scheme: Any, place: RoleContext) -> Groups:
-    """The groups of the start, the same for whoever asks: written down, by measured speed, or all in one."""
+    """Returns the groups of the start, the same on every party: those written down, by measured
+    speed, or all in one.
+    """
     measured = dict(enumerate(place.seconds_per_step))
     return scheme.written() or groups_by_speed(measured, scheme.ratio) or (place.workers,)
 
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """`number` of the grouping it belongs to. `asked`: the latest round anybody asked about. `moves_at`: its end."""
+    """`number` of the grouping it belongs to. `asked`: the latest round anybody asked about. `moves_at`: the round it
+    ends at.
+    """
 
     number: int
     asked: int = 0
@@ -86,7 +102,10 @@ class _Group:
 
 
 class Regrouper:
-    """`scheme` has the parameters `ratio`, `regroup` and `hysteresis`, and the method `written`."""
+    """Decides who meets whom.
+
+    `scheme` has the parameters `ratio`, `regroup` and `hysteresis`, and the method `written`.
+    """
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         self.scheme = scheme
@@ -97,9 +116,9 @@ class Regrouper:
             self.group.update(dict.fromkeys(ranks, _Group(0)))
         self.round = dict.fromkeys(self.group, -1)  # which round of its group each worker asked about last
         self.seconds: dict[int, float] = {}
-        self.untimed = set(self.group)  # of those who were there from the start
+        self.untimed = set(self.group)  # of those who were there from the start: no step time reported yet
         self.lagging: set[int] = set()  # who has not reported from within its new group yet
-        self.target: dict[int, tuple[tuple[int, ...], _Group]] = {}
+        self.target: dict[int, tuple[tuple[int, ...], _Group]] = {}  # where each rank is to move
         self.told: dict[int, tuple[int, tuple[tuple[int, ...], int]]] = {}  # exchanges done, and the answer
         self.reports = 0
         looks = scheme.regroup if place.seconds_per_step else min(LOOK_FIRST, scheme.regroup)
@@ -109,7 +128,8 @@ class Regrouper:
     def report(self, now: float, rank: int, done: int, seconds: float) -> tuple[tuple[int, ...], int]:
         """Returns whom `rank` meets from its next push on, () for the same as before, and the number of the regrouping.
 
-        A restarted worker that asks again is told the same again.
+        `done` counts its exchanges, `seconds` is its last step time. A restarted worker that asks again is told the
+        same again.
         """
         if rank in self.told and self.told[rank][0] == done:
             return self.told[rank][1]
@@ -134,11 +154,13 @@ class Regrouper:
         self.gone(rank)
 
     def _verdict(self, now: float, rank: int) -> tuple[int, ...]:
+        """Returns the members that `rank` meets from its next push on, () for the same; see the table above."""
         if rank not in self.group:
             self.group[rank], self.round[rank] = _Group(self.number), 0
             return self._explain(now, rank, (rank,), "its speed is not known yet")
         group = self.group[rank]
         self.round[rank] += 1
+        # The group stays for this round; `asked` makes sure that it does so for all members that ask later.
         if group.moves_at is None or self.round[rank] < group.moves_at:
             group.asked = max(group.asked, self.round[rank])
             if group.number == self.number:
@@ -149,7 +171,9 @@ class Regrouper:
         return self._explain(now, rank, members, self.why)
 
     def _look(self) -> None:
-        """At the speeds: is there a grouping that describes them better by enough?"""
+        """Compares the groups there are with the best grouping by the present speeds, and moves if
+        that is enough better.
+        """
         self.reports, self.due = 0, self.scheme.regroup * len(self.group)
         present: dict[_Group, list[int]] = {}
         for rank in sorted(self.seconds):
@@ -161,10 +185,11 @@ class Regrouper:
             self._move(present, found)
 
     def _better(self, found: Groups, there: Groups) -> str:
-        """Why `found` is worth moving to from the groups that are `there`; "" when it is not."""
+        """Returns why `found` is worth moving to from the groups that are `there`; "" when it is not."""
         ratio, hysteresis = self.scheme.ratio, self.scheme.hysteresis
         after = score(found, self.seconds, ratio)
-        # What is there may be a little worse than what would be made: a ratio on the border shall not make and break.
+        # Groups that exist are held to a smaller ratio than new ones: speeds at the border must not make and unmake a
+        # group again and again.
         before = score(there, self.seconds, ratio ** (1 - hysteresis))
         if after > before + hysteresis:
             return f"{len(found)} groups by speed have a silhouette of {after:.2f}, those before {before:.2f}"
@@ -176,6 +201,10 @@ class Regrouper:
         return ""
 
     def _move(self, present: dict[_Group, list[int]], found: Groups) -> None:
+        """Gives each rank whose group changes its target.
+
+        A group moves at the round after the last that was asked about.
+        """
         self.number += 1
         there = {tuple(ranks): group for group, ranks in present.items()}
         for members in found:
@@ -196,13 +225,14 @@ class Regrouper:
 
 
 class GroupedWorker(ClockedWorker):
-    """Asks, while it computes, whom to meet with the result."""
+    """Asks the coordinator, while it computes, whom to meet with the result."""
 
     goes_back = False  # the coordinator would have to go back to the groups of that time, too
-    servers_count = False  # the coordinator does, too
+    servers_count = False  # the coordinator counts exchanges, too
     seconds = 0.0
 
     def run(self) -> Generator[Effect, Any, None]:
+        """Asks the coordinator whom to meet while it computes, so the answer costs no time."""
         if self.pushed is None:
             self.took((yield Call(SERVERS, Pull())))
         while True:
@@ -220,7 +250,7 @@ class GroupedWorker(ClockedWorker):
 
 
 class GroupedServer(ClockedServer):
-    """A round is that of a group, and a worker may move to another one with a push."""
+    """Makes one round a group; a worker may move to another group with a push."""
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
@@ -232,6 +262,7 @@ class GroupedServer(ClockedServer):
         return first_groups(self.scheme, self.place)
 
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
+        """Takes a Move, which puts the sender into its new group before its push is counted there."""
         if isinstance(message, Move) and src in self.clocks and self._clock(src, message.clock) > self.clocks[src]:
             before = self.rounds[src]
             self._join(src, message.group, message.number)
@@ -239,10 +270,10 @@ class GroupedServer(ClockedServer):
         return super().on(now, src, message)
 
     def _go_on_without(self, now: float, src: int, before: Round) -> Iterator[Reply]:
-        """It has joined one group: no other one waits for it.
+        """`src` has joined one group: no other one waits for it.
 
-        Others are those that were to have it, as their members say, and the one `before`. A worker moves when a round
-        is over, but one that repeats a clock at a single server has done no part of that round there.
+        Other groups are those that were to have it, as their members say, and the one `before`. A worker moves when a
+        round is over, but one that repeats a clock at a single server has done no part of that round there.
         """
         closed = False
         for group in (before, *self.rounds_of.values()):
@@ -255,6 +286,10 @@ class GroupedServer(ClockedServer):
             yield from self._release(now, self.waiting, together=True)
 
     def _join(self, src: int, group: tuple[int, ...], number: int) -> None:
+        """Puts `src` into `group` of regrouping `number`, and makes the group's round if it is the first to name it.
+
+        A new round expects only those members that are here, that the regrouping meant, and that joined no other group.
+        """
         if number > self.number:  # everybody has joined its group of the regrouping before
             number, self.rounds_of = self.number + 1, {}
             self.number = number
@@ -273,6 +308,7 @@ class GroupedServer(ClockedServer):
         self.rounds[src].members.add(src)
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Takes the worker out of the group that it was told to join, besides its present one."""
         for group in self.rounds_of.values():  # one that it was told to join, and has not yet
             if rank in group.members and group is not self.rounds.get(rank):
                 group.members.discard(rank)

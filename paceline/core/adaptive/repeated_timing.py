@@ -1,4 +1,4 @@
-"""Seconds that are measured again and again, since a machine may be busy with something else at that moment.
+"""Measures seconds again and again, since a machine may be busy with something else at that moment.
 
 Noise only makes a measurement longer. The shortest one is therefore the nearest to the truth, and the more the next
 ones differ from it, the further away the truth may still be:
@@ -21,7 +21,7 @@ SECONDS_MAX = 1.0
 def repeated(once: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> list[float]:
     """Returns the seconds of each round: `once` is called until the shortest is confirmed by another round.
 
-    It is not called again when a second has passed: what takes that long is noisy by a small share only.
+    It is not called again when a second has passed: the relative noise of what takes that long is small.
     """
     began, rounds = clock(), [once()]
     while not _confirmed(rounds) and len(rounds) < ROUNDS_MAX and clock() - began < SECONDS_MAX:
@@ -41,7 +41,7 @@ def best_and_least(rounds: Sequence[float]) -> tuple[float, float]:
 
 
 def most_alike(ranges: Sequence[tuple[float, float]]) -> list[float]:
-    """Returns one value from each range, low to high and above 0, so that they differ as little as the ranges allow."""
+    """Returns one value from each range (low to high, above 0), so that they differ as little as the ranges allow."""
     lowest, highest = max(low for low, _ in ranges), min(high for _, high in ranges)
     middle = lowest if lowest <= highest else (lowest * highest) ** 0.5
     return [min(max(middle, low), high) for low, high in ranges]

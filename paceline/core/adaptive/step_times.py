@@ -1,4 +1,4 @@
-"""What is known of every worker's speed: one smoothed number a worker, and who has the largest.
+"""Estimates every worker's speed: one smoothed number a worker, and who has the largest.
 
 last      the last sample: quick to follow, one slow step misleads
 ema:b     b of the last sample and 1 - b of what was known before
@@ -33,13 +33,13 @@ class Smoothing:
 
     @classmethod
     def parse(cls, text: str) -> Smoothing:
-        """`"last"`, `"ema:0.3"` or `"median:5"`. Raises ValueError as the constructor does."""
+        """Reads `"last"`, `"ema:0.3"` or `"median:5"`. Raises ValueError as the constructor does."""
         rule, _, parameter = text.partition(":")
         return cls(rule, float(parameter)) if parameter else cls(rule)
 
 
 class Estimates:
-    """One number a rank, 0 while nothing is known. `unknown`: who has none yet."""
+    """Holds one number a rank, 0 while nothing is known. `unknown`: the ranks that have none yet."""
 
     def __init__(self, ranks: Iterable[int], smoothing: Smoothing | None = None) -> None:
         self.unknown = set(ranks)
@@ -51,6 +51,7 @@ class Estimates:
         return self._value.get(rank, 0.0)
 
     def put(self, rank: int, sample: float) -> None:
+        """Takes a new sample (seconds, or samples/s: the caller's choice) of `rank` into its estimate."""
         self.unknown.discard(rank)
         self._value[rank] = sample if self._smoothing.rule == "last" else self._smoothed(rank, sample)
 
@@ -64,7 +65,7 @@ class Estimates:
         return before + parameter * (sample - before)
 
     def add(self, rank: int) -> None:
-        """A newcomer, of whom nothing is known."""
+        """Begins with `rank`, a newcomer of whom nothing is known."""
         self.drop(rank)
         self.unknown.add(rank)
 
@@ -75,25 +76,27 @@ class Estimates:
 
 
 class Ranked(Estimates):
-    """Estimates that know whose is the largest; it takes O(log ranks), by a heap with stale entries."""
+    """Also knows which rank has the largest number, in O(log ranks), by a heap with stale entries."""
 
     def __init__(self, ranks: Iterable[int], smoothing: Smoothing | None = None) -> None:
         super().__init__(ranks, smoothing)
         self._heap: list[tuple[float, int]] = []
 
     def put(self, rank: int, sample: float) -> None:
+        """Also pushes the new estimate onto the heap; the entry of the old one stays and is stale."""
         before = self._value.get(rank)
         super().put(rank, sample)
         value = self._value[rank]
         if value == before:
             return
         heapq.heappush(self._heap, (-value, rank))
+        # Stale entries are dropped when they reach the top; this rebuilds the heap before they fill the memory.
         if len(self._heap) > 8 * len(self._value) + 64:
             self._heap = [(-v, r) for r, v in self._value.items()]
             heapq.heapify(self._heap)
 
     def largest(self) -> int | None:
-        """The rank with the largest number, the lowest such rank; None while nothing is known."""
+        """Returns the rank with the largest number, the lowest such rank; None while nothing is known."""
         while self._heap and self._value.get(self._heap[0][1]) != -self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][1] if self._heap else None

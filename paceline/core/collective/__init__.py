@@ -1,8 +1,9 @@
-"""Who sends what to whom in which step, for a mean that the members carry among themselves.
+"""Says who sends what to whom in which step, for a mean that the members carry among themselves.
 
 Read `schedule.py` first: a schedule is data, built by name (`algorithms.py`), executed by `member.py`, timed by
-`cost_model.py` and chosen by `choice.py`. What cannot be added up on its way is gathered (`allgather.py`). The servers'
-way is `mean_server.py`. Of `core/` it may import `validation/` and the files beside the folders.
+`cost_model.py` and chosen by `choice.py`. Vectors that cannot be added up on their way are gathered (`allgather.py`).
+`mean_server.py` is the way through the servers. Of `core/` it may import `validation/` and the files beside the
+folders.
 """
 
 from paceline.core.collective.algorithms import PEERS, Groups, schedule_for

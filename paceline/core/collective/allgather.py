@@ -1,4 +1,4 @@
-"""Everybody's vector to everybody, as it is: for those that cannot be added up on their way, such as encoded ones.
+"""Brings everybody's vector to everybody, for vectors that cannot be added up on their way, such as encoded ones.
 
 A gathering follows the transfers of a schedule, in which whatever a member knows reaches all others: a transfer passes
 on every share that the sender has and the receiver lacks. It is a schedule itself, of as many pieces as there are
@@ -17,14 +17,15 @@ from paceline.core.collective.schedule import Schedule, Step, Transfer
 
 @functools.lru_cache(maxsize=256)
 def gathering_for(name: str, n: int, hosts: Groups = ()) -> Schedule:
-    """The gathering along the schedule of that name for n members (see `schedule_for`)."""
+    """Returns the gathering along the schedule of that name for n members (see `schedule_for`)."""
     return Schedule(name, n, n, tuple(_steps(schedule_for(name, n, hosts), straight=name == pairwise.__name__)))
 
 
 def _steps(schedule: Schedule, *, straight: bool) -> Iterator[Step]:
-    """`straight`: from its owner only, passed on by nobody."""
+    """Yields the steps of the gathering. `straight`: every share comes from its owner; no other member passes it on."""
     known = [{member} for member in range(schedule.workers)]
     for step in schedule.steps:
+        # The transfers of a step are independent: a member passes on what it knew before the step.
         before = [frozenset(shares) for shares in known]
         transfers = []
         for t in step:
@@ -36,7 +37,10 @@ def _steps(schedule: Schedule, *, straight: bool) -> Iterator[Step]:
 
 
 class GatheredShare:
-    """One member's part in passing on the share of `owner`, which has it already: what is given is to be sent."""
+    """Passes on the share of `owner`, as one member: what `begin` and `take` yield is to be sent.
+
+    The owner itself has the share from the beginning, as `v` of weight `weight`.
+    """
 
     def __init__(self, gathering: Schedule, me: int, owner: int, v: object = None, weight: float = 0.0) -> None:
         tasks = gathering.tasks[me]
@@ -49,11 +53,14 @@ class GatheredShare:
         return not self._comes
 
     def begin(self) -> Iterator[OutgoingPiece]:
-        """Comes before any `take`."""
+        """Yields what can be sent at once; call it before any `take`."""
         return self._send() if self.done else iter(())
 
     def take(self, step: int, src: int, v: object, weight: float) -> Iterator[OutgoingPiece]:
-        """From member `src`. Raises ValueError for what is not of this schedule."""
+        """Takes the share, which arrived from member `src`, and yields whom to pass it on to.
+
+        Raises ValueError for a share that this schedule does not bring here in this step, or that is here already.
+        """
         if (step, src) not in self._comes:
             raise ValueError(f"member {src} sent a share in step {step}")
         self._comes.clear()
@@ -61,7 +68,7 @@ class GatheredShare:
         yield from self._send()
 
     def room(self, step: int, src: int) -> None:
-        """As of `Part`: none is known before the share is there."""
+        """Returns None: unlike `ScheduleExecution`, it knows no buffer to receive into before the share is there."""
 
     def _send(self) -> Iterator[OutgoingPiece]:
         for send in self._onward:

@@ -1,4 +1,4 @@
-"""Which carrier `auto` takes for a mean, and why."""
+"""Chooses the carrier that `auto` takes for a mean, and says why."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from paceline.core.collective.cost_model import Cost, Path, cost_of, groups, of_servers
 
 BY_PREFERENCE = ("pairwise", "blocks", "ring", "hierarchical", "butterfly")
-"""Of equals the first: pieces that are passed on by nobody are read the soonest."""
+"""Of equally fast schedules the first is taken: pieces that nobody passes on can be read the soonest."""
 
 WORTH_IT = 0.95  # a carrier further down the list has to be at least that much better
 
 
 @dataclass(frozen=True, slots=True)
 class LinkCost:
-    """Measured between two workers: the slowest there is. A `latency_s` of 0 has not been measured."""
+    """Gives the cost of the slowest link that was measured. A `latency_s` of 0 means that none was measured."""
 
     latency_s: float = 0.0
     seconds_per_byte: float = 0.0
@@ -27,7 +27,9 @@ UNMEASURED = LinkCost(1e-4, 1e-9)
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """What the members of a mean stand on: the host of each, the links inside a host and across, the servers."""
+    """Describes where the members of a mean are: the host of each, the links inside a host and
+    across, and the servers.
+    """
 
     homes: tuple[str, ...]
     within: LinkCost = LinkCost()
@@ -39,7 +41,10 @@ class Fabric:
         return link if link.latency_s else UNMEASURED
 
     def path(self, a: int, b: int) -> Path:
-        """Inside a host bytes share nothing; on their way to another host they share the cards of both."""
+        """Returns the way of bytes from member `a` to member `b`.
+
+        Inside a host pairs of members share nothing; to another host all pairs share the network cards of both hosts.
+        """
         link = self.link(a, b)
         if self.homes[a] == self.homes[b]:
             return Path(link.latency_s, ((("by", a), link.seconds_per_byte), (("to", b), link.seconds_per_byte)))
@@ -49,12 +54,14 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
+    """`name` is the carrier; `reason` is one line with the seconds of all carriers, for the log and the trace."""
+
     name: str
     reason: str
 
 
 def choose(fabric: Fabric, nbytes: int, *, gathered: bool = False) -> Choice:
-    """The carrier for a vector of `nbytes`, by the cost of each on what was measured.
+    """Returns the carrier for a vector of `nbytes`, by what each would cost on the measured links.
 
     gathered: every member gets the vectors of all, as they are encoded, instead of their sum.
     """
@@ -94,5 +101,5 @@ def _time(seconds: float) -> str:
 
 
 def homes_of(among: Sequence[int], hosts: Sequence[str]) -> tuple[str, ...]:
-    """The host of each member; every one has its own where `hosts` (by rank) does not say."""
+    """Returns the host of each member; a member counts as alone on its host where `hosts` (by rank) does not say."""
     return tuple(hosts[rank] if rank < len(hosts) and hosts[rank] else f"#{rank}" for rank in among)

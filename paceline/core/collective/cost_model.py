@@ -1,7 +1,7 @@
-"""What a schedule costs on given links: the seconds before anything arrives, and the seconds for each byte.
+"""Computes what a schedule costs on given links: the seconds of latency, and the seconds for each byte.
 
 The model is the usual one (Hockney 1994, as in Thakur, Rabenseifner and Gropp 2005): a step takes the latency of its
-slowest transfer, and as long as whatever is busiest needs for the bytes that pass through it. So two members of a host
+slowest transfer, plus as long as the busiest link needs for the bytes that pass through it. So two members of a host
 that send at once share its card.
 """
 
@@ -18,7 +18,9 @@ from paceline.core.collective.schedule import Step
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """From one member to another: seconds of latency, and what the bytes pass through, by name, with seconds a byte."""
+    """Leads from one member to another: seconds of latency, and what the bytes pass through, by
+    name, with seconds a byte.
+    """
 
     latency_s: float
     through: tuple[tuple[Hashable, float], ...]
@@ -26,18 +28,20 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
+    """A mean of N bytes takes latency_s + N seconds_per_byte."""
+
     latency_s: float
     seconds_per_byte: float
 
     def seconds(self, nbytes: float) -> float:
-        """For a vector of `nbytes`."""
+        """Returns the seconds that a vector of `nbytes` takes."""
         return self.latency_s + nbytes * self.seconds_per_byte
 
 
 def cost_of(name: str, n: int, path: Callable[[int, int], Path], hosts: Groups = (), *, gathered: bool = False) -> Cost:
-    """Of the schedule of that name among n members; `path(a, b)` says how a's messages get to b.
+    """Returns the cost of the schedule of that name among n members; `path(a, b)` says how a's messages get to b.
 
-    gathered: of the gathering along it, of vectors that are so many bytes all together.
+    gathered: the cost of the gathering along it; its bytes are those of all members' vectors together.
     """
     latency_s = per_byte = 0.0
     for repeats, pieces, step in _rounds(name, n, hosts, gathered):
@@ -54,7 +58,10 @@ def cost_of(name: str, n: int, path: Callable[[int, int], Path], hosts: Groups =
 
 
 def _rounds(name: str, n: int, hosts: Groups, gathered: bool) -> Iterator[tuple[int, int, Step]]:
-    """Steps, how often each comes, and the pieces of the vector; the steps of a ring cost the same, every one."""
+    """Yields steps, how often each comes, and the pieces of the vector.
+
+    All steps of a ring cost the same, so one stands for all: a ring of thousands has millions of transfers.
+    """
     if name == "ring":
         yield from (((2 - gathered) * (n - 1), n, step) for step in ring_steps(n, 1))
         return
@@ -63,7 +70,9 @@ def _rounds(name: str, n: int, hosts: Groups, gathered: bool) -> Iterator[tuple[
 
 
 def of_servers(n: int, servers: int, latency_s: float, seconds_per_byte: float) -> Cost:
-    """Through `servers` servers, each of which takes in and gives out its shard once for every member."""
+    """Returns the cost through `servers` servers, each of which takes in and gives out its shard
+    once for every member.
+    """
     return Cost(2 * latency_s, 2 * max(1.0, n / servers) * seconds_per_byte)
 
 

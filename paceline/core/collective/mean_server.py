@@ -1,7 +1,15 @@
-"""`Mean` carried by the servers: the aggregator is itself a role, in the same vocabulary as the schemes.
+"""The servers carry a `Mean`: the aggregator is itself a role, in the same vocabulary as the schemes.
 
-Every shard collects its slice from each member and answers all of them once the last one came: the rendezvous is
-a set of replies not yet given.
+Every shard collects its slice from each member and answers all of them once the last one came: the rendezvous is a set
+of replies not yet given.
+
+    state of a meeting      input                                          next
+    open                    Part of a member that was absent               counted; closed if it was the last
+    open                    Part of a member that was counted              unchanged: it was restarted, and waits again
+    open                    a member leaves                                not expected; closed if it was the last
+    open                    all wait, but not for the same meeting         the one with most members closes; see below
+    closed                  Part of a member                               answered with the result, not counted
+    closed                  means_at_once more of the same member          forgotten for that member
 """
 
 from __future__ import annotations
@@ -23,7 +31,7 @@ from paceline.core.vector import Vector
 
 @message("mean.Part")
 class Part:
-    """One member's contribution to a mean."""
+    """Carries one member's contribution to a mean; answered by Averaged."""
 
     carries: ClassVar[Nature] = INCREMENT
 
@@ -40,7 +48,7 @@ class Part:
 
 @message("mean.Averaged")
 class Averaged:
-    """Result of `Mean`: `v` = sum(weight_i v_i) / weight, `weight` = sum(weight_i)."""
+    """Holds the result of a `Mean`: `v` = sum(weight_i v_i) / weight, `weight` = sum(weight_i)."""
 
     carries: ClassVar[Nature] = INCREMENT
 
@@ -51,6 +59,12 @@ class Averaged:
 
 @dataclass(slots=True, eq=False)
 class _Meeting:
+    """A meeting is one mean that has not been answered yet, or one of the last that were.
+
+    absent: who is still expected. counted: whose part has been taken, or who was excused. present: who waits for the
+    result, in order of arrival.
+    """
+
     among: tuple[int, ...]
     tag: Hashable
     absent: set[int]
@@ -59,14 +73,15 @@ class _Meeting:
     weight: float = 0.0
     first: int | None = None  # whose part is all of the sum so far
     counted: set[int] = field(default_factory=set)
-    refused: bool = False  # was anything that has a weight?
-    present: dict[int, None] = field(default_factory=dict)  # who waits for the result, in order of arrival
+    refused: bool = False  # a part with a weight was rejected
+    present: dict[int, None] = field(default_factory=dict)  # a dict for its order
     result: Averaged | None = None
 
     def add(self, rank: int, part: Part, fault: Callable[[int, Part, Any], str | None]) -> None:
-        """A repeat, by a member that was restarted or came back while the meeting was open, changes nothing.
+        """Counts the part of `rank`, unless it is a repeat or has a `fault`.
 
-        Nor does one with a `fault`; its member is not waited for any longer.
+        A repeat comes from a member that was restarted or came back while the meeting was open. The member of a faulty
+        part is not waited for any longer.
         """
         self.present[rank] = None
         if rank in self.counted:
@@ -76,6 +91,8 @@ class _Meeting:
         if fault(rank, part, self.sum) is not None:
             self.refused = True
             return
+        # The first two parts are added in the order of their ranks, so two workers get the same bits in any order of
+        # arrival. With more members the order of arrival shows in the last bits.
         weighted = part.v * part.weight
         if self.sum is None:
             self.sum, self.first = weighted, rank
@@ -86,30 +103,35 @@ class _Meeting:
         self.weight += part.weight
 
     def is_of(self, part: Part) -> bool:
+        """Returns True if `part` belongs to this meeting."""
         # The identity test spares a comparison of all ranks wherever the members share one tuple.
         if self.tag != part.tag or self.series != part.series:
             return False
         return self.among is part.among or self.among == part.among
 
     def excuse(self, rank: int) -> None:
-        """It will not come: it waits for the result, and is not counted."""
+        """`rank` asked for another meeting and is given the result of this one: it is not expected, and not counted in
+        the mean.
+        """
         self.absent.discard(rank)
         self.counted.add(rank)
         self.present[rank] = None
 
 
 def sum_of_two(first: int, a: Any, second: int, b: Any) -> Any:
-    """a + b, of ranks `first` and `second`: the same bits whichever of the two came first."""
+    """Returns a + b, of ranks `first` and `second`, with the same bits whichever of the two came first."""
     return a + b if first < second else b + a
 
 
 def weighted_mean(total: Any, weight: float) -> Any:
-    """total / weight; the zero vector `total` itself when nobody contributed anything."""
+    """Returns total / weight, or the zero vector `total` itself when nobody contributed anything."""
     return total * (1.0 / weight) if weight else total
 
 
 def mean_model(models: Iterable[tuple[Any, float]]) -> Any:
-    """The mean of (w, weight)s: the model of workers that each have their own; the first w where nobody counts."""
+    """Returns the mean of (w, weight)s: the model of workers that each have their own. Without any weight it is the
+    first w.
+    """
     first, total, weight = None, None, 0.0
     for w, more in models:
         first = w if first is None else first
@@ -122,15 +144,15 @@ def mean_model(models: Iterable[tuple[Any, float]]) -> Any:
 class MeanServer(Role):
     """Closes a meeting when every member that still takes part has come.
 
-    Of each member as many results are kept as it may have Means under way (`Scheme.means_at_once`), for one that was
-    restarted before the answers reached it and asks again. A member that comes late may still ask for a meeting that
-    closed without it: it gets the result and is not counted. Meetings that begin after it came expect it.
+    For each member it keeps as many results as the member may have Means under way (`Scheme.means_at_once`). A member
+    that was restarted before the answers reached it asks for them again. A late joiner may still ask for a meeting that
+    closed without it: it gets the result and is not counted. Meetings that begin after it joined expect it.
 
-    All members go to the same meetings, and have no more of them open than `means_at_once`. So there is always one that
-    may still ask for a meeting: the one that the others wait for. If there is none, somebody has asked for a meeting
-    that is none, and everybody would wait for ever. Then the meeting that most have come to is the one, and those who
-    are not in it get its result instead of what they asked for, and are not counted. Where as many have come to another
-    one, those decide who have been outvoted less often before.
+    All members go to the same meetings, and have no more of them open than `means_at_once`. So there is always a member
+    that may still ask for a meeting: the one that the others wait for. If there is none, some member has asked for a
+    meeting that the others never will, and everybody would wait for ever. Then the meeting with the most members
+    closes. Members that are not in it get its result instead of what they asked for, and are not counted. Where two
+    meetings have as many members, the one wins whose members have been outvoted less often before.
     """
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
@@ -144,26 +166,29 @@ class MeanServer(Role):
         self.outvoted: Counter[int] = Counter()  # by rank: how often it asked for another meeting than most
 
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
+        """Takes a member's part: answers at once if the meeting is closed, otherwise when it closes."""
         if not isinstance(message, Part):
             return super().on(now, src, message)
         last = self._closed_before(src, message)
         if last is not None:
             self.asked.pop(src, None)  # what an earlier incarnation asked for
             return (Reply(src, last.result),)
+        # From here on the meeting is open. A member asks for its meetings in one order, and is answered in that order.
         meeting = self._meeting(message)
         asked = self.asked.get(src)
-        if not asked or meeting in asked:  # likewise
+        if not asked or meeting in asked:  # a repeat: all other questions are of an earlier incarnation, too
             self.asked[src] = [meeting]
         else:
             if (
                 len(asked) == self.kept_at_most
-            ):  # no worker asks more at once: the oldest is of an earlier incarnation, too
+            ):  # a worker never has more under way: the oldest question is of an earlier incarnation
                 self._gives_up(src, asked.pop(0))
             asked.append(meeting)
         meeting.add(src, message, functools.partial(self._fault, now))
         return self._go_on_together() if meeting.absent else self._close(meeting)
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Expects nothing of `rank` any more, which may close meetings; the last results kept for it are dropped."""
         self.left.add(rank)
         if self.gate is not None:
             self.gate.gone(rank)
@@ -178,10 +203,14 @@ class MeanServer(Role):
         yield from self._go_on_together()
 
     def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Lets a newcomer ask for any result that somebody may still ask for; it is expected from
+        the next meeting on.
+        """
         self.left.discard(rank)
         if self.gate is not None:
             self.gate.came(rank)
-        # Whom it takes its round over from may itself be a newcomer that lags behind.
+        # The newcomer may ask for any meeting that some worker can still ask for: the one whose round it takes over
+        # may itself be a newcomer that lags behind.
         known = itertools.chain(*self.missed.values(), *self.closed.values())
         self.missed[rank] = list({id(meeting): meeting for meeting in known}.values())
         self._forget_the_abandoned()
@@ -191,18 +220,23 @@ class MeanServer(Role):
         return [meeting for same_tag in self.meetings.values() for meeting in same_tag]
 
     def _forget_the_abandoned(self) -> None:
-        """Newcomers who found nobody to follow begin anew, with the tags of the beginning."""
+        """Removes open meetings that nobody waits for, when all present workers are newcomers.
+
+        Newcomers that found nobody to follow begin anew, with the tags of the beginning.
+        """
         if all(rank in self.left or rank in self.missed for rank in self.workers):
             for meeting in self._open():
                 if not meeting.present:
                     self._remove(meeting)
 
     def _fault(self, now: float, rank: int, part: Part, onto: Any) -> str | None:
-        """Why the gate lets it count nothing. One without a weight counts nothing in any case."""
+        """Returns why the gradient check rejects the part, or None. A part without a weight is not checked: it counts
+        nothing.
+        """
         return self.gate.part(now, rank, part.v, onto) if self.gate is not None and part.weight else None
 
     def _closed_before(self, src: int, part: Part) -> _Meeting | None:
-        """The meeting that `part` is of, if it is over."""
+        """Returns the meeting that `part` belongs to, if it is closed."""
         for meeting in self.closed.get(src, ()):
             if meeting.is_of(part):
                 return meeting
@@ -212,6 +246,7 @@ class MeanServer(Role):
         return found
 
     def _meeting(self, part: Part) -> _Meeting:
+        """Returns the open meeting that `part` belongs to; opens it if this is its first part."""
         same_tag = self.meetings.setdefault(part.tag, [])
         for meeting in same_tag:
             if meeting.is_of(part):
@@ -220,6 +255,10 @@ class MeanServer(Role):
         return same_tag[-1]
 
     def _close(self, meeting: _Meeting) -> Iterator[Reply]:
+        """Computes the mean if nobody is absent any more, and yields the replies to all that wait for it.
+
+        Raises Diverged if every part was rejected.
+        """
         if meeting.absent:
             return
         nothing = meeting.sum is None or (meeting.refused and not meeting.weight)
@@ -230,6 +269,7 @@ class MeanServer(Role):
         result = meeting.result = Averaged(v=mean, weight=meeting.weight, series=meeting.series)
         meeting.sum = None
         self.on_mean(meeting.tag, result)
+        # A newcomer that was not in this meeting may still have to pass through it.
         for rank, missed in self.missed.items():
             if rank not in meeting.present:
                 missed.append(meeting)
@@ -241,7 +281,7 @@ class MeanServer(Role):
             yield from self._answer(rank)
 
     def _go_on_together(self) -> Iterable[Reply]:
-        """What to answer where everybody waits, and nobody for anybody who could still come; see the class."""
+        """Closes a meeting when all members wait and none can be the one they wait for; the class says why."""
         several = len(self.meetings) > 1 or any(len(same_tag) > 1 for same_tag in self.meetings.values())
         here = (rank for rank in self.workers if rank not in self.left)
         if not several or any(len(self.asked.get(rank, ())) < self.kept_at_most for rank in here):
@@ -259,7 +299,7 @@ class MeanServer(Role):
         return len(meeting.present), -sum(self.outvoted[rank] for rank in meeting.present)
 
     def _gives_up(self, rank: int, meeting: _Meeting) -> None:
-        """It does not wait for that one any longer."""
+        """`rank` does not wait for `meeting` any longer; a meeting for which nobody waits is removed."""
         meeting.present.pop(rank, None)
         if not meeting.present and meeting.result is None:
             self._remove(meeting)
@@ -271,16 +311,18 @@ class MeanServer(Role):
             del self.meetings[meeting.tag]
 
     def _answer(self, rank: int) -> Iterator[Reply]:
-        """A reply belongs to the oldest question, so one that is ready early waits for those before it."""
+        """Yields the replies to `rank` that are due. A reply belongs to the oldest question, so an early result waits
+        its turn.
+        """
         asked = self.asked[rank]
         while asked and asked[0].result is not None:
             yield Reply(rank, asked.pop(0).result)
 
     def forget(self, tag: Hashable) -> None:
-        """Nobody will ask again for what was averaged under `tag`: its results need no room any more."""
+        """Drops the results of `tag`, for which nobody will ask again: an initial mean is as large as the model."""
         for known in (self.closed, self.missed):
             for meetings in known.values():
                 meetings[:] = [meeting for meeting in meetings if meeting.tag != tag]
 
     def on_mean(self, tag: Hashable, result: Averaged) -> None:
-        """For drivers that want to know of a result, such as the initial weights."""
+        """Is called with every result; drivers override it to learn of one, such as the initial weights."""

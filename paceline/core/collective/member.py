@@ -1,8 +1,8 @@
-"""One member's part in a schedule: knows nothing of who brings its pieces, nor of what the numbers are.
+"""A member carries out its part of a schedule. It knows neither who brings its pieces nor what the numbers are.
 
-What travels is the mean so far and its weight: two of them, m1 of weight w1 and m2 of weight w2, make
-m1 + w2 / (w1 + w2) (m2 - m1) of weight w1 + w2. So nothing is scaled beforehand and nothing divided afterwards, every
-sum costs one pass, and a member of weight zero changes no bit of it.
+What travels is the mean so far and its weight: two of them, m1 of weight w1 and m2 of weight w2, make m1 + w2 / (w1 +
+w2) (m2 - m1) of weight w1 + w2. So nothing is scaled beforehand and nothing divided afterwards, every sum costs one
+pass, and a member of weight zero changes no bit of it.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from paceline.core.collective.schedule import Schedule, Send
 
 
 class Arithmetic(Protocol):
-    """What is done with numbers. `into` may be the memory of `mine`, never that of `theirs`."""
+    """Does the arithmetic on numbers. `into` may be the memory of `mine`, never that of `theirs`."""
 
     def blend(self, mine: Any, theirs: Any, share: float, into: Any) -> None:
-        """`into` <- mine + share (theirs - mine)."""
+        """Writes `into` <- mine + share (theirs - mine)."""
 
     def copy(self, v: Any, into: Any) -> None:
-        """`into` <- v."""
+        """Writes `into` <- v."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingPiece:
-    """To be sent to member `dst`: the pieces of its receive in `step`, a mean of weight `weight` so far."""
+    """Has to be sent to member `dst`: the pieces of its receive in `step`, a mean of weight `weight` so far."""
 
     dst: int
     step: int
@@ -35,11 +35,12 @@ class OutgoingPiece:
 
 
 class ScheduleExecution:
-    """Averages `v`, of weight `weight`, into `out`, which is as long: what `begin` and `take` give is to be sent.
+    """Averages `v`, of weight `weight`, into `out`, which is as long. What `begin` and `take` yield has to be sent.
 
-    Pieces may come in any order; they are taken in in that of the schedule, so the same numbers give the same mean,
-    bit for bit, and all members get the same. `v` is read only. `out` is written while earlier values of it may still
-    be on their way to others; those have read them by then, because what is written comes from what they read.
+    Pieces may come in any order; they are taken in in the order of the schedule, so the same numbers give the same
+    mean, bit for bit, and all members get the same. `v` is only read. `out` is written while earlier values of it may
+    still be on their way to others. That is safe: what is written comes from members that have read those values by
+    then.
     """
 
     def __init__(self, schedule: Schedule, me: int, v: Any, weight: float, out: Any, arithmetic: Arithmetic) -> None:
@@ -48,27 +49,30 @@ class ScheduleExecution:
         self._v, self._out, self._arithmetic = v, out, arithmetic
         self._weights = [weight] * schedule.pieces
         self._written = [False] * schedule.pieces
-        self._early: dict[tuple[int, int], tuple[Any, float]] = {}
-        self._taken = 0
+        self._early: dict[tuple[int, int], tuple[Any, float]] = {}  # by step and sender: arrived, not taken in yet
+        self._taken = 0  # receives taken in so far, in the order of the schedule
         self._where = {(r.step, r.src): self._slice(r.first, r.stop) for r in self._tasks.receives}
         self._copied = {(r.step, r.src) for r in self._tasks.receives if not r.reduce}
 
     @property
     def done(self) -> bool:
-        """Is all of `out` the mean? Everything has been handed out to be sent then, too."""
+        """Returns True if all of `out` is the mean; by then everything has been yielded to be sent, too."""
         return self._taken == len(self._tasks.receives)
 
     @property
     def weight(self) -> float:
-        """Sum of the members' weights, once `done`."""
+        """Returns the sum of the members' weights, once `done`."""
         return self._weights[0]
 
     def begin(self) -> Iterator[OutgoingPiece]:
-        """Comes before any `take`."""
+        """Yields what can be sent before anything arrived; call it before any `take`."""
         return map(self._outgoing, self._tasks.sends[0])
 
     def take(self, step: int, src: int, v: Any, weight: float) -> Iterator[OutgoingPiece]:
-        """Pieces from member `src`. Raises ValueError for what is not of this schedule, or of another length."""
+        """Takes pieces that arrived from member `src`, and yields what can be sent because of them.
+
+        Raises ValueError for pieces that this schedule does not bring here, or of another length.
+        """
         where = self._where.get((step, src))
         if where is None or len(v) != where.stop - where.start:
             raise ValueError(f"member {src} sent {len(v)} numbers in step {step}")
@@ -76,7 +80,10 @@ class ScheduleExecution:
         yield from self._go_on()
 
     def room(self, step: int, src: int) -> Any | None:
-        """Where the pieces of that receive may be written at once, because nothing else is done with them."""
+        """Returns the part of `out` into which the pieces of that receive may be written at once, or None.
+
+        There is one where nothing is added to what arrives.
+        """
         return self._out[self._where[step, src]] if (step, src) in self._copied else None
 
     def _go_on(self) -> Iterator[OutgoingPiece]:
@@ -91,8 +98,13 @@ class ScheduleExecution:
             yield from map(self._outgoing, self._tasks.sends[self._taken])
 
     def _take_in(self, first: int, stop: int, v: Any, weight: float, *, reduce: bool) -> None:
+        """Writes received pieces into `out`: as they are, or blended with this member's own.
+
+        Four cases, by which of the two has a weight: the other one is copied or left alone, so that no bit of it
+        changes.
+        """
         where, both = self._slice(first, stop), weight
-        mine = self._weights[first] if reduce else weight * 0
+        mine = self._weights[first] if reduce else weight * 0  # 0 of the same type: what comes replaces all
         if not mine:
             self._arithmetic.copy(v, self._out[where])
         elif weight:
@@ -109,6 +121,7 @@ class ScheduleExecution:
         return OutgoingPiece(send.dst, send.step, self._now(send.first, send.stop), self._weights[send.first])
 
     def _now(self, first: int, stop: int) -> Any:
+        """Returns this member's present value of the pieces: those of `v` until something was written over them."""
         return (self._out if self._written[first] else self._v)[self._slice(first, stop)]
 
     def _slice(self, first: int, stop: int) -> slice:

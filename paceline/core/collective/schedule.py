@@ -1,4 +1,4 @@
-"""What a schedule is: steps of transfers of pieces of the vector between numbered members."""
+"""A schedule is a list of steps; a step is transfers of pieces of the vector between numbered members."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cached_property
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """`src` sends the pieces first..stop-1. `dst` adds them to its own (`reduce`), or puts them in their place."""
+    """`src` sends the pieces first..stop-1. `dst` adds them to its own (`reduce`), or replaces its own by them."""
 
     src: int
     dst: int
@@ -39,7 +39,7 @@ class Schedule:
         return tuple(length * piece // self.pieces for piece in range(self.pieces + 1))
 
     def bytes_moved(self, member: int, nbytes: int) -> tuple[float, float]:
-        """Of a vector of `nbytes`, how much `member` sends in all, and how much it receives."""
+        """Returns how many bytes of a vector of `nbytes` the `member` sends in all, and how many it receives."""
         tasks = self.tasks[member]
         sent = sum(send.stop - send.first for sends in tasks.sends for send in sends)
         received = sum(receive.stop - receive.first for receive in tasks.receives)
@@ -47,12 +47,13 @@ class Schedule:
 
     @cached_property
     def tasks(self) -> tuple[Tasks, ...]:
-        """By member: what it does."""
+        """Returns what each member has to do, by its number."""
         sends: list[list[Send]] = [[] for _ in range(self.workers)]
         receives: list[list[Receive]] = [[] for _ in range(self.workers)]
-        touched = [[0] * self.pieces for _ in range(self.workers)]  # after how many receives a piece is as it is
+        touched = [[0] * self.pieces for _ in range(self.workers)]  # how many receives it took to make a piece so far
         for number, step in enumerate(self.steps):
             for t in step:
+                # All sends of a step come before its receives, as the member sends what it had before the step.
                 ready = max(touched[t.src][t.first : t.stop])
                 sends[t.src].append(Send(number, t.dst, t.first, t.stop, ready))
             for t in step:
@@ -63,7 +64,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Pieces to `dst`, as soon as the member has taken in its first `ready` receives: they are what it sends then."""
+    """Sends pieces to `dst` as soon as the member has taken in its first `ready` receives."""
 
     step: int
     dst: int
@@ -74,6 +75,8 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Receive:
+    """Expects pieces from `src` in `step`: they are added to the member's own (`reduce`), or replace them."""
+
     step: int
     src: int
     first: int
@@ -83,7 +86,9 @@ class Receive:
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """One member's: `receives` in the order in which they are taken in; `sends[k]` go out after the first k of them."""
+    """One member's work is a list of receives, in the order in which they are taken in; `sends[k]` follow the first k
+    of them.
+    """
 
     sends: tuple[tuple[Send, ...], ...]
     receives: tuple[Receive, ...]
@@ -97,12 +102,14 @@ class Tasks:
 
 
 def in_parallel(*parts: Iterable[Step]) -> Iterator[Step]:
-    """Steps of members that have nothing to do with one another, side by side."""
+    """Merges the steps of groups of members that have nothing to do with one another: step k of each
+    happens at once.
+    """
     for steps in itertools.zip_longest(*parts, fillvalue=()):
         yield tuple(itertools.chain.from_iterable(steps))
 
 
 def on_members(members: Sequence[int], scale: int, steps: Iterable[Step]) -> Iterator[Step]:
-    """`steps` of members 0, 1, ... as steps of `members`, on pieces each of which is cut into `scale`."""
+    """Maps `steps` of members 0, 1, ... onto `members`; each piece of theirs is `scale` pieces here."""
     for step in steps:
         yield tuple(Transfer(members[t.src], members[t.dst], t.first * scale, t.stop * scale, t.reduce) for t in step)

@@ -1,12 +1,24 @@
-"""Who takes part: the coordinator's record of incarnations, and what it decides when one ends or begins.
+"""Records who takes part: the coordinator's list of incarnations, and what it decides when one ends or begins.
 
-    not started --hello--> joining --ready--> announced --all others know--> training --left--> left
-         ^                    |                   |                             |                |
-         +--- hello of a later incarnation ---- lost <------- reset, silence, no progress -------+
+    state                  event                                               decision          next
+    not started            hello                                                                 joining
+    joining                begin: the run starts with all that are joining                       training
+    joining                ready: it has the model; the others must be told    Announce          announced
+    announced              acknowledged by all that are here                   Enter             training
+    joining                no ready within join_s                              Evict             lost
+    joining, announced,    connection reset, or silence for dead_s             Evict             lost
+      training
+    training               no step for stuck_s, though it waits for nobody     Evict             lost
+    any                    left                                                                  left
+    any                    hello of a later incarnation                        Evict if not lost joining
+    any                    hello of a burnt incarnation                        Refuse            as it was
 
 A member is a worker, a server, or another process; its name is anything hashable. It has an incarnation, a number that
 grows with each restart. To evict a member is to burn its incarnation: nothing that it still says is heard, as it may
 wake up after its eviction. The view counts the changes that others have to know.
+
+A newcomer goes through `announced` so that nothing begins with it before all others know it. A mean over the workers
+would otherwise have one more member for some than for others, and nobody would ever complete it.
 
 The machine has no clock and sends nothing: it is told what happened and when, on one monotonic clock, and returns
 decisions with their reasons. The live coordinator runs it (`live/coordinator/elasticity.py`). The simulator does not:
@@ -25,12 +37,14 @@ from typing import Generic, TypeVar
 Who = TypeVar("Who", bound=Hashable)
 
 FIRST_STEP = 6.0
-"""The first step of an incarnation may take so many times as long: it compiles, and loads what later ones reuse."""
+"""The first step of an incarnation may take so many times as long: it compiles kernels and fills caches."""
 
 
 class MembershipState(enum.Enum):
+    """A member is in one of these states; the table above says how it changes."""
+
     NOT_STARTED = "not started"
-    JOINING = "joining"  # it said hello; nobody else reckons with it
+    JOINING = "joining"  # it said hello; no other member has been told
     ANNOUNCED = "announced"  # the others are being told
     TRAINING = "training"
     LOST = "lost"
@@ -39,8 +53,11 @@ class MembershipState(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """dead_s: silence that counts as death. stuck_s: so long a member that waits for nobody may go without a step, or
-    for `stuck_steps` of its usual ones, whichever is longer; infinite for ever. join_s: from hello to ready.
+    """Limits how long a member may be silent, without a step, or on its way in, before it counts as lost.
+
+    dead_s: seconds of silence. stuck_s: seconds that a member that waits for nobody may go without a step, or
+    `stuck_steps` of its usual steps, whichever is longer; infinity switches this off. join_s: seconds from hello to
+    ready.
     """
 
     dead_s: float = 5.0
@@ -51,7 +68,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Evict(Generic[Who]):
-    """`incarnation` of `who` is burnt. `known`: the others reckoned with it, so they have to hear of `view`."""
+    """`incarnation` of `who` is burnt. `known`: the others were told of it, so they have to hear of `view`."""
 
     who: Who
     incarnation: int
@@ -62,7 +79,7 @@ class Evict(Generic[Who]):
 
 @dataclass(frozen=True, slots=True)
 class Announce(Generic[Who]):
-    """Tell everybody that `who` comes; each of them says that it has heard (`acknowledged`)."""
+    """Tells everybody that `who` joins; each of them answers that it has heard (`acknowledged`)."""
 
     who: Who
     incarnation: int
@@ -71,7 +88,7 @@ class Announce(Generic[Who]):
 
 @dataclass(frozen=True, slots=True)
 class Enter(Generic[Who]):
-    """Everybody knows: what begins from now on reckons with `who`."""
+    """All members know `who`: whatever begins from now on includes it."""
 
     who: Who
     incarnation: int
@@ -92,7 +109,12 @@ Decision = Evict[Who] | Announce[Who] | Enter[Who] | Refuse[Who]
 
 @dataclass(slots=True)
 class MemberRecord(Generic[Who]):
-    """`burnt`: the highest incarnation that may not come back. `unaware`: who has not heard yet that it comes."""
+    """Says what is known of one member. The times are on the caller's clock, in seconds.
+
+    burnt: the highest incarnation that may not come back. view: the view in which it was announced. since: when it came
+    into its state. heard: when anything last came from it. progressed: when it last made a step or waited for others.
+    steps: of this incarnation. step_s: what a step usually takes it. unaware: who has not heard yet that it joins.
+    """
 
     state: MembershipState = MembershipState.NOT_STARTED
     incarnation: int = 0
@@ -110,7 +132,9 @@ HERE = (MembershipState.ANNOUNCED, MembershipState.TRAINING)
 
 
 class Membership(Generic[Who]):
-    """`view` is the number of the present generation; it grows with every change that others hear of."""
+    """Holds a record of every member. `view` numbers the present generation; it grows with every change that others
+    hear of.
+    """
 
     def __init__(self, patience: Patience | None = None) -> None:
         self.patience = patience or Patience()
@@ -123,16 +147,19 @@ class Membership(Generic[Who]):
         return self._members[who].state if who in self._members else MembershipState.NOT_STARTED
 
     def incarnation(self, who: Who) -> int:
-        """Of its present incarnation, or its last one."""
+        """Returns its present incarnation, or its last one; 0 for a member that was never there."""
         return self._members[who].incarnation if who in self._members else 0
 
     def here(self) -> list[Who]:
-        """Returns those that the others reckon with, in the order of their first hello."""
+        """Returns the members that the others know to take part, in the order of their first hello."""
         return [who for who, member in self._members.items() if member.state in HERE]
 
-    # ---- coming ------------------------------------------------------------------------------------------
+    # ---- joining -----------------------------------------------------------------------------------------
     def hello(self, now: float, who: Who, incarnation: int) -> list[Decision[Who]]:
-        """An incarnation says hello. An earlier one that is still here is evicted for it; a burnt one is refused."""
+        """Takes the first message of an incarnation.
+
+        An earlier one that is still here is evicted; a burnt one is refused.
+        """
         member = self._members.setdefault(who, MemberRecord())
         if incarnation <= member.burnt:
             return [Refuse(who, incarnation, f"incarnation {incarnation} of {who} is over: {member.burnt} are burnt")]
@@ -143,18 +170,19 @@ class Membership(Generic[Who]):
         return decisions
 
     def begin(self, now: float) -> None:
-        """The run begins with all that are joining; nobody has to be told of anybody."""
+        """Starts the run with all that are joining; nobody has to be told of anybody."""
         self.view += 1
         for member in self._members.values():
             if member.state is MembershipState.JOINING:
                 self._enters(now, member)
 
     def ready(self, now: float, who: Who) -> list[Decision[Who]]:
-        """A newcomer has what it needs; it enters when all that are here have heard of it."""
+        """A newcomer has the model and its connections. It enters when all that are here have acknowledged it."""
         member = self._members[who]
         if member.state is not MembershipState.JOINING:
             return []
         self.view += 1
+        # Taken before the newcomer itself counts as here: it need not acknowledge itself.
         member.unaware = set(self.here())
         member.state, member.view = MembershipState.ANNOUNCED, self.view
         return [Announce(who, member.incarnation, self.view), *self._entering(now)]
@@ -179,12 +207,16 @@ class Membership(Generic[Who]):
 
     # ---- staying -----------------------------------------------------------------------------------------
     def heard(self, now: float, who: Who) -> None:
-        """Something came from `who`."""
+        """Notes that a message came from `who`."""
         if who in self._members:
             self._members[who].heard = now
 
     def progressed(self, now: float, who: Who, steps: int, *, waits: bool, step_s: float = 0.0) -> None:
-        """`who` has made `steps` steps in this incarnation, of `step_s` seconds each; `waits`: for others, just now."""
+        """`who` has made `steps` steps in this incarnation, of `step_s` seconds each. `waits`: it waits for others just
+        now.
+
+        Waiting counts as progress: a worker that is held back at a barrier is not stuck, the one it waits for may be.
+        """
         self.heard(now, who)
         member = self._members[who]
         if waits or steps != member.steps:
@@ -193,7 +225,7 @@ class Membership(Generic[Who]):
 
     # ---- going -------------------------------------------------------------------------------------------
     def left(self, now: float, who: Who) -> int:
-        """Cleanly: it takes no further part. The view that the others hear of it by."""
+        """`who` has left cleanly and takes no further part. Returns the view in which the others hear of it."""
         member = self._members[who]
         member.state, member.since = MembershipState.LEFT, now
         member.unaware.clear()
@@ -201,7 +233,9 @@ class Membership(Generic[Who]):
         return self.view
 
     def lost(self, now: float, who: Who, incarnation: int, reason: str) -> list[Decision[Who]]:
-        """That incarnation of `who` is over: a connection was reset, or a call failed. Called once an incarnation."""
+        """Ends that incarnation of `who`, after a reset connection or a failed call; a second report of the same is
+        ignored.
+        """
         member = self._members.get(who)
         if (
             member is None
@@ -209,17 +243,22 @@ class Membership(Generic[Who]):
             or member.state in (MembershipState.LOST, MembershipState.NOT_STARTED)
         ):
             return []
+        # Nobody else was told of a member that is still joining, so its loss is no change of the view.
         known = member.state is not MembershipState.JOINING
         self.view += known
         member.state, member.burnt, member.since = MembershipState.LOST, incarnation, now
         member.unaware.clear()
         evicted: Decision[Who] = Evict(who, incarnation, self.view, reason, known)
         for other in self._members.values():
-            other.unaware.discard(who)  # nobody waits for the dead
+            other.unaware.discard(who)  # its acknowledgement will never come
         return [evicted, *self._entering(now)]
 
     def tick(self, now: float) -> list[Decision[Who]]:
-        """Call it a few times in `dead_s`. What this side slept through is held against nobody."""
+        """Evicts the members whose time is up. It has to be called several times in `dead_s`.
+
+        If the coordinator itself was suspended meanwhile, all members' times start afresh: nobody could have been
+        heard.
+        """
         gap = now - self._ticked if self._ticked is not None else 0.0
         self._ticked = now
         if gap > self.patience.dead_s / 2:
@@ -233,13 +272,14 @@ class Membership(Generic[Who]):
         return decisions
 
     def half_stuck(self, now: float) -> list[Who]:
-        """Who has been without a step for half the time after which it counts as lost."""
+        """Returns who has been without a step for half the time after which it counts as lost."""
         return [who for who, member in self._members.items() if self._stuck(now, member, 0.5)]
 
     def _stuck(self, now: float, member: MemberRecord[Who], part: float = 1.0) -> bool:
         patience = self.patience
         if member.state is not MembershipState.TRAINING or math.isinf(patience.stuck_s):
             return False
+        # A slow model is not a stuck worker, so the limit follows what a step usually takes this member.
         limit = max(patience.stuck_s, patience.stuck_steps * member.step_s)
         return now - member.progressed > part * limit * (1.0 if member.steps else FIRST_STEP)
 

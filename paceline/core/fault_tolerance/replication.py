@@ -1,11 +1,19 @@
-"""Each server's slices are copied to the next server before an update is answered.
+"""Copies each server's slices to the next server before an update is answered.
 
     server s      update a slice;  Copied (a vector), ..., Complete  ->  server s + 1;   answers wait for
     server s + 1  keep them;  Kept  ->  server s                                         Kept, then go
 
-Only the newest copy of a slice is kept. While the next server is not there, answers go at once; when it is there again,
-it gets everything. Drivers lend the ways: live ones (`paceline.live.state.replication`) and simulated
-(`paceline.sim.faults.server_recovery`).
+What becomes of an answer (`hold`):
+
+    state of the server                  the state behind the answer       the answer
+    not begun: others are missing        any                               waits for the first copy
+    next server is there                 not copied yet                    is copied now; waits for Kept
+    next server is there                 on its way                        waits for Kept
+    next server is there                 acknowledged by Kept              goes at once
+    next server is lost                  any                               goes at once
+
+Only the newest copy of a slice is kept. When a lost server is there again, `begin` sends it everything. Drivers lend
+the ways: live ones (`paceline.live.state.replication`) and simulated (`paceline.sim.faults.server_recovery`).
 """
 
 from __future__ import annotations
@@ -27,7 +35,7 @@ from paceline.core.vector import Vector
 
 @dataclass(frozen=True, slots=True)
 class SliceState:
-    """All that a slice is made of: vectors as long as it, and what JSON can say."""
+    """All that a slice is made of: vectors as long as the slice, and values that JSON can hold."""
 
     vectors: dict[str, Any]
     facts: dict[str, Any]
@@ -35,7 +43,7 @@ class SliceState:
 
 @message("copies.Copied", plane="state")
 class Copied:
-    """One vector of a slice, the `slice`-th of the sender's."""
+    """Carries one vector of a slice, the `slice`-th of the sender's."""
 
     slice: bounds.Slice
     name: bounds.Name
@@ -44,7 +52,7 @@ class Copied:
 
 @message("copies.Complete", plane="state")
 class Complete:
-    """All vectors of that slice have been sent; `facts`: JSON. `number` counts its copies."""
+    """Says that all vectors of that slice have been sent. `facts`: JSON. `number` counts the copies of the slice."""
 
     slice: bounds.Slice
     number: bounds.Count
@@ -53,12 +61,17 @@ class Complete:
 
 @message("copies.Kept", plane="state")
 class Kept:
+    """Says that copy `number` of a slice has arrived: the acknowledgement."""
+
     slice: bounds.Slice
     number: bounds.Count
 
 
 class Copies(Role):
-    """Of one server: has its own slices kept by the server `after` it, and keeps those of the one `before` it."""
+    """On each server, it has the server's slices kept by the server `after` it, and keeps those of the one `before` it.
+
+    "Between two messages" below means that the caller holds the lock that keeps handlers of messages out.
+    """
 
     def __init__(
         self,
@@ -74,8 +87,9 @@ class Copies(Role):
     ) -> None:
         """`counts`: slices of this server, of the one before, and of the one after.
 
-        Everywhere the slice after a server's own is that of its copies. `mark_of` a slice is another one whenever it
-        has to be copied again. `tell` a server's slice a message; raises PeerLost. `release`: carry out what was held.
+        On every server the number of its copies' receiver follows those of its own slices. `state_of` gives a slice's
+        state to copy. `mark_of` a slice changes whenever it has to be copied again. `tell` sends a message to a
+        server's slice; raises PeerLost. `release` sends messages that were held.
         """
         super().__init__(None, place)
         self._before, self._after = before, after
@@ -83,44 +97,52 @@ class Copies(Role):
         self._state_of, self._mark_of = state_of, mark_of
         self._tell_slice, self._carry_out = tell, release
         self._copied = False  # is the next server there?
+        # Of the server before this one: vectors of a copy that is not complete, and the newest complete copy of each
+        # slice.
         self._coming: dict[int, dict[str, Any]] = defaultdict(dict)
         self._held: dict[int, SliceState] = {}
+        # What to do once the given copies of all own slices are acknowledged, in order.
         self._acts: deque[tuple[list[int], Callable[[], None]]] = deque()
         self.forget()
 
     @property
     def complete(self) -> bool:
-        """Is all that the server before this one holds kept here?"""
+        """Returns True if all that the server before this one holds is kept here."""
         return len(self._held) == self._kept
 
     @property
     def held(self) -> list[SliceState]:
+        """Returns the copies kept here, in the order of their slices."""
         return [self._held[at] for at in range(self._kept)]
 
     def forget(self) -> None:
-        """Between two messages: what waits to be answered is asked again, nothing of this server is copied yet, and
-        what is kept of another is of a time that is over."""
+        """Drops all copies and held answers, between two messages.
+
+        Workers ask again for the answers; nothing of this server is copied yet; what is kept of another server is out
+        of date.
+        """
         self._coming.clear()
         self._held.clear()
         self._numbers, self._answered = [0] * self._own, [0] * self._own
         self._marks: list[Hashable] = [None] * self._own
         self._waiting: list[deque[tuple[int, Role, list[Tell | Reply]]]] = [deque() for _ in range(self._own)]
         self._begun = False
+        # Whoever waits for a copy must not wait for ever: nobody can keep it now.
         acts, self._acts = self._acts, deque()
         for _, act in acts:
             act()
 
     # ---- of this server ----------------------------------------------------------------------------------
     def begin(self) -> None:
-        """Between two messages: all servers are there, and of one view."""
+        """Copies every slice, between two messages: all servers are there, and in the same view."""
         self._begun = self._copied = True
         for at in range(self._own):
             self._copy(at)
 
     def hold(self, at: int, role: Role, effects: Iterable[Tell | Reply]) -> list[Tell | Reply]:
-        """What of it may go at once; the rest goes when the state behind it is on the next server."""
+        """Returns the effects that may go at once; the rest goes when the state behind it is on the next server."""
         now = list(effects)
-        if not self._begun:  # whoever takes its place would have what there was before
+        if not self._begun:  # a replacement would be made of the copy before this state
             self._waiting[at].append((self._numbers[at] + 1, role, now))
             return []
         if not self._copied:
@@ -133,7 +155,9 @@ class Copies(Role):
         return []
 
     def after_replicated(self, act: Callable[[], None]) -> None:
-        """Between two messages: `act` once all that there is now is on the next server, or nobody could keep it."""
+        """Calls `act` once the present state of all slices is on the next server, or nobody can keep it; between two
+        messages.
+        """
         self._acts.append((self._numbers.copy() if self._copied else [0] * self._own, act))
         self._act()
 
@@ -142,7 +166,7 @@ class Copies(Role):
             self._acts.popleft()[1]()
 
     def lost(self, who: int) -> None:
-        """Between two messages: nobody waits for the dead."""
+        """Another server is lost, between two messages: drops its half copies, or answers what waited for its Kept."""
         if who == self._before:
             self._coming.clear()
         if who == self._after:
@@ -151,13 +175,14 @@ class Copies(Role):
                 self._release(at, self._numbers[at])
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
-        """What waits for a copy is not for the incarnation of that worker that comes after it."""
+        """Drops replies to worker `rank` that wait for a copy: they are not for its next incarnation."""
         for waiting in self._waiting:
             for _, _, effects in waiting:
                 effects[:] = [of for of in effects if not (isinstance(of, Reply) and of.to == rank)]
         yield from ()
 
     def _copy(self, at: int) -> None:
+        """Sends a slice to the next server: its vectors, then Complete with the number of this copy."""
         state = self._state_of(at)
         self._numbers[at] += 1
         self._marks[at] = self._mark_of(at)
@@ -168,6 +193,7 @@ class Copies(Role):
         )
 
     def _release(self, at: int, number: int) -> None:
+        """Copy `number` of slice `at` is acknowledged, which acknowledges all before it: sends what waited for them."""
         self._answered[at] = max(number, self._answered[at])
         waiting = self._waiting[at]
         while waiting and waiting[0][0] <= number:
@@ -183,9 +209,13 @@ class Copies(Role):
 
     # ---- upon receiving ----------------------------------------------------------------------------------
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+        """Takes a part of a copy from the server before, or an acknowledgement from the server after this one.
+
+        Raises ProtocolError for messages of any other server.
+        """
         sender = self._after if isinstance(message, Kept) else self._before
         if src != sender:
-            raise ProtocolError(f"server {src} sends {type(message).__name__}, and server {sender} is its neighbour")
+            raise ProtocolError(f"server {src} sent {type(message).__name__}, which only server {sender} sends here")
         match message:
             case Copied(slice=at, name=name, v=v):
                 self._coming[at][name] = v
@@ -202,7 +232,7 @@ class Copies(Role):
 
 
 def mark_of(role: Role | None) -> Hashable:
-    """Another one whenever what has to be copied has changed.
+    """Returns a value that changes whenever a slice has to be copied again.
 
     A newcomer changes no version, but a copy that did not know it would count its next push twice, or not at all.
     """

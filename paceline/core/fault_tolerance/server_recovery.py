@@ -1,4 +1,4 @@
-"""Which servers go back, and to what, when some are lost: one copy, or the newest snapshot, all together.
+"""Decides which servers go back, and to what, when some fail: one copy, or the newest snapshot, all together.
 
     state       input                                                          next
     WHOLE       lost, servers copy what they answer to the next one            COPY: the lost ones, from their copies
@@ -9,20 +9,21 @@
     SNAPSHOT    prepared by all                                                WHOLE
 
 WHOLE is an empty `away`; `rolled_back` tells SNAPSHOT from COPY. Each loss and each failure is followed by an order
-with a new number (`order`), and no answer to an earlier one counts. All go back together so that the model is of one
-piece.
+with a new number (`order`), and no answer to an earlier one counts. All go back together, because slices of different
+moments do not make one model.
 
 Nothing here knows a clock or a connection: live (`paceline.live.coordinator.server_recovery`) and simulated runs are
-driven by the same.
+driven by the same code.
 """
 
 from __future__ import annotations
 
 
 class Replacing:
-    """Of one run. Servers are numbers. `number`: of the last order; `server_view`: the one that counts.
+    """The recovery of one run's servers, which are numbers from 0.
 
-    away: who is lost and not back yet. rolled_back: do all go back to the snapshot this time?
+    number: of the last order. server_view: the view that counts; it changes only when all go back to a snapshot.
+    away: who is lost and not back yet. rolled_back: True if all go back to the snapshot this time.
     """
 
     def __init__(self, servers: int) -> None:
@@ -33,17 +34,18 @@ class Replacing:
         self._prepared: set[int] = set()
 
     def lost(self, server: int, *, copied: bool) -> None:
-        """`copied`: do servers copy what they answer?"""
+        """Notes that `server` failed. `copied`: servers copy what they answer to the next server."""
         self.away.add(server)
         self.rolled_back = (
             self.rolled_back or not copied or any(self._keeper_of(other) in self.away for other in self.away)
         )
 
     def _keeper_of(self, server: int) -> int:
+        """Returns the server that keeps the copies of `server`."""
         return (server + 1) % self._count
 
     def order(self, number: int) -> None:
-        """From now on this order counts, and none before it."""
+        """Makes this order the one that counts, and none before it."""
         self.number = number
         self._prepared.clear()
         self.server_view = number if self.rolled_back else self.server_view
@@ -53,24 +55,27 @@ class Replacing:
         return [server for server in range(self._count) if self.rolled_back or server in self.away]
 
     def source(self, server: int) -> int | None:
-        """Which server has what `server` is to be; None for the snapshot."""
+        """Returns which server has the copy of what `server` is to be; None for the snapshot."""
         return None if self.rolled_back else self._keeper_of(server)
 
     def prepared(self, server: int, number: int) -> bool:
-        """It is what the order says. True when all are."""
+        """`server` has done what the order says. Returns True when all have."""
         if not self.counts(number):
             return False
         self._prepared.add(server)
         return not self.missing()
 
     def failed(self, number: int) -> bool:
-        """A keeper has not all of it, being new itself. True when that sends all to the snapshot, by another order."""
+        """The keeper of a copy has not all of it, being new itself. Returns True if that sends all to the snapshot.
+
+        The caller then gives another order.
+        """
         if self.counts(number):
             self.rolled_back = True
         return self.counts(number)
 
     def counts(self, number: int) -> bool:
-        """Is it of the present order?"""
+        """Returns True if an answer to order `number` belongs to the present order."""
         return bool(self.away) and number == self.number
 
     def missing(self) -> list[int]:
@@ -78,6 +83,6 @@ class Replacing:
         return [server for server in self.concerned() if server not in self._prepared]
 
     def done(self) -> None:
-        """All are there, and have been told."""
+        """All servers are back and have been told: the state is WHOLE again."""
         self.away.clear()
         self.rolled_back = False

@@ -1,4 +1,4 @@
-"""Elastic averaging: workers that keep their own weights, tied to a common centre by a spring.
+"""Elastic averaging: workers keep their own weights, tied to a common centre by a spring.
 
 Asynchronous, the centre on the servers:
 
@@ -10,7 +10,8 @@ Synchronous, the same centre on every worker:
     worker i:  repeat  x_i <- local steps from x_i
                        (x_i, x~) <- (x_i - alpha (x_i - x~),  x~ + alpha_s sum_j (x_j - x~))     (one Mean over all)
 
-`w` of a role is the centre x~, wherever it is kept. What the local steps are is the scheme's.
+`w` of a role is the centre x~, wherever it is kept. Each scheme says what its local steps are. (Zhang, Choromanska and
+LeCun, "Deep Learning with Elastic Averaging SGD", NIPS 2015.)
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ from paceline.core.validation import bounds
 
 @message("elastic.Replica")
 class Replica:
-    """Weights `x` of a worker after `samples` samples; `clock` counts its exchanges from 1. Answered by Centre."""
+    """Sends the weights `x` of a worker after `samples` samples; `clock` counts its exchanges from 1.
+
+    Answered by Centre.
+    """
 
     carries: ClassVar[Nature] = STATE
 
@@ -42,6 +46,8 @@ class Replica:
 
 @message("elastic.Centre")
 class Centre:
+    """Answers with the centre as it was before the replica moved it."""
+
     carries: ClassVar[Nature] = STATE
 
     w: bounds.Whole
@@ -50,7 +56,9 @@ class Centre:
 
 
 class ElasticWorker(Trainer):
-    """Asynchronous."""
+    """The worker of the asynchronous form: it exchanges with the servers whenever it is done, and waits for no other
+    worker.
+    """
 
     private: ClassVar[tuple[str, ...]] = ("x",)
 
@@ -60,7 +68,7 @@ class ElasticWorker(Trainer):
         self.alpha: float = scheme.moving_rate(len(place.workers))
 
     def local(self) -> Generator[Effect, Any, Trained]:
-        """The local steps, from `x`."""
+        """Makes the local steps, from `x`."""
         t = yield self.train(self.x, self.scheme.tau)
         return t  # type: ignore[no-any-return]
 
@@ -76,11 +84,14 @@ class ElasticWorker(Trainer):
 
 
 class SynchronousWorker(ElasticWorker):
-    """The centre moves once a round, by the forces of all who take part; everybody computes the same."""
+    """Keeps the centre itself, which moves once a round by the pull of all who take part; all workers compute the same
+    centre.
+    """
 
     common = ("round", "samples_seen")
 
     def run(self) -> Generator[Effect, Any, None]:
+        """Repeats: local steps, then one Mean of the distances x_i - x~, by which all move the same centre."""
         alpha_s = self.scheme.moving_rate(len(self.workers), of_centre=True)
         while True:
             if self.done is None:
@@ -89,14 +100,17 @@ class SynchronousWorker(ElasticWorker):
             apart = self.done.x - self.w
             mean = yield self.mean(apart, 1.0)
             self.x = self.done.x - apart * self.alpha
-            self.w = self.w + mean.v * (alpha_s * mean.weight)  # the weights of a Mean of ones: how many took part
-            # Of equal batches, as they are but where a share ends.
+            self.w = self.w + mean.v * (alpha_s * mean.weight)  # every weight is 1, so their sum is who took part
+            # Exact where batches are equal, which they are except where a share of the data ends.
             self.samples_seen += round(self.done.samples * mean.weight)
             self.met()
 
 
 class ElasticServer(ArrivalServer):
-    """One slice of the centre. The answer is the centre as it was, so that both sides feel the same difference."""
+    """Holds one slice of the centre.
+
+    It answers with the centre as it was, so that both sides move by the same difference.
+    """
 
     takes = Replica
 
@@ -114,7 +128,7 @@ class ElasticServer(ArrivalServer):
 
 @dataclass(frozen=True, kw_only=True)
 class Elastic(Scheme):
-    """What the schemes of this family share. 0 stands for a default: `alpha` 0.9 / workers, `server_alpha` alpha."""
+    """Holds the parameters of this family. 0 stands for a default: `alpha` 0.9 / workers, `server_alpha` alpha."""
 
     tau: int = parameter(10, "local steps between two exchanges", low=1)
     alpha: float = parameter(0.0, "moving rate of a worker; 0: 0.9 / workers", low=0.0, high=1.0)
@@ -127,10 +141,14 @@ class Elastic(Scheme):
     Server = ElasticServer
 
     def moving_rate(self, workers: int, *, of_centre: bool = False) -> float:
+        """Returns alpha of a worker, or of the centre; 0.9 / workers is the paper's choice (beta = 0.9)."""
         of_worker = self.alpha or 0.9 / workers
         return (self.server_alpha or of_worker) if of_centre else of_worker
 
     def check(self, workers: int, servers: int) -> None:
+        """Raises ConfigError without servers, for memory that nobody can average, and for a moving
+        rate that overshoots.
+        """
         if servers == 0 and not self.synchronous:
             way_out = f"give --servers 1 or more, or --{self.name}.synchronous true"
             raise ConfigError(f"{self.name} keeps its centre on servers: {way_out}")
@@ -139,6 +157,7 @@ class Elastic(Scheme):
                 f"{self.name}.memory = 'average': asynchronous workers never meet, so there is nothing to average; "
                 f"use keep or reset, or --{self.name}.synchronous true"
             )
+        # The paper's beta = n alpha: above 1 the centre would overshoot the workers' mean in every round.
         beta = workers * self.moving_rate(workers, of_centre=True)
         if self.synchronous and beta > 1:
             raise ConfigError(

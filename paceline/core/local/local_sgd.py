@@ -1,4 +1,4 @@
-"""Training locally between meetings: what every scheme of that kind shares.
+"""Workers train locally between meetings: this is what all schemes of that kind share.
 
     worker i:  repeat  x_i <- w, then local steps on n_i samples
                        d <- sum(n_i (x_i - w)) / sum(n_i)              (one Mean over all)
@@ -10,8 +10,8 @@ An exchange does one of three things to the memory m_i of the local optimizer (m
     reset     every worker starts with none
     average   m_i <- sum(n_i m_i) / sum(n_i): Means of its own, so as much traffic again, twice that under Adam
 
-Work that is done stays on `self` until it is handed over: a worker that was restarted meanwhile hands over the very
-same again, and what was averaged already is not averaged twice.
+Finished work stays on `self` until it is handed over. A worker that is restarted meanwhile hands over the very same
+again, and what was averaged already is not averaged twice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AVERAGE = "average"
 
 
 def memory_parameter(default: str) -> Any:
-    """The field `memory` of a scheme that trains locally."""
+    """Declares the field `memory` of a scheme that trains locally."""
     help = "what an exchange does to the local optimizer's memory: keep, reset or average it over the workers"
     return parameter(default, help, choices=(KEEP, RESET, AVERAGE))
 
@@ -37,8 +37,8 @@ def memory_parameter(default: str) -> Any:
 class Trainer(Role):
     """A worker that trains between exchanges.
 
-    round: exchanges finished. done: local work that is not handed over yet. start: what the optimizer remembers
-    when it begins the next round. averaged: parts of the memory of `done` that are averaged already.
+    round: exchanges finished. done: local work that is not handed over yet. start: what the optimizer remembers when it
+    begins the next round. averaged: parts of the memory of `done` that are averaged already.
     """
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
@@ -49,15 +49,19 @@ class Trainer(Role):
         self.averaged = 0
 
     def train(self, x: Any, steps: int, *, begins: bool = True) -> Train:
-        """Local steps; `begins`: they are the first of a round."""
+        """Returns the effect for `steps` local steps from `x`; `begins`: they are the first of a round."""
         memory = self.start if begins else KEEP
         return Train(x, steps, memory=memory, show_memory=self.scheme.memory == AVERAGE)
 
     def mean(self, v: Any, weight: float, what: str = "", series: int = 0) -> Mean:
+        """Returns the effect that averages `v`; `what` tells several means of one round apart."""
         return Mean(v, self.workers, tag=f"{self.scheme.name}/{self.round}{what}", weight=weight, series=series)
 
     def average_memory(self) -> Generator[Effect, Any, None]:
-        """Where the scheme is asked to; in parts no longer than the model, which is what a carrier is made for."""
+        """Averages the optimizer's memory, if the scheme asks for it.
+
+        It is done in parts no longer than the model, because carriers are made for vectors of that length.
+        """
         assert self.done is not None
         memory = self.done.memory
         if self.scheme.memory != AVERAGE or memory is None:
@@ -70,14 +74,14 @@ class Trainer(Role):
             self.averaged += 1
 
     def met(self) -> None:
-        """The exchange is over."""
+        """Ends an exchange: the next one has another number and nothing to hand over yet."""
         self.round += 1
         self.done = None
         self.averaged = 0
 
 
 class LocalWorker(Trainer):
-    """The box above. A scheme says how many `steps` a round has, and what `outer` is."""
+    """Runs the box above. A scheme says how many `steps` a round has, and what `outer` is."""
 
     common: ClassVar[tuple[str, ...]] = ("round", "samples_seen")
 
@@ -85,7 +89,7 @@ class LocalWorker(Trainer):
         return int(self.scheme.tau)
 
     def outer(self, mean: Averaged) -> Any:
-        """The new w; `mean` is d, and the samples behind it."""
+        """Returns the new w; `mean.v` is d, `mean.weight` the number of samples behind it."""
         return self.w + mean.v
 
     def run(self) -> Generator[Effect, Any, None]:

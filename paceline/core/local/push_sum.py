@@ -1,4 +1,4 @@
-"""Workers whose models have weights: what gossip schemes share.
+"""Gossip schemes share this: workers whose models have weights, and that pass shares of both on (push-sum).
 
 A worker holds a model w and its weight, its *mass*. Shares of it travel between workers:
 
@@ -6,15 +6,18 @@ A worker holds a model w and its weight, its *mass*. Shares of it travel between
     absorb:   w <- (weight w + sum_s weight_s w_s) / (weight + sum_s weight_s);   weight <- weight + sum_s weight_s
 
 Over all workers and all shares under way, sum(weight) and sum(weight w) change by local steps alone (push-sum, Kempe,
-Dobra & Gehrke 2003), so the model of the whole is sum(weight w) / sum(weight). No mass is ever lost: a share that
-comes to a worker that has left goes back to its sender, a worker that leaves hands over all it has, and one that comes
-late is given half of somebody's.
+Dobra & Gehrke 2003), so the model of the whole is sum(weight w) / sum(weight). No mass is ever lost:
+
+    a share comes to a worker that has left      it goes back to its sender (Returned)
+    a worker leaves                              it hands over all it has to another one
+    a worker joins late                          it asks another one (Begin), which gives it half of its mass
+    nobody that is asked has any mass            the lowest rank begins with a mass of 1
 
 Weights are whole multiples of QUANTUM. A share is rounded down to one and its giver keeps the rest, so sums of weights
-have no rounding error, and no weight can become so small that it is zero: who has less than a quantum a share gives
-nothing.
+have no rounding error. No weight can become so small that it is zero: a worker with less than a quantum for each share
+gives nothing.
 
-What is taken in may also bear on the memory m of the worker's own optimizer (momentum, Adam's moments):
+The scheme's `memory` says what absorbing does to the memory m of the worker's own optimizer (momentum, Adam's moments):
 
     keep:     m stays as it is
     reset:    m <- nothing, once, before the first local update after it
@@ -34,22 +37,23 @@ from paceline.core.validation import bounds
 from paceline.core.vector import Vector
 
 QUANTUM = 2.0**-40
-"""What a weight is made of. Sums of weights are exact up to 2^53 of it: with a weight of 1 each, 8,192 workers."""
+"""The unit of weights. Their sums are exact up to 2^53 units: with a weight of 1 each, 8,192 workers."""
 
 
 MASS_MAX = 2.0
-"""For each worker: what nobody can have more of, unless somebody lies. Then whoever believed it would be the next to
-say what cannot be."""
+"""The most mass a worker can have, for each worker of the run, unless some message was false.
+
+A worker cuts its own mass to it: otherwise it would pass the false number on, and be expelled for it."""
 
 
 def whole(weight: float) -> float:
-    """`weight`, rounded down to a multiple of QUANTUM."""
+    """Returns `weight` rounded down to a multiple of QUANTUM."""
     return weight // QUANTUM * QUANTUM
 
 
 @message("mass.Share")
 class Share:
-    """A model and what it counts; `round` is the sender's, where rounds matter."""
+    """Carries a model and its weight; `round` is the sender's, where rounds matter."""
 
     carries: ClassVar[Nature] = STATE
 
@@ -60,7 +64,7 @@ class Share:
 
 @message("mass.Returned")
 class Returned:
-    """A share that its receiver, who has left, could not use."""
+    """Brings back a share that its receiver, who has left, could not use."""
 
     w: Vector
     weight: bounds.Mass
@@ -69,13 +73,13 @@ class Returned:
 
 @message("mass.Begin")
 class Begin:
-    """A newcomer has no mass: give me half of yours. Answered by itself, behind the share."""
+    """Asks for half of the receiver's mass, for a newcomer that has none. Answered by itself, behind the share."""
 
 
 class Holder(Role):
-    """A worker with a mass. Shares that arrive wait until the loop absorbs them. Its scheme has a parameter `memory`.
+    """This worker has a mass. Shares that arrive wait until the loop absorbs them. Its scheme has a parameter `memory`.
 
-    mixed: has the model taken in somebody else's since the last local update?
+    mixed: the model has absorbed another worker's since the last local update.
     """
 
     updates_alone = True
@@ -92,7 +96,7 @@ class Holder(Role):
         self.poor: set[int] = set()  # who had no mass to give, as far as this one knows
 
     def enter(self) -> Generator[Effect, Any, None]:
-        """Come by a mass; how every loop begins."""
+        """Gets a mass from another worker if this one has none; every loop begins with it."""
         while not self.weight:
             peer = self.anybody()
             if peer is None or self._first_of_the_poor():
@@ -106,12 +110,15 @@ class Holder(Role):
             self.absorb()
 
     def _first_of_the_poor(self) -> bool:
-        """Whoever had mass died before anybody else came by any: somebody has to begin, and all agree who that is."""
+        """Returns True if no worker here has any mass and this one has the lowest rank, by which all agree who begins.
+
+        It happens when whoever had mass failed before anybody else got some.
+        """
         others = set(self.workers) - self.away - {self.me}
         return others <= self.poor and self.me < min(others)
 
     def absorb(self, round: int | None = None) -> None:
-        """Take in what has arrived, of rounds up to `round`."""
+        """Takes in the shares that have arrived, of rounds up to `round` (None: of all)."""
         for key in sorted(key for key in self.inbox if round is None or key <= round):
             total, weight = self.inbox.pop(key)
             if not weight:
@@ -121,19 +128,21 @@ class Holder(Role):
             self.mixed = True
 
     def memory(self) -> str:
-        """What is to become of the optimizer's memory before the local update that is made now: KEEP or RESET it."""
+        """Returns what to do with the optimizer's memory before the local update that is made now: KEEP or RESET it."""
         wanted: str = self.scheme.memory if self.mixed else KEEP
         self.mixed = False
         return wanted
 
     def updated(self, w: Any, c: Computed) -> Any:
-        """`w` after a local update with the gradient of `c`."""
+        """Returns `w` after a local update with the gradient of `c`."""
         if self.memory() == RESET and isinstance(self.update, Remembering):
             self.update.reset()
         return updated(self.update, w, c.g, c.samples, c.unused)
 
     def give(self, to: tuple[int, ...], round: int = 0) -> Generator[Tell, Any, None]:
-        """Equal shares for each of `to` that is still there and for this worker; none of less than a quantum."""
+        """Sends an equal share to each of `to` that is still there, and keeps one; nothing if a
+        share is below a quantum.
+        """
         there = [rank for rank in to if rank not in self.away]
         w, share = self.w, whole(self.weight / (1 + len(there)))
         if not share:
@@ -147,7 +156,7 @@ class Holder(Role):
                 self._put(w, share, round)
 
     def anybody(self) -> int | None:
-        """Another worker that is still there, drawn at random; None when this is the only one."""
+        """Returns another worker that is still there, drawn at random; None when this is the only one."""
         if len(self.away) + 1 >= len(self.workers):
             return None
         while True:
@@ -156,6 +165,9 @@ class Holder(Role):
                 return rank
 
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+        """Keeps shares that arrive until the loop absorbs them; after this worker has left they go
+        back or on to its heir.
+        """
         match message:
             case Share(w=w, weight=weight, round=round) if self.left:
                 yield Tell(src, Returned(w=w, weight=weight, round=round))
@@ -167,7 +179,7 @@ class Holder(Role):
                 if self.left:
                     yield from self._hand_over()
             case Begin():
-                self.away.discard(src)  # it asks, so it is here: its own word may overtake the news of it
+                self.away.discard(src)  # it asks, so it is here: its message may overtake the change of membership
                 yield from self.give((src,))
                 yield Reply(src, message)
             case _:
@@ -195,6 +207,7 @@ class Holder(Role):
         yield from self._hand_over()
 
     def model(self) -> tuple[Any, float]:
+        """Returns the model as it would be with all arrived shares absorbed, and its mass; changes nothing."""
         w, weight = self.w, self.weight
         for total, more in self.inbox.values():
             if not more:
@@ -204,11 +217,12 @@ class Holder(Role):
         return w, weight
 
     def _put(self, w: Any, weight: float, round: int) -> None:
+        """Adds a share to those of its round that wait to be absorbed."""
         held = self.inbox.get(round)
         self.inbox[round] = (w * weight, weight) if held is None else (held[0] + w * weight, held[1] + weight)
 
     def _hand_over(self) -> Iterator[Tell]:
-        """Everything to somebody who is still there; the last one keeps what there is."""
+        """Sends all mass to a worker that is still there; the last worker keeps what there is."""
         self.absorb()
         self.heir = self.anybody()
         if self.heir is not None:

@@ -1,7 +1,7 @@
-"""Who talks to whom when workers talk to one another: pure functions of positions 0..n-1.
+"""Says who talks to whom when workers talk to one another, as pure functions of positions 0..n-1.
 
-Directed graphs give the workers that position `i` of `n` sends to in round `k`; nobody is named twice, nobody sends
-to itself, and everybody who knows `i`, `k` and `n` knows the same edges, so no message has to say them.
+Directed graphs give the workers that position `i` of `n` sends to in round `k`; nobody is named twice, nobody sends to
+itself, and everybody who knows `i`, `k` and `n` knows the same edges, so no message has to say them.
 
     exponential  2^0, 2^1, ... 2^floor(log2(n - 1)) places ahead, one of them a round, in turn: after as many rounds
                  as there are hops everybody has heard of everybody (Assran et al. 2019, Appendix A)
@@ -9,7 +9,8 @@ to itself, and everybody who knows `i`, `k` and `n` knows the same edges, so no 
     complete     everybody, always
     random       pairs drawn by `seed` and round; an odd one out rests
 
-The bipartite split of Lian et al. 2018: even positions are active and ask, odd ones are passive and answer.
+The bipartite split of Lian et al. 2018: even positions are active and ask, odd ones are passive and answer. Two active
+workers never ask each other, so no two wait for one another.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def hears_from(topology: str, i: int, k: int, n: int, seed: int = 0) -> tuple[in
 
 
 def _neighbours(topology: str, i: int, k: int, n: int, seed: int, ahead: int) -> tuple[int, ...]:
+    """Returns who is `ahead` of position i (1: receives from it; -1: sends to it)."""
     if n < 2:
         return ()
     match topology:
@@ -54,10 +56,10 @@ def hops(n: int) -> int:
 
 
 def paired_with(i: int, k: int, n: int, seed: int = 0) -> int | None:
-    """The partner of position `i` in round `k`; None for the odd one out.
+    """Returns the partner of position `i` in round `k`; None for the odd one out.
 
-    One of the rounds of a round-robin tournament (the circle method), drawn at random, so that a pair is found
-    without drawing all the others: over the rounds everybody meets everybody equally often.
+    The pairs are one of the rounds of a round-robin tournament (the circle method), drawn at random, so that a pair is
+    found without drawing all the others. Over the rounds everybody meets everybody equally often.
     """
     players = n - 1 + n % 2  # an even number of workers: the last one sits in the middle of the circle
     turn = Random(f"{seed}/pairs/{k}").randrange(players)
@@ -70,16 +72,17 @@ def paired_with(i: int, k: int, n: int, seed: int = 0) -> int | None:
 
 
 def position(rank: int, gone: Collection[int]) -> int:
-    """The place of `rank` in the line of those who are still there."""
+    """Returns the place of `rank` in the line of those who are still there."""
     return rank - sum(1 for other in gone if other < rank)
 
 
 def is_active(rank: int, gone: Collection[int]) -> bool:
+    """Returns True if `rank` is at an even position of those who are still there."""
     return position(rank, gone) % 2 == 0
 
 
 def passive_beside(rank: int, n: int, gone: Collection[int]) -> tuple[int, ...]:
-    """The passive neighbours of an active worker on the ring of those who are still there.
+    """Returns the passive neighbours of an active worker on the ring of those who are still there.
 
     Where their number is odd, the ends of the line are both active and the ring is left open between them.
     """
@@ -93,6 +96,7 @@ def passive_beside(rank: int, n: int, gone: Collection[int]) -> tuple[int, ...]:
 
 
 def _next(rank: int, step: int, n: int, gone: Collection[int]) -> int:
+    """Returns the next rank in that direction that is still there."""
     other = (rank + step) % n
     while other in gone:
         other = (other + step) % n

@@ -1,6 +1,6 @@
-"""The server that waits for nobody: what arrives is applied at once, each contribution once, and answered at once.
+"""This server waits for nobody: it applies each contribution once, when it arrives, and answers it at once.
 
-For schemes whose workers hand over something else than gradients; those that do are
+It serves schemes whose workers send something else than gradients. For those that send gradients there is
 `paceline.core.paramserver.gated_server`.
 """
 
@@ -17,7 +17,7 @@ from paceline.core.trace import Applied
 
 
 class ArrivalServer(Role):
-    """One shard. `takes`: the message that carries a contribution; it has a `clock`, from 1, and `samples`."""
+    """Holds one shard. `takes`: the message that carries a contribution; it has a `clock`, from 1, and `samples`."""
 
     takes: ClassVar[type]
 
@@ -29,15 +29,16 @@ class ArrivalServer(Role):
 
     # ---- what a scheme says ------------------------------------------------------------------------------
     def apply(self, src: int, message: Any) -> float:
-        """Move `w`; what the contribution counted for in it."""
+        """Moves `w` by the contribution in `message`. Returns the factor it counted with, for the trace."""
         raise NotImplementedError
 
     def answer(self, src: int, before: Any) -> Any:
-        """The message for `src`; `before` is w as it was when its own came."""
+        """Returns the message for `src`; `before` is w as it was when its contribution arrived."""
         raise NotImplementedError
 
     # ---- upon receiving ----------------------------------------------------------------------------------
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+        """Applies a new contribution and answers at once; a repeat or a Pull is answered and changes nothing."""
         if not isinstance(message, self.takes | Pull):
             yield from super().on(now, src, message)
         if src not in self.clocks:
@@ -61,6 +62,9 @@ class ArrivalServer(Role):
         yield from ()
 
     def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Begins with a newcomer at clock 0: its contributions have nothing to do with those of its
+        last incarnation.
+        """
         self.clocks[rank] = 0
         if self.gate is not None:
             self.gate.came(rank)
@@ -68,7 +72,7 @@ class ArrivalServer(Role):
         yield from ()
 
     def _refused(self, now: float, src: int, message: Any) -> bool:
-        """Has the gate found that it shall change nothing?"""
+        """Returns True if the gradient check rejects one of the vectors of `message`."""
         gate = self.gate
         if gate is None:
             return False

@@ -1,4 +1,4 @@
-"""How many exchanges each worker has finished; the slowest and the fastest of them in O(1)."""
+"""Counts how many exchanges each worker has finished, and knows the slowest and the fastest in O(1)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 
 class Clocks(dict[int, int]):
-    """The clock of every rank, to be read as a dict and changed by the methods below alone.
+    """The clock of every rank is read as in a dict, and changed by the methods below alone.
 
-    `low` and `high` are the smallest and the largest. Clocks only grow, so the minimum is found by moving a finger
-    over the clock values that somebody has: O(1) amortised however many workers there are. When nobody is left, both
-    stay where they were.
+    `low` and `high` are the smallest and the largest clock. Clocks only grow, so the minimum is found by moving a
+    pointer over the clock values that some rank has: O(1) amortised however many workers there are. When nobody is
+    left, both stay where they were.
     """
 
     __slots__ = ("_at", "high", "low")
@@ -21,15 +21,15 @@ class Clocks(dict[int, int]):
         self.low = self.high = 0
 
     def slowest(self) -> list[int]:
-        """The ranks at `low`, in order of arrival there; nobody when nobody is left."""
+        """Returns the ranks at `low`, in order of arrival there; none when nobody is left."""
         return list(self._at.get(self.low, ()))
 
     def last_of_slowest(self) -> int:
-        """Of the ranks at `low`, the one that arrived there last; O(1)."""
+        """Returns that rank at `low` that arrived there last; O(1)."""
         return next(reversed(self._at[self.low]))
 
     def tick(self, rank: int, clock: int) -> bool:
-        """Set the clock of `rank`; True when `low` moved. Raises ValueError when it would run backwards."""
+        """Sets the clock of `rank`. Returns True when `low` moved. Raises ValueError when it would run backwards."""
         old, at = self[rank], self._at
         if clock < old:
             raise ValueError(f"the clock of worker {rank} cannot go from {old} back to {clock}")
@@ -42,15 +42,16 @@ class Clocks(dict[int, int]):
             at[clock] = {rank: None}
             if clock > self.high:
                 self.high = clock
+        # The minimum can have moved only if the last rank has left the old value.
         return not there and self._nobody_is_at(old)
 
     def add(self, rank: int) -> None:
-        """A newcomer starts where the slowest are."""
+        """Adds a newcomer, whose clock is that of the slowest: it must not hold back those that are ahead of it."""
         self[rank] = self.low
         self._at.setdefault(self.low, {})[rank] = None
 
     def drop(self, rank: int) -> bool:
-        """Forget `rank`; True when `low` moved."""
+        """Forgets `rank`. Returns True when `low` moved."""
         old = self.pop(rank)
         there = self._at[old]
         del there[rank]
@@ -62,7 +63,7 @@ class Clocks(dict[int, int]):
         return moved
 
     def _nobody_is_at(self, clock: int) -> bool:
-        """The last one there has moved on or left. True when `low` moved."""
+        """The last rank at `clock` has moved on or left. Returns True when `low` moved."""
         at = self._at
         del at[clock]
         if clock != self.low or not at:
@@ -71,5 +72,5 @@ class Clocks(dict[int, int]):
             if low in at:
                 self.low = low
                 return True
-        self.low = min(at)  # there is a gap that is wider than there are clocks: no step at a time
+        self.low = min(at)  # the gap is wider than there are clocks, so counting up would take longer than a minimum
         return True

@@ -12,15 +12,26 @@ answers*. A few questions tell the schemes apart, and a scheme overrides the one
     move(ranks, v, ...) what does an update do to the model?                  (what the payload says)
     answer(rank, ...)  what does a worker get that may go on?                (the weights; one message for all)
 
-What an update is worth that comes late is the scheme's `weighting`. A question that a scheme leaves as it is is not
-asked, which is decided when the server is made: a push costs what its scheme wants to know, and no more.
+What becomes of one push:
 
-Rules that look at clocks or at fixed groups alone may be held by every shard on its own: whatever order the pushes
-come in, the slowest worker is let go everywhere. A rule that looks at the order of arrival could make two shards hold
+    it is                                          what changes                           its worker
+    of a worker that has left                      nothing                                gets no answer
+    a repeat (its clock is not new)                nothing                                is answered once it may go
+    refused by the scheme                          samples count, nothing else            may go if may_go says so
+    rejected by the gradient check                 samples count, its round goes on       as if it had come
+    the only one of its round                      one update                             may go if may_go says so
+    one of several of its round                    the round's sum                        waits until the round closes
+    the last of its round                          one update; all of the round may go    may go if may_go says so
+
+The factor of a late update is the scheme's `weighting`. A question that a scheme does not override is never asked,
+which is decided when the server is made: a push costs what its scheme needs to know, and no more.
+
+Rules that look at clocks or at fixed groups alone may be held by every shard on its own: whatever order the pushes come
+in, the slowest worker is let go everywhere. A rule that looks at the order of arrival could make two shards hold
 workers that wait for one another. Such a scheme says `one_gate`: shard 0 alone holds workers back, the other shards
 answer at once, and a worker that was held pulls the weights again when it is let go.
 
-The worker is in `pushing`, what waits to become an update in `round`.
+The worker's side is `gated_worker.py`; what waits to become an update is in `round.py`.
 """
 
 from __future__ import annotations
@@ -40,21 +51,21 @@ from paceline.core.trace import Applied, Decision
 from paceline.core.validation import bounds
 
 NAMED_MAX = 8
-"""A decision names those who are waited for up to this number."""
+"""A decision names the workers that are waited for, if they are no more than this."""
 GRADIENT, DELTA, WEIGHTS = "gradient", "delta", "weights"
 
 
 @message("clocked.Pull")
 class Pull:
-    """Ask for the weights."""
+    """Asks for the weights without pushing anything; answered by Weights."""
 
 
 @message("clocked.Push")
 class Push:
-    """What came of `samples` samples: `g` is their mean gradient, or what else the scheme's `payload` says.
+    """Carries what came of `samples` samples: `g` is their mean gradient, or what else the scheme's `payload` says.
 
-    `clock` counts this worker's pushes from 1; `data`: which samples, where they are leased; `unused`: what of the
-    model they have not used, in all slices. Answered by Weights.
+    `clock` counts this worker's pushes from 1. `data`: which samples, where they are leased. `unused`: the spans of the
+    model that they have not used, over all slices. Answered by Weights.
     """
 
     carries: ClassVar[Nature] = INCREMENT
@@ -68,9 +79,9 @@ class Push:
 
 @message("clocked.Weights")
 class Weights:
-    """`current`: False when other shards have answered earlier, so that their parts may be older.
+    """Answers a Push or a Pull. `current`: False when other shards have answered earlier, so their parts may be older.
 
-    samples_seen: by all workers, in the updates up to `version`, those that were dropped included.
+    samples_seen: samples of all workers in the updates up to `version`, those that were dropped included.
     """
 
     carries: ClassVar[Nature] = STATE
@@ -82,17 +93,17 @@ class Weights:
 
 
 def among_others(tables: dict[str, Any]) -> dict[str, Any]:
-    """`tables` of a shard that goes back together with all others.
+    """Marks `tables` as those of a shard that goes back together with all others, and returns them.
 
     Shards that kept as many updates may have kept those of different workers. Were each to hold workers back by its own
-    count, two of them could wait for one another, each at a different shard; so until a worker's next push, which tells
-    all of them its clock, the first shard alone does.
+    count, two of them could wait for one another, each at a different shard. So until a worker's next push, which tells
+    all shards its clock, only the first shard holds it back.
     """
     return {**tables, "together": True}
 
 
 class ClockedServer(Role):
-    """One shard: applies complete rounds, answers those who may go on.
+    """Holds one shard: applies complete rounds, answers the workers that may go on.
 
     waits_for_round: a contributor gets no answer before its round has become an update.
     """
@@ -126,13 +137,17 @@ class ClockedServer(Role):
         self._one_for_all = self.payload != WEIGHTS and not self._answers("answer")
 
     def state_dict(self) -> dict[str, Any]:
-        """Who waits for a round is taken back to before its push, which it makes again."""
+        """Returns the tables of this shard. A worker that waits for a round is recorded as before its push.
+
+        Its gradient is not kept; the worker still has it, and pushes it again after a rollback.
+        """
         clocks = [[rank, clock - (rank in self.homes[rank].came)] for rank, clock in self.clocks.items()]
         seen, shift = list(self.seen.items()), list(self.shift.items())
         tables = {"version": self.version, "clocks": clocks, "seen": seen, "shift": shift, "done": list(self.done)}
         return {**tables, "samples_seen": self.samples_seen}
 
     def load_state_dict(self, tables: dict[str, Any]) -> None:
+        """Goes on where `state_dict` was taken: workers push again what is not in it."""
         self.version = tables["version"]
         for rank, clock in tables["clocks"]:
             self.clocks.tick(rank, clock)
@@ -143,45 +158,52 @@ class ClockedServer(Role):
         self.unheld = set(self.clocks) if tables.get("together") and self.me else set()
 
     def _answers(self, question: str) -> bool:
-        """Does the scheme answer it differently?"""
+        """Returns True if the scheme overrides the method `question`."""
         return getattr(type(self), question) is not getattr(ClockedServer, question)
 
     # ---- what a scheme may answer differently ------------------------------------------------------------
     def partition(self) -> Iterable[tuple[int, ...]]:
+        """Returns the groups of ranks whose contributions are averaged into one update."""
         return ((rank,) for rank in self.workers)
 
     def enough(self, group: Round) -> bool:
+        """Returns True if the round can become an update."""
         return group.complete
 
     def refuse(self, rank: int) -> str | None:
-        """The reason for which what `rank` has just pushed is dropped, or None. Asked once for each push."""
+        """Returns why what `rank` has just pushed is dropped, or None. It is asked once for each push."""
         return None
 
     def corrected(self, rank: int, g: Any) -> Any:
+        """Returns the gradient `g` of `rank`, corrected for the updates since its weights; the same
+        vector by default.
+        """
         return g
 
     def ticked(self, now: float, rank: int, low_moved: bool) -> bool:
-        """`rank` has finished an exchange. May that let others go than those of its round?"""
+        """`rank` has finished an exchange. Returns True if that may let go others than those of its round."""
         return low_moved
 
     def may_go(self, rank: int) -> bool:
+        """Returns True if `rank` may compute again; otherwise its answer waits."""
         return True
 
     def why_not(self, rank: int) -> str:
-        """The reason behind `may_go`; asked for only when somebody keeps a trace."""
+        """Returns the reason behind `may_go`; called only when a trace is written."""
         return ""
 
     def holders(self, rank: int) -> Collection[int]:
-        """Whom a worker waits for that may not go; asked for only when somebody keeps a trace."""
+        """Returns the workers that one waits for that may not go; called only when a trace is written."""
         return ()
 
     def answer(self, rank: int, current: bool) -> Weights:
-        """What a worker that may go on gets."""
+        """Returns the message for a worker that may go on. `current`: see Weights."""
         w, version, samples = self.own.get(rank, self.w), self.version, self.samples_seen
         return Weights(w=w, version=version, current=current, samples_seen=samples)
 
     # ---- upon receiving ----------------------------------------------------------------------------------
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
+        """Takes a Push or a Pull, and returns the replies that it lets go; see the table of pushes above."""
         if not isinstance(message, (Push, Pull)):
             return super().on(now, src, message)
         if src not in self.clocks:
@@ -194,17 +216,20 @@ class ClockedServer(Role):
         return self._release(now, (src,))  # a repeated push is answered and changes nothing
 
     def _take(self, now: float, src: int, push: Push, clock: int) -> Iterable[Reply]:
+        """Takes a push with a new clock: ticks, contributes, and releases whom that lets go."""
         everybody = self.clocks.tick(src, clock)
         if self.unheld:
             self.unheld.discard(src)
         if self._asks_ticked:
             everybody = self.ticked(now, src, everybody)
         freed = self._contribute(now, src, push)
+        # A push that frees nobody but its own worker, the most frequent case, looks at no other waiting worker.
         if everybody or len(freed) > 1:
             return self._release(now, self.waiting if everybody else freed, together=True)
         return self._release(now, freed)
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Takes `rank` out of its round and of the clocks, either of which may let others go."""
         if rank not in self.clocks:
             return
         if self.gate is not None:
@@ -212,7 +237,7 @@ class ClockedServer(Role):
         self.clocks.drop(rank)
         self.waiting.pop(rank, None)
         self.own.pop(rank, None)
-        self.shift.pop(rank, None)  # so that whoever comes next is news for what is kept of this server
+        self.shift.pop(rank, None)  # so that the next newcomer changes `mark_of`, and this server is copied again
         group = self.rounds.pop(rank)
         group.members.discard(rank)
         if group.came and self.enough(group):
@@ -220,7 +245,7 @@ class ClockedServer(Role):
         yield from self._release(now, self.waiting, together=True)
 
     def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
-        """The newcomer takes part in its old group, if it had one, from its open round on."""
+        """Takes in a newcomer, in its old group if it had one, from the group's open round on."""
         if rank in self.clocks:
             return
         if self.gate is not None:
@@ -230,7 +255,7 @@ class ClockedServer(Role):
         self.seen[rank] = self.version
         self.rounds[rank] = self.homes.setdefault(rank, Round(()))
         self.rounds[rank].members.add(rank)
-        if rank in self.rounds[rank].came:  # its former incarnation has done its part of the open round
+        if rank in self.rounds[rank].came:  # its former incarnation has pushed to the open round
             self.clocks.tick(rank, self.clocks[rank] + 1)
         yield from ()
 
@@ -240,7 +265,11 @@ class ClockedServer(Role):
         yield from ()
 
     def _clock(self, rank: int, clock: int) -> int:
-        """A newcomer goes on from the clock it was given here, or its own if that is further, as all shards know."""
+        """Returns the clock of a push on this shard's count.
+
+        A newcomer goes on from the clock it was given here, or from its own if that is further; all shards know that
+        one.
+        """
         if rank not in self.shift:
             return clock
         shift = self.shift[rank]
@@ -249,7 +278,7 @@ class ClockedServer(Role):
         return clock + shift
 
     def _contribute(self, now: float, src: int, push: Push) -> Collection[int]:
-        """Who no longer has to wait for a round: all of it if it is an update now."""
+        """Adds a push to its round. Returns who waits for no round now: all of the round if this made it an update."""
         if self._asks_refuse and (refused := self.refuse(src)) is not None:
             self.samples_seen += push.samples
             self.own.pop(src, None)
@@ -257,6 +286,7 @@ class ClockedServer(Role):
             self._settle(LATE, ((src, push.data),))
             return (src,)
         group = self.rounds[src]
+        # A round of one needs no sum: the gradient goes straight into the update, without a copy.
         at_once = len(group.members) == 1 and not group.count and not self._asks_enough
         onto = self.w if at_once else group.sum
         if self.gate is not None and self.gate.push(now, src, push.g, onto) is not None:
@@ -274,7 +304,9 @@ class ClockedServer(Role):
         return self._close(now, group)
 
     def _shut_out(self, now: float, src: int, push: Push) -> Collection[int]:
-        """The gate has refused what `src` pushed: it changes nothing, and no round waits for another."""
+        """The gradient check has rejected what `src` pushed: it changes nothing, and its round does
+        not wait for another.
+        """
         group = self.rounds[src]
         samples = group.claimed(push.samples)
         self.samples_seen += samples
@@ -282,14 +314,14 @@ class ClockedServer(Role):
         if self.note:
             self._note_update(now, (src,), self.version - self.seen[src], 0.0, samples)
         self._settle(REFUSED, ((src, push.data),))
-        if self._asks_enough:  # a round of whoever comes: it may come again
+        if self._asks_enough:  # the round closes by a rule of its own: this worker may push to it again
             return (src,)
         group.came.add(src)
         group.refused.add(src)
         return self._close(now, group) if group.complete else (src,)
 
     def _close(self, now: float, group: Round) -> Collection[int]:
-        """The round becomes an update, unless all of it was refused; who took part in it."""
+        """Makes the round an update, unless all of it was rejected. Returns who took part in it."""
         came = group.came
         if group.count:
             counted = came - group.refused if group.refused else came
@@ -300,8 +332,10 @@ class ClockedServer(Role):
     def _apply(
         self, now: float, ranks: Collection[int], v: Any, samples: int, data: MadeOf = (), unused: Spans = ()
     ) -> None:
+        """Makes one update of `v`, the mean of `ranks`' contributions; a weight of 0 drops it."""
         self.samples_seen += samples
         weight = 1.0
+        # Staleness is computed only where somebody wants it: it looks at every contributor.
         if self.note or self.weighting.rule != "none":
             staleness = self.version - min([self.seen[rank] for rank in ranks])
             weight = self.weighting(staleness + 1)
@@ -317,6 +351,7 @@ class ClockedServer(Role):
             self._settle(APPLIED if weight > 0 else LATE, data)
 
     def _settle(self, fate: str, data: MadeOf) -> None:
+        """Records what became of the leased samples in `data`, and tells the lease queue."""
         for rank, pieces in data:
             if fate == APPLIED:
                 for piece in pieces:
@@ -325,17 +360,21 @@ class ClockedServer(Role):
                 self.settled(rank, fate, pieces)
 
     def _rounds(self) -> Collection[Round]:
-        """Each of them once; also of those who have left."""
+        """Returns each round once, also the rounds of those who have left."""
         return {id(group): group for group in self.homes.values()}.values()
 
     def samples_waiting(self) -> int:
+        """Returns the samples in rounds that are not updates yet."""
         return sum(group.samples for group in self._rounds())
 
     def pending(self, rank: int) -> Data:
-        """The leased samples of contributions of `rank` that wait for their round."""
+        """Returns the leased samples in contributions of `rank` that wait for their round."""
         return tuple(piece for group in self._rounds() for src, data in group.data if src == rank for piece in data)
 
     def move(self, ranks: Collection[int], v: Any, samples: int, weight: float) -> None:
+        """Moves the model by `v`, as the payload says: a gradient, a delta, or a worker's weights
+        (elastic averaging).
+        """
         if self.payload == GRADIENT:
             self.w = updated(self.update, self.w, v if weight == 1 else v * weight, samples, self.unused)
         elif self.payload == DELTA:
@@ -347,12 +386,17 @@ class ClockedServer(Role):
             self.w = self.w + e * weight
 
     def _release(self, now: float, ranks: Collection[int], together: bool = False) -> list[Reply]:
-        """`together`: what lets them go may not have reached the other shards yet."""
+        """Returns the replies to those of `ranks` that wait and may go.
+
+        `together`: other shards may not know yet what lets them go, so an answer of shard 0 alone is not current.
+        """
         replies: list[Reply] = []
         waiting, answer = self.waiting, None
         for rank in tuple(ranks):
             if rank not in waiting:
                 continue
+            # Two reasons to wait: its round is still open, or the scheme's rule. A shard that holds nobody back asks
+            # neither.
             if (self.holds_back and rank not in self.unheld) and (
                 (self.waits_for_round and rank in self.rounds[rank].came)
                 or (self._asks_may_go and not self.may_go(rank))
@@ -362,6 +406,7 @@ class ClockedServer(Role):
                 continue
             del waiting[rank]
             self.seen[rank] = self.version
+            # One message serves all that are let go together; only schemes with answers of their own need one for each.
             if answer is None or not self._one_for_all:
                 answer = self.answer(rank, not (together and self.only_gate))
             replies.append(Reply(rank, answer))
@@ -394,12 +439,13 @@ class ClockedServer(Role):
         )
 
     def _explain_wait(self, now: float, rank: int) -> None:
+        """Writes once a wait for what reason a worker gets no answer, and whom it waits for."""
         if self.waiting[rank] is not None:
             return
         group = self.rounds[rank]
         in_open_round = self.waits_for_round and rank in group.came
         reason = self.why_in_round(group) if in_open_round else self.why_not(rank)
-        missing = len(group.members) - len(group.came)  # looked at first: among thousands nobody is named
+        missing = len(group.members) - len(group.came)  # compared first: a difference of large sets is costly
         whom: Collection[int] = () if in_open_round else self.holders(rank)
         if in_open_round and missing <= NAMED_MAX:
             whom = group.members - group.came
@@ -407,7 +453,7 @@ class ClockedServer(Role):
         self._decide(now, rank, "wait", reason, tuple(sorted(whom)) if len(whom) <= NAMED_MAX else ())
 
     def why_in_round(self, group: Round) -> str:
-        """What a contributor waits for; asked for only when somebody keeps a trace."""
+        """Returns what a contributor waits for; called only when a trace is written."""
         of = " of its group" if len(group.members) < len(self.rounds) else ""
         return f"waits for {some(group.members.difference(group.came))}{of}"
 
@@ -417,13 +463,13 @@ class ClockedServer(Role):
 
 
 def settles(scheme: Any, servers: int) -> bool:
-    """Does a server know what became of each contribution, and so of leased samples?"""
+    """Returns True if a server knows what became of each contribution, and so of leased samples."""
     box = scheme.server(servers)
     return box is not None and issubclass(box, ClockedServer) and getattr(scheme, "payload", GRADIENT) != WEIGHTS
 
 
 def some(ranks: Iterable[int]) -> str:
-    """`worker 1`, `workers 1, 2, 3` or `workers 1, 2, 3 and 7 more`."""
+    """Names ranks in short: `worker 1`, `workers 1, 2, 3` or `workers 1, 2, 3 and 7 more`."""
     ordered = sorted(ranks)
     head = ", ".join(map(str, ordered[:3]))
     rest = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""

@@ -1,4 +1,4 @@
-"""The worker of a clock-gated server: works at w, pushes what came of it, and takes what it is answered."""
+"""The worker of a clock-gated server works at w, pushes what came of it, and takes the weights it is answered with."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from paceline.core.role import Role, RoleContext
 
 
 class ClockedWorker(Role):
-    """repeat: work at w, push what came of it, take the weights the server answers with.
+    """Repeats: work at w, push what came of it, take the weights that the server answers with.
 
-    What was pushed stays on `self` until it is answered: a restarted worker hands the very same over again.
+    A push stays on `self` until it is answered, so a restarted worker hands the very same over again.
 
-    w: None from when it has served until the next answer, so that a server which lent its memory has it back: with a
-    gradient from when the loop has it, with local steps from when they are done. A restarted worker pulls another.
-    Where the servers have the model nobody looks at it here; a box whose phase this is `keeps_w`.
+    w: None from when it has been used until the next answer, so that a server which lent its memory has it back. With a
+    gradient it is released when the loop has it, with local steps when they are done. A restarted worker pulls another.
+    Where the servers have the model nobody looks at it here; a role whose phase this is sets `keeps_w`.
     """
 
     clock = 0
@@ -32,6 +32,7 @@ class ClockedWorker(Role):
         self.pushed: Push | None = None
 
     def run(self) -> Generator[Effect, Any, None]:
+        """Pulls the first weights, then repeats: work, push, take the answer."""
         if self.pushed is None:
             self.took((yield Call(SERVERS, Pull())))
         while True:
@@ -40,12 +41,13 @@ class ClockedWorker(Role):
             self.met((yield Call(SERVERS, self.pushed, STREAMS)))
 
     def work(self) -> Compute | Train:
+        """Returns the effect that does the work of one exchange."""
         if self.payload == GRADIENT:
             return Compute(self.let_go(), self.steps, None, STREAMS)
         return Train(self.w, self.steps, self.scheme.memory)
 
     def let_go(self) -> Any:
-        """The weights, of which this box has no more use."""
+        """Returns the weights and forgets them, unless somebody else looks at them."""
         w = self.w
         if not self.keeps_w:
             self.w = None
@@ -62,24 +64,29 @@ class ClockedWorker(Role):
         return Push(g=v, clock=self.clock + 1, samples=of.samples, data=of.data, unused=unused)
 
     def met(self, answer: Weights) -> bool:
-        """The exchange is over. Are these weights current?"""
+        """Ends the exchange. Returns True if the weights of the answer are current."""
         self.pushed = None
         self.clock += 1
         return self.took(answer)
 
     def took(self, answer: Weights) -> bool:
+        """Takes the weights of an answer. Returns True if they are current."""
         self.w, self.samples_seen = answer.w, answer.samples_seen
         return answer.current
 
     def on_rollback(self) -> None:
-        """What was to be pushed belongs to weights that are no more. The clock goes on: servers take any later one."""
+        """Drops the push under way: it belongs to weights that are void.
+
+        The clock goes on: servers take any later one.
+        """
         self.pushed = None
 
 
 class RefreshingWorker(ClockedWorker):
-    """Where shard 0 alone holds workers back: one that was held pulls the weights again."""
+    """Serves schemes in which shard 0 alone holds workers back: a worker that was held pulls the weights again."""
 
     def run(self) -> Generator[Effect, Any, None]:
+        """Does the same, but pulls again until the weights are current on all shards."""
         current = False
         while True:
             if self.pushed is None:

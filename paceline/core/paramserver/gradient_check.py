@@ -1,15 +1,16 @@
-"""The gate of a server: which contributions are numbers that a model may be made of.
+"""Checks on a server which contributions may go into the model.
 
-    not finite   refused, always: one NaN in an update is a model of NaNs
-    wild         a norm above `factor` times the running median of all workers' norms: noted, or refused
+    not finite   rejected, always: one NaN in an update makes the whole model NaN
+    wild         a norm above `factor` times the running median of all workers' norms: noted, or rejected
 
-The norm is the probe: it is read at the speed of memory, and it is not finite whenever one of the numbers is not. (Of
-finite numbers whose squares overflow it is not either; they are refused too.) The median is over the last pushes of
-everybody, so that one worker that is always wild does not become its own measure; it moves on when all norms do.
+The check computes the norm alone: it reads at the speed of memory, and the norm is not finite whenever one of the
+numbers is not. (Finite numbers whose squares overflow have no finite norm either; they are rejected too.) The median is
+over the last pushes of everybody. So one worker that is always wild does not become its own measure, and the median
+moves on when all norms do.
 
-The gate sees what a server sees: a slice of the model. Each slice is judged by itself.
+The check sees what a server sees, a slice of the model. Each slice is judged by itself.
 
-A worker that is refused again and again while the others are not is to be put out of the run (`Strikes`).
+A worker that is rejected again and again while the others are not is to be expelled (`Strikes`).
 """
 
 from __future__ import annotations
@@ -26,25 +27,28 @@ from paceline.core.trace import Gated, Record
 
 OFF, WARN, REJECT = "off", "warn", "reject"
 JUDGED_FROM = 4
-"""Norms that have to be known before one can be called wild."""
+"""So many norms must be known before one can be called wild."""
 WINDOW_MIN = 64
 STRIKES_OF = 100
-"""Contributions of one worker among which its refused ones are counted."""
+"""A worker's rejected contributions are counted among its last so many."""
 REFUSED_IN_A_ROW = 8
-"""Pushes a worker, all refused, none accepted in between, after which nobody can believe in a passing fault."""
+"""After so many pushes of each worker, all rejected and none accepted in between, the model has diverged."""
 
 
 class Norm(Protocol):
-    """The Euclidean length of `v`. onto: what it is about to be added to, which may share the pass, or None."""
+    """Returns the Euclidean length of `v`. onto: the vector it is about to be added to, which may
+    share the pass, or None.
+    """
 
     def __call__(self, v: Any, onto: Any, /) -> float: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientCheckPolicy:
-    """`mode`: off lets everything pass, warn refuses what is not finite, reject what is wild, too.
+    """`mode`: "off" accepts everything, "warn" rejects what is not finite, "reject" also what is wild.
 
-    `strikes`: so many refused of its last STRIKES_OF contributions put a worker out of the run; 0: never.
+    `factor`: how many times the median a norm may be. `strikes`: so many rejected of its last STRIKES_OF contributions
+    expel a worker; 0: never. Raises ConfigError for another mode, and for a factor of 1 or less.
     """
 
     mode: str = WARN
@@ -53,7 +57,7 @@ class GradientCheckPolicy:
 
     def __post_init__(self) -> None:
         if self.mode not in (OFF, WARN, REJECT):
-            raise ConfigError(f"gate {self.mode!r}: there are off, warn and reject")
+            raise ConfigError(f"gate {self.mode!r}: must be off, warn or reject")
         if not self.factor > 1:
             raise ConfigError(
                 f"a gate factor of {self.factor:g} refuses half of all pushes: give one above 1, such as 3"
@@ -67,13 +71,18 @@ class GradientCheckPolicy:
         note: Callable[[Record], None] | None,
         expel: Callable[[int, str], None] | None = None,
     ) -> SliceGradientCheck | None:
-        """The gate of one slice; None where everything passes. expel: takes a rank to put out of the run, and why."""
+        """Returns the check of one slice; None where everything is accepted.
+
+        expel: takes the rank of a worker to expel, and why.
+        """
         return None if self.mode == OFF else SliceGradientCheck(self, norm, workers, shard, note, expel)
 
 
 @dataclass(frozen=True, slots=True)
 class _Strike:
-    """Contribution `number` of a worker was refused; of the others' had passed, and been refused, so many by then."""
+    """Contribution `number` of a worker was rejected; by then so many of the others' had `passed`
+    and been `refused`.
+    """
 
     number: int
     passed: int
@@ -81,10 +90,11 @@ class _Strike:
 
 
 class Strikes:
-    """Who is refused so often that it must be the machine: `most` times among its last STRIKES_OF contributions.
+    """Finds workers that are rejected so often that it must be their machine: `most` of their last STRIKES_OF
+    contributions.
 
-    What is refused of everybody is the model's fault, or the gate's, and no reason to put anybody out: since the first
-    of those strikes more of what the others sent has to have passed than been refused.
+    If everybody's gradients are rejected, the model or the check is to blame, and nobody is expelled: since the first
+    of those strikes more of what the others sent must have passed than been rejected.
     """
 
     def __init__(self, most: int) -> None:
@@ -93,7 +103,10 @@ class Strikes:
         self._of: dict[int, deque[_Strike]] = {}
 
     def refused(self, rank: int, came: Counter[int]) -> str | None:
-        """The newest of what `came` of worker `rank` was refused. Why it is to be put out, or None."""
+        """Counts a strike: the newest of worker `rank`'s contributions was rejected. Returns why to expel it, or None.
+
+        `came`: contributions judged so far, by rank.
+        """
         self._refused[rank] += 1
         refused = self._refused.total() - self._refused[rank]
         last = _Strike(came[rank], came.total() - came[rank] - refused, refused)
@@ -102,13 +115,13 @@ class Strikes:
         first, of = strikes[0], last.number - strikes[0].number + 1
         if len(strikes) < self._most or of > STRIKES_OF or last.passed - first.passed <= refused - first.refused:
             return None
-        strikes.clear()  # should it stay all the same, it is told again after as many more
+        strikes.clear()  # if the worker stays nevertheless, this is reported again after as many more
         which = f"{self._most} of its last {of}" if of > self._most else f"all of its last {of}"
         return f"bad numbers: {which} contributions were refused"
 
 
 class SliceGradientCheck:
-    """The gate of one slice, which the trace knows as `shard`."""
+    """Checks one slice, which the trace knows as `shard`."""
 
     def __init__(
         self,
@@ -132,9 +145,9 @@ class SliceGradientCheck:
         self._kept_at_most = max(WINDOW_MIN, 4 * workers)
 
     def push(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
-        """Why what worker `rank` has pushed does not count, or None. onto: what it is about to be added to.
+        """Returns why the contribution `v` of worker `rank` is rejected, or None.
 
-        Raises Diverged once nobody's numbers are finite any more.
+        onto: the vector it is about to be added to. Raises Diverged once nobody's numbers are finite any more.
         """
         norm = self._norm(v, onto)
         if not math.isfinite(norm):
@@ -149,19 +162,21 @@ class SliceGradientCheck:
         return reason if self._rejects else None
 
     def part(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
-        """The same of a part of a mean, which is only asked to be finite: what is averaged is of many kinds."""
+        """Checks a part of a mean, which only has to be finite: quantities of many kinds are averaged, with norms of
+        their own.
+        """
         if not math.isfinite(self._norm(v, onto)):
             return self._refuse(now, rank)
         self._passes(rank)
         return None
 
     def gone(self, rank: int) -> None:
-        """Worker `rank` takes no further part: nobody waits for its numbers to find that the others have none."""
+        """Worker `rank` takes no further part: the model counts as diverged without waiting for its numbers."""
         self._gone.add(rank)
         self._in_a_row.pop(rank, None)
 
     def came(self, rank: int) -> None:
-        """It takes part again."""
+        """Worker `rank` takes part again."""
         self._gone.discard(rank)
 
     def _passes(self, rank: int) -> None:
@@ -170,6 +185,10 @@ class SliceGradientCheck:
             self._in_a_row.clear()
 
     def _refuse(self, now: float, rank: int) -> str:
+        """Counts a contribution that is not finite.
+
+        Raises Diverged if by now every worker's last ones were all rejected.
+        """
         self._came[rank] += 1
         self._in_a_row[rank] += 1
         reason = "not finite: it has NaN, infinity, or numbers whose squares overflow"
@@ -184,12 +203,14 @@ class SliceGradientCheck:
         return reason
 
     def _keep(self, norm: float) -> None:
+        """Adds a norm to the window of the median, and drops the oldest one."""
         self._last.append(norm)
         bisect.insort(self._sorted, norm)
         if len(self._last) > self._kept_at_most:
             del self._sorted[bisect.bisect_left(self._sorted, self._last.popleft())]
 
     def _tell(self, now: float, rank: int, refused: bool, reason: str) -> None:
+        """Writes the finding to the trace; a rejected contribution is a strike, which may expel the worker."""
         if self._note is not None:
             number = self._came[rank]
             self._note(Gated(at=now, shard=self._shard, rank=rank, number=number, refused=refused, reason=reason))

@@ -1,4 +1,4 @@
-"""What every scheme with a clock-gated server leaves to the user: how much is exchanged, and what.
+"""Declares what every scheme with a clock-gated server leaves to the user: how much is exchanged, and what.
 
 A scheme takes these parameters by deriving from one of the classes or from several.
 """
@@ -18,7 +18,7 @@ from paceline.core.scheme import Scheme, parameter
 
 @dataclass(frozen=True, kw_only=True)
 class Clocked(Scheme):
-    """`steps`: mini-batches at the same w whose mean gradient is one push."""
+    """A push is the mean gradient of `steps` mini-batches at the same w."""
 
     steps: int = parameter(1, "mini-batches a worker makes between two exchanges", low=1)
 
@@ -31,6 +31,8 @@ class Clocked(Scheme):
 
 @dataclass(frozen=True, kw_only=True)
 class Weighted(Clocked):
+    """Lets the user choose how a late contribution is weighted (`staleness.py`)."""
+
     weighting: str = parameter(
         "none",
         "weight of a late contribution: none, inverse (1/Y), power:p, exponential:a, cutoff:limit",
@@ -40,10 +42,10 @@ class Weighted(Clocked):
 
 @dataclass(frozen=True, kw_only=True)
 class Delta(Clocked):
-    """What a worker sends, the first two of SpeeDO's three ways ("GradientOnly" and "FullUpdate"):
+    """Lets a worker send either of the first two of SpeeDO's three ways ("GradientOnly" and "FullUpdate"):
 
-    gradient  the mean gradient of `steps` mini-batches at w;          server: w <- update(w, g)
-    delta     train `steps` mini-batches from w to x;  d = x - w;              w <- w + d / factor
+        gradient  the mean gradient of `steps` mini-batches at w;          server: w <- update(w, g)
+        delta     train `steps` mini-batches from w to x;  d = x - w;              w <- w + d / factor
 
     With delta the optimizer is the worker's. Its memory (momentum, Adam's moments) is kept across an exchange, as in
     SpeeDO, or reset; that of others never reaches a worker, so there is nothing to average.
@@ -69,7 +71,7 @@ class Delta(Clocked):
 
 @dataclass(frozen=True, kw_only=True)
 class Payload(Delta):
-    """All three ways. The third is elastic averaging on top of whatever rule a scheme has ("SelfPace"):
+    """Adds the third way, which is elastic averaging on top of whatever rule a scheme has ("SelfPace"):
 
     weights   train `steps` mini-batches from x_i, worker i's own;  e = alpha (x_i - w);  w <- w + e;  x_i <- x_i - e
 

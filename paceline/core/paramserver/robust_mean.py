@@ -1,7 +1,7 @@
-"""Means of a round that a few bad contributions cannot carry where they like.
+"""Computes means of a round that a few bad contributions cannot carry where they like.
 
 x_1 .. x_n are what the workers of one synchronous round have pushed, all computed on the same weights; at most f of
-them are bad in whatever way. The mean follows a single bad one anywhere. These do not:
+them are bad in whatever way. The plain mean follows a single bad one anywhere. These do not:
 
     trimmed   in each coordinate the mean of what is left without the f largest and the f smallest       2f < n
               Yin, Chen, Ramchandran, Bartlett, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical
@@ -14,12 +14,11 @@ them are bad in whatever way. The mean follows a single bad one anywhere. These 
               Karimireddy, He, Jaggi, "Learning from History for Byzantine Robust Optimization", ICML 2021, Algorithm 2
               Ours: tau is the median of the |x_i - c|, so nobody has to know how long gradients are; three times over.
 
-Each x_i counts alike, whatever number of samples is behind it: a weight would be one more thing to lie about. For the
-same reason a round counts as many samples as its claims say once the f largest and the f smallest are brought to the
-next ones, so that no f workers move the clock of the learning-rate schedule. When
-workers are lost, or refused by the gate, f shrinks to what the others allow; two are averaged. A shard sees its own
-coordinates. That changes nothing for trimmed and median; krum may choose another worker on every slice, and for centred
-what is far is judged slice by slice, as the gate does.
+Each x_i counts alike, whatever number of samples is behind it: a weight would be one more number that a worker could
+falsify. For the same reason the f largest and the f smallest claims of samples count as the next ones to them, so that
+no f workers move the clock of the learning-rate schedule. When workers are lost, or rejected by the gradient check, f
+shrinks to what the others allow; two are averaged. A shard sees its own coordinates. That changes nothing for trimmed
+and median; krum may choose another worker on every slice, and centred judges distances slice by slice.
 
 None of them is any use where contributions come one at a time, computed on different weights, or are summed on their
 way.
@@ -38,21 +37,22 @@ from paceline.core.paramserver.round import Round
 NONE, TRIMMED, MEDIAN, KRUM, CENTRED = "none", "trimmed", "median", "krum", "centred"
 RULES = (NONE, TRIMMED, MEDIAN, KRUM, CENTRED)
 CLIPPINGS = 3
+"""Iterations of centred clipping a round."""
 
 
 class Numerics(Protocol):
-    """What takes a look at single numbers, lent by whoever has the vectors."""
+    """Does the arithmetic that needs single numbers, which `core` cannot see; the owner of the vectors lends it."""
 
     def norm(self, v: Any, /) -> float:
-        """Euclidean length; not finite if a number is not."""
+        """Returns the Euclidean length of `v`; it is not finite if one of the numbers is not."""
 
     def trimmed(self, vectors: Sequence[Any], cut: int, /) -> Any:
-        """In each coordinate the mean of what is left without the `cut` largest and the `cut` smallest."""
+        """Returns in each coordinate the mean of what is left without the `cut` largest and the `cut` smallest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RobustPolicy:
-    """`f`: so many workers at most may be bad."""
+    """Chooses the rule. `f`: the maximum number of Byzantine workers."""
 
     rule: str = NONE
     f: int = 1
@@ -68,13 +68,13 @@ class RobustPolicy:
         raise ConfigError(f"{why}: give --workers {needed}, or {others}")
 
     def rounds(self, numerics: Numerics) -> Callable[[Iterable[int]], Round] | None:
-        """Makes the rounds of a slice, from their members; None where the plain mean is asked for."""
+        """Returns what makes the rounds of a slice, from their members; None where the plain mean is asked for."""
         if self.rule == NONE:
             return None
         return lambda members: KeptRound(members, _RULES[self.rule](self.f, numerics), self.f)
 
     def note(self, workers: int, length: int) -> str:
-        """Returns what it costs, for the start of a run; `length`: of the model."""
+        """Returns a line for the start of a run that says what it costs; `length`: elements of the model."""
         if self.rule == NONE:
             return ""
         mib = 4 * length * workers / 2**20
@@ -85,12 +85,12 @@ class RobustPolicy:
 
 
 def _most(rule: str, n: int) -> int:
-    """Returns how many bad ones among n a rule stands."""
+    """Returns how many Byzantine workers among n a rule withstands."""
     return max(0, (n - 3) // 2 if rule == KRUM else (n - 1) // 2)
 
 
 class KeptRound(Round):
-    """One that keeps what came until all is there."""
+    """Keeps every contribution until the round is complete, as these means cannot be computed on the way."""
 
     __slots__ = ("_claims", "_f", "_kept", "_mean", "_usual")
 
@@ -105,6 +105,9 @@ class KeptRound(Round):
         self._claims: list[int] = []
 
     def add(self, rank: int, g: Any, samples: int) -> None:
+        """Keeps the gradient by rank, as the means go through them in the order of ranks: the same bits in any order of
+        arrival.
+        """
         self._kept[rank] = g
         self._claims.append(samples)
         self.samples += samples
@@ -115,7 +118,9 @@ class KeptRound(Round):
         return self._mean([self._kept[rank] for rank in sorted(self._kept)])
 
     def counted_samples(self) -> int:
-        """Returns the schedule's clock: the f largest claims count no more than the next, the f smallest no less."""
+        """Returns how many samples the update counts as trained: the f largest and f smallest claims count as their
+        neighbours.
+        """
         claims = sorted(self._claims)
         self._usual = claims[(len(claims) - 1) // 2]
         cut = min(self._f, _most(TRIMMED, len(claims)))
@@ -123,10 +128,13 @@ class KeptRound(Round):
         return sum(min(max(claim, low), high) for claim in claims)
 
     def claimed(self, samples: int) -> int:
+        """Returns how many samples a rejected contribution counts: at most those of the last round's median."""
         return samples if self._usual is None else min(samples, self._usual)
 
 
 class Trimmed:
+    """The trimmed mean: in each coordinate the f largest and the f smallest do not count."""
+
     rule = TRIMMED
 
     def __init__(self, f: int, numerics: Numerics) -> None:
@@ -140,7 +148,7 @@ class Trimmed:
 
 
 class Median(Trimmed):
-    """Of an even number of them it is the mean of the two in the middle."""
+    """The median in each coordinate; of an even number of contributions it is the mean of the two in the middle."""
 
     rule = MEDIAN
 
@@ -149,10 +157,13 @@ class Median(Trimmed):
 
 
 class Krum:
+    """Returns one of the contributions itself: the one that is nearest to most others."""
+
     def __init__(self, f: int, numerics: Numerics) -> None:
         self._f, self._numerics = f, numerics
 
     def __call__(self, x: Sequence[Any]) -> Any:
+        """Computes n (n - 1) / 2 differences of vectors and their norms: the costliest of the rules."""
         n = len(x)
         if n < 3:  # nobody can be outvoted
             return self._numerics.trimmed(x, 0)
@@ -167,9 +178,11 @@ class Krum:
 
 
 class Centred:
+    """Centred clipping: contributions far from the last result move it no further than those at the median distance."""
+
     def __init__(self, f: int, numerics: Numerics) -> None:
         self._numerics = numerics
-        self._c: Any = None  # the zero vector
+        self._c: Any = None  # the last result; None stands for the zero vector
 
     def __call__(self, x: Sequence[Any]) -> Any:
         for _ in range(CLIPPINGS):

@@ -1,4 +1,4 @@
-"""The open round of a group: contributions on their way to one update."""
+"""A round holds the contributions of a group on their way to one update."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from paceline.core.effects import Data
 from paceline.core.spans import Spans, common
 
 MadeOf = Sequence[tuple[int, Data]]
-"""Which samples of whom."""
+"""By contribution: its rank, and the leased samples it is made of."""
 
 
 class Round:
-    """The contributions of one group that wait to become one update; `count` of them.
+    """Holds the contributions of one group that wait to become one update; `count` of them.
 
-    `came`: of whom no more is expected; `refused`: those among them whose contribution does not count; `first`: whose
-    came first; `data`: which samples of whom are in it, where they are leased; `unused`: what of the model none of them
-    has used.
+    `came`: from whom no more is expected. `refused`: those among them whose contribution was rejected. `first`: whose
+    came first. `data`: which samples of whom are in it, where they are leased. `unused`: the spans of the model that
+    none of them has used.
     """
 
     __slots__ = ("came", "count", "data", "first", "members", "refused", "samples", "sum", "unused")
@@ -28,6 +28,7 @@ class Round:
         self.reset()
 
     def reset(self) -> None:
+        """Begins the next round, with the same members."""
         self.came: set[int] = set()
         self.refused: set[int] = set()
         self.count = self.first = 0
@@ -37,11 +38,15 @@ class Round:
         self.unused: Spans = ()
 
     def saw_unused(self, unused: Spans) -> None:
-        """Of the contribution that is added next."""
+        """Takes in the unused spans of the contribution that is added next. It comes before `add`, which counts it."""
         if unused or self.unused:
             self.unused = common(self.unused, unused) if self.count else unused
 
     def add(self, rank: int, g: Any, samples: int) -> None:
+        """Adds the mean gradient `g` over `samples` samples.
+
+        The first is kept as it is, and weighted only when a second comes: a round of one costs no pass over the vector.
+        """
         if self.count == 1:
             self.sum = sum_of_two(self.first, self.sum * float(self.samples), rank, g * float(samples))
         elif self.count:
@@ -57,11 +62,11 @@ class Round:
         return self.samples
 
     def claimed(self, samples: int) -> int:
-        """The same of a contribution that was refused, with `samples` behind it."""
+        """Returns how many samples a rejected contribution counts as trained, with `samples` behind it."""
         return samples
 
     def mean(self) -> Any:
-        """Weighted by samples, so that unequal batches average as one large batch would; one alone is its own mean."""
+        """Returns the mean weighted by samples, so that unequal batches average as one large batch would."""
         return self.sum if self.count == 1 else weighted_mean(self.sum, self.samples)
 
     @property

@@ -1,12 +1,12 @@
-"""Weight of a contribution by its staleness: one pluggable function for every asynchronous scheme.
+"""Weighs a contribution by its staleness: one pluggable function for every asynchronous scheme.
 
-Y is one plus the number of updates applied between the weights a contribution was computed on and the moment it
-is applied, so a fresh contribution has Y = 1 and weight 1 under every rule.
+Y is one plus the number of updates applied between the weights a contribution was computed on and the moment it is
+applied, so a fresh contribution has Y = 1 and weight 1 under every rule.
 
     none        1
     inverse     1/Y          Zhang et al. 2015 (arXiv 1511.05950); Jiang et al. 2019 (Grouping-SGD, WF)
     power       1/Y^p        Xie et al. 2019 (FedAsync, arXiv 1903.03934), polynomial
-    exponential exp(-a(Y-1)) Chan & Lane 2014; a is `rate`
+    exponential exp(-a(Y-1)) Chan & Lane 2014; a is the parameter
     cutoff      1 if Y <= limit else 0   drops what is too late
 """
 
@@ -36,11 +36,12 @@ class Weighting:
             raise ValueError(f"the parameter of staleness weighting must be positive, not {self.parameter}")
 
     def __call__(self, y: int) -> float:
+        """Returns the weight of a contribution with Y = `y`, between 0 and 1."""
         return _RULES[self.rule](max(1, y), self.parameter)
 
     @classmethod
     def parse(cls, text: str) -> Weighting:
-        """`"inverse"` or `"power:0.5"`. Raises ValueError as the constructor does."""
+        """Reads `"inverse"` or `"power:0.5"`. Raises ValueError as the constructor does."""
         rule, _, parameter = text.partition(":")
         return cls(rule, float(parameter)) if parameter else cls(rule)
 

@@ -1,8 +1,8 @@
-"""A run in phases, as text: `bsp until 2 epochs; ssp(staleness=2) until accuracy 0.9 or 60 seconds; esync`.
+"""Reads a run in phases from text: `bsp until 2 epochs; ssp(staleness=2) until accuracy 0.9 or 60 seconds; esync`.
 
-Phases stand one after the other with `;` between. Each is the name of a scheme, its parameters in parentheses if they
-are not to be the usual ones, and `until` with one condition or several with `or` between; the last phase has none. A
-text with `;`, `,` or `)` in it stands in double quotes: `gsp(groups="0,1;2,3")`.
+Phases stand one after the other with `;` between. Each is the name of a scheme, then its parameters in parentheses if
+they differ from the defaults, then `until` with one condition or several with `or` between; the last phase has no
+`until`. A text with `;`, `,` or `)` in it stands in double quotes: `gsp(groups="0,1;2,3")`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _PHASE = re.compile(r'\s*(?P<name>[\w-]+)\s*(?:\((?P<in>(?:[^()"]|"[^"]*")*)\))?
 
 
 Condition = tuple[str, float]
-"""One of UNITS, and how many of them."""
+"""A unit, which is one of UNITS, and how many of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """`parameters`: those that were given. `until`: any of these conditions ends the phase."""
+    """A scheme with the `parameters` that were given; any of the conditions in `until` ends the phase."""
 
     scheme: str
     parameters: Mapping[str, Any]
@@ -39,7 +39,7 @@ class Phase:
 
 
 def parse(text: str) -> tuple[Phase, ...]:
-    """Raises ValueError, with the way out, for what is no list of phases."""
+    """Returns the phases in `text`. Raises ValueError, with the way out, for what is no list of phases."""
     phases = tuple(_phases(text))
     for phase in phases[:-1]:
         if not phase.until:
@@ -65,6 +65,7 @@ def _phases(text: str) -> Iterator[Phase]:
 
 
 def _condition(text: str) -> Condition:
+    """Reads `2 epochs`, `1 step` or `accuracy 0.9`."""
     words = text.split()
     if len(words) == 2:
         unit, amount = words if words[0] == "accuracy" else reversed(words)

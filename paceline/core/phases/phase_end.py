@@ -1,7 +1,17 @@
-"""Leave to go on: before each exchange a worker asks the coordinator, who ends a phase where it suits all.
+"""Ends a phase where it suits all: before each exchange a worker asks the coordinator for permission to go on.
 
 The question travels during the exchange before, so no worker waits for it. A phase ends between two exchanges, after
-what has been handed over has been answered. What `paceline.schemes.hybrid` ends its phases by.
+what has been handed over has been answered. `paceline.schemes.hybrid` ends its phases by it.
+
+    phase (`Granting`)    a worker asks for an exchange                         answer
+    runs                  no condition holds                                    go
+    runs                  a condition holds                                     it is ending: `end` is the furthest
+                                                                                exchange granted; answered as below
+    ending                up to `end`, and workers meet                         go: all must come equally often
+    ending                up to `end`, and it is at most one behind             go
+    ending                it is further behind, and workers do not meet         no, it ends where it is
+    ending                beyond `end`                                          no
+    over                  (somebody was told no)                                as under ending
 """
 
 from __future__ import annotations
@@ -23,7 +33,10 @@ from paceline.core.validation import bounds
 
 @message("leave.Entered")
 class PhaseEntered:
-    """What I say from now on belongs to `phase`. The coordinator and the servers answer whether that still lasts."""
+    """Says that what the sender sends from now on belongs to `phase`.
+
+    The coordinator and the servers answer whether that phase still lasts.
+    """
 
     begins_anew: ClassVar[bool] = True
 
@@ -32,9 +45,9 @@ class PhaseEntered:
 
 @message("leave.GoOn")
 class GoOn:
-    """May I begin exchange `number` of `phase`? Done in it so far: `steps` and `samples`.
+    """Asks for permission to begin exchange `number` of `phase`. Done in it so far: `steps` and `samples`.
 
-    `meet`: its workers wait for one another, so that all must come as often.
+    `meet`: the workers of this scheme wait for one another, so all must come equally often.
     """
 
     phase: bounds.Count
@@ -46,15 +59,17 @@ class GoOn:
 
 @message("leave.Answer")
 class Answer:
+    """Answers PhaseEntered and GoOn: `go` is True if the worker may go on with the phase."""
+
     go: bool
 
 
 AGAIN_MAX = 16
-"""A worker that was restarted asks again for the same exchange. Whoever does so for ever would never end its phase."""
+"""A restarted worker asks again for the same exchange. One that does so more often is told no, so the phase ends."""
 
 
 class PermissionToGoOn(Inner):
-    """A worker: the box of the phase as it is, but before the work of an exchange it needs leave."""
+    """Runs a worker's role of the phase as it is, but asks for permission before the work of an exchange."""
 
     servers: int  # 0 where there are none
     now = 0.0  # when the last message came
@@ -64,13 +79,17 @@ class PermissionToGoOn(Inner):
         super().__init__(scheme, place)
 
     def enter(self) -> None:
-        """A phase begins."""
-        self.entered = False  # does everybody know?
+        """Resets what is counted by phase, when a phase begins."""
+        self.entered = False  # everybody concerned knows that this worker is in the phase
         self.granted = -1  # the exchange that this worker may be at
         self.steps = self.samples = self.exchanges = 0  # in this phase
 
     def go_on(self) -> Generator[Effect, Any, None]:
-        """Until the answer is no."""
+        """Runs the phase's role, and returns when the coordinator says that the phase ends.
+
+        It resumes the role with the results of its effects. Before a Compute or Train of a new exchange it takes the
+        answer to the question that was sent during the last one.
+        """
         if not (self.entered or (yield from self.tell())):
             return
         box = self.inner.run()
@@ -91,7 +110,7 @@ class PermissionToGoOn(Inner):
                     self.granted = here
             try:
                 value, lost = (yield self.tagged(effect)), None
-            except PeerLost as error:  # the box knows what to do
+            except PeerLost as error:  # the role decides: it is raised at its `yield`
                 lost = error
             match effect:
                 case Start() if not lost:
@@ -110,7 +129,7 @@ class PermissionToGoOn(Inner):
                 yield Wait(ticket)
 
     def tell(self) -> Generator[Effect, Any, bool]:
-        """Everybody whom it concerns that this worker is in the phase now. Does that still last?"""
+        """Tells all parties concerned that this worker is in the phase now. Returns True if the phase still lasts."""
         entered = PhaseEntered(phase=self.phase)
         lasts: bool = (yield Call(COORDINATOR, entered)).go
         if lasts and self.servers:
@@ -124,7 +143,7 @@ class PermissionToGoOn(Inner):
         return lasts
 
     def tagged(self, effect: Effect) -> Effect:
-        """The same scheme may come again in a later phase, and its tags with it."""
+        """Puts the phase in front of a mean's tag: a later phase may have the same scheme again, with the same tags."""
         match effect:
             case Mean(tag=tag):
                 return dataclasses.replace(effect, tag=f"{self.phase}/{tag}")
@@ -133,20 +152,27 @@ class PermissionToGoOn(Inner):
         return effect
 
     def number(self) -> int:
-        """Of the exchange that the next work is for; what all workers count alike survives a restart."""
+        """Returns the number of the exchange that the next work is for.
+
+        If the scheme has a count that all workers share, that one is used: it survives a restart of the worker.
+        """
         if self.inner.common:
             return int(getattr(self.inner, self.inner.common[0]))
         self.exchanges += 1
         return self.exchanges
 
     def ask(self, number: int) -> Call:
+        """Returns the question whether this worker may begin exchange `number`."""
         meet = self.scheme.schemes[self.phase].in_step(self.servers)
         question = GoOn(phase=self.phase, number=number, steps=self.steps, samples=self.samples, meet=meet)
         return Call(COORDINATOR, question)
 
 
 class Granting:
-    """The coordinator's side of one phase, which began at `began` and ends when one of the conditions `until` holds."""
+    """Holds the coordinator's side of one phase, which began at `began` and ends when a condition in `until` holds.
+
+    epoch_samples: 0 where that is not known.
+    """
 
     def __init__(self, began: float, until: Iterable[Condition], epoch_samples: int, workers: Iterable[int]) -> None:
         self.began, self.until, self.epoch_samples = began, until, epoch_samples
@@ -154,25 +180,26 @@ class Granting:
         self.end: int | None = None  # the last exchange of this phase, once that is known
         self.why = ""
         self.refused = False
-        self.again: Counter[int] = Counter()  # who asks for an exchange again, at the end
-        self.told: dict[int, GoOn] = {}
-        self.granted = dict.fromkeys(workers, -1)
+        self.again: Counter[int] = Counter()  # how often each asked again for an exchange, at the end
+        self.told: dict[int, GoOn] = {}  # the newest question of each
+        self.granted = dict.fromkeys(workers, -1)  # the furthest exchange that each may be at
         self.first: dict[int, int] = {}  # the exchange that each asked for first, in its present incarnation
         self.samples = 0  # done in this phase by all, whoever has left since
         self.steps: Counter[int] = Counter()  # the same, by how many took part at that time
 
     def drop(self, rank: int) -> None:
+        """Forgets `rank`, which has left; what it has done still counts."""
         self.granted[rank] = -1
         self.told.pop(rank, None)
         self.first.pop(rank, None)
 
     @property
     def is_over(self) -> bool:
-        """Has anybody been told that this phase ends? Nobody can be in the next one before."""
+        """Returns True if anybody has been told that this phase ends. Nobody can be in the next phase before."""
         return self.refused
 
     def may_go_on(self, now: float, src: int, asked: GoOn, members: int) -> bool:
-        """`members` take part."""
+        """Returns True if `src` may begin the exchange that it asked for. `members`: how many workers take part now."""
         self._count(src, asked, members)
         meet = sum(told.meet for told in self.told.values()) * 2 > len(self.told)  # as most of them say
         number = max(asked.number, self.granted[src])
@@ -181,7 +208,7 @@ class Granting:
             if self.why:
                 self.end = max(self.granted.values())
         if self.end is not None:
-            # Where workers do not meet, the one that is far behind ends here.
+            # Where workers do not meet, one that is far behind ends where it is: nobody waits for it.
             together = meet or self.granted[src] >= self.end - 1
             self.again[src] += number == self.granted[src]
             if number > (self.end if together else self.granted[src]) or self.again[src] > AGAIN_MAX:
@@ -191,7 +218,7 @@ class Granting:
         return True
 
     def _count(self, src: int, asked: GoOn, members: int) -> None:
-        """Only what is new: an older question may come late."""
+        """Counts what is new in a question; an older question may arrive late."""
         before = self.told.get(src)
         self.first.setdefault(src, asked.number)
         self.steps[members] += max(0, asked.steps - (before.steps if before else 0))
@@ -214,21 +241,27 @@ class Granting:
         return ""
 
     def average_steps(self, members: int) -> float:
-        """Those of an average worker, once the exchanges that were granted are over.
+        """Returns the steps of an average worker, once the exchanges that were granted are over.
 
-        A step counts one part in as many as took part when it was done, so that leaving and coming take nothing back.
+        A step counts as one part in as many workers as took part when it was made, so leaving and joining take nothing
+        back.
         """
         done = Counter(self.steps)
         done[members] += sum(map(self._under_way, self.told))  # type: ignore[assignment]  # not whole where it is a guess
         return sum(steps / at_that_time for at_that_time, steps in done.items())
 
     def _under_way(self, rank: int) -> float:
-        """Steps of exchanges that were granted and not told of yet; so many as in those before."""
+        """Returns the steps of exchanges that were granted but not reported yet: as many as in those
+        before, on average.
+        """
         told = self.told[rank]
         over = told.number - self.first[rank]
         return (self.granted[rank] - told.number + 1) * (told.steps / over if over > 0 else 1)
 
     def _epoch(self) -> int:
+        """Returns the samples of an epoch. Raises ConfigError where they are not known."""
         if not self.epoch_samples:
-            raise ConfigError("hybrid: how many samples an epoch has is not known here: give --hybrid.epoch-samples")
+            raise ConfigError(
+                "hybrid: the number of samples of an epoch is not known here: give --hybrid.epoch-samples"
+            )
         return self.epoch_samples

@@ -1,4 +1,4 @@
-"""A party whose box changes with the phase of the run; what `paceline.schemes.hybrid` is made of."""
+"""This role changes its inner role with the phase of the run; `paceline.schemes.hybrid` is made of such roles."""
 
 from __future__ import annotations
 
@@ -12,19 +12,26 @@ from paceline.core.scheme import Scheme
 
 
 class Inner(Role):
-    """`inner`: the box of the present phase; `scheme.schemes` has the scheme of each."""
+    """Passes everything on to `inner`, the role of the present phase; `scheme.schemes` has the scheme of each phase."""
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
-        self.phase, self.inner = 0, Role(scheme, place)
+        self.phase, self.inner = (
+            0,
+            Role(scheme, place),
+        )  # there already, because Role.__init__ sets `w`, which is inner's
         self.left: set[int] = set()
         super().__init__(scheme, place)
         self.begin(0.0, 0, place.w)
 
     def box(self, scheme: Scheme) -> type[Role] | None:
+        """Returns this party's role class in `scheme`; None if the scheme has no such party."""
         raise NotImplementedError
 
     def begin(self, now: float, phase: int, w: Any) -> list[Tell | Reply]:
-        """Take up the box of `phase`; those that have left are gone there too."""
+        """Begins `phase` with the weights `w`.
+
+        The new role is told who has left; returns what it sends because of that.
+        """
         own = self.scheme.schemes[phase]
         self.phase = phase
         self.inner = (self.box(own) or Role)(own, dataclasses.replace(self.place, w=w))

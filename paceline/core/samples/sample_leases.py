@@ -1,13 +1,18 @@
 """A work queue of samples: each of an epoch is given to one worker at a time, until an update holds its gradient.
 
-    take        a worker is given a lease, the next samples that nobody has
-    applied     an update was made of some of them: those are done
-    dropped     what came of them was refused: they are given to others
-    fenced      an incarnation of a worker is over, and servers hear no more of it: what it still had is given to others
-    restored    the servers went back to an earlier state: what that does not know was not done
+    a sample is    event                                                              then it is
+    new            take: it is among the next samples of the epoch                    leased to one incarnation
+    waiting        take: samples that were given back go out first                    leased to one incarnation
+    leased         settled, applied: an update was made of it                         done
+    leased         settled, late: the scheme dropped its gradient                     waiting
+    leased         settled, refused: its gradient was rejected                        waiting; left out the second time
+    leased         past: an earlier part of the lease has been handed over            waiting
+    leased         fenced: its incarnation is over, servers hear no more of it        waiting
+    done           restored: servers went back to a state that does not hold it       leased, if its worker has it;
+                                                                                      waiting otherwise
 
-A piece is what all of this is about: places `start` to `stop` (without it) in the order of an epoch. The queue knows
-no clock and no network; who calls it says what happened, in the order in which servers and workers told it.
+A piece is a run of samples: places `start` to `stop` (without it) in the order of an epoch. The queue knows no clock
+and no network; the caller reports what happened, in the order in which servers and workers told it.
 """
 
 from __future__ import annotations
@@ -19,15 +24,15 @@ from paceline.core.effects import Data, Piece
 from paceline.core.trace import Leased
 
 APPLIED, LATE, REFUSED = "applied", "late", "refused"
-"""What becomes of a contribution: part of an update, dropped by the scheme, refused by the gate."""
+"""What becomes of a contribution: part of an update, dropped by the scheme, rejected by the gradient check."""
 
 
 EPOCHS_KEPT = 2
-"""Whole epochs of which it is still known who was given what."""
+"""For so many whole epochs it is remembered who was given what."""
 
 
 class SampleRanges:
-    """A set of places, epoch by epoch, as spans that do not touch."""
+    """A set of places, kept epoch by epoch as sorted spans that do not touch."""
 
     def __init__(self, pieces: Iterable[Piece] = ()) -> None:
         self._spans: dict[int, list[tuple[int, int]]] = {}
@@ -36,12 +41,13 @@ class SampleRanges:
             self.add(piece)
 
     def __iter__(self) -> Iterator[Piece]:
-        """In order."""
+        """Yields the spans as pieces, in order."""
         for epoch in sorted(self._spans):
             for start, stop in self._spans[epoch]:
                 yield epoch, start, stop
 
     def add(self, piece: Piece) -> None:
+        """Adds a piece, and merges it with the spans that it touches: O(log n) to find them."""
         epoch, start, stop = piece
         spans = self._spans.setdefault(epoch, [])
         first = bisect_left(spans, start, key=lambda span: span[1])
@@ -53,6 +59,7 @@ class SampleRanges:
         self.count += stop - start - _length(touched)
 
     def discard(self, piece: Piece) -> None:
+        """Removes a piece, if it or parts of it are in the set."""
         epoch, start, stop = piece
         touched, at = self._touched(piece)
         if not touched:
@@ -65,25 +72,25 @@ class SampleRanges:
             del self._spans[epoch]
 
     def forget(self, epoch: int) -> None:
-        """Nothing of that epoch is in the set."""
+        """Removes all places of that epoch."""
         self.count -= self.of(epoch)
         self._spans.pop(epoch, None)
 
     def within(self, piece: Piece) -> Data:
-        """The parts of `piece` that are in the set."""
+        """Returns the parts of `piece` that are in the set."""
         epoch, start, stop = piece
         return tuple((epoch, max(a, start), min(b, stop)) for a, b in self._touched(piece)[0])
 
     def without(self, piece: Piece) -> Data:
-        """The parts of `piece` that are not."""
+        """Returns the parts of `piece` that are not in the set."""
         return difference(piece, self.within(piece))
 
     def of(self, epoch: int) -> int:
-        """Returns how many of that epoch."""
+        """Returns how many places of that epoch are in the set."""
         return _length(self._spans.get(epoch, ()))
 
     def _touched(self, piece: Piece) -> tuple[list[tuple[int, int]], int]:
-        """The spans that have places of `piece`, and where they begin."""
+        """Returns the spans that have places of `piece`, and the index of the first."""
         epoch, start, stop = piece
         spans = self._spans.get(epoch, [])
         first = bisect_right(spans, start, key=lambda span: span[1])
@@ -99,7 +106,7 @@ def _count(data: Data) -> int:
 
 
 def difference(piece: Piece, parts: Iterable[Piece]) -> Data:
-    """`piece` without `parts` of it, which are in order."""
+    """Returns `piece` without `parts` of it, which are in order."""
     epoch, at, end = piece
     found = []
     for _, start, stop in parts:
@@ -112,12 +119,13 @@ def difference(piece: Piece, parts: Iterable[Piece]) -> Data:
 
 
 def overlap(a: Piece, b: Piece) -> Piece | None:
+    """Returns the piece that is in both, or None."""
     start, stop = max(a[1], b[1]), min(a[2], b[2])
     return (a[0], start, stop) if a[0] == b[0] and start < stop else None
 
 
 def joined(pieces: Iterable[Piece]) -> Data:
-    """The same, with neighbours that follow one another as one."""
+    """Returns the same pieces, with neighbours that follow one another joined."""
     found: list[Piece] = []
     for epoch, start, stop in pieces:
         if found and found[-1][0] == epoch and found[-1][2] == start:
@@ -127,7 +135,8 @@ def joined(pieces: Iterable[Piece]) -> Data:
 
 
 class _Held:
-    """What one incarnation of a worker was given and has not settled: pieces in the order in which it works at them.
+    """Holds what one incarnation of a worker was given and has not settled: pieces in the order in which it trains
+    them.
 
     granted: samples that it was given in all. last: what its last contribution was made of, if that was applied or came
     too late. again: what came too late, and may come once more to a server that does not know that it did.
@@ -137,7 +146,7 @@ class _Held:
 
     def __init__(self) -> None:
         self.granted = 0
-        self.pieces: list[tuple[int, Piece]] = []  # the first is how much it was given before that
+        self.pieces: list[tuple[int, Piece]] = []  # with how many samples it was given before that piece
         self.last: list[tuple[int, Piece]] = []
         self.late = False
         self.again: Data = ()
@@ -147,7 +156,7 @@ class _Held:
         self.granted += piece[2] - piece[1]
 
     def settle(self, data: Data) -> list[tuple[int, Piece]]:
-        """Take from it what it has of `data`."""
+        """Removes the samples of `data` that it has, and returns them."""
         found, rest = [], []
         for offset, piece in self.pieces:
             parts = sorted(part for wanted in data if (part := overlap(piece, wanted)))
@@ -157,15 +166,15 @@ class _Held:
         return found
 
     def before(self, samples: int) -> Data:
-        """The pieces among the first `samples` that it was given."""
+        """Returns the pieces among the first `samples` that it was given."""
         cut = [(e, a, min(b, a + samples - offset)) for offset, (e, a, b) in self.pieces if offset < samples]
         return tuple(cut)
 
 
 class Leases:
-    """Of `samples` samples an epoch, in leases of `size`; epoch follows epoch without end.
+    """Leases `samples` samples an epoch, `size` at a time; epoch follows epoch without end.
 
-    done: what an earlier incarnation of the run has behind it. Raises ValueError for pieces that there cannot be.
+    done: the pieces that an earlier part of the run has trained. Raises ValueError for pieces that cannot exist.
     """
 
     def __init__(self, samples: int, size: int, done: Iterable[Piece] = ()) -> None:
@@ -175,7 +184,7 @@ class Leases:
         self._done, self._left_out, self._suspect = SampleRanges(), SampleRanges(), SampleRanges()
         self._waiting = SampleRanges()  # given back
         self._in_vain: dict[int, Data] = {}  # by rank: what was dropped of it since it took a lease
-        self._next = (0, 0)
+        self._next = (0, 0)  # epoch and place of the first sample that nobody was ever given
         self._held: dict[int, dict[int, _Held]] = {}  # by rank and incarnation
         self._given: dict[int, SampleRanges] = {}  # by rank: whatever it was given of the epochs from `_kept_from` on
         self._taken = SampleRanges(done := list(done))  # by anybody, likewise
@@ -193,10 +202,11 @@ class Leases:
 
     # ---- what workers ask for ----------------------------------------------------------------------------
     def take(self, rank: int, incarnation: int) -> Piece:
-        """The next samples that nobody has, those that were given back first.
+        """Returns the next samples that nobody has; those that were given back go first.
 
-        But for those that this worker has just handed over in vain: one that is always late would have them for ever.
+        A worker does not get what it has just handed over in vain: one that is always late would have it for ever.
         """
+        # Samples that were given back go first, so that epochs complete in order.
         piece = self._given_back(self._in_vain.pop(rank, ()))
         if piece is None:
             epoch, at = self._next
@@ -213,13 +223,16 @@ class Leases:
         return piece
 
     def _given_back(self, but: Data) -> Piece | None:
+        """Returns the first piece that waits and has nothing of `but`."""
         for piece in self._waiting:
             for part in difference(piece, sorted(found for part in but if (found := overlap(piece, part)))):
                 return part
         return None
 
     def past(self, rank: int, incarnation: int, handed: int) -> None:
-        """Nothing of the first `handed` samples is under way: those that are not done are given out again."""
+        """The first `handed` samples of that incarnation are not under way any more: those that are not done wait for
+        others.
+        """
         held = self._held.get(rank, {}).get(incarnation)
         if held is not None:
             held.again = ()
@@ -227,7 +240,7 @@ class Leases:
 
     # ---- what servers tell -------------------------------------------------------------------------------
     def settled(self, rank: int, fate: str, data: Data) -> None:
-        """What became of a contribution of `rank`, in whichever of its incarnations.
+        """Takes what became of a contribution of `rank`, in whichever of its incarnations.
 
         Raises ValueError where it names samples that were never given to that worker; they stay what they were.
         """
@@ -252,14 +265,17 @@ class Leases:
         self._count_epochs()
 
     def leave(self, rank: int, incarnation: int) -> bool:
-        """That incarnation is over. Returns True if it has leases left, so that the servers must be asked for them."""
+        """Ends that incarnation. Returns True if it has leases left, so that the servers must be asked for them."""
         held = self._held.get(rank, {}).get(incarnation)
         if held is not None:
             held.last = []
         return bool(held and held.pieces)
 
     def fenced(self, rank: int, incarnation: int, pending: Data) -> None:
-        """The servers hear nothing more of that incarnation; of what they heard only `pending` may still be applied."""
+        """Frees the leases of that incarnation: the servers accept nothing more of it.
+
+        pending: samples in contributions that the servers have and may still apply.
+        """
         held = self._held.get(rank, {}).get(incarnation)
         if held is None:
             return
@@ -270,12 +286,12 @@ class Leases:
         self._forget(rank)
 
     def restored(self, done: Iterable[Piece]) -> None:
-        """The servers are in a state in which just that is done.
+        """The servers are in an earlier state, in which just the samples in `done` are done.
 
-        What they do not know any more of a worker's last contribution may be on its way to them once more: that worker
-        still has it. So it has what came too late, if nobody was given it meanwhile.
+        A worker still has its last contribution, and may send it once more to servers that do not know it any more. So
+        those samples stay its own; if it came too late, only those that nobody was given meanwhile.
         """
-        # A worker may have claimed what nobody had.
+        # Workers' messages said what was done, so samples that were never given to anybody are taken out here.
         now = SampleRanges(part for piece in done if self._can_be(piece) for part in self._part(self._taken, piece))
         for held in [held for incarnations in self._held.values() for held in incarnations.values()]:
             again = [(offset, piece) for offset, piece in held.last if not now.within(piece)]
@@ -300,11 +316,11 @@ class Leases:
     # ---- what it comes to --------------------------------------------------------------------------------
     @property
     def epochs(self) -> int:
-        """Whole ones, of which every sample is done."""
+        """Returns the number of whole epochs, of which every sample is done."""
         return self._epochs
 
     def account(self, at: float) -> Leased:
-        """At that moment of the run."""
+        """Returns the counts at the moment `at` of the run, as a record for the trace."""
         return Leased(
             at=at,
             epochs=self._epochs,
@@ -317,16 +333,18 @@ class Leases:
         )
 
     def reached(self, samples: int) -> bool:
-        """Is so much done, the whole epochs in it to the last sample?"""
+        """Returns True if so many samples are done, the whole epochs in them to the last sample."""
         return self._epochs >= samples // self.samples and self._done.count + self._left_out.count >= samples
 
     def unsettled(self) -> Iterator[tuple[int, int]]:
-        """Rank and incarnation of all that have leases."""
+        """Yields rank and incarnation of all that have leases."""
         for rank, incarnations in self._held.items():
             yield from ((rank, incarnation) for incarnation, held in incarnations.items() if held.pieces)
 
     def _taken_back(self, dropped: list[tuple[int, Piece]]) -> list[tuple[int, Piece]]:
-        """What of it waits for somebody, and now does not."""
+        """Returns what of the late contribution `dropped` still waits for somebody, and takes it off
+        the waiting samples.
+        """
         parts = [
             (offset + part[1] - piece[1], part) for offset, piece in dropped for part in self._waiting.within(piece)
         ]
@@ -336,7 +354,9 @@ class Leases:
         return parts
 
     def _comes_not_again(self, rank: int, data: Data) -> None:
-        """`data` is of a contribution of `rank`. Where that is the next one, the one before has had its answer."""
+        """`data` is of a contribution of `rank`: if it is a new one, the one before has been
+        answered and comes no more.
+        """
         for held in self._held.get(rank, {}).values():
             again, has = held.again, [piece for _, piece in held.pieces]
             if not again or not any(overlap(piece, wanted) for piece in has for wanted in data):
@@ -348,6 +368,10 @@ class Leases:
                     self._waiting.add(piece)
 
     def _drop(self, rank: int, refused: bool, data: Data) -> None:
+        """Makes the samples of a dropped or rejected contribution wait for others.
+
+        Samples rejected a second time are left out: the fault must be theirs.
+        """
         for piece in self._remove(rank, data, REFUSED if refused else LATE):
             again = self._suspect.within(piece) if refused else ()
             for part in again:
@@ -360,7 +384,10 @@ class Leases:
         self._count_epochs()
 
     def _remove(self, rank: int, data: Data, fate: str = REFUSED) -> Data:
-        """Takes it from whichever incarnation of `rank` has it. What was refused or is done is not given out again."""
+        """Removes `data` from whichever incarnation of `rank` has it, and returns what it had.
+
+        `fate` decides whether it may come once more after a rollback: what was rejected does not.
+        """
         found: list[Piece] = []
         for held in self._held.get(rank, {}).values():
             taken = held.settle(data)
@@ -371,6 +398,7 @@ class Leases:
         return tuple(found)
 
     def _give_back(self, held: _Held, data: Data) -> None:
+        """Makes the samples of `data` that `held` has wait for others."""
         for _, piece in held.settle(data):
             self._returned += piece[2] - piece[1]
             self._waiting.add(piece)
@@ -386,6 +414,7 @@ class Leases:
             del incarnations[incarnation]
 
     def _count_epochs(self) -> None:
+        """Counts the epochs that are whole by now, and forgets who was given what of old ones."""
         while self._done.of(self._epochs) + self._left_out.of(self._epochs) >= self.samples:
             self._epochs += 1
         while self._kept_from < self._epochs - EPOCHS_KEPT:
@@ -394,20 +423,22 @@ class Leases:
             self._kept_from += 1
 
     def _own(self, rank: int, data: Data) -> Data:
-        """What of `data` was ever given to `rank`."""
+        """Returns the part of `data` that was ever given to `rank`."""
         return tuple(part for piece in data if self._can_be(piece) for part in self._part(self._given.get(rank), piece))
 
     def _part(self, given: SampleRanges | None, piece: Piece) -> Data:
-        """What of it is in `given`; of old epochs, of which nothing is kept, all."""
+        """Returns the part of `piece` that is in `given`; all of it for old epochs, of which nothing is kept."""
         if piece[0] < self._kept_from:
             return (piece,)
         return given.within(piece) if given else ()
 
     def _can_be(self, piece: Piece) -> bool:
+        """Returns True if there is such a piece, in an epoch that has begun."""
         epoch, start, stop = piece
         return 0 <= epoch <= self._next[0] and 0 <= start < stop <= self.samples
 
     def _checked(self, piece: Piece) -> Piece:
+        """Returns the piece. Raises ValueError if there cannot be such a one."""
         epoch, start, stop = piece
         if not self._can_be(piece):
             raise ValueError(f"samples {start} to {stop} of epoch {epoch} were given to nobody")

@@ -1,9 +1,11 @@
-"""One queue of samples for all workers: whoever is free takes the next ones, so each trains by its own speed.
+"""One queue of samples serves all workers: whoever is free takes the next ones, so each trains by its own speed.
 
 The queue counts places: place p is the sample at p modulo n in the order of epoch p // n, of a data set of n samples.
-Each place is given to one worker. Pieces get shorter towards the end, so that a slow worker does not sit on the last
-ones, and none goes over the end of an epoch, so that batches are those of a loop that is alone. What a worker that is
-gone had not trained is given to others first.
+Each place is given to one worker. Pieces get shorter towards the end, so that a slow worker does not hold the last ones
+for long. None goes over the end of an epoch, so batches are those of a loop that trains alone. What a worker that left
+or failed had not trained is given to others first.
+
+Unlike `sample_leases.py` it counts a sample as trained when its worker says so, not when an update holds its gradient.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ import math
 from collections import deque
 
 SamplePlaces = tuple[int, int]
-"""From the first to before the second."""
+"""The first place, and the place after the last."""
 
 
 class SampleQueue:
-    """Of a data set of `samples` samples; `total` bounds the places that are given out, None where nothing does.
+    """Serves a data set of `samples` samples; `total` bounds the places that are given out, None where nothing does.
 
     Raises ValueError for a data set without samples.
     """
@@ -30,9 +32,10 @@ class SampleQueue:
         self._held: dict[int, _Held] = {}  # by rank
 
     def take(self, rank: int, wanted: int, batch: int, *, epochs: int, workers: int) -> SamplePlaces | None:
-        """At most `wanted` samples for worker `rank`, one of `workers`, of the first `epochs` epochs (0: of any).
+        """Returns places of at most `wanted` samples for worker `rank`, one of `workers`; None where none are left.
 
-        Whole mini-batches of `batch`, but where an epoch or everything ends. None where nothing is left of these.
+        They are of the first `epochs` epochs (0: of any), and whole mini-batches of `batch`, except where an epoch or
+        the run ends.
         """
         ends = [end for end in (self.total, epochs * self.samples or None) if end is not None]
         end = min(ends) if ends else None
@@ -47,17 +50,18 @@ class SampleQueue:
             self._held[rank].drop(samples)
 
     def gone(self, rank: int) -> None:
-        """This incarnation of worker `rank` is over: what it has not trained is free."""
+        """Ends this incarnation of worker `rank`: what it has not trained is free."""
         held = self._held.pop(rank, None)
         if held is not None:
             self._returned = sorted([*self._returned, *held.pieces])
 
     @property
     def over(self) -> bool:
-        """Has everything been given out?"""
+        """Returns True if everything has been given out."""
         return self.total is not None and self._next >= self.total and not self._returned
 
     def _given_back(self, wanted: int, end: int | None) -> SamplePlaces | None:
+        """Returns the first places that were given back, at most `wanted` of them and none from `end` on."""
         if not self._returned or (end is not None and self._returned[0][0] >= end):
             return None
         start, stop = self._returned.pop(0)
@@ -67,10 +71,12 @@ class SampleQueue:
         return start, cut
 
     def _fresh(self, wanted: int, batch: int, end: int | None, workers: int) -> SamplePlaces | None:
+        """Returns the next places that nobody had, and moves on."""
         start = self._next
         left = math.inf if end is None else end - start
         if left <= 0:
             return None
+        # Half an even share of what is left: the other half is divided later, by who is fast.
         fair = wanted if end is None else (end - start) // (2 * max(1, workers)) // batch * batch
         epoch_end = (start // self.samples + 1) * self.samples
         stop = min(start + max(batch, min(wanted, fair)), epoch_end, epoch_end if end is None else end)
@@ -79,7 +85,7 @@ class SampleQueue:
 
 
 class _Held:
-    """What one incarnation of a worker was given and has not trained, in the order in which it trains it."""
+    """Holds what one incarnation of a worker was given and has not trained, in the order in which it trains it."""
 
     def __init__(self) -> None:
         self.pieces: deque[SamplePlaces] = deque()
@@ -89,7 +95,7 @@ class _Held:
         self.pieces.append(places)
 
     def drop(self, samples: int) -> None:
-        """The first so many that it was ever given."""
+        """Drops the first `samples` that it was ever given; how many of them were dropped before is remembered."""
         more = samples - self._dropped
         while self.pieces and more > 0:
             start, stop = self.pieces.popleft()

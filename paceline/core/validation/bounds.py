@@ -1,9 +1,10 @@
-"""Bounds of what one party may claim in a message: declared beside each field, checked where messages arrive.
+"""Bounds what one party may claim in a message: declared beside each field, checked where messages arrive.
 
     clock: Clock            a field of a message, with one of the annotated types below
     PlanLimits              what follows from the plan: workers, batch sizes, lengths
 
-`paceline.core.validation.message_checker` checks messages against them.
+`paceline.core.validation.message_checker` checks messages against them. Each bound answers two questions: what is wrong
+with a value (`fault`), and which allowed value is nearest to it (`nearest`).
 """
 
 from __future__ import annotations
@@ -17,28 +18,28 @@ from typing import Annotated, Any, Protocol, get_args, get_origin, get_type_hint
 from paceline.core.vector import Vector
 
 COUNT_MAX = 2**48
-"""Of what only grows: no run counts so far (a step a microsecond takes nine years)."""
+"""The most of any count that only grows: no run counts so far (a step a microsecond takes nine years)."""
 SAMPLES_MAX = 2**24
-"""Of one contribution, where the plan does not know how large a mini-batch is."""
+"""The most samples of one contribution, where the plan does not know how large a mini-batch is."""
 SECONDS_MAX = 1e10
 BYTES_MAX = 2.0**63
 NUMBER_MAX = 2.0**53
 TEXT_MAX = 64 * 1024
-"""Characters; the header of a frame has no more bytes."""
+"""The most characters of a text; the header of a frame has no more bytes."""
 NAME_MAX = 1024
 PIECES_MAX = 4096
 AHEAD_MAX = 1
 REPEATS_MAX = 64
-"""So many more clocks of a worker may be repeated than a sixteenth of those that are new."""
+"""A worker may repeat its clock so many times, and once more for every 16 new ones."""
 ROUNDS_AHEAD = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanLimits:
-    """What follows from the plan. 0: not known.
+    """Holds the limits that follow from the plan; 0 where one is not known.
 
-    samples: most of one contribution. length: elements of the model. epoch_samples: places of an epoch, where data is
-    leased. epochs: of the run. slices: that one server has. repeats: how often a clock may come that is no new one.
+    samples: the most of one contribution. length: elements of the model. epoch_samples: places of an epoch, where data
+    is leased. epochs: of the run. slices: that one server has. repeats: how often a clock may come that is not new.
     """
 
     workers: int = 0
@@ -72,7 +73,7 @@ class PlanLimits:
 
     @property
     def weight(self) -> float:
-        """A mean counts samples or models."""
+        """Returns the largest weight of one part of a mean; weights count samples or models."""
         return float(max(self.samples, 1))
 
     @property
@@ -81,31 +82,37 @@ class PlanLimits:
 
     @property
     def mass(self) -> float:
-        """Of all workers together. Each that came when nobody had any has brought one more."""
+        """Returns the largest mass of all workers together: two a worker.
+
+        A worker that joined when nobody had any mass began with one more of its own.
+        """
         return 2.0 * self.workers if self.workers else NUMBER_MAX
 
     @property
     def total(self) -> int:
+        """Returns the most samples that one worker can have trained, which is those of the run and
+        one contribution each.
+        """
         return self.epochs * self.epoch_samples + self.samples * (self.workers or 1) if self.epochs else COUNT_MAX
 
 
 class Bound(Protocol):
-    """What a field may be, under the limits of a plan."""
+    """Says what a field may be, under the limits of a plan."""
 
     def fault(self, value: Any, limits: PlanLimits) -> str | None:
-        """What the bound is, where `value` is beyond it; "between 0 and 3"."""
+        """Returns the bound as text, such as "between 0 and 3", where `value` is beyond it; None where it is not."""
 
     def nearest(self, value: Any, limits: PlanLimits) -> Any:
-        """`value` within its bound, or NOTHING."""
+        """Returns `value` brought within its bound, or NOTHING."""
 
 
 NOTHING = object()
-"""In place of a nearest value: there is none."""
+"""Stands for a nearest value that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A number from `low` to `high`, both of which may be; `high` is a number or names one of the limits."""
+    """A number must lie between `low` and `high`, both included; `high` is a number or names one of the limits."""
 
     low: float
     high: float | str
@@ -118,14 +125,14 @@ class Range:
         return None if self.low <= value <= high else f"between {self.low:g} and {written(high)}"
 
     def nearest(self, value: Any, limits: PlanLimits) -> Any:
-        # Comparisons with NaN are all false: it becomes `low`.
+        # The order of these comparisons brings NaN to `low`: every comparison with NaN is false.
         high = self.top(limits)
         return type(value)(high if value > high else value if value >= self.low else self.low)
 
 
 @dataclass(frozen=True, slots=True)
 class Identifier(Range):
-    """A number that says who or which: another one would be somebody else."""
+    """A number says who or which is meant, so it has no nearest: another number would be somebody else."""
 
     def nearest(self, value: Any, limits: PlanLimits) -> Any:
         return NOTHING
@@ -133,7 +140,7 @@ class Identifier(Range):
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """A tuple of values that have each the same bound, at most `most` of them; `distinct`: none of them twice."""
+    """A tuple has values that have each the same bound, at most `most` of them; `distinct`: none of them twice."""
 
     each: Range
     most: int = PIECES_MAX
@@ -153,7 +160,7 @@ class Several:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text, or bytes, of so many characters at most."""
+    """A text, or bytes, may have so many characters at most."""
 
     most: int = TEXT_MAX
 
@@ -166,7 +173,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Several texts in a tuple, or keys and values of a dict."""
+    """Several texts stand in a tuple, or as keys and values of a dict."""
 
     each: Text = Text()
     most: int = PIECES_MAX
@@ -183,7 +190,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Finite numbers by name."""
+    """A dict must have finite numbers by name."""
 
     def fault(self, value: Any, limits: PlanLimits) -> str | None:
         if len(value) > PIECES_MAX or any(len(name) > NAME_MAX for name in value):
@@ -196,7 +203,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Spans of the model's vector: in order, none empty, none touching the next, all within the model."""
+    """Spans of the model's vector must be in order, not empty, not touching each other, and within the model."""
 
     def fault(self, value: Any, limits: PlanLimits) -> str | None:
         last = -1
@@ -212,7 +219,10 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True)
 class LeasedPieces:
-    """Pieces of leased epochs: epoch, start, stop. `one`: no more samples together than one contribution has."""
+    """Pieces of leased epochs are triples of epoch, start and stop.
+
+    `one`: they have no more samples together than one contribution may have.
+    """
 
     one: bool = True
 
@@ -232,7 +242,7 @@ class LeasedPieces:
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
-    """What became of contributions: rank, fate and leased samples of each."""
+    """Says what became of contributions, as triples of rank, fate and leased samples."""
 
     def fault(self, value: Any, limits: PlanLimits) -> str | None:
         for rank, fate, data in value:
@@ -248,7 +258,7 @@ class Contributions:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Several groups of ranks, which have nobody in common."""
+    """Several groups of ranks must have no rank in common."""
 
     def fault(self, value: Any, limits: PlanLimits) -> str | None:
         ranks = Several(Identifier(0, "rank"), distinct=True)
@@ -260,7 +270,10 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Ticks(Range):
-    """A clock of the sender that grows by one from message to message; `ahead`: by so many at most."""
+    """A clock of the sender grows by one from message to message, or by up to `ahead`.
+
+    `repeats`: how often it may stay the same; COUNT_MAX where that does not matter.
+    """
 
     ahead: int = AHEAD_MAX
     repeats: int = REPEATS_MAX
@@ -268,7 +281,9 @@ class Ticks(Range):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What is said by somebody the receiver trusts, or is checked in full where it is read; `why` says which."""
+    """Lets everything pass: the sender is trusted, or the value is checked in full where it is read;
+    `why` says which.
+    """
 
     why: str
 
@@ -281,7 +296,9 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """A vector that is as long as what the receiver holds. One of another length has no nearest."""
+    """A vector must be as long as what the receiver holds. The checker compares lengths itself; there is no nearest
+    vector.
+    """
 
     def fault(self, value: Any, limits: PlanLimits) -> str | None:
         return None
@@ -294,12 +311,12 @@ class Length:
 Clock = Annotated[int, Ticks(1, COUNT_MAX)]
 """Counts exchanges of the sender, one by one."""
 RoundNumber = Annotated[int, Ticks(-1, COUNT_MAX, ROUNDS_AHEAD, COUNT_MAX)]
-"""Counts rounds, of which the sender need not tell each receiver."""
+"""Counts rounds, not all of which the sender tells each receiver."""
 ExchangeNumber = Annotated[int, Ticks(-1, COUNT_MAX, 4, COUNT_MAX)]
-"""The same, of exchanges that are asked for ahead, and more than once."""
+"""Counts exchanges, which are asked for ahead, and more than once."""
 Count = Annotated[int, Range(0, COUNT_MAX)]
 Samples = Annotated[int, Range(0, "samples")]
-"""Of one contribution."""
+"""The samples of one contribution."""
 Seconds = Annotated[float, Range(0.0, SECONDS_MAX)]
 Speed = Annotated[float, Range(0.0, BYTES_MAX)]
 """Steps, samples or bytes a second."""
@@ -324,13 +341,13 @@ Integers = Annotated[tuple[int, ...], Several(Range(-COUNT_MAX, COUNT_MAX), most
 Integer = Annotated[int, Range(-COUNT_MAX, COUNT_MAX)]
 Speeds = Annotated[tuple[float, ...], Several(Range(0.0, BYTES_MAX))]
 TotalSamples = Annotated[int, Range(0, "total")]
-"""Of one worker since the run began."""
+"""The samples of one worker since the run began."""
 MeanWeight = Annotated[float, Range(0.0, "total_weight")]
-"""Of several contributions together."""
+"""The weight of several contributions together."""
 AnyWeight = Annotated[float, Range(0.0, NUMBER_MAX)]
-"""Of a model or of buffers that are looked at: samples, versions, or the mass of a gossip scheme."""
+"""The weight of a model or of buffers that are read: samples, versions, or the mass of a gossip scheme."""
 Mass = Annotated[float, Range(0.0, "mass")]
-"""What a model of a gossip scheme counts; all workers together have one for each of them."""
+"""The weight of a model in a gossip scheme; all workers together have one for each of them."""
 Fraction = Annotated[float, Range(0.0, 1.0)]
 Loss = Annotated[float, Checked("it may be infinite or no number where training went wrong; it is shown, nothing more")]
 VersionWanted = Annotated[int, Range(-1, COUNT_MAX)]
@@ -342,7 +359,10 @@ Whole = Annotated[Vector, Length()]
 
 
 def bounds_of(cls: type) -> dict[str, Bound | None]:
-    """By field; None where none is declared. A bool is its own bound."""
+    """Returns the bound of each field of a message class; None where none is declared.
+
+    A bool needs none, and a plain Vector has none: both are left out.
+    """
     found: dict[str, Bound | None] = {}
     hints = get_type_hints(cls, include_extras=True)
     for field in dataclasses.fields(cls):
@@ -358,4 +378,5 @@ def bounds_of(cls: type) -> dict[str, Bound | None]:
 
 
 def written(value: float) -> str:
+    """Returns a number as text, whole ones without a point."""
     return f"{value:d}" if isinstance(value, int) else f"{value:g}"

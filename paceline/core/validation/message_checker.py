@@ -3,14 +3,20 @@
     check       None, or one sentence that names the field, its value and its bound
     nearest     the message as it would be within its bounds; None where there is no such message
 
-Whoever says more than its bound allows gets no more than a claim within the bound would have given it: a number is
-brought to its nearest bound, so that nobody who waits for the message waits for ever. A field that says *who* (a rank,
-a group) has no nearest value, and the message is dropped.
+A sender that claims more than its bound allows gets no more than a claim within the bound would have given it. A number
+is brought to its nearest bound, so that nobody who waits for the message waits for ever. A field that says *who* (a
+rank, a group) has no nearest value, and the message is dropped.
 
-Clocks are bounded by those already seen. A worker's clock counts its pushes, so each is one more than the last. The
-last comes once more where a worker was restarted with what it had pushed, which happens in the simulator; how often is
-one of the limits. Another life of a worker is told of by `came`, and servers that went back by `forget_all`; a worker
-that enters another phase of `hybrid` says so (`begins_anew`).
+Clocks are bounded by those already seen. A worker's clock counts its pushes, so each is one more than the last:
+
+    the clock is                              then
+    the first of its sender                   accepted if 1; of a newcomer, up to 2 more than the furthest worker
+    one more than the last                    accepted
+    the last one again                        accepted, up to `repeats` times: a restarted worker repeats its push
+    anything else                             at fault
+
+A driver says so when a clock may begin anew. `came` tells of a worker's next incarnation, `forget_all` of servers that
+went back; a worker that enters another phase of `hybrid` says so itself (`begins_anew`).
 """
 
 from __future__ import annotations
@@ -38,20 +44,23 @@ from paceline.core.validation.bounds import (
 )
 
 _BY_TYPE: dict[Any, Bound] = {int: Range(-NUMBER_MAX, NUMBER_MAX), float: Range(-NUMBER_MAX, NUMBER_MAX), str: Text()}
-"""Of fields that declare none, as those of a scheme that is not ours may."""
+"""The bounds of fields that declare none, as those of a scheme outside this package may."""
 NEW_AHEAD = 2
-"""A newcomer begins where another worker is, of whom something may still be on its way."""
+"""A newcomer may begin so far ahead of the furthest worker: it follows one whose messages may still be on their way."""
 STRIKES = 3
-"""A worker is expelled with that many, and if it stays with as many more."""
+"""A worker is expelled after so many false claims, and reported again after as many more."""
 
 
 class _Table:
-    """What is checked of one class under given limits: ranges first, by far the most, then all else."""
+    """Holds what is checked of one class under given limits: ranges first, by far the most, then all else.
+
+    It is made once a class, so that checking a message looks up no types.
+    """
 
     __slots__ = ("begins_anew", "bounds", "clock", "family", "others", "ranges", "repeated", "whole")
 
     def __init__(self, cls: type, limits: PlanLimits) -> None:
-        self.bounds: dict[str, Bound] = {}  # of all these
+        self.bounds: dict[str, Bound] = {}  # all bounds but those of lengths
         self.ranges: list[tuple[str, float, float]] = []
         self.others: list[tuple[str, Bound]] = []
         self.clock: tuple[str, Ticks] | None = None
@@ -78,23 +87,25 @@ class _Table:
 
 
 def _declares(cls: type, field: str) -> type:
-    """The class of the line of `cls` that has brought in `field`."""
+    """Returns the class among the bases of `cls` that introduced `field`."""
     return next(base for base in reversed(cls.__mro__) if field in inspect.get_annotations(base))
 
 
 @dataclass(slots=True)
 class _Seen:
-    """The last clock of one sender, and how often more than usual it was not a new one."""
+    """Remembers the last clock of one sender, and how often more than usual it was not a new one."""
 
     clock: int
     repeats: float = 0.0
 
 
 class Checker:
-    """Of one receiver. A sender is known by whatever the driver knows it by; `stream`: one of several from it, such as
-    the slices of a push, which have each the same clock.
+    """Checks the messages of one receiver.
 
-    from_start: nobody has said anything to a receiver before this one, so clocks begin with 1. Those of a newcomer
+    A sender is known by whatever the driver knows it by. `stream`: one of several from it, such as the slices of a
+    push, which have each the same clock.
+
+    from_start: nobody has sent anything to a receiver before this one, so clocks begin with 1. Those of a newcomer
     begin about where the others are.
     """
 
@@ -114,14 +125,18 @@ class Checker:
             del self._seen[key]
 
     def forget_all(self) -> None:
-        """Servers went back to an earlier state: what was pushed since is pushed again, with any clock."""
+        """Forgets all clocks: servers went back to an earlier state, and what was pushed since is pushed again."""
         self._seen.clear()
         self._from_start = False
 
     def check(self, src: Any, message: Any, stream: Any = 0, length: int = 0) -> str | None:
-        """What is wrong with what `src` says. `length`: elements that the receiver holds of the model; 0: not known."""
+        """Returns what is wrong with what `src` claims, or None.
+
+        `length`: elements of the model that the receiver holds; 0: not known.
+        """
         cls = type(message)
         table = self._tables(cls)
+        # Comparisons with NaN are false, so `not low <= value <= high` catches it.
         for name, low, high in table.ranges:
             value = getattr(message, name)
             if not low <= value <= high:
@@ -139,6 +154,7 @@ class Checker:
         return self._tick(src, stream, cls, message, table) if table.clock else None
 
     def _tick(self, src: Any, stream: Any, cls: type, message: Any, table: _Table) -> str | None:
+        """Returns what is wrong with the clock, or None; takes note of it if nothing is. See the table above."""
         assert table.clock is not None
         name, ticks = table.clock
         clock, key = getattr(message, name), (src, stream, table.family)
@@ -153,7 +169,7 @@ class Checker:
         if clock == seen.clock + 1:
             seen.clock = clock
             if seen.repeats:
-                seen.repeats = max(0.0, seen.repeats - 1 / 16)
+                seen.repeats = max(0.0, seen.repeats - 1 / 16)  # 16 new clocks make up for one repeat
             return None
         if clock > seen.clock + ticks.ahead:
             return _fault(cls, name, clock, f"at most {seen.clock + ticks.ahead}, after {seen.clock}")
@@ -166,16 +182,17 @@ class Checker:
         return None
 
     def _highest(self, stream: Any, family: type) -> int:
-        """Clock of those who are furthest."""
+        """Returns the clock of the sender that is furthest."""
         return max((seen.clock for key, seen in self._seen.items() if key[1:] == (stream, family)), default=0)
 
     def nearest(self, src: Any, message: Any, stream: Any = 0, length: int = 0) -> Any | None:
-        """`message`, in which `check` has found something, within its bounds; None where it has to be dropped."""
+        """Returns `message`, in which `check` has found a fault, within its bounds; None where it has to be dropped."""
         table, values = self._tables(type(message)), {}
         if length and any(len(getattr(message, name)) != length for name in table.whole):
             return None
         for name, bound in table.bounds.items():
             value = getattr(message, name)
+            # Fields within their bounds stay as they are; one that has no nearest value drops the message.
             near = value if bound.fault(value, self.limits) is None else bound.nearest(value, self.limits)
             if near is NOTHING:
                 return None
@@ -186,8 +203,10 @@ class Checker:
         return dataclasses.replace(message, **values)
 
     def _nearest_clock(self, clock: int, ticks: Ticks, key: Any) -> int:
-        """One more than the last where each has to be: anything less would be taken for a repeat, and a worker that is
-        part of a round on one server and not on another holds everybody up.
+        """Returns the clock nearest to what is allowed, and takes note of it.
+
+        Where each clock has to be one more than the last it is that. Anything less would be taken for a repeat, and a
+        worker that is part of a round on one server and not on another delays everybody.
         """
         seen = self._seen.get(key)
         last = seen.clock if seen else 0
@@ -208,13 +227,16 @@ def _fault(cls: type, field: str, value: Any, bound: str) -> str:
 
 
 class FalseClaims:
-    """Who has said what is beyond its bounds, as one receiver has seen it. `strikes`: by sender."""
+    """Counts who has sent messages beyond their bounds, as one receiver has seen it. `strikes`: by sender."""
 
     def __init__(self) -> None:
         self.strikes: Counter[Any] = Counter()
 
     def strike(self, src: Any, why: str, *, at_once: bool) -> str | None:
-        """Why `src` is to be expelled, or None. at_once: what it said cannot be, so that one time is enough."""
+        """Counts a false claim of `src`. Returns why it is to be expelled, or None.
+
+        at_once: the message cannot come from a correct program, so one is enough.
+        """
         self.strikes[src] += 1
         count = self.strikes[src]
         if not at_once and count % STRIKES:

@@ -1,4 +1,4 @@
-"""Samples, who gets which of them, and in which batches.
+"""Holds samples, and says who gets which of them, and in which batches.
 
 Read `partition_plan.py` first (which rank gets which samples), then `batches.py`. Nothing heavy is imported here, so
 that the plan can be checked before torch is loaded. Of `engine/` it may import nothing else.

@@ -1,4 +1,4 @@
-"""Samples in memory: one tensor of pictures, one of labels."""
+"""Holds samples in memory: one tensor of pictures, one of labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """`x`: float32 [n, c, h, w], normalised; `y`: int64 [n], each in 0 .. `classes` - 1.
+    """A data set has `x`: float32 [n, c, h, w], normalised; `y`: int64 [n], each in 0 .. `classes` - 1.
 
     Raises ValueError for other shapes or types.
     """
@@ -30,24 +30,24 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """[c, h, w] of one sample."""
+        """Returns [c, h, w] of one sample."""
         _, c, h, w = self.x.shape
         return c, h, w
 
     @property
     def chance(self) -> float:
-        """The accuracy of always answering the most common class; 0 where there are no samples."""
+        """Returns the accuracy of always answering the most common class; 0 where there are no samples."""
         return int(self.y.bincount().max()) / len(self) if len(self) else 0.0
 
     def to(self, device: torch.device | str) -> Dataset:
-        """The same samples on `device`; itself when they are there already."""
+        """Returns the same samples on `device`; itself when they are there already."""
         x, y = self.x.to(device), self.y.to(device)
         return self if x is self.x and y is self.y else Dataset(x, y, self.classes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Splits:
-    """What is trained on, and what the model is judged by."""
+    """The model is trained on `train`, and evaluated on `test`."""
 
     train: Dataset
     test: Dataset

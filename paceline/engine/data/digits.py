@@ -1,4 +1,4 @@
-"""scikit-learn's bundled handwritten digits: 1797 pictures of 8x8, no files and no network needed."""
+"""Loads scikit-learn's bundled handwritten digits: 1797 pictures of 8x8; no files and no network are needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRAIN_SAMPLES = 1437
 
 
 def load() -> Splits:
-    """1437 training and 360 test pictures, float32 [n, 1, 8, 8]; the same split on every machine."""
+    """Returns 1437 training and 360 test pictures, float32 [n, 1, 8, 8]; the same split on every machine."""
     pixels, labels = bundled()
     # RandomState, because numpy promises its numbers never change; two splits in one job would leak test samples.
     order = np.random.RandomState(0).permutation(len(labels))
@@ -29,9 +29,9 @@ def load() -> Splits:
 
 
 def bundled() -> tuple[np.ndarray[tuple[int, int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Pixels 0 to 16 [n, 64] and labels [n], as `sklearn.datasets.load_digits` has them.
+    """Returns pixels 0 to 16 [n, 64] and labels [n], as `sklearn.datasets.load_digits` has them.
 
-    From its file: importing scikit-learn would take each process of a run two seconds.
+    They are read from its file: importing scikit-learn would take each process of a run two seconds.
     """
     package = find_spec("sklearn")
     if package is None or package.origin is None:

@@ -1,4 +1,4 @@
-"""Public files, fetched once, checked, and put into place whole or not at all."""
+"""Fetches public files once, checks them, and puts them into place whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _CHUNK = 1 << 18
 
 
 def fetch(folder: Path, mirrors: Sequence[str], md5s: Mapping[str, str]) -> Path:
-    """`folder`, holding every file of `md5s` (name -> checksum); what is there and right is not fetched again.
+    """Returns `folder`, holding every file of `md5s` (name -> checksum). Files that are there and right are not fetched
+    again.
 
     Raises ConfigError when no mirror gives a file with the right checksum, or `folder` cannot be written.
     """
@@ -49,11 +50,12 @@ def _fetch_one(path: Path, mirrors: Sequence[str], md5: str) -> None:
 
 
 def _download(url: str, path: Path, md5: str) -> None:
-    """Where several processes do, the last rename wins."""
+    """Downloads a file, checks it and renames it to `path`. If several processes do so, the last rename wins."""
     import urllib.request
 
     with part_of(path) as (out, part):
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as source:
+            # A server may claim any length, so what is read is counted.
             length = 0
             while chunk := source.read(_CHUNK):
                 length += len(chunk)
@@ -68,7 +70,7 @@ def _download(url: str, path: Path, md5: str) -> None:
 
 
 def _md5(path: Path) -> str | None:
-    """None when there is no such file or it cannot be read."""
+    """Returns the checksum; None when there is no such file or it cannot be read."""
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST: the IDX format, from a folder or from the public addresses.
+"""Loads MNIST and Fashion-MNIST: the IDX format, from a folder or from the public addresses.
 
 An IDX file is two zero bytes, a type (8: unsigned byte), the number of dimensions, each dimension as a big-endian
 32-bit number, then the elements. Nothing in it is believed before it is checked.
@@ -31,7 +31,9 @@ _FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A public data set: pixel statistics (of pixels in 0..1), addresses, and the md5 of each .gz in `_FILES` order."""
+    """Describes a public data set: pixel statistics (of pixels in 0..1), addresses, and the md5 of each .gz in `_FILES`
+    order.
+    """
 
     mean: float
     std: float
@@ -72,10 +74,10 @@ SOURCES = {
 
 
 def load(name: str, directory: str = "", cache: Path = CACHE) -> Splits:
-    """Returns float32 [n, 1, 28, 28] from the files in `directory` or at that address, or else downloaded into
-    `cache`/`name`.
+    """Returns float32 [n, 1, 28, 28] from the files in `directory`, a folder or an address; else downloaded.
 
-    Files of a directory are the user's own and are not held to the public checksums. Raises ConfigError.
+    Downloads go into `cache`/`name`. Files of a directory are the user's own and are not held to the public checksums.
+    Raises ConfigError.
     """
     if name not in SOURCES:
         raise ConfigError(f"unknown data set {name!r}{nearest(name, SOURCES)}")

@@ -1,4 +1,4 @@
-"""A file that is written beside the one that it will be."""
+"""Writes a file beside the place where it will be, so that nobody sees half of it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def part_of(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
-    """The open file and its name; whoever has written it whole renames it to `path`. It is gone afterwards.
+    """Yields an open file and its name. The caller writes it whole and renames it to `path`; otherwise it is removed.
 
-    Other processes may be at the same file, so each writes its own and holds a lock on it. What nobody holds was left
-    by one that was killed, and is removed.
+    Other processes may write the same file, so each writes its own and holds a lock on it. A file without a lock was
+    left by a process that was killed, and is removed.
     """
     for name in glob.glob(f"{glob.escape(str(path))}*.part"):
         with contextlib.suppress(OSError), open(name, "rb") as left:  # somebody is at it, or removes it, too

@@ -1,4 +1,4 @@
-"""The arithmetic of shares: how many samples each rank gets, and which. numpy only.
+"""Computes shares: how many samples each rank gets, and which. numpy only.
 
 Random numbers come from `RandomState`, whose streams numpy promises never to change: unlike machines run unlike
 versions, and must still agree on who has which sample.
@@ -23,11 +23,11 @@ def random_state(seed: int, *words: int) -> np.random.RandomState:
 
 
 def apportion(weights: np.ndarray, n: int) -> np.ndarray:
-    """int64 [k], sum n: how many of n samples each of k weights gets, by rounding the edges between them.
+    """Returns int64 [k], sum n: how many of n samples each of k weights gets, by rounding the edges between them.
 
     A positive weight gets at least one sample, a zero weight none. Needs n >= k and a positive weight.
     """
-    edges = np.cumsum(weights / weights.max())  # divided first, lest the sum of huge weights overflow
+    edges = np.cumsum(weights / weights.max())  # divided first: the sum of huge weights would overflow
     counts: np.ndarray = np.diff(np.floor(edges / edges[-1] * n + 0.5).astype(np.int64), prepend=0)
     for poor in np.flatnonzero((counts == 0) & (weights > 0)):
         counts[counts.argmax()] -= 1
@@ -44,11 +44,11 @@ def by_class(labels: np.ndarray, workers: int) -> np.ndarray:
 
 
 def by_dirichlet(labels: np.ndarray, workers: int, alpha: float, seed: int) -> np.ndarray:
-    """Returns int64 [n], the owner of each sample: each class spread over the ranks in proportions drawn from
-    Dirichlet(alpha).
+    """Returns int64 [n], the owner of each sample.
 
-    Hsu, Qi and Brown 2019 (arXiv 1909.06335). The smaller alpha, the less alike the shares. A rank that drew
-    nothing is given a sample of the largest share. Needs n >= workers.
+    Each class is spread over the ranks in proportions drawn from Dirichlet(alpha): Hsu, Qi and Brown 2019 (arXiv
+    1909.06335). The smaller alpha, the less alike the shares. A rank that drew nothing is given a sample of the largest
+    share. Needs n >= workers.
     """
     random = random_state(seed, 2)
     owner = np.empty(len(labels), np.int64)
@@ -62,8 +62,9 @@ def by_dirichlet(labels: np.ndarray, workers: int, alpha: float, seed: int) -> n
 
 
 def _dirichlet(random: np.random.RandomState, alpha: float, k: int) -> np.ndarray:
-    """Returns float64 [k], proportional to the result. Gamma(a) = Gamma(a + 1) U^(1/a), in logarithms: a small alpha
-    would underflow.
+    """Returns float64 [k], proportional to the result.
+
+    Gamma(a) = Gamma(a + 1) U^(1/a), in logarithms: a small alpha would underflow.
     """
     logs = np.log(random.standard_gamma(alpha + 1, k)) + np.log1p(-random.random_sample(k)) / alpha
     weights: np.ndarray = np.exp(logs - logs.max())
@@ -71,6 +72,7 @@ def _dirichlet(random: np.random.RandomState, alpha: float, k: int) -> np.ndarra
 
 
 def _fill_empty(owner: np.ndarray, workers: int) -> None:
+    """Gives each rank without a sample one of the rank that has the most."""
     counts = np.bincount(owner, minlength=workers)
     for poor in np.flatnonzero(counts == 0):
         rich = counts.argmax()
@@ -80,10 +82,10 @@ def _fill_empty(owner: np.ndarray, workers: int) -> None:
 
 
 def read_sharding(path: Path, workers: int) -> np.ndarray:
-    """Returns float64 [workers, 2]: each rank's `start end` in 0..1, a line a rank: the `data_sharding` file of
-    MXNet-G.
+    """Returns float64 [workers, 2]: each rank's `start end` in 0..1, from the `data_sharding` file of MXNet-G.
 
-    Blank lines and lines that start with # do not count. Raises ConfigError when the lines do not tile 0..1.
+    It has a line a rank; blank lines and lines that start with # do not count. Raises ConfigError when the lines do not
+    tile 0..1.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""Who gets which samples. In every epoch the shares of all ranks cover every sample exactly once.
+"""Decides who gets which samples. In every epoch the shares of all ranks cover every sample exactly once.
 
     uniform              equal parts
     fractions:A,B,...    parts in proportion to one weight a rank; zero gets nothing
@@ -38,11 +38,11 @@ _ARGUMENTS = {
     QUEUE: "queue or queue:N, N samples a lease, such as queue:64",
 }
 LEASES_A_WORKER = 16
-"""In an epoch, where nobody says how long they are: short enough that who is slow keeps nobody waiting at its end."""
+"""Leases of a worker in an epoch, where their size is not given: at the epoch's end no slow one takes long."""
 
 
 class PartitionPlan(ABC):
-    """Which samples each rank trains on, the same on every machine."""
+    """Says which samples each rank trains on, the same on every machine."""
 
     @abstractmethod
     def indices(self, rank: int, epoch: int) -> np.ndarray:
@@ -55,7 +55,7 @@ class PartitionPlan(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Redrawn(PartitionPlan):
-    """One permutation of all samples per epoch, of which `rank` takes `slices[rank]`."""
+    """Draws one permutation of all samples per epoch, of which `rank` takes `slices[rank]`."""
 
     slices: tuple[slice, ...]
     n: int
@@ -72,7 +72,7 @@ class Redrawn(PartitionPlan):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assigned(PartitionPlan):
-    """Rank r has the samples `parts[r]` for good, in a new order every epoch."""
+    """Gives rank r the samples `parts[r]` for good, in a new order every epoch."""
 
     parts: tuple[np.ndarray, ...]
     seed: int
@@ -94,7 +94,7 @@ def _rank(rank: int, workers: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecipe:
-    """The text form, taken apart: `kind` is one of KINDS, the rest is what that kind needs."""
+    """Holds the text form, taken apart: `kind` is one of KINDS, the rest is what that kind needs."""
 
     kind: str
     weights: tuple[float, ...] = ()
@@ -107,15 +107,16 @@ class PartitionRecipe:
         return self.kind == QUEUE
 
     def lease_size(self, samples: int, workers: int, batch_size: int) -> int:
-        """Whole mini-batches, where it is not given; 0 counts as that."""
+        """Returns the samples of a lease: whole mini-batches, where it was not given (0)."""
         return self.lease or max(1, round(samples / (LEASES_A_WORKER * workers * batch_size))) * batch_size
 
 
 def parse_partition(text: str) -> PartitionRecipe:
-    """Take the text form apart; reads no file. Raises ConfigError with the nearest kind or the form to write."""
+    """Takes the text form apart; reads no file. Raises ConfigError with the nearest kind or the form to write."""
     kind, colon, argument = text.partition(":")
     if kind not in KINDS:
         raise ConfigError(f"unknown partition {text!r}{nearest(QUEUE if kind == 'leased' else kind, KINDS)}")
+    # From here on: no argument is allowed; then one that may be left out; then one that must be there.
     if kind not in _ARGUMENTS:
         if colon:
             raise ConfigError(f"partition {text!r}: {kind} takes nothing after it")
@@ -148,17 +149,17 @@ def make_partition(
     seed: int = 0,
     seconds_per_step: Sequence[float] = (),
 ) -> PartitionPlan:
-    """Shares of `n` samples among `workers` ranks, as `text` says.
+    """Divides `n` samples among `workers` ranks, as `text` says.
 
-    labels: int [n], for class and dirichlet. seconds_per_step: one positive number a rank, for speed.
-    Raises ConfigError for a bad text, what it needs and was not given, or fewer samples than workers.
+    labels: int [n], for class and dirichlet. seconds_per_step: one positive number a rank, for speed. Raises
+    ConfigError for a bad text, what it needs and was not given, or fewer samples than workers.
     """
     recipe = parse_partition(text)
     if not 1 <= workers <= n:
         raise ConfigError(f"cannot share {n} samples among {workers} workers: each needs one at least")
     match recipe.kind:
         case "queue":
-            raise ConfigError(f"partition {text!r}: nobody has a share beforehand")
+            raise ConfigError(f"partition {text!r}: it gives no worker a share in advance")
         case "class":
             return _assigned(by_class(_labels(text, labels, n), workers), workers, seed)
         case "dirichlet":
@@ -178,7 +179,7 @@ def make_partition(
 
 
 def _redrawn(weights: np.ndarray, order: np.ndarray, n: int, seed: int) -> Redrawn:
-    """`order`: the ranks as their slices lie one behind the other."""
+    """Returns the plan for these weights; `order`: the ranks in the order of their slices."""
     counts = apportion(weights[order], n)
     stops = np.cumsum(counts)
     slices = {int(r): slice(int(b - c), int(b)) for r, b, c in zip(order, stops, counts, strict=True)}
@@ -204,13 +205,13 @@ def _lease(text: str, numbers: Sequence[float]) -> int:
 def _labels(text: str, labels: np.ndarray | None, n: int) -> np.ndarray:
     if labels is None or len(labels) != n:
         found = "there are none" if labels is None else f"there are {len(labels)}"
-        raise ConfigError(f"partition {text!r} need the labels of all {n} samples and {found}; take uniform instead")
+        raise ConfigError(f"partition {text!r} needs the labels of all {n} samples and {found}; take uniform instead")
     return np.asarray(labels)
 
 
 def _measured(seconds: Sequence[float]) -> Sequence[float]:
     if not all(math.isfinite(s) and s > 0 for s in seconds):
-        raise ConfigError(f"shares 'speed': seconds per step must be positive, not {list(seconds)}")
+        raise ConfigError(f"partition 'speed': seconds per step must be positive, not {list(seconds)}")
     return seconds
 
 

@@ -1,10 +1,10 @@
-"""Files that lie elsewhere, by fsspec: hdfs://, webhdfs://, s3://, https://, file://, memory:// and all it knows.
+"""Copies files from elsewhere, by fsspec: hdfs://, webhdfs://, s3://, https://, file://, memory:// and all it knows.
 
     folder = mirrored("s3://bucket/mnist", ("train-images-idx3-ubyte", ...))
 
-A file is copied once into a folder of the cache. Of each is noted how long it is, what the store says of its state (an
-ETag, a time of change) and its SHA-256; it is fetched again when the store says otherwise or the copy is damaged. It is
-put into place whole or not at all.
+A file is copied once into a folder of the cache. A note beside it holds its length, what the store says of its state
+(an ETag, a time of change) and its SHA-256. It is fetched again when the store says otherwise or the copy is damaged,
+and put into place whole or not at all.
 
 fsspec's clients keep threads, and the process that loads data is forked afterwards; so a process of its own fetches.
 `memory://` is of the caller's process, which fetches itself.
@@ -31,14 +31,14 @@ from paceline.engine.data.partial_file import part_of
 
 TIMEOUT_S = 600.0
 MARKS = ("ETag", "etag", "md5Hash", "LastModified", "modificationTime", "mtime")
-"""Under which names clients tell of a file's state; the first that is there counts."""
+"""The names under which clients give a file's state; the first that is there counts."""
 CHUNK = 1 << 18
 SECRET = re.compile(
     r"token|secret|passw|signature|credential|delegation|authori[sz]ation|api.?key|access.?key"
     r"|(^|[^a-z])(auth|code|jwt|key|pass|pwd|sas|sig)([^a-z]|$)",
     re.IGNORECASE,
 )
-"""What parts of an address are called that let somebody in."""
+"""Matches the names of parameters of an address that hold credentials."""
 
 
 def is_remote(directory: str) -> bool:
@@ -74,16 +74,18 @@ def _has_credentials(address: str) -> bool:
 
 
 def mirrored(address: str, names: Sequence[str], cache: Path = CACHE) -> Path:
-    """Returns the folder with a copy of each file `names`, or of the one with .gz behind its name, from the folder
-    `address`.
+    """Returns the folder with a copy of each file `names`, or of the one with .gz behind its name.
 
-    Raises ConfigError, in one line, when one is not there, is longer than 64 MiB or cannot be had.
+    The copies come from the folder `address`. Raises ConfigError, in one line, when a file is not there, is longer than
+    64 MiB or cannot be had.
     """
     folder = cache.expanduser() / "remote" / hashlib.sha256(address.encode()).hexdigest()[:16]
     if address.startswith("memory://"):
         fetch_all(address, names, folder)
         return folder
     command = [sys.executable, "-m", __name__, address, str(folder), *names]
+    # The child reads the other end of this pipe: when this process ends, however it ends, the read returns and the
+    # child ends itself.
     tells_of_our_end, ours = os.pipe()
     try:
         done = subprocess.run(
@@ -101,7 +103,7 @@ def mirrored(address: str, names: Sequence[str], cache: Path = CACHE) -> Path:
 
 
 def fetch_all(address: str, names: Sequence[str], folder: Path) -> None:
-    """As `mirrored`, into `folder`, in this process."""
+    """Copies the files into `folder`, as `mirrored` does, in this process."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -129,7 +131,7 @@ def fetch_all(address: str, names: Sequence[str], folder: Path) -> None:
 
 
 def _found(files: Any, root: str, name: str) -> tuple[str, Mapping[str, Any]]:
-    """Raises FileNotFoundError, with `name`."""
+    """Returns path and description of the file. Raises FileNotFoundError, with `name`."""
     for path in (f"{root}/{name}", f"{root}/{name}.gz"):
         with contextlib.suppress(FileNotFoundError):
             return path, files.info(path)
@@ -137,6 +139,7 @@ def _found(files: Any, root: str, name: str) -> tuple[str, Mapping[str, Any]]:
 
 
 def _fetch(files: Any, path: str, info: Mapping[str, Any], copy: Path) -> None:
+    """Copies one file, unless the copy that is there is right by the store's description and its own checksum."""
     note = copy.with_name(f"{copy.name}.json")
     state = {"size": info.get("size"), "mark": next((str(info[mark]) for mark in MARKS if info.get(mark)), "")}
     if _noted(note) == state | {"sha256": _sha256(copy)}:
@@ -165,7 +168,7 @@ def _noted(note: Path) -> Any:
 
 
 def _sha256(path: Path) -> str:
-    """Nothing of a file that is not there."""
+    """Returns the checksum; "" for a file that is not there."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -178,7 +181,7 @@ def _line(error: BaseException) -> str:
 
 
 def _end_with_the_caller() -> None:
-    """However that ends, nobody holds the other end of this process's standard input any more."""
+    """Ends this process when its caller has ended: then nobody holds the other end of its standard input any more."""
     os.read(0, 1)
     os._exit(1)
 

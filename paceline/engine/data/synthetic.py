@@ -1,4 +1,4 @@
-"""Pictures made of noise around one prototype per class: learnable, of any size, at no cost. For benchmarks."""
+"""Makes pictures of noise around one prototype per class: learnable, of any size, at no cost. For benchmarks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAMPLES_MAX = 10_000_000
 
 
 def load(samples: int) -> Splits:
-    """`samples` training and a quarter as many test pictures, float32 [n, 1, 28, 28].
+    """Returns `samples` training and a quarter as many test pictures, float32 [n, 1, 28, 28].
 
     Raises ConfigError unless 1 <= samples <= 10 million.
     """

@@ -1,8 +1,8 @@
-"""Running statistics of batch normalisation: part of the model, but nobody's gradient.
+"""Handles the running statistics of batch normalisation, which belong to the model but have no gradient.
 
-Two policies. "average": workers average them, weighted by samples, whenever the driver exchanges them. "local": each
-keeps its own, and a saved model carries those of the first. Which buffers these are is decided by the type of their
-module, never by a name. All other buffers are local under either policy.
+There are two policies. "average": workers average them, weighted by samples, whenever the driver exchanges them.
+"local": each keeps its own, and a saved model carries those of the first. The type of their module decides which
+buffers these are, never a name. All other buffers are local under either policy.
 
 `num_batches_tracked` travels with them. Averaged statistics are those of the batches of all workers, so their counts
 are added up; modules that average cumulatively (`momentum=None`) need that sum to go on from them. In the vector a
@@ -27,7 +27,8 @@ POLICIES = ("average", "local")
 
 
 class Buffers:
-    """The batch-norm statistics of `module` as one flat vector with the counts at its end, empty when it has none.
+    """Holds the batch-norm statistics of `module` as one flat vector with the counts at its end, empty when it has
+    none.
 
     The statistics become views of one buffer, so move the module to its device first (`FlatModel` does). Raises
     ConfigError for an unknown policy, and, naming the buffer, for one that is not float32.
@@ -52,15 +53,18 @@ class Buffers:
 
     @property
     def exchanged(self) -> bool:
-        """Whether there is anything to average."""
+        """Returns True if there is anything to average."""
         return self.policy == "average" and len(self) > 0
 
     def snapshot(self) -> Flat:
-        """The statistics as they are now; one copy."""
+        """Returns the statistics as they are now; one copy."""
         return Flat.copy_of(torch.cat([self._flat, _as_floats(self._counts())]))
 
     def load(self, v: Flat) -> None:
-        """Raises ValueError when `v` has another length. Statistics without counts leave the counts as they are."""
+        """Puts statistics into the module. Those without counts leave the counts as they are.
+
+        Raises ValueError when `v` has another length.
+        """
         if len(v) not in (len(self), self._flat.numel()):
             raise ValueError(f"{len(v)} statistics for a model with {len(self)}")
         numbers = v.value().to(self._flat.device)
@@ -70,10 +74,10 @@ class Buffers:
                 batches.copy_(count)
 
     def average(self, snapshots: Sequence[Flat], samples: Sequence[float]) -> Flat:
-        """What the policy makes of several workers' statistics, of which worker i counts `samples[i]`.
+        """Combines several workers' statistics by the policy; worker i counts `samples[i]`.
 
-        All count alike where nobody has seen a sample yet. The counts of batches are added up. The variance is the
-        mean of variances, as everywhere else in practice; what differs between the workers' means is left out.
+        All count alike where nobody has seen a sample yet. The counts of batches are added up. The variance is the mean
+        of variances, as everywhere else in practice; the spread between the workers' means is left out.
         """
         if self.policy == "local":
             return snapshots[0]
@@ -94,16 +98,19 @@ class Buffers:
 
 
 def _as_floats(counts: Tensor) -> Tensor:
+    """Returns counts (int64 [k]) as quotients and then remainders by COUNT_BASE (float32 [2 k])."""
     quotients = torch.div(counts, COUNT_BASE, rounding_mode="floor")
     return torch.cat([quotients, counts % COUNT_BASE]).to(torch.float32)
 
 
 def _as_counts(floats: Tensor) -> Tensor:
+    """Returns the counts (int64 [k]) of such floats."""
     quotients, remainders = floats.to(torch.int64).chunk(2) if floats.numel() else (floats.to(torch.int64),) * 2
     return quotients * COUNT_BASE + remainders
 
 
 def _statistics(module: nn.Module) -> list[tuple[_BatchNorm, str, Tensor]]:
+    """Returns module, name and tensor of every running mean and variance, in the order of the modules."""
     found: list[tuple[_BatchNorm, str, Tensor]] = []
     for path, part in module.named_modules():
         if not isinstance(part, _BatchNorm):

@@ -1,11 +1,16 @@
-"""`FlatModel`: a module whose trained parameters share one buffer and whose gradients are views of another.
+"""`FlatModel` puts a module's trained parameters into one buffer and makes their gradients views of another.
 
-What a scheme exchanges is then one tensor, and nothing on the hot path loops over parameters but a check that the
-views are still in place (tens of nanoseconds each). The module stays the user's: forward, backward, `parameters()`
-and `state_dict()` work as before.
+What a scheme exchanges is then one tensor, and nothing on the hot path loops over parameters but a check that the views
+are still in place (tens of nanoseconds each). The module stays the user's: forward, backward, `parameters()` and
+`state_dict()` work as before.
 
-The gradient is handed out without a copy. As nothing that was handed out may change, the buffer is used again only
-when nobody refers to it any more; until then the next gradient grows in another one.
+The gradient is handed out without a copy. As nothing that was handed out may change, the buffer is used again only when
+nobody refers to it any more; until then the next gradient is written into another one:
+
+    zero_grad()    the buffer is free        it is zeroed and used again
+                   somebody still has it     an idle buffer takes its place, or a new one
+    backward       autograd adds into the views
+    gradient()     the buffer is lent, as a Flat, until the last reference to it is gone
 """
 
 from __future__ import annotations
@@ -45,7 +50,7 @@ def views_of(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def pieces_of(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The same memory as `views_of`, but for torch each piece is a storage of its own, as long as itself.
+    """Returns the same memory as `views_of`, but for torch each piece is a storage of its own, as long as itself.
 
     What is saved or copied of a module is then what a plain one has: a view would take the whole buffer along, and
     safetensors refuses such.
@@ -54,7 +59,7 @@ def pieces_of(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 class _Gradient:
-    """One gradient buffer and its views, one for each parameter."""
+    """Holds one gradient buffer and its views, one for each parameter. `lent`: somebody still refers to it."""
 
     def __init__(self, parameters: Sequence[Tensor], device: torch.device) -> None:
         self.tensor = spare(sum(p.numel() for p in parameters), device).zero_()
@@ -74,12 +79,13 @@ class _Gradient:
 
 
 class FlatModel:
-    """`module` on `device`: what is trained of it in flat form, in the order of `trained_of`, tied ones once.
+    """Holds the trained part of `module` on `device` in flat form, in the order of `trained_of`, tied parameters once.
 
     optimizer: trained is what it holds and what requires a gradient (`paceline.engine.model.trainable`); None: all that
     requires one. The rest of the module stays as it is. Do not move or convert the module afterwards.
 
-    Parameters of 16 bits keep their own memory; the buffer has their masters (`paceline.engine.model.low_precision`).
+    Parameters of 16 bits keep their own memory; the buffer has their float32 masters
+    (`paceline.engine.model.low_precision`).
 
     by_rows: gradients of `nn.Embedding(sparse=True)` stay sparse; `gradient()` then gives a SparseFlat. Otherwise, and
     always for local steps, they are as long as the table.
@@ -108,15 +114,15 @@ class FlatModel:
         self._low = LowPrecision(self._parameters, views_of(self._w, self._parameters))
         self._move_in()
         self.flat_parameter = nn.Parameter(self._w)
-        # What the weights were loaded from or shown as last, for as long as somebody else has it: memory that a server
-        # lent goes back once it has been copied.
+        # The vector that the weights were loaded from or shown as last. It is a weak reference: memory that a server
+        # lent must go back once it has been copied.
         self._loaded_from: weakref.ref[AnyFlat] | None = None
         self._tables: SparseFlat | None = None  # the same, kept: the next load copies the rows that differ from it
         self._loaded_version = -1
         self._awaited = LazyWeights(self._parameters, self._w) if fit(module) and not self._low else None
         self._idle: list[_Gradient] = []
         self._sparse = SparseParameters(module, self._parameters) if by_rows and not self._low else None
-        # Those whose gradients grow in one buffer.
+        # The parameters whose gradients lie in one buffer: all but those whose gradients come in rows.
         self._dense = self._sparse.others if self._sparse else self._parameters
         numbers = {id(p): i for i, p in enumerate(self._parameters)}
         self._numbers = [numbers[id(p)] for p in self._dense]
@@ -125,12 +131,14 @@ class FlatModel:
         self._bind(self._gradient)
 
     def _move_in(self) -> None:
+        """Copies the parameters into the buffer and makes them views of it, except those of 16 bits."""
         with torch.no_grad():
             for p, piece in zip(self._parameters, pieces_of(self._w, self._parameters), strict=True):
                 piece.copy_(p)
                 if p.dtype not in LOW:
                     p.data = piece
-        # The first and the last that lie there; an empty one has no address.
+        # The first and the last parameter in the buffer, by which `_check_place` finds that the module was moved. An
+        # empty parameter has no address.
         inside = [
             (p, at) for p, at in zip(self._parameters, self._edges, strict=False) if p.numel() and p.dtype not in LOW
         ]
@@ -140,7 +148,7 @@ class FlatModel:
         return self._length
 
     def layout(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Name and shape of every trained parameter, in the order of the vector."""
+        """Returns name and shape of every trained parameter, in the order of the vector."""
         return [(name, tuple(p.shape)) for name, p in zip(self._names, self._parameters, strict=True)]
 
     @property
@@ -159,15 +167,15 @@ class FlatModel:
 
     @property
     def by_rows(self) -> bool:
-        """Do gradients come as rows of tables?"""
+        """Returns True if gradients come as rows of tables."""
         return bool(self._sparse)
 
     # ---- weights -----------------------------------------------------------------------------------------
     def load(self, w: AnyFlat, *, late: bool = False) -> None:
-        """Take the weights `w`: one copy, or none when they are in place already. Raises ValueError on its length.
+        """Takes the weights `w`: one copy, or none when they are in place already. Raises ValueError on its length.
 
-        late: those of `w` that are still arriving may be copied later, each when somebody first looks at the
-        parameter, who then waits for it (`paceline.engine.model.lazy_load`). Waiting raises PeerLost or TimedOut.
+        late: parts of `w` that are still arriving may be copied later, each when somebody first looks at the parameter,
+        who then waits for it (`paceline.engine.model.lazy_load`). Waiting raises PeerLost or TimedOut.
         """
         if self._awaited is not None:
             self._awaited.drop()
@@ -177,6 +185,8 @@ class FlatModel:
         if len(w) != self._length:
             raise ValueError(f"{len(w)} weights for a model of {self._length} parameters")
         self._check_place()
+        # torch counts every late copy as a write. The weights are those of `w` when these writes are made, so
+        # `_remember` takes the present count and adds them; until then the weights count as changed.
         if late and self._awaited is not None and isinstance(w, ChunkedVector) and not w.there:
             arriving: weakref.ref[AnyFlat] = weakref.ref(w)
             before = self._version()
@@ -193,16 +203,16 @@ class FlatModel:
 
     @property
     def settled(self) -> bool:
-        """Have all parameters the weights that were loaded last?"""
+        """Returns True if all parameters have the weights that were loaded last."""
         return self._awaited is None or not self._awaited.absent
 
     def settle(self) -> None:
-        """Wait for the weights that are still arriving. Raises PeerLost or TimedOut when they do not come."""
+        """Waits for the weights that are still arriving. Raises PeerLost or TimedOut when they do not come."""
         if self._awaited is not None:
             self._awaited.settle()
 
     def weights(self) -> AnyFlat:
-        """The weights as they are now: one copy, or none when they are what was loaded or asked for last."""
+        """Returns the weights as they are now: one copy, or none when they are what was loaded or asked for last."""
         self.settle()
         shown = self._loaded
         if shown is None:
@@ -213,12 +223,12 @@ class FlatModel:
         return shown
 
     def touched(self) -> None:
-        """Say that the weights were changed behind torch's back (`p.data`, numpy); torch's own ways are noticed."""
+        """Notes that the weights were changed behind torch's back (`p.data`, numpy); torch's own ways are noticed."""
         self._loaded_from = self._tables = None
 
     @contextlib.contextmanager
     def showing(self, w: AnyFlat) -> Iterator[nn.Module]:
-        """The module has the weights `w` within the context, and its own again after it; those are not touched."""
+        """Gives the module the weights `w` within the context, and its own again after it; those are not touched."""
         self.settle()
         shown = torch.empty_like(self._w)
         w.copy_into(shown)
@@ -234,7 +244,11 @@ class FlatModel:
 
     @property
     def _loaded(self) -> AnyFlat | None:
-        """What has just the numbers that the parameters have now; None where nobody has such a thing."""
+        """Returns a vector with just the numbers that the parameters have now; None where there is none any more.
+
+        torch counts the writes to each tensor (`_version`), so an unchanged sum of these counts means unchanged
+        weights.
+        """
         w = self._loaded_from() if self._loaded_from else None
         return w if w is not None and self._version() == self._loaded_version else None
 
@@ -242,16 +256,20 @@ class FlatModel:
         self._loaded_from, self._tables, self._loaded_version = w, None, version
 
     def _version(self) -> int:
+        """Returns how many writes torch has counted on the parameters together."""
         return int(sum(map(_version_of, self._parameters), self.flat_parameter._version))
 
     def _check_place(self) -> None:
+        """Raises ConfigError if the parameters do not lie in the buffer any more."""
         start = self._w.data_ptr()
         if any(p.data_ptr() != start + at * self._w.element_size() for p, at in self._ends):
             raise ConfigError("the module was moved or converted after it was handed over: do that before")
 
     # ---- gradient ----------------------------------------------------------------------------------------
     def zero_grad(self) -> None:
-        """Before every backward pass: one pass over the buffer; another buffer when somebody still holds this one."""
+        """Prepares a backward pass: one pass over the buffer, or over another one when somebody
+        still holds this one.
+        """
         if self._gradient.lent:
             self._switch()
         elif not self._attached():
@@ -262,15 +280,16 @@ class FlatModel:
             self._sparse.zero_grad()
 
     def gradient(self) -> AnyFlat:
-        """Returns the gradient that the last backward passes left, without a copy. Call `zero_grad` before the next
-        one.
+        """Returns the gradient that the last backward passes left, without a copy.
+
+        Call `zero_grad` before the next one.
         """
         self.collect()
         dense = self._gradient.lend()
         return self._sparse.gradient(dense) if self._sparse else dense
 
     def put_gradient(self, g: AnyFlat, unused: Spans) -> None:
-        """Give the parameters a copy of `g` as their gradient, and none (None) to those that are `unused`."""
+        """Gives the parameters a copy of `g` as their gradient, and none (None) to those that are `unused`."""
         self.zero_grad()
         g.copy_into(self._gradient.tensor)
         self._used.all_but(unused)
@@ -278,7 +297,9 @@ class FlatModel:
         self._low.put_gradients(self._gradient.views, self._used)
 
     def collect(self) -> None:
-        """Bring gradients home that the module's owner replaced (`optimizer.zero_grad()` drops them, say)."""
+        """Copies into the buffer the gradients that the user's code replaced
+        (`optimizer.zero_grad()` drops them, say).
+        """
         if self._attached():
             return
         found, was = list(map(_grad_of, self._dense)), self._expected
@@ -296,12 +317,12 @@ class FlatModel:
         return self._used.unused()
 
     def unused_among(self, parameters: Iterable[int]) -> Spans:
-        """Where those of these parameters lie that none has."""
+        """Returns where those of these parameters lie that have no gradient."""
         return self._used.spans(i for i in parameters if i not in self._used)
 
     @property
     def has_gradient(self) -> bool:
-        """Has any parameter a gradient since `zero_grad`, from backward or from somebody who put one there?"""
+        """Returns True if any parameter has a gradient since `zero_grad`, from backward or from the user's code."""
         if self._attached():
             return self._used.any
         if self._sparse and any(i in self._used for i in set(range(len(self._parameters))).difference(self._numbers)):
@@ -312,12 +333,12 @@ class FlatModel:
 
     @property
     def gradient_is_zero(self) -> bool:
-        """Is every number of a gradient that there is exactly zero? A pass over it."""
+        """Returns True if every number of the gradients is exactly zero; one pass over them."""
         found = [p.grad for p in self._parameters if p.grad is not None]
         return bool(found) and not any(bool(_numbers_of(grad).any()) for grad in found)
 
     def show_unused(self) -> None:
-        """Let parameters without a gradient have none (None), as torch's optimizers expect."""
+        """Sets the gradient of parameters without one to None, as torch's optimizers expect."""
         if self._used.all:
             return
         for i, p, view in zip(self._numbers, self._dense, self._expected, strict=True):
@@ -325,15 +346,16 @@ class FlatModel:
                 p.grad = None
 
     def lend_arriving(self, what: str) -> tuple[Chunks, Tensor]:
-        """The gradient that backward is about to make, parameter by parameter, and the buffer it grows in; not by rows.
+        """Returns the gradient that backward is about to make, parameter by parameter, and the buffer that it is
+        written into.
 
-        Call `zero_grad` before; whoever knows that the gradient of parameter i is complete calls `collect_one(i)` and
-        `put(i)`. `what` is named by whoever waits for it in vain.
+        Call `zero_grad` before. The caller learns when the gradient of parameter i is complete; it then calls
+        `collect_one(i)` and `put(i)`. `what` is named in the error when a wait is in vain. It does not work by rows.
         """
         return Chunks(self._edges, what=what, home=self._gradient.lend()), self._gradient.tensor
 
     def collect_one(self, i: int) -> None:
-        """Bring the gradient of parameter `i` home, likewise."""
+        """Copies the gradient of parameter `i` into the buffer if it lies elsewhere."""
         p = self._parameters[i]
         if p.grad is not self._expected[i]:
             self._used.set(i, p.grad is not None)
@@ -341,15 +363,19 @@ class FlatModel:
             p.grad = self._expected[i]
 
     def release(self) -> None:
-        """The module is its owner's alone from now on: no hooks, and no gradient, as after torch's `zero_grad`."""
+        """Leaves the module to its owner: no hooks, and no gradient, as after torch's `zero_grad`."""
         self._used.end()
         for p in self._parameters:
             p.grad = None
 
     def _attached(self) -> bool:
+        """Returns True if every parameter's gradient is still the view that `_bind` put there."""
         return all(map(is_, map(_grad_of, self._dense), self._expected))
 
     def _bind(self, gradient: _Gradient) -> None:
+        """Makes the views of `gradient` the parameters' gradients; `_expected` remembers them, to
+        notice a replacement.
+        """
         self._expected: list[Tensor | None] = []
         for p, view in zip(self._dense, gradient.views, strict=True):
             p.grad = view if p.requires_grad and p.dtype not in LOW else None
@@ -358,6 +384,7 @@ class FlatModel:
             self.flat_parameter.grad = gradient.tensor
 
     def _switch(self) -> None:
+        """Goes on with a gradient buffer that nobody refers to, an idle one or a new one."""
         self._idle.append(self._gradient)
         free = next((g for g in self._idle if not g.lent), None)
         if free is None:
@@ -372,6 +399,7 @@ def _numbers_of(grad: Tensor) -> Tensor:
 
 
 def _take_over(p: nn.Parameter, grad: Tensor | None, view: Tensor) -> None:
+    """Copies `grad` into its `view`; zeros where there is none."""
     if grad is None or not p.requires_grad:
         view.zero_()
     elif grad is not view:

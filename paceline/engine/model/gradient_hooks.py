@@ -1,8 +1,13 @@
-"""The gradient as it comes: which parameters have theirs while backward still runs.
+"""Learns which parameters have their gradient while backward still runs, so that it can be sent early.
 
-Autograd tells of every parameter whose gradient of one backward pass is complete (post-accumulate hooks), the last
-layers first. What may be read early may not change any more. So a second backward pass before the gradient is closed
-is refused, and so is whatever else writes into gradients in the meantime, such as clipping.
+Autograd calls a hook for every parameter whose gradient of one backward pass is complete (post-accumulate hooks), the
+last layers first. What may be read early may not change any more. So a second backward pass before the gradient is
+closed is refused, and so is whatever else writes into gradients in the meantime, such as clipping.
+
+    open      the next backward pass makes a gradient that can be read part by part
+    (hooks)   parameter i is complete: its part is there
+    close     backward is over: parameters that it did not reach get a gradient of zero
+    cancel    nobody reads this gradient early
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ WAY_OUT = "give --overlap off, or leave overlap=True out of paceline.join"
 
 
 class Backward:
-    """Watches the backward passes of `flat`. Not thread-safe: hooks run one after the other."""
+    """Watches the backward passes of `flat`. It is not thread-safe: hooks run one after the other."""
 
     def __init__(self, flat: FlatModel) -> None:
         self._flat = flat
@@ -33,8 +38,8 @@ class Backward:
         self._parts: Chunks | None = None
         self._buffer: Tensor | None = None
         self._version = 0
-        self.unused: list[Span] = []  # of the gradient that is under way; complete before the last of it is there
-        self.seconds = 0.0  # spent on telling of what has arrived
+        self.unused: list[Span] = []  # of the gradient that is under way; complete before its last part is there
+        self.seconds = 0.0  # spent in `put` and `arrived`, which is not the user's backward
         self._arrived: Callable[[], None] = lambda: None
         self._hooks: list[RemovableHandle] = [
             p.register_post_accumulate_grad_hook(functools.partial(self._accumulated, i))  # type: ignore[no-untyped-call]
@@ -51,7 +56,7 @@ class Backward:
         return self._parts.vector
 
     def close(self) -> None:
-        """Backward is over: parameters it did not reach have a gradient of zero.
+        """Ends the gradient: parameters that backward did not reach have a gradient of zero.
 
         Raises ConfigError when gradients were changed after they could be read.
         """
@@ -67,21 +72,22 @@ class Backward:
         missing = sorted(self._missing)
         for i in missing:
             self._flat.collect_one(i)
-        self.unused += self._flat.unused_among(missing)  # a slice with one of them leaves only now
+        self.unused += self._flat.unused_among(missing)  # before `put`, which lets the last slices leave
         for i in missing:
             parts.put(i)
 
     def cancel(self) -> None:
-        """Nobody wants this gradient early; it may grow as it likes."""
+        """Gives up reading this gradient early; the user's code may change it as it likes."""
         self._parts = self._buffer = None
 
     def end(self) -> None:
-        """Watch no more."""
+        """Removes the hooks."""
         self.cancel()
         for hook in self._hooks:
             hook.remove()
 
     def _accumulated(self, i: int, _parameter: Any) -> None:
+        """The hook: parameter `i` has its gradient. Raises ConfigError if it got one before in this gradient."""
         if self._parts is None or self._buffer is None:
             return
         if i not in self._missing:

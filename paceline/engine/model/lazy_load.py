@@ -1,12 +1,17 @@
-"""Weights that are still arriving, copied into a module's parameters when somebody first looks at each.
+"""Copies weights that are still arriving into a module's parameters when each is first used.
 
-The forward pass of the first layers then goes on while the weights of the last are on their way. Who looks is not
-guessed from the structure of the module: a parameter whose weights have not been copied yet is of a class of its own,
-which torch tells of every operation on it (`__torch_function__`), wherever it comes from. It copies, becomes a plain
-Parameter again, and the operation goes on. Weights shared by several layers, layers that use another one's weights and
-layers that are left out are all the same to it.
+The forward pass of the first layers then goes on while the weights of the last are on their way. Who uses a parameter
+is not guessed from the structure of the module. A parameter whose weights have not been copied yet is of a class of its
+own, and torch reports every operation on it (`__torch_function__`), wherever it comes from:
 
-What reaches the numbers without Python cannot be told: `fit` says which modules are left alone for that reason.
+    LazyWeights.begin     every parameter becomes of that class
+    the first operation   waits for the numbers, copies them, makes it a plain Parameter again, and goes on
+    LazyWeights.drop      the others become plain again with their old weights
+
+So weights shared by several layers, layers that use another one's weights and layers that are left out need no special
+case.
+
+Accesses that do not go through Python are not reported: `fit` says which modules are loaded at once for that reason.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from paceline.engine.vectors.chunked import ChunkedVector
 
 
 def fit(module: nn.Module) -> bool:
-    """Do all parts of `module` take their weights through Python? Not those that were scripted or compiled."""
+    """Returns True if all parts of `module` take their weights through Python: none was scripted or compiled."""
     scripted = torch.jit.ScriptModule
     for part in module.modules():
         if isinstance(part, scripted) or getattr(part, "_compiled_call_impl", None) is not None:
@@ -34,7 +39,7 @@ def fit(module: nn.Module) -> bool:
 
 
 class LazyWeights:
-    """Of `parameters`, which lie one after the other in `room`. Any thread may look."""
+    """Brings the weights of `parameters`, which lie one after the other in `room`. Any thread may use them."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], room: Tensor) -> None:
         self._parameters, self._room = parameters, room
@@ -52,11 +57,11 @@ class LazyWeights:
 
     @property
     def absent(self) -> bool:
-        """Is there a parameter without its new weights?"""
+        """Returns True if there is a parameter without its new weights."""
         return bool(self._absent)
 
     def begin(self, w: ChunkedVector, done: Callable[[int], None]) -> None:
-        """From now on the weights are `w`. `done` hears how many writes it took, once all parameters have theirs."""
+        """Makes `w` the weights. `done` is told how many writes it took, once all parameters have theirs."""
         with self._lock:
             self._w, self._done, self._writes = w, done, 0
             self._absent = dict(self._places)
@@ -64,7 +69,7 @@ class LazyWeights:
                 p.__class__ = self._kind
 
     def bring(self, p: Tensor) -> None:
-        """See to it that `p` has its weights. Raises PeerLost or TimedOut when they do not come."""
+        """Waits until `p` has its weights. Raises PeerLost or TimedOut when they do not come."""
         with self._lock:
             place = self._absent.get(id(p))
             if place is None:
@@ -74,7 +79,7 @@ class LazyWeights:
             before = self._room._version
             try:
                 self._w[start:stop].copy_into(self._room[start:stop])
-            except (Stopped, Undone):  # nobody wants what comes of the old weights
+            except (Stopped, Undone):  # the step's result is dropped anyway, so old weights do no harm
                 self.drop()
                 return
             except BaseException:
@@ -88,12 +93,12 @@ class LazyWeights:
                 self._done(self._writes)
 
     def settle(self) -> None:
-        """Bring all that is absent. Raises as `bring` does."""
+        """Brings all weights that are absent. Raises as `bring` does."""
         for p in self._parameters if self._absent else ():
             self.bring(p)
 
     def drop(self) -> None:
-        """Leave the parameters that have no new weights with the old ones."""
+        """Leaves the parameters that have no new weights with the old ones."""
         with self._lock:
             for p in self._parameters if self._absent else ():
                 p.__class__ = nn.Parameter
@@ -102,10 +107,11 @@ class LazyWeights:
 
 _GETTERS = ("_version", "grad", "shape", "dtype", "device", "requires_grad", "is_leaf")
 _SIZES = ("numel", "size", "dim", "stride")
+"""What reads no numbers of a parameter, and so need not wait for them."""
 
 
 def _kind_for(bring: Callable[[Tensor], None]) -> type[nn.Parameter]:
-    """A class of parameters that call `bring` before anything is done with their numbers."""
+    """Returns a class of parameters that call `bring` before anything is done with their numbers."""
     harmless = {getattr(Tensor, name).__get__ for name in _GETTERS} | {getattr(Tensor, name) for name in _SIZES}
 
     class Parameter(nn.Parameter):
@@ -130,7 +136,7 @@ def _kind_for(bring: Callable[[Tensor], None]) -> type[nn.Parameter]:
 
 
 def _found(arguments: Any, kind: type[Tensor]) -> list[Tensor]:
-    """Returns those of `kind` in what a function was called with."""
+    """Returns the tensors of class `kind` among the arguments of a call, nested ones included."""
     if isinstance(arguments, kind):
         return [arguments]
     if isinstance(arguments, dict):

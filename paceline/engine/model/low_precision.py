@@ -1,10 +1,10 @@
-"""Parameters of 16 bits: what is exchanged and updated elsewhere is a float32 master of each, in the model's vector.
+"""Keeps a float32 master of every 16-bit parameter, in the model's vector; masters are what is exchanged and updated.
 
     load the weights w      master <- w;   p <- round(master)
     show the weights        master <- master + (p - round(master)), where somebody has changed p
 
-What a step of the worker changes in `p` is added to the master, so what rounding has taken from it is not lost. A
-parameter that was only ever changed here is its own master.
+What a step of the worker changes in `p` is added to the master, so the rounding of `p` loses nothing. A parameter that
+was only ever changed here is its own master.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOW = (torch.bfloat16, torch.float16)
 
 
 class LowPrecision:
-    """Of those among `parameters` that have 16 bits; `masters`: of all, in the same order."""
+    """Pairs the 16-bit ones among `parameters` with their masters; `masters` has those of all, in the same order."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], masters: Sequence[Tensor]) -> None:
         self._numbers = [i for i, p in enumerate(parameters) if p.dtype in LOW]
@@ -31,17 +31,17 @@ class LowPrecision:
 
     @torch.no_grad()
     def show(self) -> None:
-        """The masters have changed."""
+        """Rounds the masters into the parameters, after the masters have changed."""
         for p, master in self._pairs:
             p.copy_(master)
 
     @torch.no_grad()
     def bring(self) -> None:
-        """The parameters may have changed."""
+        """Adds to the masters what has changed in the parameters."""
         for p, master in self._pairs:
             master.add_(p.float() - master.to(p.dtype).float())
 
     def put_gradients(self, views: Sequence[Tensor], used: Used) -> None:
-        """Give each a copy of its gradient, of its own type; none (None) to those that are not `used`."""
+        """Gives each parameter a copy of its gradient, of its own type; none (None) to those that are not `used`."""
         for i, (p, _) in zip(self._numbers, self._pairs, strict=True):
             p.grad = views[i].to(p.dtype) if i in used else None

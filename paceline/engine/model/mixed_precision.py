@@ -1,4 +1,4 @@
-"""Mixed precision: forward and backward in 16 bits, weights and gradients in 32.
+"""Trains in mixed precision: forward and backward in 16 bits, weights and gradients in 32.
 
     fp32     everything in float32
     bf16     matrix products and convolutions in bfloat16 (torch.autocast), which has the range of float32
@@ -21,7 +21,7 @@ _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Precision:
-    """Backward passes of `module` on `device`. Raises ConfigError for fp16 on anything but a CUDA device."""
+    """Runs backward passes of `module` on `device`. Raises ConfigError for fp16 on anything but a CUDA device."""
 
     def __init__(self, name: str, module: nn.Module, device: torch.device | str) -> None:
         self._kind, self._type = torch.device(device).type, _TYPES.get(name)
@@ -30,7 +30,7 @@ class Precision:
         self._scale = Scale(module, self._kind) if name == "fp16" else None
 
     def backward(self, loss_of: Callable[..., Tensor], *batch: Tensor) -> None:
-        """Leave the gradient of `loss_of(*batch)`, which is computed more than once perhaps, with the parameters."""
+        """Leaves the gradient of `loss_of(*batch)` with the parameters; it may compute the loss more than once."""
         with torch.autocast(self._kind, self._type, enabled=self._type is not None):
             loss = loss_of(*batch)
         if self._scale is None:
@@ -40,7 +40,8 @@ class Precision:
 
 
 class Scale:
-    """What the loss is multiplied with: halved when a gradient overflows, doubled after 2,000 that did not.
+    """The factor that the loss is multiplied by: it is halved when a gradient overflows, doubled after 2,000 that did
+    not.
 
     The backward pass of an overflow is repeated: a worker owes its scheme a gradient for every batch, and a batch that
     was dropped would be missing in the others' mean.
@@ -48,7 +49,7 @@ class Scale:
 
     def __init__(self, module: nn.Module, kind: str, start: float = 2.0**16) -> None:
         self._scaler = torch.amp.GradScaler(kind, init_scale=start)
-        # Never makes a step; the scaler asks an optimizer where the gradients are.
+        # This optimizer never makes a step; the scaler asks it where the gradients are.
         self._gradients = torch.optim.SGD(module.parameters(), lr=0.0)
 
     @property
@@ -56,9 +57,9 @@ class Scale:
         return float(self._scaler.get_scale())
 
     def backward(self, loss: Tensor) -> bool:
-        """Leave the gradient, unscaled; False when it overflowed and is zero.
+        """Leaves the unscaled gradient with the parameters. Returns False when it overflowed; it is zero then.
 
-        At a scale below 1 whatever came of it is the model's own affair, as in float32.
+        At a scale below 1 an overflow is the model's own, as in float32, and the gradient stays as it is.
         """
         before = self.now
         self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What of a module is trained, and what is the rest.
+"""Says which part of a module is trained, and what is the rest.
 
     trained    parameters that require a gradient and that the optimizer holds: exchanged and updated
     rest       all other parameters and the buffers: everybody begins with worker 0's, and later each keeps its own
@@ -22,13 +22,14 @@ from paceline.core.errors import ConfigError
 from paceline.engine.model.low_precision import LOW
 from paceline.engine.vectors.flat import Flat
 
-_WORD = 4  # bytes of a float32, which vectors are made of
+_WORD = 4  # bytes of a float32; the rest travels in a vector of them, each tensor padded to whole ones
 
 
 def trained_of(module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> dict[str, nn.Parameter]:
-    """By name, in the order of `named_parameters()`, tied ones once; `optimizer` None: one that holds all of them.
+    """Returns the trained parameters by name, in the order of `named_parameters()`, tied ones once.
 
-    Where the optimizer has several parameter groups those of the first come first, then those of the second, and so on.
+    optimizer: those that it holds; None: all that require a gradient. Where it has several parameter groups, those of
+    the first come first, then those of the second, and so on.
 
     Raises ConfigError, with the way out, for a module or a parameter that cannot be trained here.
     """
@@ -43,6 +44,7 @@ def trained_of(module: nn.Module, optimizer: torch.optim.Optimizer | None = None
             raise ConfigError(
                 "the optimizer holds a parameter that is not in the model: hand over a module that contains all of them"
             )
+        # Sorting is stable: within a group parameters keep the order of the module.
         number = {p: i for i, group in enumerate(optimizer.param_groups) for p in group["params"]}
         found = dict(sorted(((name, p) for name, p in found.items() if p in held), key=lambda named: number[named[1]]))
     if not any(p.numel() for p in found.values()):
@@ -52,14 +54,17 @@ def trained_of(module: nn.Module, optimizer: torch.optim.Optimizer | None = None
 
 
 class Rest:
-    """All of `module` but what is `trained`."""
+    """Reads and writes all of `module` but what is `trained`."""
 
     def __init__(self, module: nn.Module, trained: Mapping[str, nn.Parameter]) -> None:
         self._module = module
         self._trained = {id(p) for p in trained.values()}
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """As they are now; those that have no plain memory stay each worker's own."""
+        """Yields name and tensor of each, as they are now.
+
+        Tensors without plain memory of their own stay each worker's.
+        """
         for name, p in self._module.named_parameters():
             if id(p) not in self._trained and _is_plain(p):
                 yield name, p.detach()
@@ -68,7 +73,7 @@ class Rest:
                 yield name, buffer
 
     def fingerprint(self) -> str:
-        """The same in two processes exactly when what `show` gives means the same there."""
+        """Returns a text that is the same in two processes exactly when what `show` gives means the same there."""
         layout = [(name, str(t.dtype), tuple(t.shape)) for name, t in self._tensors()]
         return hashlib.sha256(repr(layout).encode()).hexdigest()[:16]
 
@@ -81,7 +86,10 @@ class Rest:
         return _as_numbers(np.concatenate(parts))
 
     def load(self, shown: Flat) -> None:
-        """Raises ValueError for what a module with another rest has shown."""
+        """Takes over what `show` gave in another process.
+
+        Raises ValueError for what a module with another rest has shown.
+        """
         data, at = torch.from_numpy(_as_bytes(shown)), 0
         with torch.no_grad():
             for _, t in self._tensors():
@@ -89,16 +97,16 @@ class Rest:
                 t.copy_(data[at : at + nbytes].clone().view(t.dtype).view(t.shape))
                 at += nbytes + -nbytes % _WORD
         if at != len(data):
-            raise ValueError(f"{len(data)} bytes for a rest of {at}")
+            raise ValueError(f"{len(data)} bytes for {at} bytes of untrained parameters and buffers")
 
 
 def digest(shown: Flat) -> Flat:
-    """A short vector that is the same for the same numbers."""
+    """Returns a short vector that is the same for the same numbers: 32 bytes of SHA-256."""
     return _as_numbers(np.frombuffer(bytearray(hashlib.sha256(_as_bytes(shown)).digest()), np.uint8))
 
 
 def same(one: Flat, other: Flat) -> bool:
-    """Bit by bit."""
+    """Returns True if both have the same bits."""
     return bool(np.array_equal(_as_bytes(one), _as_bytes(other)))
 
 
@@ -115,6 +123,7 @@ def _is_plain(t: Tensor) -> bool:
 
 
 def _is_expanded(t: Tensor) -> bool:
+    """Returns True if several elements share memory, as after `expand`."""
     return any(size > 1 and not stride for size, stride in zip(t.shape, t.stride(), strict=True))
 
 
@@ -134,7 +143,7 @@ def _refuse_wrapped(module: nn.Module) -> None:
 
 
 def _refuse_unfit(name: str, p: nn.Parameter) -> None:
-    """What is refused of any parameter, trained or not."""
+    """Raises ConfigError for a parameter that no part of the package can handle, trained or not."""
     if any(kind.__name__ == "DTensor" for kind in type(p).__mro__):
         raise ConfigError(
             f"parameter {name} is a DTensor, of which this process has a part (fully_shard, parallelize_module): "
@@ -147,6 +156,7 @@ def _refuse_unfit(name: str, p: nn.Parameter) -> None:
 
 
 def _refuse_untrainable(named: Mapping[str, nn.Parameter], trained: Mapping[str, nn.Parameter]) -> None:
+    """Raises ConfigError for a trained parameter of another device, a wrong type or shared memory."""
     device = next(iter(trained.values())).device
     for name, p in named.items():
         if p.device != device:
@@ -164,7 +174,9 @@ def _refuse_untrainable(named: Mapping[str, nn.Parameter], trained: Mapping[str,
 
 
 def _refuse_overlapping(named: Mapping[str, nn.Parameter], trained: Mapping[str, nn.Parameter]) -> None:
-    """Memory that two parameters share, one of them trained, would not be shared any more."""
+    """Raises ConfigError for two parameters that share memory, one of them trained: they would not
+    share it any more.
+    """
     places = sorted((p.data_ptr(), _end(p), name) for name, p in named.items() if p.numel())
     for (_, end, name), (start, _, other) in itertools.pairwise(places):
         if start < end and (name in trained or other in trained):
@@ -173,5 +185,6 @@ def _refuse_overlapping(named: Mapping[str, nn.Parameter], trained: Mapping[str,
 
 
 def _end(p: nn.Parameter) -> int:
+    """Returns the address after the last element of `p`."""
     reach = sum((size - 1) * stride for size, stride in zip(p.shape, p.stride(), strict=True))
     return p.data_ptr() + (reach + 1) * p.element_size()

@@ -1,4 +1,4 @@
-"""Trial passes through a module that leave no trace in it."""
+"""Makes trial passes through a module that leave no trace in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paceline.engine.torch_generator import torch_generator
 
 @contextmanager
 def unchanged(module: nn.Module) -> Iterator[None]:
-    """Restores the buffers, the gradients and torch's random numbers of before at the end; weights must not change.
+    """Restores buffers, gradients and torch's random state when the context ends; weights must not change in it.
 
     Tensors keep their place: what was a view of a larger buffer still is.
     """

@@ -1,4 +1,4 @@
-"""Which parameters a backward pass has reached, so that the others can be left alone as torch leaves them."""
+"""Records which parameters a backward pass has reached, so that the others can be left alone as torch leaves them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from paceline.core.spans import Spans, common, merged
 
 
 class Used:
-    """Of `parameters`, which lie in the vector between consecutive `edges`. Autograd tells of each by a hook."""
+    """Records this for `parameters`, which lie in the vector between consecutive `edges`; autograd
+    calls a hook for each.
+    """
 
     def __init__(self, parameters: Sequence[nn.Parameter], edges: Sequence[int]) -> None:
         self._count, self._edges = len(parameters), edges
@@ -32,11 +34,11 @@ class Used:
         return i in self._found
 
     def set(self, i: int, used: bool) -> None:
-        """For a gradient that somebody has put in its place, or taken away."""
+        """Marks a parameter whose gradient somebody has put in its place, or taken away."""
         (self._found.add if used else self._found.discard)(i)
 
     def all_but(self, unused: Spans) -> None:
-        """Those that lie outside `unused`."""
+        """Marks the parameters that lie outside `unused` as used, and no others."""
         spans = enumerate(itertools.pairwise(self._edges))
         self._found = {i for i, span in spans if not unused or not common(unused, (span,))}
 
@@ -52,7 +54,7 @@ class Used:
         return bool(self._found)
 
     def unused(self) -> Spans:
-        """Where those lie that no pass has reached since `clear`."""
+        """Returns where the parameters lie that no pass has reached since `clear`."""
         return () if self.all else self.spans(i for i in range(self._count) if i not in self._found)
 
     def spans(self, numbers: Any) -> Spans:
@@ -60,6 +62,6 @@ class Used:
         return merged((self._edges[i], self._edges[i + 1]) for i in numbers)
 
     def end(self) -> None:
-        """Hear nothing more."""
+        """Removes the hooks."""
         for hook in self._hooks:
             hook.remove()

@@ -1,4 +1,4 @@
-"""The networks a run can name; one file a family. Each maps float32 [n, c, h, w] to logits [n, classes].
+"""Builds the networks that a run can name; one file a family. Each maps float32 [n, c, h, w] to logits [n, classes].
 
 Read `lenet.py` first. Of `engine/` it may import nothing else.
 """
@@ -27,10 +27,11 @@ _BUILDERS: dict[str, Builder] = {"mlp": mlp, "lenet": lenet, "cnn": cnn, "resnet
 
 
 def build(recipe: ModelRecipe, shape: tuple[int, int, int], classes: int, seed: int) -> nn.Module:
-    """The network on the CPU, its initial weights decided by `seed`; the global generators are left as they were.
+    """Returns the network on the CPU, its initial weights decided by `seed`; the global generators are left as they
+    were.
 
-    shape: [c, h, w] of one sample. Raises ConfigError for an unknown name, a width that is not positive, a dropout
-    that is not below 1, or an empty shape.
+    shape: [c, h, w] of one sample. Raises ConfigError for an unknown name, a width that is not positive, a dropout that
+    is not below 1, or an empty shape.
     """
     if recipe.name not in _BUILDERS:
         raise ConfigError(f"unknown model {recipe.name!r}{nearest(recipe.name, _BUILDERS)}")
@@ -50,7 +51,7 @@ def build(recipe: ModelRecipe, shape: tuple[int, int, int], classes: int, seed: 
 
 
 def _drop(model: nn.Module, part: float) -> None:
-    """By a hook, so that the names of the weights stay as they are."""
+    """Adds dropout in front of the last linear layer, by a hook, so that the names of the weights stay as they are."""
 
     def dropped(layer: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return nn.functional.dropout(given[0], part, layer.training), *given[1:]

@@ -1,4 +1,4 @@
-"""A small convolutional network with batch normalisation."""
+"""Builds a small convolutional network with batch normalisation."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from paceline.engine.models.layers import conv_bn, scaled
 
 
 def cnn(shape: tuple[int, int, int], classes: int, width: float) -> nn.Module:
-    """Returns three times 3x3 convolution, BatchNorm, ReLU, max-pool, with 32, 64, 128 channels times width; then the
-    mean.
+    """Returns three times 3x3 convolution, BatchNorm, ReLU, max-pool, with 32, 64, 128 channels times width.
+
+    The mean over the picture follows, and one linear layer.
     """
     inputs = shape[0]
     layers: list[nn.Module] = []

@@ -1,4 +1,4 @@
-"""LeNet-5 (LeCun et al. 1998), with ReLU and max-pooling as it is built today."""
+"""Builds LeNet-5 (LeCun et al. 1998), with ReLU and max-pooling as it is built today."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from torch import nn
 from paceline.engine.models.layers import scaled
 
 _BORDER = 2  # the paper lays 28x28 pictures into 32x32
-_SIDE_MIN = 16  # the least that both convolutions and poolings leave a pixel of
+_SIDE_MIN = 16  # the smallest side of which both convolutions and poolings leave a pixel
 
 
 def lenet(shape: tuple[int, int, int], classes: int, width: float) -> nn.Module:
-    """Channels 6, 16, hidden units 120, 84, each times width. Small pictures are laid into 16x16."""
+    """Returns the network with channels 6, 16 and hidden units 120, 84, each times width.
+
+    Small pictures are padded to 16x16.
+    """
     c, h, w = shape
     one, two, three, four = (scaled(units, width) for units in (6, 16, 120, 84))
     top, bottom = _margins(h)

@@ -1,4 +1,4 @@
-"""Multi-layer perceptron: two hidden layers."""
+"""Builds a multi-layer perceptron with two hidden layers."""
 
 from __future__ import annotations
 

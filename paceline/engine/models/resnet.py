@@ -1,4 +1,6 @@
-"""ResNet-18 (He et al. 2016, arXiv 1512.03385) with the stem for small pictures: one 3x3 convolution, no pooling."""
+"""Builds ResNet-18 (He et al. 2016, arXiv 1512.03385) for small pictures: its stem is one 3x3
+convolution, no pooling.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from paceline.engine.models.layers import conv_bn, scaled
 
 
 class Block(nn.Module):
-    """y = relu(F(x) + shortcut(x)): two 3x3 convolutions, and a 1x1 one beside them where the shape changes."""
+    """Computes y = relu(F(x) + shortcut(x)): F is two 3x3 convolutions; the shortcut is 1x1 where the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""SGD in parameter groups, on a server.
+"""Applies SGD in parameter groups, on a server.
 
     d = g + lambda w;  v <- mu v + d;  w - lr v, or with Nesterov w - lr (d + mu v), each by the numbers of its group
 
@@ -27,7 +27,10 @@ from paceline.engine.vectors.norm_probe import LENGTH_MIN
 
 
 class GroupedSGD(ServerOptimizer):
-    """`lr` is a factor on the learning rates of all groups. v is zero before the first step."""
+    """The rule is SGD with numbers by group.
+
+    `lr` is a factor on the learning rates of all groups. v is zero before the first step.
+    """
 
     def __init__(self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> None:
         super().__init__(recipe, schedule)
@@ -39,6 +42,7 @@ class GroupedSGD(ServerOptimizer):
         self._table: Any = None
 
     def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
+        """Makes one step, by the compiled loop for long slices on the host, else by calls of torch."""
         out, x = spare(len(w), w.device), w.value()
         if self._v is None and self.recipe.momentum_max:
             self._v = torch.zeros_like(x)
@@ -66,6 +70,9 @@ class GroupedSGD(ServerOptimizer):
         return parts_of([group.length for group in self.recipe.groups], self.start, length)
 
     def _in_few_calls(self, w: Tensor, g: Flat, lr: float, unused: Spans, out: Tensor) -> None:
+        """Makes the step with vectors of numbers; see the file's head. It must restore what is unused, which it
+        overwrites.
+        """
         numbers = self._numbers = self._numbers or _GroupNumbers(self.recipe, self._parts(len(w)), w)
         d, v = g.value().to(w.device), self._v
         if numbers.decay is not None:
@@ -73,6 +80,7 @@ class GroupedSGD(ServerOptimizer):
         if v is not None:
             kept = [v[start:stop].clone() for start, stop in unused]
             v.mul_(numbers.momentum).add_(d)
+            # Groups without momentum have v = d here; it is zeroed after this step, as they remember nothing.
             d = v.clone() if numbers.ahead is None else torch.mul(v, numbers.of_v).addcmul_(d, numbers.ahead)
             if numbers.has_momentum is not None:
                 v.mul_(numbers.has_momentum)
@@ -81,6 +89,7 @@ class GroupedSGD(ServerOptimizer):
         torch.addcmul(w, d, numbers.lr, value=-lr, out=out)
 
     def _in_one_pass(self, w: Tensor, g: Flat, lr: float, unused: Spans, out: Tensor) -> None:
+        """Makes the step by the compiled loop, over the runs of each group that are not unused."""
         from paceline.engine.vectors.fused_passes import sgd_step  # numba takes its time to be there
 
         ends, runs = list(itertools.accumulate(self._parts(len(w)).values(), initial=0)), []
@@ -105,7 +114,7 @@ class GroupedSGD(ServerOptimizer):
 
 
 class _GroupNumbers:
-    """Those of the groups, each as long as the slice; None where they would change nothing.
+    """Holds the numbers of the groups, each as a vector as long as the slice; None where they would change nothing.
 
     With v for mu v + d, the step is of_v v + ahead d (`_shares`).
     """
@@ -117,6 +126,7 @@ class _GroupNumbers:
         def whole(numbers: list[float]) -> Tensor:
             return torch.tensor(numbers, dtype=torch.float32).repeat_interleave(lengths).to(like.device)
 
+        # The vectors below are None where they would change nothing in any group: each saves a call in every step.
         self.lr = whole([of.lr for of in own])
         self.decay = whole([of.weight_decay for of in own]) if any(of.weight_decay for of in own) else None
         self.momentum = whole([of.momentum for of in own])
@@ -128,11 +138,11 @@ class _GroupNumbers:
 
 
 def _shares(own: OptimizerRecipe) -> tuple[float, float]:
-    """How much of d and of the new v a step has."""
+    """Returns how much of d and of the new v a step is made of."""
     return (1.0, own.momentum) if own.nesterov else (0.0, 1.0)
 
 
 def _others(unused: Spans, start: int, stop: int) -> Spans:
-    """What of `start` to `stop` is not unused."""
+    """Returns the spans of `start` to `stop` that are not unused."""
     edges = [start, *itertools.chain(*within(unused, start, stop, start)), stop]
     return tuple((a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b)

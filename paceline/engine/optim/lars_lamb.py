@@ -1,4 +1,4 @@
-"""LARS and LAMB: the rate of every tensor follows the length of its weights over the length of its step.
+"""In LARS and LAMB the rate of every tensor follows the length of its weights over the length of its step.
 
 LARS (You, Gitman, Ginsburg, "Large Batch Training of Convolutional Networks", 2017), for each tensor w with gradient g,
 trust coefficient eta, weight decay beta, momentum m, learning rate gamma:
@@ -29,7 +29,7 @@ from torch import Tensor
 
 
 class _Trusting(torch.optim.Optimizer):
-    """What both share: pieces, lengths, factors."""
+    """Both optimizers derive from this class, which finds the tensors' pieces and makes the step."""
 
     def __init__(self, parameters: Iterable[Any], tensors: Sequence[int], **defaults: Any) -> None:
         if defaults["lr"] < 0:
@@ -40,7 +40,7 @@ class _Trusting(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One update with the gradients there are. Takes no closure."""
+        """Makes one update with the gradients there are. Takes no closure."""
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
@@ -50,15 +50,15 @@ class _Trusting(torch.optim.Optimizer):
 
     @abstractmethod
     def fresh(self, w: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        """What there is to remember before the first step."""
+        """Returns the state of a tensor before its first step."""
 
     @abstractmethod
     def update(self, w: Tensor, g: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> None:
-        """Change `w` in place."""
+        """Changes `w` in place."""
 
 
 class LARS(_Trusting):
-    """`trust` is eta; the other numbers are those of torch.optim.SGD."""
+    """This optimizer is LARS. `trust` is eta; the other numbers are those of torch.optim.SGD."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class LARS(_Trusting):
 
 
 class LAMB(_Trusting):
-    """The numbers are those of torch.optim.AdamW."""
+    """This optimizer is LAMB. The numbers are those of torch.optim.AdamW."""
 
     def __init__(
         self,
@@ -125,16 +125,17 @@ def _pieces(flat: Tensor, group: dict[str, Any]) -> Sequence[Tensor]:
 
 
 def _lengths(flat: Tensor, group: dict[str, Any]) -> Tensor:
-    """Euclidean, of every tensor in `flat`."""
+    """Returns the Euclidean length of every tensor in `flat`."""
     norms: Any = torch._foreach_norm(list(_pieces(flat, group)))
     return torch.stack(norms)
 
 
 def _where_both(one: Tensor, other: Tensor, factors: Tensor) -> Tensor:
+    """Returns the factors, or 1 where one of the two lengths is 0."""
     return torch.where((one > 0) & (other > 0), factors, torch.ones_like(factors))
 
 
 def _scale(flat: Tensor, factors: Tensor, group: dict[str, Any]) -> None:
-    """Multiply every tensor in `flat` by its factor, in place."""
+    """Changes `flat` in place: every tensor in it is multiplied by its factor."""
     for piece, factor in zip(_pieces(flat, group), factors.unbind(), strict=True):
         piece.mul_(factor)

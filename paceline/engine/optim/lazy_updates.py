@@ -1,4 +1,4 @@
-"""Lazy updates: an optimizer that leaves the rows of a table alone whose gradient is zero.
+"""Updates lazily: the optimizer leaves the rows of a table alone whose gradient is zero.
 
     rows in the gradient     w, and the optimizer's memory of them, as torch.optim updates them (SGD, Adam, AdamW)
     all other rows           as they are: no momentum goes on, no weight decays, no moment fades
@@ -32,7 +32,10 @@ _MEMORY = {"sgd": ("momentum_buffer",), "adam": ("exp_avg", "exp_avg_sq"), "adam
 
 
 class Lazy(ServerOptimizer):
-    """The rule of `recipe`, lazily. Raises ConfigError for an optimizer that does not work element by element."""
+    """Applies the rule of `recipe` lazily.
+
+    Raises ConfigError for an optimizer that does not work element by element.
+    """
 
     by_rows = True
 
@@ -48,6 +51,9 @@ class Lazy(ServerOptimizer):
         self._updates = 0
 
     def apply(self, w: AnyFlat, g: AnyFlat, lr: float, unused: Spans = ()) -> Any:
+        """Updates the dense part as a whole, and of each table the rows in `g`. A vector without tables is updated as
+        usual.
+        """
         if isinstance(g, Flat) and isinstance(w, Flat):
             return self._whole.apply(w, g, lr, unused)
         where = cast(SparseFlat, g if isinstance(g, SparseFlat) else w).where
@@ -72,6 +78,9 @@ class Lazy(ServerOptimizer):
         self._memory, self._updates = {}, 0
 
     def _update(self, table: int, w: PersistentTable | Rows, g: PersistentTable | Rows) -> PersistentTable:
+        """Applies the optimizer to the rows that the gradient has, with their part of its memory,
+        and puts both back.
+        """
         assert isinstance(w, PersistentTable)
         g = g if isinstance(g, Rows) else Rows.of_dense(g.whole())
         if not len(g.rows):

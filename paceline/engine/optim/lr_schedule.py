@@ -1,4 +1,4 @@
-"""The learning rate's factor as a function of the training samples seen by all workers together."""
+"""Computes the learning rate's factor from the training samples seen by all workers together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check(recipe: ScheduleRecipe) -> None:
 
 
 def factor(recipe: ScheduleRecipe, samples: int) -> float:
-    """What to multiply the learning rate by once `samples` samples have been seen; `recipe` must pass `check`.
+    """Returns the factor on the learning rate once `samples` samples have been seen; `recipe` must pass `check`.
 
     The warm-up comes before the schedule but not instead of its clock: `samples` counts from the very start in both.
     """

@@ -1,4 +1,4 @@
-"""What an optimizer remembers between steps, as one vector: so that it can travel, be averaged, and be put back.
+"""Makes one vector of an optimizer's state, so that it can travel, be averaged, and be put back.
 
     SGD, LARS with momentum    v           as long as the model
     Adam, AdamW, LAMB          m, v, t     twice the model and one number: the moments, and the count of steps
@@ -31,23 +31,26 @@ _MOMENTS: dict[type, tuple[str, ...]] = {
 
 
 class OptimizerState:
-    """Of `optimizer`, over `parameters` in the order of the model's vector."""
+    """Reads and writes the state of `optimizer`, over `parameters` in the order of the model's vector."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]) -> None:
         self._optimizer = optimizer
         self._parameters = parameters
         self._groups = {p: group for group in optimizer.param_groups for p in group["params"]}
         known = type(optimizer) in _MOMENTS
-        # Adagrad begins with a state.
+        # Some optimizers, such as Adagrad, have a state before their first step.
         self._first = {} if known else {p: copy.deepcopy(own) for p, own in optimizer.state.items()}
 
     def reset(self) -> None:
-        """As if it had never made a step."""
+        """Puts the optimizer into the state that it had before its first step."""
         self._optimizer.state.clear()
         self._optimizer.state.update({p: copy.deepcopy(own) for p, own in self._first.items()})
 
     def show(self) -> Flat | None:
-        """A copy; None for SGD without momentum, which remembers nothing. Raises ConfigError for other optimizers."""
+        """Returns a copy of the state; None for SGD without momentum, which has none.
+
+        Raises ConfigError for other optimizers.
+        """
         names = self._names()
         if not names:
             return None
@@ -59,7 +62,7 @@ class OptimizerState:
         return Flat(out)
 
     def recall(self, memory: Flat) -> None:
-        """Take over what `show` gave, here or elsewhere. Raises ConfigError for a memory of another kind."""
+        """Takes over what `show` gave, here or elsewhere. Raises ConfigError for a memory of another kind."""
         names = self._names()
         if len(memory) != self._length(names):
             raise ConfigError(
@@ -71,6 +74,7 @@ class OptimizerState:
         for p, name, room in self._rooms(numbers, names):
             group = self._groups.get(p)
             if group is not None and p.requires_grad:
+                # torch keeps the count of steps on the host, unless the kernel that reads it runs on the device.
                 on_device = name != STEP or group.get("fused") or group.get("capturable")
                 dtype = room.dtype if name == STEP else p.dtype
                 self._optimizer.state[p][name] = room.to(p.device if on_device else "cpu", dtype, copy=True)
@@ -91,7 +95,7 @@ class OptimizerState:
         return sum(1 if name == STEP else numbers for name in names)
 
     def _rooms(self, whole: Tensor, names: tuple[str, ...]) -> Iterator[tuple[nn.Parameter, str, Tensor]]:
-        """Where in `whole` each parameter has what goes by each name; the count of steps is one for all."""
+        """Yields parameter, name and the part of `whole` for that state; the count of steps is one for all."""
         at = 0
         for name in names:
             for p in self._parameters:

@@ -1,4 +1,4 @@
-"""Optimizers in the two places they live: on a server as `Update` rules over values, on a worker in place.
+"""Implements optimizers in the two places they run: on a server as `Update` rules over values, on a worker in place.
 
 SGD is written out in vector arithmetic, one pass over memory for each sum: w - lr g, and one or two more with momentum
 and weight decay; on small models that is several times as fast as torch.optim, whose bookkeeping costs more than the
@@ -40,15 +40,15 @@ KINDS: dict[type, str] = {
 
 
 class ServerOptimizer(ABC):
-    """A learning rate on the clock of samples seen, and what a step does with it.
+    """Keeps a learning rate on the clock of samples seen; a subclass says what a step does with it.
 
-    Calling it gives new weights and leaves `w` and `g` as they are. The schedule's factor is that of the samples seen
-    before the update. A gradient that is longer than the recipe's `clip_norm` is shortened first, as torch does it.
+    Calling it returns new weights and leaves `w` and `g` as they are. The schedule's factor is that of the samples seen
+    before the update. A gradient longer than the recipe's `clip_norm` is scaled down first, as torch does it.
 
-    What is unused of the model stays as it is, and so does what is remembered of it. `start` is where in the model
-    these weights begin. zeros_unused: finds what is unused where nobody says it: tensors whose gradient is zero
-    throughout.
-    by_rows: it leaves the rows of a table alone whose gradient is zero.
+    Unused spans of the model stay as they are, and so does the optimizer's memory of them. `start` is where in the
+    model these weights begin. zeros_unused: finds the unused spans where no message names them: tensors whose gradient
+    is zero throughout.
+    by_rows: True if it leaves the rows of a table alone whose gradient is zero.
     """
 
     by_rows = False
@@ -76,32 +76,32 @@ class ServerOptimizer(ABC):
 
     @abstractmethod
     def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
-        """One step at learning rate `lr`, but for what is unused."""
+        """Makes one step at learning rate `lr`, except where the model is unused; returns the new weights."""
 
     @abstractmethod
     def reset(self) -> None:
-        """Remember nothing of the updates so far; learning rate and schedule go on."""
+        """Forgets all updates so far; learning rate and schedule go on."""
 
     def set_lr(self, lr: float) -> None:
-        """The base learning rate from now on; the schedule still applies."""
+        """Sets the base learning rate from now on; the schedule still applies."""
         self.lr = lr
 
     def follow(self, recipe: OptimizerRecipe) -> None:
-        """The numbers of `recipe` from now on, which is one of the same optimizer; the schedule still applies."""
+        """Takes the numbers of `recipe`, which is of the same optimizer, from now on; the schedule still applies."""
         self.recipe, self.lr = recipe, recipe.lr
 
     def state(self) -> dict[str, Tensor | float | int]:
-        """All that a checkpoint must keep; tensors are copies."""
+        """Returns all that a checkpoint must keep; tensors are copies."""
         return {"samples_seen": self.samples_seen, "lr": self.lr}
 
     def load_state(self, state: dict[str, Tensor | float | int]) -> None:
-        """Go on where `state()` was taken. Raises KeyError when something is missing."""
+        """Goes on where `state()` was taken. Raises KeyError when something is missing."""
         self.samples_seen = int(state["samples_seen"])
         self.lr = float(state["lr"])
 
 
 class SGD(ServerOptimizer):
-    """d = g + lambda w;  v = mu v + d (v = d at first);  w - lr v, or with Nesterov w - lr (d + mu v)."""
+    """An update is d = g + lambda w;  v = mu v + d (v = d at first);  w - lr v, or with Nesterov w - lr (d + mu v)."""
 
     v: Flat | None = None
 
@@ -114,6 +114,7 @@ class SGD(ServerOptimizer):
         self.by_rows = not recipe.momentum and not recipe.weight_decay
 
     def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
+        """Makes one step in vector arithmetic; weights and momentum of unused spans are put back afterwards."""
         mu, decay, before = self.recipe.momentum, self.recipe.weight_decay, self.v
         d = g + w * decay if decay else g
         if not mu:
@@ -121,7 +122,7 @@ class SGD(ServerOptimizer):
         else:
             self.v = d + before * mu if before is not None else d
             new = w - (d + self.v * mu if self.recipe.nesterov else self.v) * lr
-        if not unused or self.by_rows:  # there a gradient of zero changes nothing
+        if not unused or self.by_rows:  # without momentum and decay a gradient of zero changes nothing
             return new
         self.v = kept(self.v, before, unused) if self.v is not None else None
         return kept(new, w, unused)
@@ -130,7 +131,7 @@ class SGD(ServerOptimizer):
         self.v = None
 
     def state(self) -> dict[str, Tensor | float | int]:
-        """The number that `v` is multiplied with stays apart: multiplied out it would be rounded."""
+        """Returns `v` and its scale apart: multiplied out the numbers would be rounded."""
         if self.v is None:
             return super().state() | {"scale": 1.0}
         return super().state() | {"momentum": self.v.tensor.clone(), "scale": self.v.scale}
@@ -142,7 +143,10 @@ class SGD(ServerOptimizer):
 
 
 class TorchRule(ServerOptimizer):
-    """A rule carried out by torch.optim on a fresh copy of the weights. `tensors`: lengths of those in the weights."""
+    """Lets torch.optim make the step on a fresh copy of the weights.
+
+    `tensors`: lengths of the tensors in the weights.
+    """
 
     def __init__(
         self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT, tensors: Sequence[int] = ()
@@ -174,13 +178,13 @@ class TorchRule(ServerOptimizer):
 def make_rule(
     recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT, tensors: Sequence[int] = ()
 ) -> ServerOptimizer:
-    """The rule of `recipe`, for weights made of tensors of these lengths, where that matters to it.
+    """Returns the rule of `recipe`, for weights made of tensors of these lengths, where that matters to it.
 
     Raises ConfigError for a recipe or schedule that describes none.
     """
     check(recipe)
     if recipe.by_path is not None:
-        from paceline.engine.optim.whole_tensors import PathRule  # which is made of the others
+        from paceline.engine.optim.whole_tensors import PathRule  # imported here, because it imports this file
 
         return PathRule(recipe, schedule)
     if recipe.groups:
@@ -196,7 +200,7 @@ def make_rule(
 
 
 class LocalOptimizer:
-    """The optimizer of a worker that trains locally: one fused kernel, in place, over the whole model.
+    """A worker that trains locally steps by this optimizer: one fused kernel, in place, over the whole model.
 
     Raises ConfigError for a bad recipe or schedule.
     """
@@ -212,7 +216,10 @@ class LocalOptimizer:
         self.memory = OptimizerState(self._optimizer, [model.flat_parameter])
 
     def step(self, samples_seen: int) -> None:
-        """One update with the model's gradient; `samples_seen` by all workers before it sets the learning rate."""
+        """Makes one update with the model's gradient.
+
+        `samples_seen` by all workers before it sets the learning rate.
+        """
         self.model.collect()
         if self._clip_norm:
             nn.utils.clip_grad_norm_([self.model.flat_parameter], self._clip_norm)
@@ -227,7 +234,7 @@ class LocalOptimizer:
         return {"lr": self.lr, **_state_of(self._optimizer, self.model.flat_parameter)}
 
     def load_state(self, state: dict[str, Tensor | float | int]) -> None:
-        """Raises KeyError when something is missing."""
+        """Goes on where `state()` was taken. Raises KeyError when something is missing."""
         self.lr = float(state["lr"])
         _set_state(self._optimizer, self.model.flat_parameter, state)
 
@@ -248,7 +255,8 @@ def check(recipe: OptimizerRecipe) -> None:
         raise ConfigError(f"optimizer.nesterov: {recipe.name} has none")
     if recipe.nesterov and not recipe.momentum > 0:
         raise ConfigError("optimizer.nesterov needs a momentum: set optimizer.momentum, to 0.9 for example")
-    # Not by making one of torch's: the first in a process imports torch's compiler, for two seconds.
+    # The numbers are checked here, not by making one of torch's optimizers: the first one in a process imports torch's
+    # compiler, which takes two seconds.
     for name in ("lr", "momentum", "weight_decay", "eps", "beta1", "beta2"):
         value, high = getattr(recipe, name), 1.0 if name.startswith("beta") else math.inf
         if not 0 <= value < high:
@@ -258,7 +266,10 @@ def check(recipe: OptimizerRecipe) -> None:
 def torch_optimizer(
     recipe: OptimizerRecipe, parameter: nn.Parameter, tensors: Sequence[int] = ()
 ) -> torch.optim.Optimizer:
-    """That of `recipe`, over one parameter, made of tensors of these lengths. Raises ValueError as torch does."""
+    """Returns torch's optimizer of `recipe`, over one parameter, made of tensors of these lengths.
+
+    Raises ValueError as torch does.
+    """
     common: dict[str, Any] = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
     betas = recipe.beta1, recipe.beta2
     if recipe.name == "lars":
@@ -273,7 +284,7 @@ def torch_optimizer(
 
 
 def set_numbers(group: dict[str, Any], recipe: OptimizerRecipe) -> None:
-    """In the parameter group of an optimizer: those of `recipe` that it has."""
+    """Sets the numbers of `recipe` in a parameter group of an optimizer, those that the group has."""
     numbers = {
         "lr": recipe.lr,
         "momentum": recipe.momentum,

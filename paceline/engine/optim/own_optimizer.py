@@ -1,4 +1,4 @@
-"""The user's own optimizer as a rule: where a worker makes the updates, its `step` is called, whatever it is."""
+"""Makes a rule of the user's own optimizer: where a worker makes the updates, its `step` is called, whatever it is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paceline.engine.vectors.flat import Flat
 class UserSteps:
     """Makes the steps of the user's optimizer, and knows which are made here.
 
-    calling: is one being made?
+    calling: True while one is being made.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
@@ -33,9 +33,9 @@ class UserSteps:
 
 
 class OwnOptimizer(ServerOptimizer):
-    """Of a worker whose scheme hands it the gradient of all: `optimizer.step()` with that gradient in `p.grad`.
+    """Updates on a worker whose scheme gives it the gradient of all: `optimizer.step()` with that gradient in `p.grad`.
 
-    What it remembers stays with `optimizer`, and so do its numbers, which nobody has to tell it of.
+    The state stays with `optimizer`, and so do its numbers, which nobody has to tell it of.
     """
 
     def __init__(self, flat: FlatModel, steps: UserSteps, recipe: OptimizerRecipe) -> None:
@@ -44,21 +44,24 @@ class OwnOptimizer(ServerOptimizer):
         self._memory = OptimizerState(steps.optimizer, flat.parameters)
 
     def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
+        """Loads `w` and `g` into the module, lets the user's optimizer make its step, and returns
+        the weights after it.
+        """
         self._flat.load(w)
         self._flat.put_gradient(g, unused)
         self._steps.step()
-        self._flat.touched()  # some write to `p.data`
+        self._flat.touched()  # some optimizers write to `p.data`, which torch does not count
         return cast(Flat, self._flat.weights())
 
     def follow(self, recipe: OptimizerRecipe) -> None:
-        """Its numbers are what `recipe` was read from."""
+        """Does nothing: `recipe` was read from this optimizer's numbers."""
 
     def reset(self) -> None:
         self._memory.reset()
 
 
 def refusal_of(optimizer: torch.optim.Optimizer) -> str | None:
-    """Why no training loop can hand over the steps of `optimizer`, or None."""
+    """Returns why no training loop can hand over the steps of `optimizer`, or None."""
     if isinstance(optimizer, torch.optim.LBFGS):
         return "LBFGS evaluates the model several times a step: use an optimizer that takes one gradient a step"
     if isinstance(optimizer, torch.optim.SparseAdam):

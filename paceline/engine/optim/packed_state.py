@@ -1,12 +1,12 @@
-"""What an optimizer remembers of single tensors, as vectors as long as all of them and as numbers by name.
+"""Packs what an optimizer remembers of single tensors, into vectors as long as all of them and numbers by name.
 
-Snapshots and copies of a server's slice know nothing else (`paceline.runtime.checkpointing.slice_capture`).
+Snapshots and copies of a server's slice hold nothing else (`paceline.runtime.checkpointing.slice_capture`).
 
     a tensor as large as its parameter   lies in the vector of its name, where the parameter lies in the model
     any other tensor                     lies in `packed 0`, `packed 1`, ..., one after the other
     a number                             is a number
 
-`of 3/step/scalar/float32` says that parameter 3 has a `step`, a tensor of no dimension, and what it is.
+`of 3/step/scalar/float32` says that parameter 3 has a `step`, a tensor of no dimension, and its value is the number.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _NUMBERS = {"bool": bool, "int": int, "float": float}
 
 
 def pack(states: Sequence[dict[str, Any]], lengths: Sequence[int]) -> dict[str, Tensor | float]:
-    """`states`: of each parameter, by name; `lengths`: of the parameters. Whatever is neither tensor nor number is
-    left out."""
+    """Returns the packed state. Whatever is neither tensor nor number is left out.
+
+    `states`: of each parameter, by name; `lengths`: of the parameters.
+    """
     starts, whole = list(itertools.accumulate(lengths, initial=0)), sum(lengths)
     found: dict[str, Tensor | float] = {}
     others: list[Tensor] = []
@@ -36,11 +38,14 @@ def pack(states: Sequence[dict[str, Any]], lengths: Sequence[int]) -> dict[str, 
             if type(value).__name__ in _NUMBERS:
                 found[f"{entry}/{type(value).__name__}/"] = float(value)
             elif isinstance(value, Tensor):
+                # A float32 vector carries integers of up to 2^24 exactly; `kind` restores the type.
                 kind = str(value.dtype).removeprefix("torch.")
                 if not value.dim():
                     found[f"{entry}/scalar/{kind}"] = float(value)
                 elif value.numel() == lengths[i]:
+                    # The entry only says that there is one; the numbers lie in the vector of that name.
                     found[f"{entry}/vector/{kind}"] = 1.0
+                    # Parameters without such a state have zeros in the vector.
                     room = found.setdefault(name, torch.zeros(whole))
                     assert isinstance(room, Tensor)
                     room[starts[i] : starts[i + 1]] = value.detach().reshape(-1).float()
@@ -51,6 +56,9 @@ def pack(states: Sequence[dict[str, Any]], lengths: Sequence[int]) -> dict[str, 
 
 
 def _chunks(others: list[Tensor], length: int) -> dict[str, Tensor | float]:
+    """Returns the other tensors one after the other, cut into vectors of `length` numbers, the last
+    padded with zeros.
+    """
     if not others:
         return {}
     packed = torch.cat(others)
@@ -59,7 +67,8 @@ def _chunks(others: list[Tensor], length: int) -> dict[str, Tensor | float]:
 
 
 def unpack(state: dict[str, Any], parameters: Sequence[Tensor]) -> list[dict[str, Any]]:
-    """What was packed of each of `parameters`."""
+    """Returns for each of `parameters` the state that was packed."""
+
     starts = list(itertools.accumulate((p.numel() for p in parameters), initial=0))
     chunks = sum(name.startswith(PACKED) for name in state)
     packed = torch.cat([state[f"{PACKED}{i}"] for i in range(chunks)]) if chunks else torch.empty(0)
@@ -80,6 +89,7 @@ def unpack(state: dict[str, Any], parameters: Sequence[Tensor]) -> list[dict[str
             found[i][name] = part.view(parameters[i].shape)
         else:
             shapes.setdefault((i, name, dtype), []).append(int(value))
+    # The entries come in the order in which `pack` wrote them, so the packed tensors follow one another in that order.
     at = 0
     for (i, name, dtype), shape in shapes.items():
         size = math.prod(shape)

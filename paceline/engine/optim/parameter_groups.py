@@ -1,4 +1,4 @@
-"""Parameter groups on a server: one of torch's optimizers, several groups of numbers, one vector.
+"""Handles parameter groups on a server: one of torch's optimizers, several groups of numbers, one vector.
 
 The model's vector has the parameters of the first group first, then those of the second, and so on
 (`paceline.engine.model.trainable`). So a slice of it has at most one run of numbers of each group, and a group costs a
@@ -25,9 +25,9 @@ NO_LAZY = "lazy updates are for optimizers with one parameter group: leave lazy 
 
 
 class GroupedRule(ServerOptimizer):
-    """The rule of a recipe with groups. `lr` is a factor on the learning rates of all groups.
+    """Applies a recipe with groups. `lr` is a factor on the learning rates of all groups.
 
-    tensors: lengths of those in the slice, for LARS and LAMB. Raises ConfigError for lazy updates.
+    tensors: lengths of the tensors in the slice, for LARS and LAMB. Raises ConfigError for lazy updates.
     """
 
     def __init__(
@@ -63,6 +63,10 @@ class GroupedRule(ServerOptimizer):
         return {**super().state(), **(self._pieces.state() if self._pieces is not None else {})}
 
     def load_state(self, state: dict[str, Tensor | float | int]) -> None:
+        """Goes on where `state()` was taken.
+
+        The slice's length is read off the vectors, as no weights have come yet.
+        """
         super().load_state(state)
         kept = {name: value for name, value in state.items() if name not in ("samples_seen", "lr")}
         length = max((v.numel() for v in kept.values() if isinstance(v, Tensor)), default=0)
@@ -70,6 +74,9 @@ class GroupedRule(ServerOptimizer):
             self._make(length).load_state(kept)
 
     def _make(self, length: int) -> Pieces:
+        """Makes the optimizer once the length of the slice is known, with one parameter a group that
+        has numbers here.
+        """
         parts = parts_of([group.length for group in self.recipe.groups], self.start, length)
         self._here = list(parts)
         tensors = dict(zip(parts, _tensors_of(self._tensors, list(parts.values())), strict=True))
@@ -79,6 +86,8 @@ class GroupedRule(ServerOptimizer):
                 torch_optimizer(self.recipe.groups[number].optimizer, p, tensors[number])
                 for number, p in zip(parts, parameters, strict=True)
             ]
+            # One optimizer with all groups, made by moving those of the others into the first: torch has no other way
+            # to give each group the numbers of a recipe.
             for other in each[1:]:
                 each[0].add_param_group(other.param_groups[0])
             return each[0]
@@ -88,7 +97,11 @@ class GroupedRule(ServerOptimizer):
 
 
 def parts_of(lengths: Sequence[int], start: int, length: int) -> dict[int, int]:
-    """Of `length` numbers from `start` on: how many each group has, by its number; those that have none left out."""
+    """Returns how many of the `length` numbers from `start` on each group has, by its number; groups with none are left
+    out.
+
+    Raises ValueError if the groups together do not have all of them.
+    """
     edges = itertools.pairwise(itertools.accumulate(lengths, initial=0))
     found = {
         number: min(end, start + length) - max(begin, start)
@@ -101,7 +114,7 @@ def parts_of(lengths: Sequence[int], start: int, length: int) -> dict[int, int]:
 
 
 def _tensors_of(tensors: Sequence[int], parts: Sequence[int]) -> list[list[int]]:
-    """The lengths of the tensors in each part, none of which cuts one; nothing where none are given."""
+    """Returns the lengths of the tensors in each part, none of which cuts one; empty lists where none are given."""
     found: list[list[int]] = [[] for _ in parts]
     edges = list(itertools.accumulate(parts))
     for end, length in zip(itertools.accumulate(tensors), tensors, strict=True):

@@ -1,4 +1,4 @@
-"""What an optimizer of the user's does, read off it as names and numbers."""
+"""Reads off the user's optimizer, as names and numbers, what it does, so that servers can do the same."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from paceline.engine.optim.whole_tensors import HOW_IT_IS_COMPUTED, TORCH, optio
 from paceline.engine.specs import BY_PATH, MOMENTUM, GroupRecipe, OptimizerRecipe, Option, PathRecipe
 
 BEYOND = ("amsgrad", "maximize", "dampening", "differentiable")
-"""With these SGD, Adam and AdamW are applied to whole tensors by torch's own class."""
+"""Options with which SGD, Adam and AdamW are applied to whole tensors by torch's own class."""
 BYTES_MAX = 60_000
-"""A recipe travels in the header of a message."""
+"""The most bytes of a recipe, which travels in the header of a message (64 KiB)."""
 
 
 def recipe_of(
     optimizer: torch.optim.Optimizer, trained: Mapping[str, nn.Parameter] | None = None, path: str = ""
 ) -> OptimizerRecipe:
-    """What `optimizer` does.
+    """Returns what `optimizer` does.
 
-    trained: what is trained of the model, by name, in the order of its vector; by default what the optimizer holds.
-    path: the import path of the function that has made it, for one that is not torch's.
-    Raises ConfigError, with the way out, for an optimizer that cannot be driven, or that no message can describe.
+    trained: the trained parameters by name, in the order of the model's vector; by default what the optimizer holds.
+    path: the import path of the function that made it, for one that is not torch's. Raises ConfigError, with the way
+    out, for an optimizer that cannot be driven, or that no message can describe.
     """
     if refused := refusal_of(optimizer):
         raise ConfigError(refused)
@@ -53,6 +53,7 @@ def _held(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
 
 
 def _in_groups(optimizer: torch.optim.Optimizer, kind: str, trained: list[nn.Parameter]) -> OptimizerRecipe:
+    """Returns the recipe of a known optimizer; with several groups it has the numbers of each, and how long each is."""
     recipes = [_of_group(kind, group) for group in optimizer.param_groups]
     if len(recipes) == 1:
         return recipes[0]
@@ -63,6 +64,7 @@ def _in_groups(optimizer: torch.optim.Optimizer, kind: str, trained: list[nn.Par
 
 
 def _of_group(name: str, group: Mapping[str, Any]) -> OptimizerRecipe:
+    """Returns the recipe of one parameter group of the optimizer called `name`."""
     lr, weight_decay = float(group["lr"]), float(group["weight_decay"])
     if name in MOMENTUM:
         return OptimizerRecipe(
@@ -82,10 +84,14 @@ def _of_group(name: str, group: Mapping[str, Any]) -> OptimizerRecipe:
 
 
 def _by_path(optimizer: torch.optim.Optimizer, path: str, trained: Mapping[str, nn.Parameter]) -> OptimizerRecipe:
+    """Returns the recipe of an optimizer that is torch's or that `path` makes; without either only
+    the worker makes steps.
+    """
     kind = type(optimizer)
     of_torch = getattr(torch.optim, kind.__name__, None) is kind
     groups = optimizer.param_groups
     options = [options_of(kind, group) if of_torch else group for group in groups]
+    # Empty parameters have no place in the vector.
     solid = {name: p for name, p in trained.items() if p.numel()}
     told = path or of_torch
     return OptimizerRecipe(
@@ -108,7 +114,7 @@ def _count(parameters: list[nn.Parameter], among: Mapping[str, nn.Parameter]) ->
 
 
 def _options(kind: type, group: Mapping[str, Any]) -> dict[str, Option]:
-    """Those that are numbers, texts or None."""
+    """Returns the options of a parameter group that are numbers, texts or None."""
     found: dict[str, Option] = {}
     for name, value in group.items():
         plain = float(value) if isinstance(value, torch.Tensor) and value.numel() == 1 else value

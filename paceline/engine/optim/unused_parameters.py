@@ -1,4 +1,4 @@
-"""Updates that leave alone what of a model no forward pass has used, as torch's optimizers skip `grad is None`.
+"""Lets updates leave alone what no forward pass has used, as torch's optimizers skip `grad is None`.
 
 `kept` is for rules written in vector arithmetic. `Pieces` is for torch's own optimizers: one flat vector is one
 parameter of theirs until a part of it is unused; then it is cut there, so that each piece has moments and a count of
@@ -20,11 +20,11 @@ from paceline.engine.vectors.flat import Flat
 
 _STEP = "step"
 _STEP_FROM = "step from "
-"""The count of steps of the piece that begins there, where there are several."""
+"""`step from N` is the count of steps of the piece that begins at N, where there are several pieces."""
 
 
 def kept(new: Flat, old: Flat | None, unused: Spans) -> Flat:
-    """`new`, but in what is unused the numbers of `old`, or zeros where there is none."""
+    """Returns `new`, but in the unused spans the numbers of `old`, or zeros where there is none."""
     out = spare(len(new), new.device)
     new.copy_into(out)
     for start, stop in unused:
@@ -38,8 +38,8 @@ def kept(new: Flat, old: Flat | None, unused: Spans) -> Flat:
 class ZeroTensors:
     """Finds the tensors of a gradient of which every number is zero; `lengths`: theirs, in the order of the vector.
 
-    For a mean over workers who do not tell one another what they have used. One look at the first number of each tensor
-    is all it takes where there is none.
+    It serves means over workers that do not tell one another what they have used. Where there is no such tensor it
+    looks at the first number of each tensor only.
     """
 
     def __init__(self, lengths: Sequence[int]) -> None:
@@ -48,7 +48,10 @@ class ZeroTensors:
         self._starts = torch.tensor([start for start, _ in self._spans], dtype=torch.int64)
 
     def of(self, g: Flat) -> Spans:
-        """Looks at the numbers of `g` without their common factor, so that it takes no pass over memory."""
+        """Returns where such tensors of `g` lie.
+
+        It ignores the common factor of `g`, so it takes no pass over memory.
+        """
         if not g.scale:
             return merged(self._spans)
         numbers = g.tensor
@@ -60,7 +63,10 @@ class ZeroTensors:
 
 
 def without_numbers(g: Any, unused: Spans) -> Spans:
-    """Those spans in which the gradient `g` is zero. A codec may send there what it had left out of an earlier one."""
+    """Returns the spans of `unused` in which the gradient `g` is zero.
+
+    A codec may send something there that it had left out of an earlier gradient.
+    """
     return tuple((start, stop) for start, stop in unused if not g[start:stop].norm())
 
 
@@ -78,10 +84,10 @@ class Pieces:
         like: Tensor | None = None,
         groups: Sequence[int] = (),
     ) -> None:
-        """make: gets one parameter a group, and puts each into a group of the optimizer.
+        """`make` gets one parameter a group, and puts each into a group of the optimizer.
 
-        tensors: the lengths of those in the vector, where the optimizer looks at whole ones.
-        like: a vector as those to come, for optimizers that look at it when they are made.
+        tensors: the lengths of the tensors in the vector, where the optimizer looks at whole ones.
+        like: a vector like those to come, for optimizers that look at it when they are made.
         groups: the lengths of the parameter groups, where there are several.
         """
         self._groups = list(itertools.accumulate(groups[:-1], initial=0))  # where they begin
@@ -92,7 +98,7 @@ class Pieces:
 
     @property
     def numbers(self) -> list[dict[str, Any]]:
-        """Learning rate, momentum and so on of each group, which whoever has them may change."""
+        """Returns learning rate, momentum and so on of each group; the caller may change them."""
         return self._optimizer.param_groups
 
     @property
@@ -104,7 +110,7 @@ class Pieces:
         return not any(self._optimizer.state.get(p) for p in self._parameters)
 
     def step(self, w: Tensor, g: Tensor, rates: Sequence[float], unused: Spans) -> None:
-        """Change `w` in place, but for what is unused; `rates`: the learning rate of each group."""
+        """Changes `w` in place, except in unused spans; `rates`: the learning rate of each group."""
         self._length = len(w)
         if unused:
             self._cut(unused)
@@ -116,14 +122,14 @@ class Pieces:
             group["lr"] = lr
         self._optimizer.step()
         for p in self._parameters:
-            p.grad = None  # lest it hold the buffer until the next update
+            p.grad = None  # it would keep the gradient's buffer until the next update
             p.data = torch.empty(0)
 
     def reset(self) -> None:
         self._optimizer.state.clear()
 
     def state(self) -> dict[str, Tensor | float | int]:
-        """Copies: vectors as long as the whole, and how many steps each piece has made."""
+        """Returns copies: vectors as long as the whole, and how many steps each piece has made."""
         states = [self._optimizer.state.get(p, {}) for p in self._parameters]
         if len(states) == 1:
             return {name: v.detach().clone() for name, v in states[0].items() if isinstance(v, Tensor)}
@@ -137,6 +143,7 @@ class Pieces:
                 whole[name] = torch.stack([v for v in values if v is not None]).max()
             else:
                 whole[name] = torch.cat([self._of(i, v, found) for i, v in enumerate(values)])
+        # Pieces have made different numbers of steps; the vectors cannot say so, and Adam's correction needs them.
         steps = (float(state.get(_STEP, 0.0)) for state in states)
         return whole | {f"{_STEP_FROM}{start}": n for start, n in zip(self._starts, steps, strict=True)}
 
@@ -144,6 +151,7 @@ class Pieces:
         return like.new_zeros(self._stops[i] - self._starts[i]) if v is None else v.detach()
 
     def load_state(self, state: dict[str, Any]) -> None:
+        """Goes on where `state()` was taken, with the pieces that there were then."""
         vectors = {k: v for k, v in state.items() if isinstance(v, Tensor) and not k.startswith(_STEP_FROM)}
         whole = {k: v.detach().clone() for k, v in vectors.items()}
         steps = {int(k.removeprefix(_STEP_FROM)): float(v) for k, v in state.items() if k.startswith(_STEP_FROM)}
@@ -154,6 +162,7 @@ class Pieces:
             self._parameters, self._starts = [nn.Parameter(torch.empty(0))], [0]
             self._optimizer.state.clear()
             self._optimizer.state[self._parameters[0]] = whole
+            # The vectors are one piece at first; cutting it gives each piece its part of them.
             self._become(sorted({*steps, *self._groups}))
             for p, start in zip(self._parameters, self._starts, strict=True):
                 if _STEP in vectors:
@@ -165,6 +174,7 @@ class Pieces:
         return [*self._starts[1:], self._length]
 
     def _cut(self, unused: Spans) -> None:
+        """Cuts pieces so that each is unused as a whole or not at all."""
         edges = {*self._starts, *itertools.chain(*unused)}
         if self._tensors:  # each a piece of its own
             edges.update(itertools.accumulate(self._tensors[:-1]))
@@ -172,10 +182,14 @@ class Pieces:
             self._become(sorted(edges - {self._length}))
 
     def _become(self, starts: list[int]) -> None:
+        """Cuts the vector at `starts`, which include the present cuts. Each new piece gets its part of the former one's
+        state.
+        """
         old = list(zip(self._parameters, self._starts, self._stops, strict=True))
         states, pieces = dict(self._optimizer.state), []
         self._optimizer.state.clear()
         for start, stop in itertools.pairwise([*starts, self._length]):
+            # A new piece lies within one former piece, because the former cuts are among the new ones.
             former, begin, end = next(piece for piece in old if piece[1] <= start < piece[2])
             same = (begin, end) == (start, stop)
             pieces.append(former if same else nn.Parameter(torch.empty(0)))
@@ -185,6 +199,7 @@ class Pieces:
                     for name, v in states[former].items()
                 }
         self._parameters, self._starts = pieces, starts
+        # Each piece belongs to the parameter group that its first number is in; groups are cut points, too.
         edges = itertools.pairwise([*self._groups, self._length])
         for group, (start, stop) in zip(self._optimizer.param_groups, edges, strict=True):
             group["params"] = [p for p, at in zip(pieces, starts, strict=True) if start <= at < stop]

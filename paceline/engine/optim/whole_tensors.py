@@ -1,4 +1,4 @@
-"""Any optimizer on a server: made by what an import path names, of the whole tensors that the server holds.
+"""Runs any optimizer on a server: an import path names what makes it, of the whole tensors that the server holds.
 
     torch.optim:Adadelta     a class of torch's: it is given the parameter groups with their options
     package.module:function  it is given the named parameters, as `model.named_parameters()` does, and returns an
@@ -32,11 +32,11 @@ from paceline.engine.vectors.flat import Flat
 
 TORCH = "torch.optim"
 HOW_IT_IS_COMPUTED = ("foreach", "fused", "capturable", "differentiable")
-"""Options that do not change the numbers."""
+"""Options that change how the numbers are computed, not what they are."""
 
 
 class PathRule(ServerOptimizer):
-    """`lr` is a factor on the learning rates of all groups.
+    """Applies the optimizer that a path leads to. `lr` is a factor on the learning rates of all groups.
 
     Raises ConfigError for a path that leads to no optimizer, and for lazy updates.
     """
@@ -56,12 +56,16 @@ class PathRule(ServerOptimizer):
         self._kept: dict[str, Any] = {}  # the state to begin with
 
     def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
+        """Makes one step of the optimizer on a copy of `w`, whose tensors become the parameters'
+        memory for the step.
+        """
         fresh = spare(len(w), w.device)
         w.copy_into(fresh)
         gradient = g.value().to(w.device)
         if not self._by_path.path.startswith(f"{TORCH}:"):
             gradient = gradient.clone()  # one that is not torch's may write over it
         optimizer = self._optimizer or self._begin(fresh)
+        # The parameters stay the same objects, by which the optimizer finds their state; only their memory changes.
         for p, (start, stop) in zip(self._parameters, itertools.pairwise(self._edges), strict=True):
             shape = p.shape
             p.grad = None
@@ -96,12 +100,14 @@ class PathRule(ServerOptimizer):
 
     # ---- making it ---------------------------------------------------------------------------------------
     def _begin(self, w: Tensor) -> torch.optim.Optimizer:
+        """Makes the optimizer, now that the slice's length is known, and gives it the state that was loaded."""
         if self._make is None:
             raise ConfigError(f"{self._by_path.kind} makes steps on workers only: servers know no import path of it")
         tensors = tensors_from(self._by_path, self.start, len(w))
         self._edges = list(itertools.accumulate((math.prod(shape) for _, shape, _ in tensors), initial=0))
         if self._edges[-1] != len(w):
             raise ValueError(f"tensors of {self._edges[-1]} numbers in a slice of {len(w)}")
+        # Some optimizers look at the parameters when they are made, so they are given the first weights.
         pieces = zip(itertools.pairwise(self._edges), tensors, strict=True)
         self._parameters = [nn.Parameter(w[start:stop].view(shape)) for (start, stop), (_, shape, _) in pieces]
         groups: dict[int, list[tuple[str, nn.Parameter]]] = {}
@@ -110,6 +116,7 @@ class PathRule(ServerOptimizer):
         optimizer, self._here = self._make(self._by_path, groups)
         self._optimizer = optimizer
         self._set_options()
+        # A state that was loaded could not be unpacked before the shapes of this slice were known.
         for p, own in zip(self._parameters, unpack(self._kept, self._parameters), strict=True):
             if own:
                 optimizer.state[p] = own
@@ -123,7 +130,7 @@ class PathRule(ServerOptimizer):
 
 
 def tensors_from(recipe: PathRecipe, start: int, length: int) -> list[tuple[str, tuple[int, ...], int]]:
-    """Name, shape and group of the tensors in `length` numbers from `start` on, none of which is cut."""
+    """Returns name, shape and group of the tensors in the `length` numbers from `start` on, none of which is cut."""
     numbers = [number for number, count in enumerate(recipe.counts) for _ in range(count)]
     found, at = [], 0
     for name, shape, number in zip(recipe.names, recipe.shapes, numbers, strict=True):
@@ -139,7 +146,7 @@ Maker = Callable[[PathRecipe, Groups], tuple[torch.optim.Optimizer, list[int]]]
 
 
 def maker_of(path: str) -> Maker:
-    """Raises ConfigError where `path` leads to nothing that makes an optimizer."""
+    """Returns what makes an optimizer of `path`. Raises ConfigError where it leads to nothing of the kind."""
     target = imported(path)
     if path.partition(":")[0] == TORCH:
         return functools.partial(_of_class, target)
@@ -147,7 +154,7 @@ def maker_of(path: str) -> Maker:
 
 
 def imported(path: str) -> Any:
-    """What `module:name` names. Raises ConfigError, with the way out."""
+    """Returns what `module:name` names. Raises ConfigError, with the way out."""
     module, _, name = path.partition(":")
     if not module or not name.isidentifier():
         raise ConfigError(f"optimizer {path!r}: must be module:function, such as my_optimizers:make")
@@ -163,13 +170,13 @@ def imported(path: str) -> Any:
 
 
 def path_of(function: Any) -> str:
-    """The import path of a function; nothing for one of the script itself, or within another function."""
+    """Returns the import path of a function; "" for a function of the script itself, or within another function."""
     module, name = getattr(function, "__module__", "__main__"), getattr(function, "__qualname__", "")
     return f"{module}:{name}" if module != "__main__" and name.isidentifier() else ""
 
 
 def _module(name: str) -> Any:
-    """Of the working directory, too, where a script that is run from there finds it."""
+    """Imports a module, also from the working directory, where a script that is run from there finds it."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
@@ -198,7 +205,7 @@ def _of_function(
 
 
 def made_by(path: str, function: Any, named: list[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
-    """The optimizer that a function makes of named parameters. Raises ConfigError where it makes none."""
+    """Returns the optimizer that a function makes of named parameters. Raises ConfigError where it makes none."""
     optimizer = function(named)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ConfigError(f"optimizer {path!r} made a {type(optimizer).__name__}, not a torch.optim.Optimizer")
@@ -206,6 +213,6 @@ def made_by(path: str, function: Any, named: list[tuple[str, nn.Parameter]]) -> 
 
 
 def options_of(kind: type, group: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of class `kind` that a parameter group keeps."""
+    """Returns the arguments of class `kind` that a parameter group keeps."""
     known = inspect.signature(kind).parameters
     return {name: value for name, value in group.items() if name in known and name != "params"}

@@ -1,4 +1,4 @@
-"""Embeddings whose gradients are rows: vectors that hold tables of which only some rows are not zero.
+"""Handles embeddings whose gradients are rows: vectors hold tables of which only some rows are not zero.
 
 Read `sparse_vector.py` first. Of `engine/` it may import `vectors/`.
 """

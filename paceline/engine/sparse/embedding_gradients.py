@@ -1,4 +1,6 @@
-"""The parameters whose gradients come in rows: the weights of `nn.Embedding(sparse=True)` and `nn.EmbeddingBag`."""
+"""Finds the parameters whose gradients come in rows: the weights of `nn.Embedding(sparse=True)` and
+`nn.EmbeddingBag`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from paceline.engine.vectors.flat import Flat
 
 
 class SparseParameters:
-    """Those of `module`; `parameters` are all of it, in the order of the vector. False when there are none."""
+    """Reads the gradients of such parameters of `module`; it is False when there are none.
+
+    `parameters` are all of the module's, in the order of the vector.
+    """
 
     def __init__(self, module: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
         found = {id(part.weight) for part in module.modules() if _is_sparse(part)}
@@ -35,7 +40,7 @@ class SparseParameters:
             p.grad = None
 
     def gradient(self, dense: Flat) -> SparseFlat:
-        """That of all parameters; `dense` is that of the others."""
+        """Returns the gradient of all parameters; `dense` is that of the others."""
         return SparseFlat(self.where, dense, tuple(map(_rows, self._found)))
 
 
@@ -49,5 +54,5 @@ def _is_sparse(part: nn.Module) -> bool:
 def _rows(p: Tensor) -> Rows:
     if p.grad is None:  # no batch has looked into this table
         return Rows.none(*p.shape)
-    # Dense it is where the weight has another use too, such as that of an output layer.
+    # The gradient is dense where the weight has another use too, such as that of an output layer.
     return Rows.of(p.grad) if p.grad.is_sparse else Rows.of_dense(p.grad)

@@ -1,7 +1,10 @@
-"""`PersistentTable`: all rows of a table, as a value of which changing some rows costs those rows only.
+"""`PersistentTable` holds all rows of a table, as a value of which changing some rows costs those rows only.
 
 This is Baker's persistent array ("Shallow binding makes functional arrays fast", SIGPLAN Notices 26(8), 1991): one
-buffer holds the newest version; an older one knows which rows were overwritten, what they were, and what came after it.
+buffer holds the newest version; an older one knows which rows were overwritten, what they were, and what came after it:
+
+    version 0  --(rows 3, 7 and what they were)-->  version 1  --(row 3 and what it was)-->  version 2: the buffer
+
 A version that nobody refers to any more takes its own overwritten rows with it. So a server applies a gradient of a
 thousand rows to a table of a million in place, and still nothing that was handed out ever changes.
 """
@@ -20,17 +23,23 @@ from paceline.engine.vectors.flat import Flat
 
 
 class _TableVersions:
-    """The newest version's numbers, and which rows changed lately. `lock` guards both and all links of versions."""
+    """Holds the newest version's numbers, and which rows changed lately.
+
+    `lock` guards both and all links of versions.
+    """
 
     def __init__(self, buffer: Tensor) -> None:
         self.buffer = buffer
         self.lock = threading.Lock()
         self._log: deque[tuple[int, Tensor]] = deque()  # (the stamp of a version, the rows in which it is new)
         self._logged = 0  # rows in the log
-        self._forgotten = 0  # changes up to this stamp are in it no more
+        self._forgotten = 0  # the log has no changes up to this stamp any more
 
     def remember(self, stamp: int, rows: Tensor) -> None:
-        """Changes are forgotten once naming them would cost about as much as the whole table."""
+        """Logs the rows in which a version is new.
+
+        Old entries are dropped once naming the rows would cost about as much as the whole table.
+        """
         self._log.append((stamp, rows))
         self._logged += len(rows)
         while self._logged > len(self.buffer):
@@ -38,7 +47,9 @@ class _TableVersions:
             self._logged -= len(oldest)
 
     def changed(self, low: int, high: int) -> Tensor | None:
-        """The rows in which versions `low` and `high` may differ, rising; None when that is not known any more."""
+        """Returns the rows in which versions `low` and `high` may differ, rising; None when that is
+        not known any more.
+        """
         if low < self._forgotten:
             return None
         found = [rows for stamp, rows in self._log if low < stamp <= high]
@@ -49,22 +60,22 @@ Mark = tuple[_TableVersions, int]
 
 
 class PersistentTable:
-    """One version: an immutable table of `height` rows of `width` float32 numbers each, in host memory.
+    """An instance is one version: an immutable table of `height` rows of `width` float32 numbers each, in host memory.
 
-    stamp: counts the versions. May be read and changed by several threads at once.
+    stamp: counts the versions. Several threads may read and change it at once.
     """
 
     __slots__ = ("_numbers", "_overwritten", "height", "stamp", "width")
 
     def __init__(self, numbers: _TableVersions, stamp: int) -> None:
-        """For this module; others: `owning`."""
+        """Is for this module alone; others use `owning`."""
         self._numbers, self.stamp = numbers, stamp
         self.height, self.width = numbers.buffer.shape
         self._overwritten: tuple[Tensor, Tensor, PersistentTable] | None = None
 
     @classmethod
     def owning(cls, buffer: Tensor) -> PersistentTable:
-        """The numbers of `buffer`, a matrix on the host that nobody else reads or writes from now on."""
+        """Takes over the numbers of `buffer`, a matrix on the host that nobody else reads or writes from now on."""
         return cls(_TableVersions(buffer), 0)
 
     @property
@@ -90,14 +101,18 @@ class PersistentTable:
         return out
 
     def _since(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields what was overwritten since this version, oldest first: the first time counts. Under the lock."""
+        """Yields what was overwritten since this version, oldest first. Call it under the lock.
+
+        Of a row that was overwritten twice the older numbers are this version's; so callers apply the oldest entry
+        last.
+        """
         version = self
         while version._overwritten is not None:
             rows, before, version = version._overwritten
             yield rows, before
 
     def copy_into(self, out: Tensor, known: PersistentTable | Rows | None = None) -> None:
-        """Write the table over `out`, which holds `known`: of that only what changed since, if that can be told."""
+        """Writes the table over `out`, which holds `known`: only the rows that changed since, if that can be told."""
         rows = self.changed_since(known.mark) if isinstance(known, PersistentTable) else None
         if rows is None:
             out.copy_(self.whole())
@@ -106,11 +121,11 @@ class PersistentTable:
 
     @property
     def mark(self) -> Mark:
-        """To ask later what has changed since, without keeping this version."""
+        """Returns a mark by which to ask later what has changed since, without keeping this version."""
         return self._numbers, self.stamp
 
     def changed_since(self, mark: Mark) -> Tensor | None:
-        """The rows in which this version may differ from the marked one, rising; None when all may."""
+        """Returns the rows in which this version may differ from the marked one, rising; None when all may."""
         numbers, stamp = mark
         if numbers is not self._numbers:
             return None
@@ -119,7 +134,9 @@ class PersistentTable:
 
     # ---- new versions ------------------------------------------------------------------------------------
     def replaced(self, rows: Tensor, values: Tensor) -> PersistentTable:
-        """This table with other numbers in `rows` (rising): costs those rows; a copy where a newer version exists."""
+        """Returns this table with other numbers in `rows` (rising). It costs those rows; a copy where a newer version
+        exists.
+        """
         if not len(rows):
             return self
         with self._numbers.lock:
@@ -133,12 +150,12 @@ class PersistentTable:
         return PersistentTable.owning(self.whole()).replaced(rows, values)
 
     def plus(self, other: Rows, sign: float = 1.0) -> PersistentTable:
-        """self + sign other."""
+        """Returns self + sign other."""
         old = Flat(self.gather(other.rows).view(-1))
         return self.replaced(other.rows, (old + other.values * sign).value().view(-1, self.width))
 
     def minus(self, other: PersistentTable) -> Rows | None:
-        """The difference of two versions, as the rows in which they differ; None when all may."""
+        """Returns the difference of two versions, as the rows in which they differ; None when all may."""
         rows = self.changed_since(other.mark)
         if rows is None:
             return None

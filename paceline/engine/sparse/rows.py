@@ -1,4 +1,4 @@
-"""`Rows`: a table of which only some rows are held, because all others are zero: the gradient of an embedding."""
+"""`Rows` is a table of which only some rows are held, because all others are zero: the gradient of an embedding."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat
 
 ROW_BYTES = 4
-"""A row is known by a 32-bit number."""
+"""The bytes of a row's number on the wire."""
 
 HEIGHT_MAX = 2**31 - 1
 
 
 class Rows:
-    """An immutable table of `height` rows of `width` float32 numbers each, in host memory.
+    """An immutable table has `height` rows of `width` float32 numbers each, in host memory.
 
-    rows: the numbers of those that are held, rising, as int64. values: theirs, one row after the other. A row that is
-    not held is zero, and stays zero whatever it is multiplied with, infinity included.
+    rows: the numbers of the rows that are held, rising, as int64. values: the numbers in them, one row after the other.
+    A row that is not held is zero, and stays zero whatever it is multiplied with, infinity included.
     """
 
     __slots__ = ("height", "rows", "values", "width")
@@ -28,7 +28,7 @@ class Rows:
 
     @classmethod
     def of(cls, gradient: Tensor) -> Rows:
-        """From a sparse COO tensor of two dimensions; what it has twice of a row is added up."""
+        """Takes the rows of a sparse COO tensor of two dimensions; what it has twice of a row is added up."""
         found = gradient.detach().coalesce()
         values = found.values().cpu().reshape(-1)
         return cls(gradient.shape[0], gradient.shape[1], found.indices()[0].cpu(), Flat.wrap(values))
@@ -50,11 +50,11 @@ class Rows:
         return self.values.nbytes + ROW_BYTES * len(self.rows)
 
     def matrix(self) -> Tensor:
-        """The values, one row each, to be read only."""
+        """Returns the values, one row each, to be read only."""
         return self.values.value().view(-1, self.width)
 
     def gather(self, rows: Tensor) -> Tensor:
-        """The numbers of `rows`, which need not be held."""
+        """Returns the numbers of `rows`, which need not be held."""
         out = torch.zeros(len(rows), self.width)
         if len(self.rows):
             at, held = find(self.rows, rows)
@@ -62,14 +62,14 @@ class Rows:
         return out
 
     def piece(self, row: int, height: int, column: int, width: int) -> Rows:
-        """Of the rows from `row` on the columns from `column` on: one row, or whole rows. No copy."""
+        """Returns the part from `row` and `column` on: one row's part, or whole rows. It makes no copy."""
         low, high = torch.searchsorted(self.rows, torch.tensor([row, row + height])).tolist()
         first = low * self.width + column
         stop = high * self.width if height > 1 or width == self.width else first + width * (high - low)
         return Rows(height, width, self.rows[low:high] - row, self.values[first:stop])
 
     def copy_into(self, out: Tensor) -> None:
-        """Write the table over `out`."""
+        """Writes the table over `out`."""
         out.zero_()
         out.index_copy_(0, self.rows.to(out.device), self.matrix().to(out.device))
 
@@ -77,11 +77,11 @@ class Rows:
         return Rows(self.height, self.width, self.rows, self.values * factor)
 
     def power(self, exponent: float) -> Rows:
-        """Element by element; `exponent` above 0, which leaves zero what is zero."""
+        """Raises each element to `exponent`, which is above 0 and so leaves zero what is zero."""
         return Rows(self.height, self.width, self.rows, self.values**exponent)
 
     def plus(self, other: Rows, sign: float = 1.0) -> Rows:
-        """self + sign other. The numbers are those that dense vectors would give, bit for bit."""
+        """Returns self + sign other, with the numbers that dense vectors would give, bit for bit."""
         if torch.equal(self.rows, other.rows):
             return Rows(self.height, self.width, self.rows, self.values + other.values * sign)
         both, at = torch.unique(torch.cat([self.rows, other.rows]), return_inverse=True)
@@ -97,6 +97,6 @@ class Rows:
 
 
 def find(held: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """Where in the rising numbers `held`, of which there is one at least, those `wanted` are, and which are there."""
+    """Returns where in the rising, non-empty `held` each of `wanted` would be, and which of them are there."""
     at = torch.searchsorted(held, wanted).clamp_(max=len(held) - 1)
     return at, held[at] == wanted

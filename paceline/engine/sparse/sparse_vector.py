@@ -1,8 +1,14 @@
-"""`SparseFlat`: a vector with tables in it. A gradient holds some rows of them, weights share all that did not change.
+"""`SparseFlat` is a vector with tables in it: a gradient holds some rows, weights share all rows that did not change.
 
-It takes part in arithmetic like any other vector, with those too, and gives the same numbers. What touches a table only
-in some rows costs only those: sums of gradients, their products, weights plus or minus a gradient, the difference of
-two versions of the weights. Everything else (a gradient divided by a vector, say) goes through one dense vector.
+It takes part in arithmetic like any other vector, also with those, and gives the same numbers:
+
+    a                  b                  a + b, a - b                              a * b, element by element
+    some rows          some rows          some rows                                 some rows
+    all rows           some rows          a new version, which costs those rows     some rows
+    all rows           all rows           a - b: the rows that differ               one dense pass
+    any                dense              a + b of rows: a new version; else one dense pass
+
+Everything else (a gradient divided by a vector, say) goes through one dense vector.
 """
 
 from __future__ import annotations
@@ -24,9 +30,9 @@ Table = Rows | PersistentTable
 
 
 class SparseFlat:
-    """An immutable vector of float32 numbers: its dense elements, packed, and its tables, one for each place.
+    """An immutable vector of float32 numbers has dense elements, packed, and tables, one for each place in `where`.
 
-    where: the places of the tables. Arithmetic raises ValueError when lengths differ.
+    Arithmetic raises ValueError when lengths differ.
     """
 
     __slots__ = ("__weakref__", "_flat", "dense", "tables", "where")
@@ -38,7 +44,7 @@ class SparseFlat:
 
     @classmethod
     def weights(cls, v: Flat, where: Tables) -> SparseFlat:
-        """The numbers of `v`, of which rows can change cheaply from now on: one copy."""
+        """Returns the numbers of `v` as a vector of which rows can change cheaply from now on: one copy."""
         dense = _packed(v, where)
         return cls(where, dense, tuple(_owned(v, place) for place in where.places))
 
@@ -88,7 +94,7 @@ class SparseFlat:
         return self.flat().spliced(part, v)
 
     def copy_into(self, out: Tensor, known: object = None) -> None:
-        """Write the numbers over `out`, which holds those of `known`; of tables, only rows that may differ from it."""
+        """Writes the numbers over `out`, which holds those of `known`; of tables, only rows that may differ from it."""
         for there, here in self.where.packed:
             self.dense[here].copy_into(out[there])
         for i, (place, table) in enumerate(zip(self.where.places, self.tables, strict=True)):
@@ -99,23 +105,29 @@ class SparseFlat:
                 table.copy_into(room, known.tables[i] if self._like(known) else None)
 
     def same_as(self, other: object) -> bool:
-        """As that of a Flat."""
+        """Returns True if both share all memory, hence are equal; False says nothing. It reads no numbers."""
         if not self._like(other) or not self.dense.same_as(other.dense):
             return False
         return all(a is b for a, b in zip(self.tables, other.tables, strict=True))
 
     def _like(self, other: object) -> TypeGuard[SparseFlat]:
+        """Returns True if `other` has its tables at the same places."""
         return isinstance(other, SparseFlat) and (self.where is other.where or self.where == other.where)
 
     # ---- parts -------------------------------------------------------------------------------------------
     def __getitem__(self, part: slice) -> AnyFlat:
-        """Of rows that are held, the same memory; of weights, a copy."""
+        """Returns a part: the same memory where only some rows are held, a copy of weights.
+
+        Raises ValueError for a step other than 1.
+        """
         start, stop, step = part.indices(len(self))
         if step != 1:
             raise ValueError("a slice of a vector cannot skip elements")
         part = slice(start, max(start, stop))
         if part == slice(0, len(self)):
             return self
+        # No table lies in the part: it is dense. Otherwise rows are cut out without a copy, and whole tables are made
+        # dense.
         pieces = self.where.pieces(part)
         if not pieces:
             return self.dense[self.where.dense_part(part)]
@@ -176,7 +188,7 @@ class SparseFlat:
         return SparseFlat(self.where, self.dense**exponent, tuple(table.power(exponent) for table in rows))
 
     def _rows(self) -> tuple[Rows, ...] | None:
-        """The tables, where all of them hold some rows only."""
+        """Returns the tables, if all of them hold some rows only."""
         found = tuple(table for table in self.tables if isinstance(table, Rows))
         return found if len(found) == len(self.tables) else None
 
@@ -211,11 +223,11 @@ class SparseFlat:
 
 
 AnyFlat = Flat | SparseFlat
-"""A vector of this package."""
+"""Any vector that this package makes."""
 
 
 def _sum(a: Table, b: Table, sign: float) -> Table | None:
-    """a + sign b where that touches some rows only."""
+    """Returns a + sign b where that touches some rows only; None elsewhere."""
     match a, b:
         case Rows(), Rows():
             return a.plus(b, sign)
@@ -238,7 +250,7 @@ def _flat(v: AnyFlat) -> Flat:
 
 
 def _packed(v: Flat, where: Tables) -> Flat:
-    """The dense elements of `v`, as a copy: a part of `v` would keep all of it in memory."""
+    """Returns the dense elements of `v`, as a copy: a part of `v` would keep all of it in memory."""
     out = spare(where.dense_length, v.device)
     for there, here in where.packed:
         v[there].copy_into(out[here])

@@ -1,4 +1,4 @@
-"""Where the tables of rows lie in a flat vector, and where everything else.
+"""Says where the tables of rows lie in a flat vector, and where everything else.
 
 A table is a parameter whose gradient comes in rows, such as the weight of `nn.Embedding(sparse=True)`. What is no table
 is *dense*; packed, the dense elements follow one another as in the vector. A cut through a row leaves two narrow tables
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableSpan:
-    """`height` rows of `width` elements each, from element `start` on."""
+    """A table has `height` rows of `width` elements each, from element `start` on."""
 
     start: int
     height: int
@@ -27,7 +27,9 @@ class TableSpan:
 
 @dataclass(frozen=True, slots=True)
 class TablePiece:
-    """What a cut leaves of a table: `place` in the cut vector, and which rows and columns of the table those are."""
+    """Says what a cut leaves of a table: `place` in the cut vector, and which row and column of the
+    table it begins with.
+    """
 
     table: int
     place: TableSpan
@@ -37,7 +39,7 @@ class TablePiece:
 
 @dataclass(frozen=True)
 class Tables:
-    """Where they lie in a vector of `length` elements.
+    """Says where the tables lie in a vector of `length` elements.
 
     Raises ValueError unless the places are in order, do not overlap and lie within the vector.
     """
@@ -54,7 +56,7 @@ class Tables:
 
     @functools.cached_property
     def dense(self) -> tuple[slice, ...]:
-        """Where in the vector the dense elements are; none of the slices is empty."""
+        """Returns where in the vector the dense elements are; none of the slices is empty."""
         edges = [0, *(edge for place in self.places for edge in (place.start, place.stop)), self.length]
         between = zip(edges[::2], edges[1::2], strict=True)
         return tuple(slice(start, stop) for start, stop in between if start < stop)
@@ -65,7 +67,7 @@ class Tables:
 
     @functools.cached_property
     def packed(self) -> tuple[tuple[slice, slice], ...]:
-        """Each run of dense elements: where it is in the vector, and where once packed."""
+        """Returns for each run of dense elements where it is in the vector, and where once packed."""
         found, at = [], 0
         for part in self.dense:
             found.append((part, slice(at, at + part.stop - part.start)))
@@ -84,12 +86,12 @@ class Tables:
         return tuple(piece for table, place in enumerate(self.places) for piece in _pieces(table, place, part))
 
     def cut(self, part: slice) -> Tables:
-        """That of the elements of `part`."""
+        """Returns the tables in `part` of the vector."""
         return Tables(part.stop - part.start, tuple(piece.place for piece in self.pieces(part)))
 
     @classmethod
     def joined(cls, all: Sequence[Tables]) -> Tables:
-        """That of vectors one after the other. What was one table before a cut stays several."""
+        """Returns the tables of vectors one after the other. What was one table before a cut stays several."""
         places, at = [], 0
         for one in all:
             places += [TableSpan(at + p.start, p.height, p.width) for p in one.places]
@@ -98,7 +100,7 @@ class Tables:
 
 
 def _pieces(table: int, place: TableSpan, part: slice) -> Iterator[TablePiece]:
-    """The end of a row, whole rows, the beginning of a row: each where there is one."""
+    """Yields the end of a row, whole rows, the beginning of a row, as far as `part` has them."""
     at, stop = max(part.start, place.start), min(part.stop, place.stop)
     while at < stop:
         row, column = divmod(at - place.start, place.width)

@@ -1,9 +1,9 @@
-"""Room for vectors, used again and again: to the host what torch's caching allocator is to a GPU.
+"""Recycles memory for vectors: it is to the host what torch's caching allocator is to a GPU.
 
-Fresh pages cost more than the arithmetic that fills them, so a buffer is kept when nobody needs it any more. Who
-needs it is not counted here: a buffer is lent as a tensor over the same memory whose storage keeps a `BufferRef` alive.
-Every tensor, view, numpy array or memoryview of that memory keeps the storage, so the loan ends exactly when the
-last of them is gone, on whatever thread that happens.
+Fresh pages cost more than the arithmetic that fills them, so a buffer is kept when nobody needs it any more. No count
+says who needs it. A buffer is lent as a tensor over the same memory whose storage keeps a `BufferRef` alive. Every
+tensor, view, numpy array or memoryview of that memory keeps the storage, so the loan ends exactly when the last of them
+is gone, on whatever thread that happens.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from torch import Tensor
 
 
 class BufferRef:
-    """One lending of `buffer`, a contiguous 1-D float32 tensor, or numpy array, of at least one element.
+    """Lends `buffer` once: a contiguous 1-D float32 tensor, or numpy array, of at least one element.
 
     `tensor()` makes a tensor over the buffer's memory that keeps this loan alive. When the last such tensor, and
-    everything made from it, is gone, so is the loan, and `give_back(buffer)` is called. It may be called on any
-    thread and in the middle of anything, so it must neither wait nor take a lock.
+    everything made from it, is gone, so is the loan, and `give_back(buffer)` is called. It may be called on any thread
+    and in the middle of anything, so it must neither wait nor take a lock.
     """
 
     __slots__ = ("__weakref__", "_give_back", "buffer")
@@ -34,7 +34,8 @@ class BufferRef:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        # Memory that cannot be written is shown as if it could, which torch would warn of; who tries is ended for it.
+        # Read-only memory is declared writable, because torch warns of tensors over read-only arrays. Writing to it
+        # would end the process.
         if isinstance(self.buffer, np.ndarray):
             place, length = self.buffer.__array_interface__["data"][0], self.buffer.size
         else:
@@ -56,11 +57,12 @@ class BufferRef:
 
 
 Source = Callable[[int], memoryview | None]
-"""Room for so many bytes, free again when nothing refers to it any more; None when there is none left."""
+"""Returns room for so many bytes, free again when nothing refers to it any more; None when there is none left."""
 
 
 class Pool:
-    """Idle host buffers by length; of each `idle_max`, or more up to `idle_bytes`; the rest goes back to the system.
+    """Keeps idle host buffers by length: `idle_max` of each, or more up to `idle_bytes`; the others go back to the
+    system.
 
     A vector that travels in slices takes as many buffers of one length as it has slices, hence the second limit.
 
@@ -76,7 +78,7 @@ class Pool:
         self._idle: dict[int, deque[Tensor]] = {}
 
     def take(self, length: int) -> Tensor:
-        """A float32 tensor of `length` arbitrary numbers; its memory is recycled when nobody refers to it."""
+        """Returns a float32 tensor of `length` arbitrary numbers; its memory is recycled when nobody refers to it."""
         if length < self.length_min:
             return torch.empty(length, dtype=torch.float32)
         try:
@@ -94,7 +96,7 @@ class Pool:
         return len(self._idle.get(length, ()))
 
     def clear(self) -> None:
-        """Give all idle memory back to the system."""
+        """Gives all idle memory back to the system."""
         self._idle.clear()
 
     def _give_back(self, buffer: Tensor) -> None:
@@ -106,18 +108,18 @@ class Pool:
         idle.append(buffer)
 
 
-# One for the process, as any allocator: nothing in it can be observed but speed.
+# There is one pool for the process, as of any allocator: nothing of it can be observed but speed.
 _HOST = Pool()
 
 
 def take_memory_from(source: Source) -> None:
-    """From now on the process's pool makes its buffers of what `source` gives; a forked child's does not."""
+    """Lets the process's pool make its buffers of what `source` gives from now on; a forked child's pool does not."""
     _HOST.clear()
     _HOST.source = source
 
 
 def _start_over() -> None:
-    """In a forked child: what may be shared is the parent's to write."""
+    """Empties the pool in a forked child: memory that may be shared is the parent's to write."""
     _HOST.clear()
     _HOST.source = None
 
@@ -126,9 +128,9 @@ os.register_at_fork(after_in_child=_start_over)
 
 
 def spare(length: int, device: torch.device | None = None, *, pinned: bool = False) -> Tensor:
-    """`length` float32 numbers to be overwritten, on `device` (the host when None).
+    """Returns `length` float32 numbers to be overwritten, on `device` (the host when None).
 
-    pinned: in page-locked host memory, for traffic with a GPU. That and device memory torch recycles itself.
+    pinned: in page-locked host memory, for traffic with a GPU. torch recycles that and device memory itself.
     """
     if pinned:
         return torch.empty(length, dtype=torch.float32, pin_memory=True)

@@ -1,11 +1,11 @@
-"""`ChunkedVector`: a vector made of parts that come one after the other, and need not lie side by side.
+"""`ChunkedVector` is a vector whose parts come one after the other, and need not lie side by side.
 
 A gradient whose first layers are still being computed is one, and so are weights of which some servers have not
-answered yet. A Rope is a Flat in every respect: whoever reads numbers waits for those it reads and for no others.
+answered yet. It is a Flat in every respect: whoever reads numbers waits for those it reads and for no others.
 
     parts there, side by side      reading takes a view
     parts there, scattered         reading all at once joins them, once; `copy_into` takes them one by one, no join
-    parts missing                  reading waits, for as long as the deadline allows; `when` tells of them
+    parts missing                  reading waits, for as long as the deadline allows; `when` reports that they came
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FOREVER = threading.TIMEOUT_MAX
 
 
 class _Watch:
-    """Something to be done once `missing` more parts are there."""
+    """Holds an action to be done once `missing` more parts are there."""
 
     __slots__ = ("action", "missing")
 
@@ -37,10 +37,10 @@ class _Watch:
 
 
 class Chunks:
-    """What a Rope is made of: part i fills `edges[i]` to `edges[i + 1]`, once somebody `put`s it there.
+    """Holds the parts of a ChunkedVector: part i fills `edges[i]` to `edges[i + 1]`, once somebody `put`s it there.
 
-    what, timeout_s: what a wait is for, and how long it may take. home: the buffer in which the parts lie, if there
-    is one; `put` then needs no vector. Any thread may put, and any thread may wait.
+    what, timeout_s: what a wait is for, and how long it may take. home: the buffer in which the parts lie, if there is
+    one; `put` then needs no vector. Any thread may put, and any thread may wait.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Chunks:
 
     # ---- who brings --------------------------------------------------------------------------------------
     def put(self, part: int, v: Flat | None = None) -> None:
-        """Part `part` is there, and will not change: `v`, or what lies in its place at home.
+        """Adds part `part`, which will not change: `v`, or what lies in its place in `home`.
 
         Raises ValueError for a part of another length or one that is there already.
         """
@@ -88,6 +88,7 @@ class Chunks:
             self.arrival.there = not self._missing
             due = [watch for watch in self._watches.pop(part, ()) if self._is_due(watch)]
             self._changed.notify_all()
+        # Actions run outside the lock: they may read, put or wait themselves.
         for watch in due:
             watch.action()
 
@@ -97,7 +98,7 @@ class Chunks:
         return not watch.missing
 
     def fail(self, error: BaseException) -> None:
-        """What is not there will not come: whoever waits for it, now or later, gets `error`."""
+        """Ends the wait for all parts that are not there: whoever waits for them, now or later, gets `error`."""
         with self._changed:
             self._error = self._error or error
             watches = {id(watch): watch for same_part in self._watches.values() for watch in same_part}
@@ -113,10 +114,11 @@ class Chunks:
         return not self._missing
 
     def has(self, start: int, stop: int) -> bool:
+        """Returns True if these elements are there."""
         return not self._missing or not self._absent(start, stop)
 
     def when(self, start: int, stop: int, action: Callable[[], None]) -> None:
-        """Call `action` once these elements are there or never will be: now, or on the thread that brings the last."""
+        """Calls `action` once these elements are there or never will be: now, or on the thread that brings the last."""
         with self._changed:
             absent = self._absent(start, stop)
             if absent and self._error is None:
@@ -127,7 +129,7 @@ class Chunks:
         action()
 
     def wait(self, start: int, stop: int) -> None:
-        """Until these elements are there. Raises what `fail` was given, or TimedOut."""
+        """Waits until these elements are there. Raises what `fail` was given, or TimedOut."""
         if self.has(start, stop):
             return
         began = time.monotonic()
@@ -138,7 +140,7 @@ class Chunks:
                 raise self._error or TimedOut(f"waited {self._timeout_s:.0f} s for {self._what}")
 
     def pieces(self, start: int, stop: int) -> Iterator[Flat]:
-        """These elements, part by part, each as soon as it is there. Raises as `wait` does."""
+        """Yields these elements, part by part, each as soon as it is there. Raises as `wait` does."""
         for part in self._range(start, stop):
             a, b = self.edges[part], self.edges[part + 1]
             if a == b:
@@ -150,7 +152,10 @@ class Chunks:
             yield v if end - begin == b - a else v[begin - a : end - a]
 
     def joined(self, start: int, stop: int) -> Tensor:
-        """These elements in one piece: a view where they lie side by side, else one copy. Raises as `wait` does."""
+        """Returns these elements in one piece: a view where they lie side by side, else one copy.
+
+        Raises as `wait` does.
+        """
         self.wait(start, stop)
         if self._home is not None:
             return self._home.tensor[start:stop]
@@ -163,23 +168,25 @@ class Chunks:
         return joined
 
     def _settle(self, whole: Tensor) -> None:
-        """From now on the parts lie in `whole`, and the memory they came in can be used again."""
+        """Makes `whole` the home of the parts, so that the memory they arrived in can be used again."""
         self._home = Flat(whole)
         with self._changed:
             self._there = [self._home[a:b] for a, b in itertools.pairwise(self.edges)]
 
     def _range(self, start: int, stop: int) -> range:
+        """Returns the numbers of the parts that have some of these elements."""
         if stop <= start:
             return range(0)
         return range(bisect_right(self.edges, start) - 1, bisect_left(self.edges, stop))
 
     def _absent(self, start: int, stop: int) -> list[int]:
+        """Returns the parts of these elements that are not there; empty parts do not count."""
         edges, there = self.edges, self._there
         return [i for i in self._range(start, stop) if there[i] is None and edges[i] < edges[i + 1]]
 
 
 class ChunkedVector(Flat):
-    """Elements `start` to `stop` of `parts`, times `scale`. Reading raises what `Chunks.wait` does."""
+    """Refers to elements `start` to `stop` of `parts`, times `scale`. Reading raises what `Chunks.wait` does."""
 
     __slots__ = ("_joined", "_parts", "_start", "_stop")
 
@@ -193,23 +200,23 @@ class ChunkedVector(Flat):
 
     @property
     def tensor(self) -> Tensor:  # type: ignore[override]
-        """Without the scale, as in any Flat; waits for all of it."""
+        """Returns the numbers without the scale, as in any Flat; waits for all of them."""
         if self._joined is None:
             self._joined = self._parts.joined(self._start, self._stop)
         return self._joined
 
     @property
     def there(self) -> bool:
-        """Can it be read without waiting?"""
+        """Returns True if it can be read without waiting."""
         return self._parts.has(self._start, self._stop)
 
     def when(self, action: Callable[[], None]) -> None:
-        """Call `action` once it can be read, or never will be: now, or later on another thread."""
+        """Calls `action` once it can be read, or never will be: now, or later on another thread."""
         self._parts.when(self._start, self._stop, action)
 
     @property
     def arrival(self) -> Arrival:
-        """That of all the parts."""
+        """Says how all the parts arrived, not only those of this slice."""
         return self._parts.arrival
 
     @property
@@ -230,7 +237,7 @@ class ChunkedVector(Flat):
         return ChunkedVector(self._parts, self._start, self._stop, scale)
 
     def copy_into(self, out: Tensor) -> None:
-        """Part by part, each as soon as it is there."""
+        """Writes the numbers over `out` part by part, each as soon as it is there."""
         if self.scale == 0.0:
             out.zero_()
             return
@@ -250,19 +257,19 @@ class ChunkedVector(Flat):
 
 
 class RopeMemory(FlatMemory):
-    """A FlatMemory whose joins copy nothing, and which gives out vectors that are still to come."""
+    """Its joins copy nothing, and it gives out vectors that have not arrived yet; else it is a FlatMemory."""
 
     def strung(self, parts: Sequence[Flat]) -> Flat:
-        """Without a copy; whoever wants its numbers side by side pays for one then."""
+        """Joins without a copy; whoever reads all numbers side by side pays for one then."""
         return rope_of(parts)
 
     def promise(self, v: Any, edges: Sequence[int], what: str, timeout_s: float) -> Chunks | None:
-        """Of vectors of this kind only, which arrive in host memory."""
+        """Returns the parts of a vector that arrives in host memory; None for vectors of another kind than Flat."""
         return Chunks(edges, what=what, timeout_s=timeout_s) if isinstance(v, Flat) else None
 
 
 def rope_of(vectors: Sequence[Flat]) -> ChunkedVector:
-    """`vectors` one after the other."""
+    """Returns `vectors` one after the other as one vector, without a copy."""
     away = next((v.device for v in vectors if v.device.type != "cpu"), None)
     parts = Chunks(list(itertools.accumulate(map(len, vectors), initial=0)), device=away)
     for part, v in enumerate(vectors):

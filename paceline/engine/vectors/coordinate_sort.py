@@ -1,4 +1,4 @@
-"""What robust means ask of numbers: a sort across vectors, coordinate by coordinate."""
+"""Robust means need a sort across vectors, coordinate by coordinate, which this file makes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat
 
 BLOCK = 1 << 14
-"""Coordinates that are sorted at a time: what is needed for that stays in the cache."""
+"""So many coordinates are sorted at a time: what is needed for that stays in the cache."""
 
 
 class Sorting:
-    """The `Numerics` of `paceline.core.paramserver.robust_mean` for Flats."""
+    """Does for Flats what `paceline.core.paramserver.robust_mean` asks of numbers (its `Numerics`)."""
 
     def norm(self, v: Flat) -> float:
         return v.norm()
 
     def trimmed(self, vectors: Sequence[Flat], cut: int) -> Flat:
+        """Returns in each coordinate the mean of what is left without the `cut` largest and the `cut` smallest."""
         tensors = [v.value() for v in vectors]
         n, length = len(tensors), len(tensors[0])
         out = spare(length, tensors[0].device)

@@ -1,12 +1,11 @@
-"""`Flat`: a vector that is a value, over a torch tensor; and the memory such vectors come from.
+"""`Flat` is a vector that is a value, over a torch tensor; `FlatMemory` is where such vectors get their memory.
 
-A Flat is a tensor times a number. The number is what makes value semantics cheap: `v * s` touches no memory, and
-`a + b` and `a - b` are one pass, `torch.add(a.tensor, b.tensor, alpha=b.scale / a.scale, out=spare)`. Results are
-written into recycled buffers (`paceline.engine.vectors.buffer_pool`), so a chain of updates allocates nothing once it
-is warm.
+A Flat is a tensor times a number. The number is what makes value semantics cheap: `v * s` touches no memory, and `a +
+b` and `a - b` are one pass, `torch.add(a.tensor, b.tensor, alpha=b.scale / a.scale, out=spare)`. Results are written
+into recycled buffers (`paceline.engine.vectors.buffer_pool`), so a chain of updates allocates nothing once it is warm.
 
-Nobody may change a tensor that a Flat was made of. What refers to the memory keeps it: a slice, a tensor got from
-`value()` and a memoryview from `bytes_of` stay right after the Flat itself is gone.
+Nobody may change a tensor that a Flat was made of. Whatever refers to the memory keeps it: a slice, a tensor got from
+`value()` and a memoryview from `bytes_of` stay valid after the Flat itself is gone.
 """
 
 from __future__ import annotations
@@ -24,17 +23,19 @@ from paceline.engine.vectors.pinned_copy import to_host
 
 __all__ = ["Flat", "FlatMemory", "Pool", "spare"]
 
-_SAME_AS_ONE = 2.0**-40  # far below what float32 can tell; (g * n) * (1 / n) shall cost no pass
-_RATIO_MAX = 2.0**40  # beyond it, the sum is written on the scale of the other term, lest it overflow
+_SAME_AS_ONE = 2.0**-40  # far below the precision of float32; so (g * n) * (1 / n) costs no pass
+_RATIO_MAX = 2.0**40  # beyond it, the sum is written on the scale of the other term, as it could overflow
 
 
 class Adder(Protocol):
+    """Makes sums for a Flat, such as one that measures a norm in the same pass (`norm_probe.py`)."""
+
     def sum(self, x: Tensor, y: Tensor, ratio: float) -> Tensor:
-        """x + ratio y."""
+        """Returns x + ratio y."""
 
 
 class Flat:
-    """An immutable run of float32 numbers: `scale` times `tensor`, which is 1-D and contiguous.
+    """An immutable run of float32 numbers is `scale` times `tensor`, which is 1-D and contiguous.
 
     A scale of 0 means zeros, whatever the tensor holds, infinities included (the convention of BLAS). Vectors on
     different devices may be mixed; the work is done on the accelerator. Arithmetic raises ValueError when lengths
@@ -45,7 +46,7 @@ class Flat:
     __array_ufunc__ = None  # numpy's numbers leave `number * flat` to us
 
     def __init__(self, tensor: Tensor, scale: float = 1.0) -> None:
-        """For those who know that `tensor` is what the class asks for; everybody else: `wrap` or `copy_of`."""
+        """Is for callers who know that `tensor` is what the class asks for; all others use `wrap` or `copy_of`."""
         self.tensor = tensor
         self.scale = scale
         self._value: Tensor | None = None
@@ -54,7 +55,7 @@ class Flat:
 
     @classmethod
     def wrap(cls, tensor: Tensor) -> Flat:
-        """The numbers of `tensor` without a copy; nobody may change them from now on.
+        """Returns the numbers of `tensor` without a copy; nobody may change them from now on.
 
         Raises ValueError unless it is a contiguous, 1-D tensor of float32.
         """
@@ -64,7 +65,7 @@ class Flat:
 
     @classmethod
     def copy_of(cls, tensor: Tensor) -> Flat:
-        """The numbers that `tensor`, of any shape, has now."""
+        """Returns a copy of the numbers that `tensor`, of any shape, has now."""
         source = tensor.detach()
         out = spare(source.numel(), source.device)
         out.view(source.shape).copy_(source)
@@ -80,7 +81,7 @@ class Flat:
 
     @property
     def on_gpu(self) -> Tensor | None:
-        """The numbers where they lie, if that is a GPU."""
+        """Returns the numbers where they lie, if that is a GPU; None elsewhere."""
         return self.value() if self.device.type == "cuda" else None
 
     @property
@@ -111,7 +112,7 @@ class Flat:
         return scaled
 
     def __mul__(self, factor: float | Flat) -> Flat:
-        """By a number: no pass. By another Flat, element by element: one pass."""
+        """Returns the product with a number (no pass) or with another Flat, element by element (one pass)."""
         if isinstance(factor, Flat):
             _same_length(self, factor)
             x, y = _side_by_side(self.tensor, factor.tensor)
@@ -125,7 +126,7 @@ class Flat:
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: float | Flat) -> Flat:
-        """By a number: no pass. By another Flat, element by element: one pass."""
+        """Returns the quotient by a number (no pass) or by another Flat, element by element (one pass)."""
         if isinstance(divisor, Flat):
             _same_length(self, divisor)
             x, y = _side_by_side(self.tensor, divisor.value())
@@ -136,7 +137,7 @@ class Flat:
             return NotImplemented
 
     def __pow__(self, exponent: float) -> Flat:
-        """Element by element: one pass."""
+        """Raises each element to `exponent`: one pass."""
         return Flat(torch.pow(self.value(), exponent, out=spare(len(self), self.device)))
 
     def spliced(self, part: slice, v: Flat) -> Flat:
@@ -156,7 +157,7 @@ class Flat:
         return _sum(self, other, -1.0) if isinstance(other, Flat) else NotImplemented
 
     def value(self) -> Tensor:
-        """The numbers, scale applied, to be read only: the tensor itself, or one pass the first time."""
+        """Returns the numbers, scale applied, to be read only: the tensor itself, or one pass the first time."""
         if self.scale == 1.0:
             return self.tensor
         if self._value is None:
@@ -166,7 +167,7 @@ class Flat:
         return self._value
 
     def copy_into(self, out: Tensor) -> None:
-        """Write the numbers, scale applied, over `out`, on any device, in one pass."""
+        """Writes the numbers, scale applied, over `out`, on any device, in one pass."""
         if self.scale == 0.0:
             out.zero_()
         elif self.scale == 1.0:
@@ -177,7 +178,7 @@ class Flat:
             out.copy_(self.value(), non_blocking=out.is_cuda)
 
     def same_as(self, other: object) -> bool:
-        """Whether both are the same memory and scale, hence equal; says nothing when False. Reads no numbers."""
+        """Returns True if both are the same memory and scale, hence equal; False says nothing. It reads no numbers."""
         if type(other) is not type(self) or not isinstance(other, Flat):
             return False
         same_place = self.tensor.data_ptr() == other.tensor.data_ptr() and self.device == other.device
@@ -192,19 +193,21 @@ class Flat:
 
 
 def norm(v: Any, onto: Any = None) -> float:
-    """Euclidean length of a vector of any kind that the engine has, wherever it lies; not finite if a number is not.
+    """Returns the Euclidean length of any vector of the engine, wherever it lies; not finite if one of its numbers is
+    not.
 
-    onto: what it is about to be added to; `paceline.engine.vectors.norm_probe` makes use of that.
+    onto: the vector it is about to be added to; `paceline.engine.vectors.norm_probe` makes use of that.
     """
     return float(v.norm())
 
 
 def finite(v: Any) -> bool:
-    """Is every number of it?"""
+    """Returns True if every number of `v` is finite."""
     return math.isfinite(v.norm()) or bool(torch.isfinite(v.value()).all())  # squares of finite numbers may overflow
 
 
 def _tidy(scale: float) -> float:
+    """Returns the scale, or exactly 1 where it differs by rounding only."""
     return 1.0 if abs(scale - 1.0) < _SAME_AS_ONE else scale
 
 
@@ -214,19 +217,21 @@ def _same_length(a: Flat, b: Flat) -> None:
 
 
 def _side_by_side(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns both tensors on one device, the accelerator if one of them is there."""
     if x.device == y.device:
         return x, y
     return (x, y.to(x.device)) if x.device.type != "cpu" else (x.to(y.device), y)
 
 
 def _sum(a: Flat, b: Flat, sign: float) -> Flat:
-    """a + sign b, on the scale of `a`, unless that of `b` is 1 (a later pass saved) or far larger."""
+    """Returns a + sign b, on the scale of `a`, unless that of `b` is 1 (which saves a later pass) or far larger."""
     _same_length(a, b)
     x, x_scale, y, y_scale = a.tensor, a.scale, b.tensor, sign * b.scale
     if x_scale == 0.0:
         return Flat(y, y_scale)
     if y_scale == 0.0:
         return a
+    # The result has the scale of x. With scale 1 its numbers can be read without another pass.
     if (y_scale == 1.0 and x_scale != 1.0) or abs(y_scale) > _RATIO_MAX * abs(x_scale):
         x, x_scale, y, y_scale = y, y_scale, x, x_scale
     x, y = _side_by_side(x, y)
@@ -237,17 +242,17 @@ def _sum(a: Flat, b: Flat, sign: float) -> Flat:
 
 
 def on_host(v: Flat) -> Tensor:
-    """The numbers in host memory: a page-locked copy of what is on a GPU."""
+    """Returns the numbers in host memory: a page-locked copy of what is on a GPU."""
     if v.device.type == "cpu":
         return v.value()
     return to_host(v.tensor, v.scale) if v.scale else spare(len(v), pinned=True).zero_()
 
 
 class FlatMemory:
-    """Where a driver gets room for Flats that arrive and reads the bytes of those that leave.
+    """Gives a driver room for Flats that arrive, and the bytes of those that leave.
 
-    device: where the vectors of this party live. Bytes arrive in host memory in any case, page-locked when `device`
-    is a GPU; arithmetic and `FlatModel.load` bring them over.
+    device: where the vectors of this party live. Bytes arrive in host memory in any case, page-locked when `device` is
+    a GPU; arithmetic and `FlatModel.load` bring them over.
     """
 
     def __init__(self, device: torch.device | str = "cpu") -> None:
@@ -259,9 +264,9 @@ class FlatMemory:
         return v
 
     def bytes_of(self, v: Flat) -> memoryview:
-        """The numbers as bytes; the view keeps the memory it shows.
+        """Returns the numbers as bytes; the view keeps the memory it shows.
 
-        Writable the first time it is asked of a vector from `empty`, or of a slice of one; read-only otherwise,
+        It is writable the first time it is asked of a vector from `empty`, or of a slice of one; read-only otherwise,
         because nothing that was handed out is ever changed. A scaled vector costs a pass, one on a GPU a copy.
         """
         numbers = on_host(v)
@@ -270,15 +275,18 @@ class FlatMemory:
         return view if writable else view.toreadonly()
 
     def address_of(self, v: Flat) -> int:
-        """Of the numbers, scale applied; 0 when they are on a GPU."""
+        """Returns the address of the numbers, scale applied; 0 when they are on a GPU."""
         return v.value().data_ptr() if v.device.type == "cpu" else 0
 
     def view(self, room: memoryview, over: Callable[[], None]) -> Flat:
-        """The numbers in `room`, which nobody may write. `over` is called when the last tensor of them is gone."""
+        """Returns the numbers in `room`, which nobody may write.
+
+        `over` is called when the last tensor of them is gone.
+        """
         return Flat(BufferRef(np.frombuffer(room, np.float32), lambda _: over()).tensor())
 
     def join(self, parts: Sequence[Flat]) -> Flat:
-        """One vector; no copy when `parts` lie side by side in one buffer, else one copy a part."""
+        """Returns one vector; no copy when `parts` lie side by side in one buffer, else one copy a part."""
         if len(parts) == 1:
             return parts[0]
         others: list[Any] = [part for part in parts if not isinstance(part, Flat)]
@@ -287,12 +295,12 @@ class FlatMemory:
         return rejoined(parts) or self.strung(parts)
 
     def strung(self, parts: Sequence[Flat]) -> Flat:
-        """One vector from parts that lie anywhere."""
+        """Returns one vector from parts that lie anywhere."""
         return _concatenate(parts)
 
 
 def rejoined(parts: Sequence[Flat]) -> Flat | None:
-    """The vector that `parts` make together where they lie side by side in one buffer, None elsewhere."""
+    """Returns the vector that `parts` make together where they lie side by side in one buffer; None elsewhere."""
     first = parts[0].tensor
     home, start = first.untyped_storage(), first.storage_offset()
     place, end = (home.data_ptr(), home.nbytes()), start

@@ -1,7 +1,7 @@
-"""Loops that do two things in one pass over memory, compiled by numba.
+"""Compiles loops that do two things in one pass over memory, by numba.
 
-Imported where they are about to be used, never before: numba takes a good part of a second. Machine code is kept on
-disk (`cache=True`).
+Import it where it is about to be used, never before: numba takes a good part of a second. Machine code is kept on disk
+(`cache=True`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BLOCK = 4096
 
 
 def compiled(signature: str) -> Callable[[Callable[..., Any]], Any]:
-    """A loop, compiled at once; anew in every process where no folder may be written.
+    """Compiles a loop at once, or loads its machine code; anew in every process where no folder may be written.
 
     The order of a sum is the compiler's, so that it becomes vector instructions. Nothing is assumed to be finite.
     """
@@ -33,7 +33,10 @@ def compiled(signature: str) -> Callable[[Callable[..., Any]], Any]:
 
 @compiled("float64(float32[::1], float32[::1], float32, float32[::1], float32[::1])")
 def add_measured(x, y, ratio, v, out):  # type: ignore[no-untyped-def]
-    """out <- x + ratio y; the sum of squares of v, which is x or y, in float32 within a block of numbers."""
+    """Writes out <- x + ratio y, and returns the sum of squares of v, which is x or y.
+
+    Squares are added in float32 within a block of numbers, and blocks in float64.
+    """
     total = 0.0
     for begin in range(0, len(x), BLOCK):
         end = min(begin + BLOCK, len(x))
@@ -51,7 +54,7 @@ _W = "float32[::1]"
 
 @compiled(f"void({_W}, {_W}, float32, int64[:,::1], float32[:,::1], float32, {_W}, {_W})")
 def sgd_step(w, g, scale, runs, numbers, factor, v, out):  # type: ignore[no-untyped-def]
-    """SGD on runs of numbers, each by those of its group: lr, decay, mu, and how much of d and of v a step has.
+    """Makes an SGD step on runs of numbers, each by the numbers of its group: lr, decay, mu, and the shares of d and v.
 
     d = scale g + decay w;  v <- mu v + d;  out <- w - factor lr (of_d d + of_v v); `v` is left alone where mu is 0.
     runs: rows of group, start, stop.

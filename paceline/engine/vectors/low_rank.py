@@ -1,4 +1,4 @@
-"""PowerSGD's arithmetic on one worker (`paceline.codec.algorithms.powersgd` has the algorithm and its source)."""
+"""Does PowerSGD's arithmetic on one worker (`paceline.codec.algorithms.powersgd` has the algorithm and its source)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEED = 714  # of the first Q; the same on every worker
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """A tensor of the model as an n x m matrix; `where` it lies in the vector."""
+    """A tensor of the model is taken as an n x m matrix; `where` it lies in the vector."""
 
     where: slice
     n: int
@@ -29,16 +29,16 @@ class _Matrix:
 
 
 class LowRank:
-    """`factor`, its mean, `cofactor`, its mean, `result`: one round. Between rounds it keeps the residual and Q.
+    """Compresses one worker's vectors. A round is `factor`, its mean, `cofactor`, its mean, `result`.
 
-    shapes: of the model's tensors, in the order of the vector.
+    Between rounds it keeps the residual and Q. shapes: of the model's tensors, in the order of the vector.
     """
 
     def __init__(self, shapes: Sequence[Sequence[int]], rank: int) -> None:
         self.matrices: list[_Matrix] = []
         self._others: list[slice] = []
-        self.left: Tensor | None = None
-        self._counts = True
+        self.left: Tensor | None = None  # the residual
+        self._counts = True  # this round's vector has a weight
         self._q: list[Tensor] = []
         self._p: list[Tensor] = []
         self._rest = self._sum = torch.empty(0)
@@ -53,9 +53,9 @@ class LowRank:
         self._q = [torch.randn(matrix.m, rank, generator=generator) for matrix in self.matrices]
 
     def factor(self, v: Flat, weight: float = 1.0) -> Flat:
-        """The P of every matrix, before its mean, and all that is no matrix. `weight`: what `v` counts in that mean.
+        """Returns the P of every matrix, before its mean, and all that is no matrix.
 
-        Where that is nothing, what is left waits.
+        `weight`: of `v` in that mean. Where it is 0, the residual waits for a later round.
         """
         self._sum = spare(len(v), v.device)
         v.copy_into(self._sum)
@@ -69,9 +69,10 @@ class LowRank:
     def cofactor(self, mean: Flat) -> Flat:
         """Returns the Q of every matrix, before its mean, from the mean of `factor`.
 
-        What is left is what this worker's own factors do not tell: M_i - P Q_i'. In the weighted mean of the round that
-        is M - P Q', as the paper has it on each worker. That one also has M_i - M, how this worker differs from the
-        others, which adds up to nothing only while weights stay: where they follow local steps it shook runs apart.
+        The residual is what this worker's own factors do not express: M_i - P Q_i'. In the weighted mean of the round
+        that is M - P Q', as the paper has it on each worker. The paper's residual also has M_i - M, how this worker
+        differs from the others. Those sum to zero only while weights stay the same; where they follow local steps, it
+        made runs diverge.
         """
         numbers = mean.value()
         self._p = [torch.linalg.qr(p)[0] for p in self._pieces(numbers, [matrix.n for matrix in self.matrices])]
@@ -84,7 +85,7 @@ class LowRank:
         return Flat(torch.cat([q.flatten() for q in own]) if own else numbers[:0])
 
     def result(self, mean: Flat) -> Flat:
-        """The mean of the vectors, as far as two thin matrices can tell it, from the mean of `cofactor`."""
+        """Returns the mean of the vectors, as far as two thin matrices can express it, from the mean of `cofactor`."""
         numbers = mean.value()
         self._q = [q.clone() for q in self._pieces(numbers, [matrix.m for matrix in self.matrices])]
         out = spare(len(self._sum), self._sum.device)
@@ -99,6 +100,7 @@ class LowRank:
         return Flat(out)
 
     def _pieces(self, numbers: Tensor, heights: Sequence[int]) -> Iterator[Tensor]:
+        """Yields the matrices [height, rank] that `numbers` has one after the other."""
         at = 0
         for height, q in zip(heights, self._q, strict=True):
             rank = q.shape[1]

@@ -1,17 +1,18 @@
-"""How long what a server is sent is, without a pass of its own.
+"""Measures the norm of what a server is sent, without a pass of its own.
 
-A gate asks before anything is done with a contribution v. What is done first is nearly always the same: a sum of v and
-something that is there already, in the same proportions as last time (w - lr g; sum + g; g + mu v). Vectors are values,
-so that sum may be made before it is asked for: one pass reads v, writes the sum and adds up the squares. If the gate
-refuses, nobody asks for the sum, and nothing has changed; if something else is asked for, it is made as ever.
+The gradient check asks for it before anything is done with a contribution v. What is done first is nearly always the
+same: a sum of v and something that is there already, in the same proportions as last time (w - lr g; sum + g; g + mu
+v). Vectors are values, so that sum may be made before it is asked for: one pass reads v, writes the sum and adds up the
+squares. If the check rejects v, nobody asks for the sum, and nothing has changed; if something else is asked for, it is
+computed as usual.
 
     v: just judged; other: what it is added to, `onto` or the last sum of this kind (momentum)
     guess = which of the two, on which side, in what ratio; used where the last two sums were alike
 
-Nothing is kept for this that nobody else keeps: a rule that makes no such sum (Adam) lets go of v and w when it has
-read them, and a server must not hold two more models until the next push.
+It holds weak references alone. A rule that makes no such sum (Adam) releases v and w when it has read them, and a
+server must not hold two more models until the next push.
 
-It needs numba, which takes a good part of a second to be there: for short vectors it is not worth that.
+It needs numba, whose import takes a good part of a second: for short vectors it is not worth that.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat
 
 LENGTH_MIN = 1 << 16
+"""Elements of a slice from which on the fused pass is worth importing numba."""
 
 
 class Probe:
-    """Of one slice; called with what comes to it, gives its Euclidean length. On one thread at a time."""
+    """Serves one slice: called with a vector, it returns its Euclidean length. Use it on one thread at a time."""
 
     def __init__(self, length: int) -> None:
-        """length: of the slice."""
+        """`length` is the number of elements of the slice."""
         self._loop: Any = None
         if length >= LENGTH_MIN:
             from paceline.engine.vectors.fused_passes import add_measured
@@ -44,11 +46,14 @@ class Probe:
         self._last: weakref.ref[Tensor] | None = None  # the sum that the one before went into
         self._guess: tuple[bool, bool, float] | None = None  # is v the first term, is `onto` the other, ratio
         self._sure = False
-        # The x and y of x + ratio y, ratio, and the sum: for as long as v is there.
+        # The x and y of x + ratio y, the ratio, and the sum; kept only as long as v is alive.
         self._made: tuple[weakref.ref[Tensor], weakref.ref[Tensor], float, Tensor] | None = None
 
     def __call__(self, v: Any, onto: Any = None) -> float:
-        """onto: what `v` is about to be added to, as far as that is known. Not finite if a number of `v` is not."""
+        """Returns the length of `v`, which is not finite if a number of `v` is not.
+
+        onto: the vector that `v` is about to be added to, as far as that is known.
+        """
         self._v = self._onto = self._made = None
         if self._loop is None or torch.get_num_threads() > 1 or not _go_together(v, onto):
             return float(v.norm())
@@ -57,11 +62,13 @@ class Probe:
         return float(v.norm()) if other is None else self._ahead(v, other)
 
     def _other(self) -> Tensor | None:
+        """Returns what `v` will probably be added to; None while the last two sums were unlike."""
         if not self._sure or self._guess is None:
             return None
         return _there(self._onto if self._guess[1] else self._last)
 
     def _ahead(self, v: Flat, other: Tensor) -> float:
+        """Returns the length of `v`, and makes the sum that will probably be asked for in the same pass."""
         assert self._guess is not None
         first, _, ratio = self._guess
         x, y = (v.tensor, other) if first else (other, v.tensor)
@@ -72,11 +79,11 @@ class Probe:
         return abs(v.scale) * math.sqrt(squares)
 
     def _dropped(self, _v: object) -> None:
-        """Nobody has v any more, so nobody will ask for its sum."""
+        """Drops the sum: `v` is gone, so nobody will ask for it."""
         self._made = None
 
     def sum(self, x: Tensor, y: Tensor, ratio: float) -> Tensor:
-        """x + ratio y, whether or not it has been made already."""
+        """Returns x + ratio y, whether or not it has been made already."""
         v, onto, made = _there(self._v), _there(self._onto), self._made
         self._v = self._onto = self._made = None
         if made is not None and made[0]() is x and made[1]() is y and made[2] == ratio:
@@ -89,6 +96,7 @@ class Probe:
         return out
 
     def _learn(self, v: Tensor, onto: Tensor | None, x: Tensor, y: Tensor, ratio: float) -> None:
+        """Remembers of what kind this sum was; the next guess is sure if the last one was of the same kind."""
         other = y if x is v else x
         guess = (x is v, other is onto, ratio)
         last = _there(self._last)

@@ -1,9 +1,9 @@
-"""From a GPU to the host beside what the GPU is doing.
+"""Copies from a GPU to the host while the GPU goes on computing.
 
-The copy runs on a stream of its own, into page-locked memory. It begins when what the GPU was given so far is done, so
-what it is given meanwhile (the rest of a backward pass, the next forward) goes on beside it; and the host waits for the
-event at the end of the copy, not for the device. The way back needs no such care: a copy onto the GPU is in order with
-what uses it.
+The copy runs on a stream of its own, into page-locked memory. It begins when what the GPU was given so far is done.
+What it is given meanwhile (the rest of a backward pass, the next forward) runs beside it. The host waits for the event
+at the end of the copy, not for the device. The way back needs no such care: a copy onto the GPU is in order with what
+uses it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from paceline.engine.vectors.buffer_pool import spare
 
 
 def to_host(tensor: Tensor, scale: float = 1.0) -> Tensor:
-    """A copy of `tensor` (on a GPU, 1-D, float32) times `scale`, in page-locked host memory; returns when it is there.
+    """Returns a copy of `tensor` (on a GPU, 1-D, float32) times `scale`, in page-locked host memory, when it is
+    complete.
 
-    Whoever calls keeps `tensor` till then.
+    The caller keeps `tensor` until then.
     """
     out = spare(tensor.numel(), pinned=True)
     stream = _stream(tensor.device)

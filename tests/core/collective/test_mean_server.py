@@ -112,7 +112,7 @@ def test_nothing_at_all_averages_to_nothing(meeting: ByHand) -> None:
 
 
 def test_what_is_no_part_is_refused(meeting: ByHand) -> None:
-    with pytest.raises(TypeError, match="MeanServer got str and has no use for it"):
+    with pytest.raises(TypeError, match="MeanServer got str, which it does not take"):
         meeting.on(0, "hello")
 
 

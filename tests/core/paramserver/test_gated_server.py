@@ -168,7 +168,7 @@ def test_the_optimizer_is_told_how_many_samples_are_behind_a_gradient() -> None:
 
 
 def test_what_nobody_expects_is_refused() -> None:
-    with pytest.raises(TypeError, match="got str and has no use for it"):
+    with pytest.raises(TypeError, match="got str, which it does not take"):
         server("asp").on(0, "hello")
 
 

@@ -237,7 +237,7 @@ def test_fewer_samples_than_workers_are_refused(text: str) -> None:
 
 
 def test_what_a_kind_needs_and_was_not_given_is_named() -> None:
-    with pytest.raises(ConfigError, match="need the labels"):
+    with pytest.raises(ConfigError, match="needs the labels"):
         make_partition("class", 10, 2)
     with pytest.raises(ConfigError, match="there are 9"):
         make_partition("dirichlet:1", 10, 2, np.zeros(9, np.int64))
@@ -272,5 +272,5 @@ def test_a_lease_is_a_whole_number_of_samples(text: str) -> None:
 
 
 def test_nobody_has_a_share_of_leased_data() -> None:
-    with pytest.raises(ConfigError, match="nobody has a share beforehand"):
+    with pytest.raises(ConfigError, match="no worker a share in advance"):
         make_partition("queue", 10, 2)

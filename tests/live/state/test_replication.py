@@ -100,7 +100,7 @@ def test_nobody_waits_for_a_keeper_that_is_lost(stage: Stage, pair: Any) -> None
 
 def test_copies_come_from_the_neighbour_alone(stage: Stage, pair: Any) -> None:
     one, _ = pair
-    with pytest.raises(ProtocolError, match="server 5 sends Kept"):
+    with pytest.raises(ProtocolError, match="server 5 sent Kept"):
         list(one.copies.on(0.0, 5, Kept(slice=0, number=1)))
 
 
