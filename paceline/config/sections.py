@@ -71,6 +71,7 @@ class RunSettings:
     scheme: str = option("esync", "synchronisation scheme; see `paceline schemes`", check=lookup)
     seed: int = option(1, "seed of weights, shares and batches", low=0, high=2**53)
     out: str = option("", "folder for the files of the run (default: runs/<time>-<scheme>)", launch=True)
+    script: str = option("", "the command of a run of your own script, as `paceline launch` and `race` write it down")
     hook: str = option("", "your own module:function, called with each record of the trace; separate several by commas")
     verbose: int = option(0, "1, or -v: log connections in logs/ of --out; 2, or -vv: log each message as well", high=2)
     trace_mb: float = option(

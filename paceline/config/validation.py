@@ -41,6 +41,10 @@ def check(config: Config) -> None:
     rules = (stop.epochs, stop.samples, stop.seconds, stop.steps, stop.target_accuracy)
     if not any(rules) and not stop.until_stopped:
         raise ConfigError("nothing would end the run: give --epochs, --seconds, --steps or --target-accuracy")
+    if config.run.script and not stop.until_stopped:
+        raise ConfigError(
+            f"--script {shown(config.run.script)}: start your own script with `paceline launch` or `race`"
+        )
     _check_optimizer(config)
     _check_model(config)
     _check_data(config)

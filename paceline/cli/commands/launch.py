@@ -76,6 +76,8 @@ def main(arguments: list[str]) -> int:
     if (options.launcher or "ssh") == "local" and hosts:
         raise ConfigError("--launcher local is this machine: leave --hosts out, or take --launcher ssh")
     values = _values(options, command[2:] if trains else None, hosts)
+    if not trains:
+        values["run"]["script"] = shlex.join(command)
     if options.write and options.launcher != slurm.NAME:
         raise ConfigError("--write is for --launcher slurm: the file is a script for sbatch")
     if options.launcher == kubernetes.NAME:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from paceline.cli.support.options import Parser, add_settings, config_of
 from paceline.cli.support.run_and_report import RunInterrupted, Runner, run
+from paceline.cli.support.script_runs import ScriptRuns, script_values, split_command, with_scheme
 from paceline.cli.support.watch_page import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
@@ -22,23 +24,53 @@ from paceline.observe.terminal.progress import make_display
 EPILOG = """examples:
   paceline race                                               every scheme, 4 uneven workers, handwritten digits
   paceline race --schemes bsp,asp,gsp,esync --workers 4 --slowdown 1,1,2,10 --step-ms 20 --target-accuracy 0.9
+  paceline race --schemes bsp,esync --model my_net.py:Net --data my_net.py:load      your own model and data
+  paceline race --schemes bsp,esync,asp --workers 3 -- python train.py --lr 0.1      your own script
+
+Of a script, the scheme of this command wins over the one in `paceline.join`, and --epochs, --samples, --seconds,
+--steps and --target-accuracy win over its own end. Runs are compared by what it says with pace.report(accuracy=...)
+or pace.report(loss=...). What it prints is in logs/ of each folder. Model, data and optimizer are the script's:
+--lr and the like are refused.
 
 Leaves one folder a scheme, race.json (their summaries) and race.png in --out. Exits with 1 if a run failed.
 """
 
 
 def main(arguments: list[str]) -> int:
-    parser = Parser(prog="paceline race", description=__doc__, epilog=EPILOG)
+    arguments, command = split_command(arguments)
+    usage = "paceline race [options] [-- COMMAND ...]"
+    parser = Parser(prog="paceline race", usage=usage, description=__doc__, epilog=EPILOG)
     parser.add_argument("--schemes", default="all", help="names separated by commas, or all (default: all)")
     add_settings(parser, leave_out=("scheme",))
     add_watch(parser)
-    namespace = parser.parse_all(arguments)
+    namespace = _parsed(parser, arguments)
+    if command:
+        return _of_script(namespace, command)
     # All are checked before the first one starts.
     configs, out = with_folders([config_of(namespace, scheme=name) for name in chosen(namespace.schemes)], "race")
     with removing_unused(out), page(namespace.watch, out), LocalHost() as host:
         return race(
             configs, Path(out), lambda config: make_supervisor(config, host.launcher(), make_display(sys.stderr))
         )
+
+
+def _parsed(parser: Parser, arguments: list[str]) -> argparse.Namespace:
+    """Raises ConfigError, with the way out where the command of a script has nothing before it."""
+    try:
+        return parser.parse_all(arguments)
+    except ConfigError as error:
+        if "unexpected argument" in str(error):
+            raise ConfigError(f"{error}; your own script stands behind --, as in -- python train.py") from None
+        raise
+
+
+def _of_script(namespace: argparse.Namespace, command: list[str]) -> int:
+    """Each run has the scheme that this command says; model, data and optimizer are the script's."""
+    values = script_values(namespace, command)
+    configs, out = with_folders([with_scheme(values, name) for name in chosen(namespace.schemes)], "race")
+    print(f"each run takes its scheme from --schemes, not from the script; it prints to {out}/*/logs", file=sys.stderr)
+    with removing_unused(out), page(namespace.watch, out), LocalHost() as host:
+        return race(configs, Path(out), ScriptRuns(command, host).start)
 
 
 def chosen(schemes: str) -> list[str]:
