@@ -11,7 +11,14 @@ from pathlib import Path
 
 from paceline.cli.support.options import Parser, add_settings, config_of
 from paceline.cli.support.run_and_report import RunInterrupted, Runner, run
-from paceline.cli.support.script_runs import ScriptRuns, script_values, split_command, with_scheme
+from paceline.cli.support.script_runs import (
+    ScriptRuns,
+    check_program,
+    parsed,
+    script_values,
+    split_command,
+    with_scheme,
+)
 from paceline.cli.support.watch_page import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
@@ -43,7 +50,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--schemes", default="all", help="names separated by commas, or all (default: all)")
     add_settings(parser, leave_out=("scheme",))
     add_watch(parser)
-    namespace = _parsed(parser, arguments)
+    namespace = parsed(parser, arguments)
     if command:
         return _of_script(namespace, command)
     # All are checked before the first one starts.
@@ -54,18 +61,9 @@ def main(arguments: list[str]) -> int:
         )
 
 
-def _parsed(parser: Parser, arguments: list[str]) -> argparse.Namespace:
-    """Raises ConfigError, with the way out where the command of a script has nothing before it."""
-    try:
-        return parser.parse_all(arguments)
-    except ConfigError as error:
-        if "unexpected argument" in str(error):
-            raise ConfigError(f"{error}; your own script stands behind --, as in -- python train.py") from None
-        raise
-
-
 def _of_script(namespace: argparse.Namespace, command: list[str]) -> int:
     """Each run has the scheme that this command says; model, data and optimizer are the script's."""
+    check_program(command)
     values = script_values(namespace, command)
     configs, out = with_folders([with_scheme(values, name) for name in chosen(namespace.schemes)], "race")
     print(f"each run takes its scheme from --schemes, not from the script; it prints to {out}/*/logs", file=sys.stderr)

@@ -29,8 +29,6 @@ TITLES = {
     "checkpoint": "checkpoints",
 }
 SCHEMES = "parameters of schemes"
-WRITTEN_DOWN = "script"
-"""A setting that nobody types: commands note it for who reads the run's folder."""
 CHOICES_MAX = 50
 """Characters of the choices that stand behind a flag."""
 OF_A_SCHEME = """--NAME.PARAMETER VALUE, such as --ssp.staleness 2; `paceline schemes NAME` shows those of a scheme."""
@@ -97,7 +95,7 @@ def add_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ())
         title = TITLES.get(setting.section, SCHEMES)
         if title not in groups:
             groups[title] = parser.add_argument_group(title, OF_A_SCHEME if title == SCHEMES else None)
-        _add_setting(groups[title], setting, hidden=title == SCHEMES or setting.flag == WRITTEN_DOWN)
+        _add_setting(groups[title], setting, hidden=title == SCHEMES)
 
 
 def _add_setting(group: Any, setting: Flag, *, hidden: bool) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline import config as configuration
-from paceline.cli.support.options import values_of
+from paceline.cli.support.options import Parser, values_of
 from paceline.cli.support.run_and_report import Runner
 from paceline.config import Config
 from paceline.core.errors import ConfigError
@@ -27,7 +27,10 @@ OF_THE_COMMAND = ("run", "cluster", "stop")
 
 
 def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our own words, and the command behind `--`. Raises ConfigError where nothing stands there, or no script."""
+    """Our own words, and the command behind `--`. Raises ConfigError where nothing stands there, or no script.
+
+    Whether there is such a program `check_program` says, of this machine.
+    """
     if "--" not in arguments:
         return list(arguments), []
     at = list(arguments).index("--")
@@ -38,9 +41,23 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         raise ConfigError(
             "-- stands before your own script; `paceline` has no place there, and its options stand before --"
         )
+    return own, command
+
+
+def parsed(parser: Parser, arguments: list[str]) -> argparse.Namespace:
+    """Raises ConfigError, with the way out where the command of a script has nothing before it."""
+    try:
+        return parser.parse_all(arguments)
+    except ConfigError as error:
+        if "unexpected argument" in str(error):
+            raise ConfigError(f"{error}; your own script stands behind --, as in -- python train.py") from None
+        raise
+
+
+def check_program(command: Sequence[str]) -> None:
+    """Raises ConfigError."""
     if shutil.which(command[0], path=programs_path()) is None:
         raise ConfigError(f"{command[0]}: no such program")
-    return own, command
 
 
 def script_values(namespace: argparse.Namespace, command: Sequence[str]) -> dict[str, dict[str, Any]]:
