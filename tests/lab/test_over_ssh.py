@@ -101,3 +101,23 @@ def test_a_probe_finds_the_slow_link_and_who_cannot_be_reached(lab: Lab) -> None
     (link,) = cluster.links
     assert link.bandwidth_gbps < 0.1 < cluster.network.bandwidth_gbps
     assert main(["advise", "--cluster", str(lab.folder / "mine.toml"), "--parameters", "1000", "--schemes", "bsp"]) == 0
+
+
+def test_a_race_of_a_script_takes_its_schemes_to_all_hosts(lab: Lab) -> None:
+    (lab.folder / "hosts").write_text(HOSTS)
+    (lab.folder / "train.py").write_text(
+        "import torch, paceline\n"
+        "model = torch.nn.Linear(3, 2)\n"
+        "pace = paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme='esync')\n"
+        "while not pace.over:\n"
+        "    model(torch.randn(4, 3)).square().sum().backward()\n"
+        "    pace.step(4)\n"
+        "    pace.report(loss=1.0)\n"
+    )
+    options = ["-H", "hosts", "--ssh-config", "ssh_config", "-i", "10.77.0.0/24", "--schemes", "bsp,asp"]
+    words = [*options, "--samples", "400", "--out", "race", "--", "python", "train.py"]
+    launched = Launched(lab, *words, verb="race")
+    assert launched.ends(120) == 0, launched.said
+    summaries = json.loads((lab.folder / "race" / "race.json").read_text())
+    assert [(s["scheme"], len(s["workers"]), s["test_loss"]) for s in summaries] == [("bsp", 4, 1.0), ("asp", 4, 1.0)]
+    assert [worker["host"] for worker in summaries[1]["workers"]] == ["h1", "h1", "h2", "h3"]

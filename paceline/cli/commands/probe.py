@@ -23,13 +23,20 @@ from paceline.cli.support.probe_runs import (
     without_lost,
 )
 from paceline.cli.support.run_and_report import RunInterrupted
-from paceline.cli.support.script_runs import check_program, parsed, split_command
+from paceline.cli.support.script_runs import (
+    SshHosts,
+    add_host_options,
+    check_host_options,
+    parsed,
+    split_command,
+    ssh_of,
+)
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.local.environment import split_environment
 from paceline.launch.remote.host_settings import hosts_of
 from paceline.launch.remote.hostfile import HostEntry, slots_of
 from paceline.launch.remote.placement import Placement, place
-from paceline.launch.remote.ssh import Ssh, reachable, sync
+from paceline.launch.remote.ssh import reachable, sync
 from paceline.observe.terminal.columns import columns
 from paceline.observe.terminal.number_format import counted
 from paceline.sim.cluster.measured import MeasuredHost, MeasuredLink, cluster_of, step_seconds
@@ -80,17 +87,11 @@ def _parser() -> Parser:
     add = parser.add_argument
     add("-n", "--workers", metavar="N", type=_count, help="number of workers (default: the slots of the hosts, or 2)")
     add("-s", "--servers", metavar="S", type=_servers, default=1, help="number of servers in the file (default: 1)")
-    add("-H", "--hosts", metavar="FILE", help="file with one machine a line (default: this machine)")
     add("--local", action="store_true", help="this machine, which is the default")
     add("-o", "--write", metavar="FILE", default="mine.toml", help="the cluster file to write (default: mine.toml)")
     add("--seconds", metavar="S", type=_seconds, default=60.0, help="maximum seconds of all of it (default: 60)")
     add("--steps", metavar="N", type=_count, default=40, help="steps of each worker (default: 40)")
-    add("-i", "--interface", metavar="WHICH", help="where processes listen on the hosts: eth0, 10.0.0.5 or 10.0.0.0/8")
-    add("--env", metavar="K[=V]", action="append", default=[], help="environment variable for all processes")
-    add("--sync-dir", metavar="DIR", help="send this folder to DIR on every host first, by rsync, and run there")
-    add("--sync-exclude", metavar="PATTERN", action="append", default=[], help="do not send files of this pattern")
-    add("--python", metavar="FILE", default=sys.executable, help="interpreter on the hosts (default: as here)")
-    add("--ssh-config", metavar="FILE", help="configuration for ssh -F (default: $PACELINE_SSH, or ssh's own)")
+    add_host_options(parser)
     for setting in configuration.settings():
         if setting.flag in SETTINGS:
             add(f"--{setting.flag}", metavar=metavar_of(setting), help=help_of(setting))
@@ -121,12 +122,7 @@ def _check(options: argparse.Namespace, command: Sequence[str]) -> None:
     """Raises ConfigError; nothing has been started then."""
     if options.hosts and options.local:
         raise ConfigError("--local is this machine: leave --hosts out, or --local")
-    if not options.hosts:
-        for flag in ("sync_dir", "sync_exclude", "ssh_config", "interface"):
-            if getattr(options, flag):
-                raise ConfigError(f"--{flag.replace('_', '-')} is for other machines: name them with --hosts FILE")
-        if command:
-            check_program(command)
+    check_host_options(options, command)
     for flag in OF_A_MODEL if command else ():
         if getattr(options, flag.replace("-", "_")) is not None:
             raise ConfigError(f"--{flag}: your script says that itself; leave it out, or the script")
@@ -173,13 +169,7 @@ def _over_ssh(
 ) -> int:
     began = time.monotonic()
     placement = place(hosts, values["cluster"]["workers"], options.servers)
-    everybody, _ = split_environment(options.env, os.environ)
-    ssh = Ssh(
-        folder=options.sync_dir or os.getcwd(),
-        python=options.python,
-        path=everybody.get("PYTHONPATH", ""),
-        config=options.ssh_config or os.environ.get("PACELINE_SSH", ""),
-    )
+    ssh = ssh_of(options)
     used = [placement.hosts[number] for number in placement.used()]
     _say(f"[1/3] reaching {counted(len(used), 'host')}: {', '.join(map(str, used))}")
     good, problems = reachable(ssh, used)
@@ -193,10 +183,10 @@ def _over_ssh(
     if options.sync_dir:
         sync(ssh, good, options.sync_exclude)
     _say(f"[2/3] the links between {counted(len(good), 'host')}")
-    links = measure_links(There(options, ssh, one_each(good)), max(2, len(good)), options.seconds / 2)
+    links = measure_links(There(SshHosts(options, ssh, one_each(good))), max(2, len(good)), options.seconds / 2)
     _say(f"[3/3] {options.steps} steps of {_what(command, values)} on {counted(len(kept), 'worker')}")
     left = options.seconds - (time.monotonic() - began)
-    there = There(options, ssh, placement)
+    there = There(SshHosts(options, ssh, placement))
     steps = measure_steps(there, values, command, steps=options.steps, seconds=max(1.0, left))
     within = links[0] if len(good) == 1 else None
     return _leave(options, command, values, placement, steps, links if len(good) > 1 else [], within)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 import shlex
 import statistics
 import sys
@@ -17,22 +15,19 @@ from typing import Any, Protocol
 
 from paceline import config as configuration
 from paceline.cli.support.run_and_report import RunInterrupted, ending_in_order, run
+from paceline.cli.support.script_runs import SshHosts, with_scheme_variables
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.trace import Span
-from paceline.launch.local.environment import Environment, scheme_variables, split_environment
+from paceline.launch.local.environment import Environment
 from paceline.launch.local.launcher import LocalHost
 from paceline.launch.local.script_launcher import ScriptLauncher
 from paceline.launch.local.train import Silent, make_supervisor
-from paceline.launch.remote.host_settings import fit, is_address, listens_on
 from paceline.launch.remote.hostfile import HostEntry
-from paceline.launch.remote.launcher import RemoteLauncher, begin
 from paceline.launch.remote.placement import Placement, place
-from paceline.launch.remote.ssh import Ssh, logins
 from paceline.observe.runs.summary import Summary
 from paceline.observe.terminal.progress import ProgressDisplay, ProgressSnapshot
 from paceline.observe.trace.trace_file import TRACE, read_trace
-from paceline.runtime.run_folder.status_file import starting
 from paceline.runtime.simulated.cluster_from_trace import step_seconds
 from paceline.runtime.spec.launcher import Launcher
 from paceline.sim.cluster.measured import MeasuredLink
@@ -62,7 +57,7 @@ class Here:
     def run(
         self, config: Config, script: Sequence[str], said: Said, display: ProgressDisplay, seconds: float
     ) -> Summary | None:
-        roles = _with_scheme(self.environment, config)
+        roles = with_scheme_variables(self.environment, config)
         with LocalHost() as host:
             local = host.launcher(roles, warm=not script)
             launcher = ScriptLauncher(script, local, said, roles) if script else local
@@ -71,37 +66,15 @@ class Here:
 
 @dataclass(frozen=True, slots=True)
 class There:
-    """Hosts that are reached by ssh, each worker where the placement says."""
+    """The hosts of a file."""
 
-    options: argparse.Namespace
-    ssh: Ssh
-    placement: Placement
+    hosts: SshHosts
 
     def run(
         self, config: Config, script: Sequence[str], said: Said, display: ProgressDisplay, seconds: float
     ) -> Summary | None:
-        everybody, by_role = split_environment(self.options.env, os.environ)
-        values = configuration.to_dict(config)
-        found_here = {"bind"} | ({"device"} if config.cluster.device == Config().cluster.device else set())
-        values["cluster"] = cluster = {key: of for key, of in values["cluster"].items() if key not in found_here}
-        fit(values, self.placement, listens_on(self.options.interface, self.ssh, self.placement, cluster))
-        config = configuration.build(values)
-        roles = _with_scheme(by_role, config)
-        bind = "" if is_address(self.options.interface) else self.options.interface or ""
-        with (
-            ending_in_order(),
-            starting(config.run.out, config.run.scheme),
-            logins(self.ssh, self.placement.hosts) as there,
-            LocalHost() as here,
-        ):
-            local = here.launcher(roles, warm=not script)
-            begin(there, self.placement, command=script, environment=everybody, by_role=roles, bind=bind)
-            launcher = RemoteLauncher(there, self.placement, local, scripts=bool(script), said=said)
-            return _bounded(config, launcher, display, seconds)
-
-
-def _with_scheme(by_role: Environment, config: Config) -> dict[str, Mapping[str, str]]:
-    return {**by_role, "worker": {**by_role.get("worker", {}), **scheme_variables(config)}}
+        with ending_in_order(), self.hosts.launcher(config, script, said) as (fitted, launcher):
+            return _bounded(fitted, launcher, display, seconds)
 
 
 def _bounded(config: Config, launcher: Launcher, display: ProgressDisplay, seconds: float) -> Summary | None:

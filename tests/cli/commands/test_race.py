@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from paceline import config as configuration
 from paceline.cli.commands.race import main
-from paceline.cli.support.script_runs import split_command
+from paceline.cli.support.run_and_report import RunInterrupted, run
+from paceline.cli.support.script_runs import HostRun, SshHosts, split_command
 from paceline.core.errors import ConfigError
 from tests.launch.forked_cli import Warm
 from tests.launch.process_tree import LIGHT
@@ -71,6 +78,9 @@ def test_the_command_stands_behind_two_dashes() -> None:
         (["--", "no-such-program"], "no-such-program: no such program"),
         (["--lr", "0.1", "--", sys.executable, "x.py"], "--lr: your script says that itself"),
         (["--data", "digits", "--", sys.executable, "x.py"], "--data: your script says that itself"),
+        (["--sync-dir", "x", "--", sys.executable, "x.py"], "--sync-dir is for other machines: name them with --hosts"),
+        (["--hosts", "nowhere", "--", "python", "x.py"], "--hosts nowhere: No such file"),
+        (["--hosts", "nowhere"], "--hosts is for your own script: add -- python train.py"),
         (["--schemes", "bspp", "--", sys.executable, "x.py"], "unknown scheme 'bspp'; did you mean 'bsp'"),
         (["--schemes", "asp", "--servers", "0", "--", sys.executable, "x.py"], "asp keeps its model on servers"),
         (["--script", "x.py"], "--script x.py: start your own script with `paceline launch` or `race`"),
@@ -79,3 +89,21 @@ def test_the_command_stands_behind_two_dashes() -> None:
 def test_what_cannot_be_raced_is_refused_before_anything_starts(words: list[str], says: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=says):
         main([*words, "--out", str(tmp_path / "race")] if "--" not in words else ["--out", str(tmp_path), *words])
+
+
+def test_ctrl_c_while_hosts_are_reached_ends_the_race_with_what_there_is(tmp_path: Path) -> None:
+    config = configuration.build({"run": {"out": str(tmp_path)}})
+    started: list[str] = []
+
+    class Reached:
+        @contextlib.contextmanager
+        def launcher(self, *_: Any) -> Iterator[None]:
+            started.append("reaching")
+            os.kill(os.getpid(), signal.SIGINT)
+            signal.pause()
+            yield
+
+    one = HostRun(cast(SshHosts, Reached()), ["python", "x.py"], config)
+    with pytest.raises(RunInterrupted) as ended:
+        run(one)
+    assert (started, ended.value.exit_code, ended.value.summary, one.left) == (["reaching"], 130, None, {})
