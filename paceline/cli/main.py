@@ -40,7 +40,7 @@ VERBS = {
     "cite": "print a BibTeX entry for a scheme",
 }
 
-RUNS = ("train", "race", "simulate", "launch", "chaos", "fuzz")
+RUNS = ("train", "race", "simulate", "launch", "probe", "chaos", "fuzz")
 """Verbs of which the result is what they leave, not what they print."""
 
 HELP = """usage: paceline VERB [options]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,11 @@ import torch
 from safetensors.torch import load_file
 
 from paceline import config as configuration
+from paceline.cli.main import main
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.local.train import Silent
+from paceline.observe.runs.summary import read_summary
 from paceline.runtime.simulated.setup import SimulationSetup
 from paceline.runtime.simulated.simulated_run import VirtualRun
 from paceline.sim.cluster.model import uniform
@@ -81,11 +82,10 @@ def test_what_only_named_networks_know_is_refused(out: Path, key: str, value: fl
         config_of(out, model={key: value})
 
 
-def test_a_command_names_a_file_from_its_working_directory(tmp_path: Path) -> None:
-    code = Path(__file__).parents[1] / "own_model.py"
-    (tmp_path / "mine.py").write_text(code.read_text())
-    words = ["simulate", "--model", "mine.py:Net", "--data", "mine:pictures", "--step-ms", "5", "--out", "run"]
-    command = [sys.executable, "-m", "paceline", *words, "--epochs", "1"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "left in run" in done.stdout
+def test_a_command_names_a_file_from_its_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_pictures.py").write_text((Path(__file__).parents[1] / "own_model.py").read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    words = ["--model", "my_pictures.py:Net", "--data", "my_pictures:pictures", "--step-ms", "5", "--epochs", "1"]
+    assert main(["simulate", *words, "--out", "run"]) == 0
+    assert read_summary("run/summary.json").model == "my_pictures.py:Net"
