@@ -1,4 +1,4 @@
-"""A convolutional network on images: augmented batches of a DataLoader, Adam, and what the model knows after each epoch.
+"""A convolutional network on images: augmented batches of a DataLoader, and the model of all after each epoch.
 
 python examples/06_images.py                               alone
 paceline launch -n 3 -s 1 --slowdown 1,1,3 python examples/06_images.py     three workers, one of them slow
@@ -26,30 +26,28 @@ EPOCHS = 5
 
 
 class Digits(Dataset):
-    """Images of 8x8 pixels, as dicts; those to train with are moved by a pixel at random."""
+    """Images of 8x8 pixels, as dicts; those to train with get noise."""
 
-    def __init__(self, part: slice, *, moved: bool) -> None:
+    def __init__(self, part: slice, *, noisy: bool) -> None:
         digits = load_digits()
         self.images = torch.tensor(digits.images[part], dtype=torch.float32).unsqueeze(1) / 16
-        self.targets, self.moved = torch.tensor(digits.target[part]), moved
+        self.targets, self.noisy = torch.tensor(digits.target[part]), noisy
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         image = self.images[index]
-        if self.moved:
-            down, right = torch.randint(-1, 2, (2,)).tolist()
-            image = image.roll((down, right), (1, 2))
+        if self.noisy:
+            image = image + 0.1 * torch.randn_like(image)
         return {"image": image, "target": self.targets[index]}
 
 
 torch.manual_seed(0)
 torch.set_num_threads(1)  # a model as small as this gains nothing by more
-train, test = Digits(slice(0, 1500), moved=True), Digits(slice(1500, None), moved=False)
-model = nn.Sequential(
-    nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10)
-)
+train, test = Digits(slice(0, 1500), noisy=True), Digits(slice(1500, None), noisy=False)
+convolutions = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2), nn.ReLU()]
+model = nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(288, 10))
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
 loss_of = nn.CrossEntropyLoss()
 

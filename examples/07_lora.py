@@ -1,4 +1,4 @@
-"""LoRA: a frozen model with small adapters beside its layers. Only the adapters are exchanged, 1 of 24 numbers.
+"""LoRA: a frozen model with small adapters beside its layers. Only the adapters are exchanged, 1 of 26 numbers.
 
 python examples/07_lora.py                               alone
 paceline launch -n 2 -s 1 python examples/07_lora.py     two workers, one server
@@ -44,7 +44,9 @@ dataset = TensorDataset(images, torch.tensor(digits.target))
 
 torch.manual_seed(0)
 torch.set_num_threads(1)  # a model as small as this gains nothing by more
-model = nn.Sequential(Adapted(nn.Linear(64, 256)), nn.ReLU(), Adapted(nn.Linear(256, 256)), nn.ReLU(), nn.Linear(256, 10))
+model = nn.Sequential(
+    Adapted(nn.Linear(64, 256)), nn.ReLU(), Adapted(nn.Linear(256, 256)), nn.ReLU(), nn.Linear(256, 10)
+)
 model[-1].requires_grad_(False)
 adapters = [p for p in model.parameters() if p.requires_grad]
 optimizer = torch.optim.AdamW(adapters, lr=5e-3)

@@ -21,6 +21,7 @@ VERBS = {
     "race": "train under several schemes in turn and see which one wins, and why",
     "simulate": "run train or race in virtual time, on a cluster that need not exist",
     "advise": "simulate all schemes on a cluster and recommend one",
+    "probe": "measure your own machines and the links between them, for `advise` and `simulate`",
     "plot": "draw figures of finished runs, or write a report as one HTML file",
     "export": "convert the trace of a run for other tools: Perfetto, spreadsheets, TensorBoard",
     "watch": "show a run on a page in the browser: who holds whom up, and what that costs",
@@ -39,7 +40,7 @@ VERBS = {
     "cite": "print a BibTeX entry for a scheme",
 }
 
-RUNS = ("train", "race", "simulate", "launch", "chaos", "fuzz")
+RUNS = ("train", "race", "simulate", "launch", "probe", "chaos", "fuzz")
 """Verbs of which the result is what they leave, not what they print."""
 
 HELP = """usage: paceline VERB [options]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from paceline import schemes  # noqa: F401  enters the catalogue
@@ -54,6 +55,19 @@ class Config:
         own = make(self.run.scheme, self.parameters.get(self.run.scheme, {}))
         own = own.completed(self.parameters, 0)
         return own.with_whole_updates() if self.optimizer.clip_norm and self.cluster.servers > 1 else own
+
+    @property
+    def is_script(self) -> bool:
+        """Are the workers somebody's own script? Its model, data and optimizer are not those of the configuration."""
+        return bool(self.run.script)
+
+    @property
+    def task(self) -> tuple[str, str]:
+        """Names of model and data, for summaries; of a script its file, and nothing."""
+        if not self.is_script:
+            return self.model.name, self.data.name
+        words = self.run.script.split()
+        return next((Path(word).name for word in words if word.endswith(".py")), (words or ["a script"])[0]), ""
 
     def codecs(self) -> Codecs:
         return Codecs(**dataclasses.asdict(self.compression))

@@ -15,10 +15,12 @@ from paceline.codec.pipeline.policy import EXACT_BELOW
 from paceline.core.collective import PEERS
 from paceline.core.paramserver.gradient_check import OFF, REJECT, STRIKES_OF, WARN
 from paceline.core.paramserver.robust_mean import NONE, RULES
+from paceline.core.registry import nearest
 from paceline.core.scheme import Limits, lookup
 from paceline.core.sharding import parse_shards
 from paceline.engine import specs
 from paceline.engine.data.partition_plan import parse_partition
+from paceline.engine.import_path import is_path
 from paceline.live.addresses import is_loopback
 
 
@@ -48,6 +50,20 @@ def check_strikes(strikes: int) -> None:
         raise ValueError("a single rejected gradient must not expel a worker: give 2 or more, or 0 to expel nobody")
 
 
+def check_name(name: str, known: tuple[str, ...]) -> None:
+    if name not in known and not is_path(name):
+        hint = nearest(name, known, listed=True)
+        raise ValueError(f"must be one of {', '.join(known)}, or your own module:function{hint}")
+
+
+def check_data(name: str) -> None:
+    check_name(name, specs.DATASETS)
+
+
+def check_model(name: str) -> None:
+    check_name(name, specs.MODELS)
+
+
 TORCH_CARRIERS = ("gloo", "nccl", "mpi")
 CARRIERS = ("auto", "servers", *PEERS, *TORCH_CARRIERS)
 
@@ -59,6 +75,7 @@ class RunSettings:
     scheme: str = option("esync", "synchronisation scheme; see `paceline schemes`", check=lookup)
     seed: int = option(1, "seed of weights, shares and batches", low=0, high=2**53)
     out: str = option("", "folder for the files of the run (default: runs/<time>-<scheme>)", launch=True)
+    script: str = option("", "the command of a run of your own script, as `paceline launch` and `race` write it down")
     hook: str = option("", "your own module:function, called with each record of the trace; separate several by commas")
     verbose: int = option(0, "1, or -v: log connections in logs/ of --out; 2, or -vv: log each message as well", high=2)
     trace_mb: float = option(
@@ -180,7 +197,12 @@ class Compression:
 class Data:
     """Names the data set, and says which worker gets which samples."""
 
-    name: str = option("digits", "data set", flag="data", choices=specs.DATASETS)
+    name: str = option(
+        "digits",
+        f"data set: {', '.join(specs.DATASETS)}; or your own module:function or file.py:function",
+        flag="data",
+        check=check_data,
+    )
     directory: str = option(
         "",
         "folder of the files of mnist or fashion-mnist, or its address (s3://..., webhdfs://...; default: download)",
@@ -200,7 +222,12 @@ class Data:
 class Model:
     """Names the network and the precision of its passes."""
 
-    name: str = option("mlp", "network", flag="model", choices=specs.MODELS)
+    name: str = option(
+        "mlp",
+        f"network: {', '.join(specs.MODELS)}; or your own module:function or file.py:function",
+        flag="model",
+        check=check_model,
+    )
     width: float = option(1.0, "multiplies the network's channels or hidden units", low=1e-3, high=64)
     dropout: float = option(0.0, "fraction of the last layer's inputs that is dropped in training", low=0, high=0.99)
     buffers: str = option("average", "batch-norm statistics of the workers' models", choices=("average", "local"))

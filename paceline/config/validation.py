@@ -21,6 +21,7 @@ from paceline.engine import specs
 from paceline.engine.data.partition import read_sharding
 from paceline.engine.data.partition_plan import parse_partition
 from paceline.engine.data.remote import check_no_credentials, is_remote
+from paceline.engine.import_path import is_path
 from paceline.live.addresses import check_bind
 from paceline.live.same_host.shared_memory import segments_for
 
@@ -45,9 +46,12 @@ def check(config: Config) -> None:
     rules = (stop.epochs, stop.samples, stop.seconds, stop.steps, stop.target_accuracy)
     if not any(rules) and not stop.until_stopped:
         raise ConfigError("nothing would end the run: give --epochs, --seconds, --steps or --target-accuracy")
-    # From here on the parts of a run are checked one by one; each needs the scheme, which is made of the settings
-    # above.
+    if config.run.script and not stop.until_stopped:
+        raise ConfigError(
+            f"--script {shown(config.run.script)}: start your own script with `paceline launch` or `race`"
+        )
     _check_optimizer(config)
+    _check_model(config)
     _check_data(config)
     _check_allreduce(config)
     _check_precision(config)
@@ -118,6 +122,12 @@ def _check_optimizer(config: Config) -> None:
         raise ConfigError("--schedule cosine needs --epochs, to know where it ends")
     if schedule.name == "cosine" and schedule.warmup >= epochs:
         raise ConfigError(f"--schedule cosine needs more --epochs than the {schedule.warmup:g} of its --warmup")
+
+
+def _check_model(config: Config) -> None:
+    if is_path(config.model.name) and (config.model.width != 1 or config.model.dropout):
+        flag = "dropout" if config.model.width == 1 else "width"
+        raise ConfigError(f"--{flag} is for networks known by name: leave it out, or let {config.model.name} do it")
 
 
 def _check_data(config: Config) -> None:

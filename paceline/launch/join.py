@@ -26,7 +26,7 @@ from paceline.engine.optim.whole_tensors import imported, made_by, path_of
 from paceline.engine.specs import OptimizerRecipe
 from paceline.launch.exit_hook import ScriptExit, say_nothing_of_lost_peers
 from paceline.launch.external.detect import detect_external
-from paceline.launch.local.environment import spec_from
+from paceline.launch.local.environment import scheme_from, spec_from
 from paceline.live.control.session import Session
 from paceline.runtime.process_main import check_device_of
 from paceline.runtime.spec.job_spec import Recipe
@@ -81,7 +81,7 @@ def join(
 
     Raises ConfigError for an unknown scheme or codec, a bad parameter, or an optimizer that is not supported.
     """
-    _refuse_second()
+    scheme, parameters = _begin(scheme, parameters)
     optimizer, how = optimizer_of(model, optimizer)
     recipe = Recipe(
         scheme=scheme,
@@ -134,12 +134,14 @@ _joined: list[str] = []
 """The party that this process is, once it has joined a run with others: whoever started it has one place for it."""
 
 
-def _refuse_second() -> None:
+def _begin(scheme: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The scheme, which the command may have said. Raises ConfigError for a second `join` of a worker process."""
     if _joined:
         raise ConfigError(
             f"this process is {_joined[0]} of its run already: a worker process has one paceline.join; "
             "put the models into one module, or train each in a run of its own"
         )
+    return scheme_from(os.environ, scheme, parameters)
 
 
 def _sit(spec: ProcessSpec, own_device: str) -> tuple[ProcessSpec, Session]:

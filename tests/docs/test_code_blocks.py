@@ -16,7 +16,9 @@ from torch.utils.data import TensorDataset
 
 import paceline
 import paceline.kvstore
+from paceline.config import build
 from paceline.launch.local.environment import PREFIX
+from paceline.runtime.worker.train_loop import build_model, load_data
 from tests.runtime.own_loops import toy_data, toy_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,6 +82,7 @@ def test_these_pages_have_python_and_no_other() -> None:
         "docs/kvstore.md": 1,
         "docs/own-loop.md": 1,
         "docs/start.md": 1,
+        "docs/train.md": 1,
     }
 
 
@@ -124,6 +127,16 @@ def test_the_lines_of_optimizers_join_with_one_by_its_import_path_and_a_schedule
             pace.step()
         assert type(pace.optimizer.param_groups[0]["lr"]) is float
         assert 0.0 < pace.optimizer.param_groups[0]["lr"] < 1e-4
+
+
+def test_the_model_and_data_of_ones_own_are_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_net.py").write_text(blocks("docs/train.md")[0])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    own = build({"model": {"name": "my_net.py:Net"}, "data": {"name": "my_net.py:load"}})
+    splits = load_data(own)
+    assert (len(splits.train), len(splits.test)) == (1600, 400)
+    assert build_model(own, splits)(splits.test.x).shape == (400, 3)
 
 
 def test_the_lines_of_embeddings_join_with_gradients_as_rows() -> None:

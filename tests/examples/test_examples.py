@@ -104,3 +104,34 @@ def test_kvstore_alone_and_as_two_workers(tmp_path: Path) -> None:
     out = run("-m", "paceline", "launch", "-n", "2", "-s", "2", sys.executable, example, folder=tmp_path)
     found = re.findall(r"\[worker (\d)\] worker \1 of 2: slope 3.00, offset -1.00\n", out)
     assert sorted(found) == ["0", "1"]
+
+
+def test_images_end_with_a_report_of_each_epoch(tmp_path: Path) -> None:
+    example = str(EXAMPLES / "06_images.py")
+    out = run("-m", "paceline", "launch", "-n", "2", "-s", "1", sys.executable, example, folder=tmp_path)
+    reported = [float(text) for text in re.findall(r"\[worker 0\] epoch \d: accuracy (0\.\d+)\n", out)]
+    assert len(reported) == 5
+    assert reported[-1] > max(0.6, reported[0])
+    assert f"accuracy {reported[-1]:.3f}" in out.split("esync:")[1]
+
+
+def test_adapters_alone_are_trained(tmp_path: Path) -> None:
+    found = re.fullmatch(
+        r"worker 0 of 1: 3.8% of the model trained, accuracy (0\.\d+)\n",
+        run(str(EXAMPLES / "07_lora.py"), folder=tmp_path),
+    )
+    assert found
+    assert float(found[1]) > 0.9
+
+
+def test_a_recurrent_network_learns_from_words_of_unlike_lengths(tmp_path: Path) -> None:
+    found = re.fullmatch(
+        r"worker 0 of 1: 504 steps, accuracy ([01]\.\d+)\n", run(str(EXAMPLES / "08_recurrent.py"), folder=tmp_path)
+    )
+    assert found
+    assert float(found[1]) > 0.95, "a guess has 0.17"
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("0*.py")), ids=lambda path: path.name)
+def test_examples_stay_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 80

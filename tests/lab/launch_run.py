@@ -21,8 +21,8 @@ def path() -> str:
 class Launched:
     """`paceline launch` on h1, and what it says."""
 
-    def __init__(self, lab: Lab, *words: str, **environment: str) -> None:
-        command = [sys.executable, "-m", "paceline", "launch", "--env", "PYTHONPATH", *words]
+    def __init__(self, lab: Lab, *words: str, verb: str = "launch", **environment: str) -> None:
+        command = [sys.executable, "-m", "paceline", verb, "--env", "PYTHONPATH", *words]
         self.process = subprocess.Popen(
             lab.command("h1", *command),
             cwd=lab.folder,

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from paceline.cli.main import main
+from paceline.sim import load
 from tests.lab.lab import CPU, Lab, missing, opened
 from tests.lab.launch_run import Launched
 from tests.launch.process_tree import all_gone, descendants, within
@@ -79,3 +81,43 @@ def test_what_is_sent_is_run_where_it_arrives_and_who_cannot_be_reached_is_named
     assert "paceline: 2 hosts cannot take part:\n" in launched.said
     assert "10.77.0.99: ssh: connect to host 10.77.0.99 port 22: " in launched.said
     assert "h99: ssh: Could not resolve hostname h99" in launched.said
+
+
+def test_a_probe_finds_the_slow_link_and_who_cannot_be_reached(lab: Lab) -> None:
+    lab.throttle("h3", "50mbit")
+    (lab.folder / "hosts").write_text(HOSTS + "10.77.0.99\n")
+    options = ["-H", "hosts", "--ssh-config", "ssh_config", "-i", "10.77.0.0/24", "--steps", "10", "-s", "2"]
+    launched = Launched(lab, *options, verb="probe")
+    assert launched.ends(120) == 0, launched.said
+    assert "10.77.0.99 is left out: ssh: connect to host 10.77.0.99" in launched.said
+    cluster = load(lab.folder / "mine.toml")
+    assert [(host.name, host.workers, host.servers) for host in cluster.hosts] == [
+        ("h1", 2, 1),
+        ("h2", 1, 0),
+        ("h3", 1, 1),
+    ]
+    near, far = cluster.hosts[0].site, cluster.hosts[2].site
+    assert cluster.hosts[1].site == near != far
+    (link,) = cluster.links
+    assert link.bandwidth_gbps < 0.1 < cluster.network.bandwidth_gbps
+    assert main(["advise", "--cluster", str(lab.folder / "mine.toml"), "--parameters", "1000", "--schemes", "bsp"]) == 0
+
+
+def test_a_race_of_a_script_takes_its_schemes_to_all_hosts(lab: Lab) -> None:
+    (lab.folder / "hosts").write_text(HOSTS)
+    (lab.folder / "train.py").write_text(
+        "import torch, paceline\n"
+        "model = torch.nn.Linear(3, 2)\n"
+        "pace = paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme='esync')\n"
+        "while not pace.over:\n"
+        "    model(torch.randn(4, 3)).square().sum().backward()\n"
+        "    pace.step(4)\n"
+        "    pace.report(loss=1.0)\n"
+    )
+    options = ["-H", "hosts", "--ssh-config", "ssh_config", "-i", "10.77.0.0/24", "--schemes", "bsp,asp"]
+    words = [*options, "--samples", "400", "--out", "race", "--", "python", "train.py"]
+    launched = Launched(lab, *words, verb="race")
+    assert launched.ends(120) == 0, launched.said
+    summaries = json.loads((lab.folder / "race" / "race.json").read_text())
+    assert [(s["scheme"], len(s["workers"]), s["test_loss"]) for s in summaries] == [("bsp", 4, 1.0), ("asp", 4, 1.0)]
+    assert [worker["host"] for worker in summaries[1]["workers"]] == ["h1", "h1", "h2", "h3"]

@@ -22,7 +22,7 @@ examples:
   paceline advise --cluster two-generations --parameters 25000000
   paceline advise --cluster mine.toml --schemes bsp,ssp,esync --model resnet18 --data fashion-mnist
   paceline advise --slowdown 1,1,2,8 --step-ms 20 --target-accuracy 0.9
-  paceline advise --from runs/20260101-120000-bsp
+  paceline advise --from runs/20260101-120000-bsp                   of `train`, or of your own script by `launch`
 """
 
 

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from paceline import config as configuration
@@ -23,16 +22,16 @@ from paceline.core.errors import ConfigError
 from paceline.core.safe_path import shown_path
 from paceline.launch.engines import kubernetes, slurm
 from paceline.launch.local.environment import split_environment
-from paceline.launch.local.interfaces import address_towards, planned_towards, resolve
+from paceline.launch.local.interfaces import resolve
 from paceline.launch.local.launcher import LocalHost
 from paceline.launch.local.script_launcher import ScriptLauncher, programs_path
 from paceline.launch.local.script_output import Output
 from paceline.launch.local.train import make_supervisor, new_folder, removing_unused
-from paceline.launch.remote.hostfile import HostEntry, parse_hosts, slots_of
+from paceline.launch.remote.host_settings import fit, hosts_of, is_address, listens_on, only_used
+from paceline.launch.remote.hostfile import HostEntry, slots_of
 from paceline.launch.remote.launcher import RemoteLauncher, begin
 from paceline.launch.remote.placement import Placement, place
 from paceline.launch.remote.ssh import Ssh, logins, sync
-from paceline.live.addresses import is_loopback
 from paceline.observe.formatting.number_format import counted
 from paceline.observe.terminal.progress import make_display
 from paceline.runtime.run_folder.status_file import starting
@@ -72,10 +71,12 @@ def main(arguments: list[str]) -> int:
     trains = command[0] == "paceline"
     if trains and command[1:2] != ["train"]:
         raise ConfigError("of Paceline's own commands `paceline train` can be launched, or a script of yours")
-    hosts = _hosts(options.hosts)
+    hosts = hosts_of(options.hosts)
     if (options.launcher or "ssh") == "local" and hosts:
         raise ConfigError("--launcher local is this machine: leave --hosts out, or take --launcher ssh")
     values = _values(options, command[2:] if trains else None, hosts)
+    if not trains:
+        values["run"]["script"] = shlex.join(command)
     if options.write and options.launcher != slurm.NAME:
         raise ConfigError("--write is for --launcher slurm: the file is a script for sbatch")
     if options.launcher == kubernetes.NAME:
@@ -129,16 +130,6 @@ def _parser() -> Parser:
 def _settings() -> list[configuration.Flag]:
     """Returns the settings of a run that are flags of this command, too."""
     return [setting for setting in configuration.settings() if setting.launch]
-
-
-def _hosts(path: str | None) -> tuple[HostEntry, ...]:
-    if path is None:
-        return ()
-    try:
-        return parse_hosts(Path(path).read_text(encoding="utf-8"), path)
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "is no text"
-        raise ConfigError(f"--hosts {path}: {why}") from None
 
 
 def _values(
@@ -216,8 +207,8 @@ def _over_ssh(
     defaults = Config().cluster
     cluster = values.setdefault("cluster", {})
     workers, servers = (cluster.get(key, getattr(defaults, key)) for key in ("workers", "servers"))
-    placement = _only_used(place(hosts, workers, servers), workers, servers)
-    _fit(values, placement, _listens_on(options, ssh, placement, cluster))
+    placement = only_used(place(hosts, workers, servers), workers, servers)
+    fit(values, placement, listens_on(options.interface, ssh, placement, cluster, dry_run=options.dry_run))
     config = configuration.build(values)
     _check_out(config.run.out)
     if options.dry_run:
@@ -228,7 +219,7 @@ def _over_ssh(
         if options.sync_dir:
             sync(ssh, placement.hosts, options.sync_exclude)
         with page(options.watch, config.run.out), logins(ssh, placement.hosts) as there, LocalHost() as here:
-            bind = "" if _is_address(options.interface) else options.interface or ""
+            bind = "" if is_address(options.interface) else options.interface or ""
             local = here.launcher(by_role, warm=not script)
             begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
             said = Output(config.run.out)
@@ -244,47 +235,6 @@ def _check_out(out: str) -> None:
         out.encode()
     except UnicodeEncodeError:
         raise ConfigError(f"--out {shown_path(out)}: with several hosts the name of the folder must be UTF-8") from None
-
-
-def _only_used(placed: Placement, workers: int, servers: int) -> Placement:
-    """Nobody logs in where there is nothing to do."""
-    hosts = tuple(placed.hosts[number] for number in placed.used())
-    number = {old: new for new, old in enumerate(placed.used())}
-    return Placement(
-        hosts=hosts,
-        workers=tuple(number[host] for host in placed.workers),
-        slots=placed.slots,
-        servers=tuple(number[host] for host in placed.servers),
-    )
-
-
-def _listens_on(options: argparse.Namespace, ssh: Ssh, placement: Placement, cluster: dict[str, Any]) -> str:
-    """The address of this machine by which the hosts reach it; for a dry run perhaps in words."""
-    if options.interface:
-        return resolve(options.interface)
-    if "bind" in cluster:
-        return str(cluster["bind"])
-    for host in placement.hosts:
-        asks_ssh = not options.dry_run or shutil.which("ssh") is not None
-        if not is_loopback(address := ssh.address_of(host) if asks_ssh else host.name):
-            return planned_towards(address) if options.dry_run else address_towards(address)
-    return "127.0.0.1"
-
-
-def _is_address(text: str | None) -> bool:
-    return text is not None and "/" not in text and any(sign in text for sign in ".:")
-
-
-def _fit(values: dict[str, Any], placement: Placement, bind: str) -> None:
-    """What the hosts file says becomes settings, where the user has not said otherwise."""
-    cluster = values["cluster"]
-    cluster["bind"] = bind
-    ranks = range(len(placement.workers))
-    if "device" not in cluster and any(host.gpus for host in placement.hosts):
-        cluster["device"] = ",".join(placement.device_of(rank) for rank in ranks)
-    written = {"groups", "labels"} & set(values.get("gsp", {}))
-    if placement.groups() and not written:
-        values.setdefault("gsp", {})["groups"] = placement.groups()
 
 
 def _plan(

@@ -2,43 +2,106 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from paceline.cli.support.options import Parser, add_settings, config_of
 from paceline.cli.support.run_and_report import RunInterrupted, Runner, run
+from paceline.cli.support.script_runs import (
+    HostRun,
+    ScriptRuns,
+    SshHosts,
+    add_host_options,
+    check_host_options,
+    parsed,
+    script_values,
+    split_command,
+    ssh_of,
+    with_scheme,
+)
 from paceline.cli.support.watch_page import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import lookup, names
+from paceline.launch.local.environment import split_environment
 from paceline.launch.local.launcher import LocalHost
 from paceline.launch.local.train import make_supervisor, new_folder, removing_unused
+from paceline.launch.remote.host_settings import hosts_of, only_used
+from paceline.launch.remote.hostfile import HostEntry, slots_of
+from paceline.launch.remote.placement import place
+from paceline.launch.remote.ssh import sync
 from paceline.observe.runs.summary import Summary
 from paceline.observe.terminal.progress import make_display
 
 EPILOG = """examples:
   paceline race                                               every scheme, 4 uneven workers, handwritten digits
   paceline race --schemes bsp,asp,gsp,esync --workers 4 --slowdown 1,1,2,10 --step-ms 20 --target-accuracy 0.9
+  paceline race --schemes bsp,esync --model my_net.py:Net --data my_net.py:load      your own model and data
+  paceline race --schemes bsp,esync,asp --workers 3 -- python train.py --lr 0.1      your own script
+  paceline race --schemes bsp,esync,asp -H hosts -- python train.py                  on the machines of a hosts file
+
+Of a script, the scheme of this command wins over the one in `paceline.join`, and --epochs, --samples, --seconds,
+--steps and --target-accuracy win over its own end. Runs are compared by what it says with pace.report(accuracy=...)
+or pace.report(loss=...). What it prints is in logs/ of each folder. Model, data and optimizer are the script's:
+--lr and the like are refused.
 
 Leaves one folder a scheme, race.json (their summaries) and race.png in --out. Exits with 1 if a run failed.
 """
 
 
 def main(arguments: list[str]) -> int:
-    parser = Parser(prog="paceline race", description=__doc__, epilog=EPILOG)
+    arguments, command = split_command(arguments)
+    usage = "paceline race [options] [-- COMMAND ...]"
+    parser = Parser(prog="paceline race", usage=usage, description=__doc__, epilog=EPILOG)
     parser.add_argument("--schemes", default="all", help="names separated by commas, or all (default: all)")
     add_settings(parser, leave_out=("scheme",))
     add_watch(parser)
-    namespace = parser.parse_all(arguments)
+    add_host_options(parser)
+    namespace = parsed(parser, arguments)
+    if command:
+        return _of_script(namespace, command)
+    if namespace.hosts or namespace.env:
+        raise ConfigError(f"--{'hosts' if namespace.hosts else 'env'} is for your own script: add -- python train.py")
+    check_host_options(namespace, command)
     # All are checked before the first one starts.
     configs, out = with_folders([config_of(namespace, scheme=name) for name in chosen(namespace.schemes)], "race")
     with removing_unused(out), page(namespace.watch, out), LocalHost() as host:
         return race(
             configs, Path(out), lambda config: make_supervisor(config, host.launcher(), make_display(sys.stderr))
         )
+
+
+def _of_script(namespace: argparse.Namespace, command: list[str]) -> int:
+    """Each run has the scheme that this command says; model, data and optimizer are the script's."""
+    check_host_options(namespace, command)
+    values, hosts = script_values(namespace, command), hosts_of(namespace.hosts)
+    cluster = values.setdefault("cluster", {})
+    if hosts:
+        cluster.setdefault("workers", slots_of(hosts))
+    configs, out = with_folders([with_scheme(values, name) for name in chosen(namespace.schemes)], "race")
+    print(f"each run takes its scheme from --schemes, not from the script; it prints to {out}/*/logs", file=sys.stderr)
+    everybody, by_role = split_environment(namespace.env, os.environ)
+    with removing_unused(out), page(namespace.watch, out):
+        if hosts:
+            there = _on_hosts(namespace, hosts, configs[0])
+            return race(configs, Path(out), lambda config: HostRun(there, command, config))
+        os.environ.update(everybody)
+        with LocalHost() as host:
+            return race(configs, Path(out), ScriptRuns(command, host, by_role).start)
+
+
+def _on_hosts(namespace: argparse.Namespace, hosts: tuple[HostEntry, ...], config: Config) -> SshHosts:
+    """The hosts that have something to do, with the files of this folder where they are asked for."""
+    workers, servers = config.cluster.workers, config.cluster.servers
+    ssh, placement = ssh_of(namespace), only_used(place(hosts, workers, servers), workers, servers)
+    if namespace.sync_dir:
+        sync(ssh, placement.hosts, namespace.sync_exclude)
+    return SshHosts(namespace, ssh, placement)
 
 
 def chosen(schemes: str) -> list[str]:

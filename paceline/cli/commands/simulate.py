@@ -26,6 +26,7 @@ examples:
   paceline simulate --schemes bsp,ssp,esync --cluster two-generations --timing-only --seconds 600
   paceline simulate --scheme asp --cluster mine.toml --parameters 25000000 --timing-only --epochs 1
   paceline simulate --schemes all --from runs/20260101-120000-bsp        the cluster of that run under other schemes
+  paceline simulate --schemes all --from runs/20260101-120000-launch     of your own script: times only
 
 Leaves in --out what `train` and `race` leave; `driver` in summary.json is sim. The same options and
 seed give the same run bit for bit, if --step-ms or a cluster says how long a step takes; else a
@@ -45,6 +46,12 @@ def main(arguments: list[str]) -> int:
     namespace = parser.parse_all(arguments)
     timing_only = namespace.timing_only or namespace.parameters is not None
     scene = SimulationFlags(namespace)
+    if scene.cannot_train and not timing_only:
+        print(
+            f"{namespace.from_run} is a run of your own script: times are simulated, nothing is trained",
+            file=sys.stderr,
+        )
+        timing_only = True
     scene.check(timing_only=timing_only)
     if timing_only:
         scene.end_as_asked()

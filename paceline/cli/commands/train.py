@@ -11,7 +11,9 @@ from paceline import config as configuration
 from paceline.cli.support.options import Parser, add_settings, config_of, values_of
 from paceline.cli.support.run_and_report import run_and_report
 from paceline.cli.support.watch_page import add_watch, page
+from paceline.config import Config
 from paceline.core.errors import ConfigError
+from paceline.engine.import_path import is_path
 from paceline.launch.external.detect import SCHEDULER, ExternalProcess, detect_external
 from paceline.launch.local.launcher import LocalHost, prepare_seconds
 from paceline.launch.local.train import make_supervisor, new_folder
@@ -21,12 +23,16 @@ EPILOG = """examples:
   paceline train                                              4 workers, handwritten digits, ESync
   paceline train --scheme ssp --ssp.staleness 3 --slowdown 1,1,2,8 --step-ms 20
   paceline train --data fashion-mnist --data-dir DIR --model lenet --target-accuracy 0.8
+  paceline train --model my.py:Net --data my.py:load      your own class, or functions of yours
   paceline train --scheme bsp --servers 0                     workers average instead of servers; see --allreduce
 
   paceline train --scheme bsp --slowdown 1,1,1,4 --step-ms 20 --watch         and a page that shows who holds whom up
 
   paceline train --out runs/a --checkpoint-every 60           a checkpoint a minute, and one at the end or at Ctrl-C
   paceline train --config runs/a/config.toml --out runs/a --resume auto       goes on after a crash
+
+A function for --data returns (train, test), each a torch Dataset of pairs (x, label) or a pair of tensors; one for
+--model takes nothing and returns a torch.nn.Module. All hosts import them, from the folder where the command runs.
 
 The run leaves config.toml, trace.jsonl, summary.json, model.safetensors, curve.png and checkpoints in --out; --config
 reads such a config.toml again. Ctrl-C ends the run and keeps what there is; once more ends it at once.
@@ -63,4 +69,14 @@ def _detected(external: ExternalProcess, values: dict[str, dict[str, Any]]) -> i
     if external.kind == SCHEDULER:
         return leading.lead(external, values, trains=True, run=run_and_report, display=make_display(sys.stderr))
     leader = follower.start_leader(external, values, trains=True) if external.leads else None
-    return follower.take_part(follower.register(external, leader, prepare_s=prepare_seconds(config)))
+    place = follower.register(external, leader, prepare_s=prepare_seconds(config))
+    check_same_code(place.spec.config, config)
+    return follower.take_part(place)
+
+
+def check_same_code(told: Config, own: Config) -> None:
+    """Raises ConfigError where whoever leads the run names code that this process's command does not name."""
+    for flag in ("model", "data"):
+        theirs, ours = (getattr(config, flag).name for config in (told, own))
+        if is_path(theirs) and theirs != ours:
+            raise ConfigError(f"--{flag} {ours}: rank 0 says --{flag} {theirs}; give all processes the same command")

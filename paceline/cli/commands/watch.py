@@ -87,7 +87,7 @@ def about(run: Path) -> dict[str, Any]:
     told["parameters"] = {scheme: dict(of) for scheme, of in config.parameters.items()}
     told["way_out"] = _way_out(config)
     told |= {"servers": config.cluster.servers, "target": config.stop.target_accuracy or None}
-    return told | {"model": config.model.name, "data": config.data.name}
+    return told | {"model": config.task[0], "data": config.task[1]}
 
 
 def _way_out(config: Config) -> str:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from paceline import config as configuration
 from paceline.cli.support.options import values_of
-from paceline.config import Config
+from paceline.config import Config, StopSettings
 from paceline.core.errors import ConfigError
+from paceline.observe.runs.summary import SUMMARY, Summary, read_summary
 from paceline.sim import Cluster, examples, load
 from paceline.sim.cluster.model import NetworkSpec
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from paceline.runtime.simulated.setup import SimulationSetup
 
 PLACES = ("workers", "initial-workers", "slowdown", "latency-ms", "bandwidth-gbps")
+STOP_FLAGS = ("epochs", "total-samples", "seconds", "steps")
 CLUSTERS = "ready clusters: " + ", ".join(examples())
 
 
@@ -47,6 +49,9 @@ class SimulationFlags:
         if namespace.from_run and not namespace.config:
             namespace.config = _config_of(namespace.from_run)
         self.values = values_of(namespace)
+        self.script = str(self.values.get("run", {}).get("script", "")) if namespace.from_run else ""
+        if self.script:
+            self._take_over_script(read_summary(Path(namespace.from_run) / SUMMARY))
         self.parameters = int(_number(namespace, "parameters", 1, whole=True) or 0)
         self._cluster: Cluster | None = None
         if namespace.cluster_file:
@@ -62,8 +67,41 @@ class SimulationFlags:
 
     def check(self, *, timing_only: bool) -> None:
         """Raises ConfigError where flags are about a model that is not the one which is simulated."""
+        if self.cannot_train and not timing_only:
+            raise ConfigError(
+                f"--target-accuracy: {self._given.from_run} is a run of your own script, which is not trained here; "
+                "give --model and --data (module:function), or leave it out"
+            )
+        if self.cannot_train and self._has("epochs"):
+            raise ConfigError(
+                "--epochs: nobody knows here how long one of a script is; give --total-samples or --seconds"
+            )
         if timing_only and (self.parameters or self._given.from_run):
             self._refuse("--parameters" if self.parameters else "--from", "model", "width")
+
+    @property
+    def cannot_train(self) -> bool:
+        """Is it about the run of a script, and no --model says what else to train?"""
+        return bool(self.script) and not self._has("model")
+
+    def _take_over_script(self, run: Summary) -> None:
+        """What its configuration does not say, since the script said it: how large a batch is, and when the run ended.
+
+        With --model something else is trained on the cluster of that run, and all this is as for any other.
+        """
+        if self._has("model"):
+            self.values["run"]["script"] = ""
+            self.values["stop"]["until_stopped"] = False
+            if not any(self._has(flag) for flag in STOP_FLAGS):
+                self.values["stop"]["epochs"] = StopSettings().epochs
+            return
+        steps = sum(worker.steps for worker in run.workers)
+        if not self._has("batch-size") and steps:
+            self.values.setdefault("data", {})["batch_size"] = max(1, round(run.samples / steps))
+        stop = self.values.setdefault("stop", {})
+        stop["epochs"] = 0.0  # nobody knows how long one of a script is
+        if not any(stop.get(key) for key in ("samples", "seconds", "steps")):
+            stop["samples"] = run.samples
 
     def end_as_asked(self) -> None:
         """Where nothing is trained, `--seconds` and `--steps` are not cut short by the default of `--epochs`."""

@@ -7,10 +7,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from paceline.core.errors import ConfigError
+
+WAY_OUT = "give --model module:function, a network of your own"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """A data set has `x`: float32 [n, c, h, w], normalised; `y`: int64 [n], each in 0 .. `classes` - 1.
+    """A data set has `x`: [n, ...], float32 or whole numbers; `y`: int64 [n], each in 0 .. `classes` - 1.
+
+    The samples of named data sets are pictures: float32 [n, c, h, w], normalised.
 
     Raises ValueError for other shapes or types.
     """
@@ -20,8 +26,8 @@ class Dataset:
     classes: int
 
     def __post_init__(self) -> None:
-        if self.x.dim() != 4 or self.x.dtype != torch.float32:
-            raise ValueError(f"x must be float32 [n, c, h, w], not {self.x.dtype} {list(self.x.shape)}")
+        if not self.x.dim() or self.x.is_complex() or (self.x.is_floating_point() and self.x.dtype != torch.float32):
+            raise ValueError(f"x must be [n, ...] of float32 or integers, not {self.x.dtype} {list(self.x.shape)}")
         if self.y.shape != self.x.shape[:1] or self.y.dtype != torch.int64:
             raise ValueError(f"y must be int64 [{len(self.x)}], not {self.y.dtype} {list(self.y.shape)}")
 
@@ -30,9 +36,17 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Returns [c, h, w] of one sample."""
-        _, c, h, w = self.x.shape
-        return c, h, w
+        """[c, h, w] of one sample; of one without channels or height these are 1. Raises ConfigError for no picture."""
+        shape = (1, 1, 1, *self.x.shape[1:])
+        if self.x.dim() > 4 or not self.x.is_floating_point():
+            raise ConfigError(
+                f"samples are {shown(self.x)}, and networks known by name take float32 [c, h, w]: {WAY_OUT}"
+            )
+        return shape[-3], shape[-2], shape[-1]
+
+    @property
+    def is_pictures(self) -> bool:
+        return self.x.dim() == 4
 
     @property
     def chance(self) -> float:
@@ -43,6 +57,11 @@ class Dataset:
         """Returns the same samples on `device`; itself when they are there already."""
         x, y = self.x.to(device), self.y.to(device)
         return self if x is self.x and y is self.y else Dataset(x, y, self.classes)
+
+
+def shown(samples: Tensor) -> str:
+    """Type and shape of one of them, such as `float32 [1, 8, 8]`."""
+    return f"{str(samples.dtype).removeprefix('torch.')} {list(samples.shape[1:])}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 
 from paceline.core.errors import ConfigError
@@ -18,7 +17,7 @@ from paceline.engine.models.lenet import lenet
 from paceline.engine.models.mlp import mlp
 from paceline.engine.models.resnet import resnet18
 from paceline.engine.specs import ModelRecipe
-from paceline.engine.torch_generator import torch_generator
+from paceline.engine.torch_generator import seeded
 
 __all__ = ["build"]
 
@@ -41,9 +40,7 @@ def build(recipe: ModelRecipe, shape: tuple[int, int, int], classes: int, seed: 
         raise ConfigError(f"model dropout {recipe.dropout}: must be 0 or more and below 1")
     if min(*shape, classes) < 1:
         raise ConfigError(f"a model for samples of {list(shape)} and {classes} classes: each must be 1 or more")
-    # torch.manual_seed would also reseed every GPU, and forking their states would start CUDA for nothing.
-    with torch_generator, torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        torch.default_generator.manual_seed(seed)
+    with seeded(seed):
         model = _BUILDERS[recipe.name](shape, classes, recipe.width)
     if recipe.dropout:
         _drop(model, recipe.dropout)

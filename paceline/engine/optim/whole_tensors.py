@@ -10,12 +10,9 @@ Each slice of the model has an optimizer of its own, so one that looks at severa
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import itertools
 import math
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +21,7 @@ from torch import Tensor, nn
 
 from paceline.core.errors import ConfigError
 from paceline.core.spans import Spans, common
+from paceline.engine.import_path import of_module
 from paceline.engine.optim.optimizers import CONSTANT, ServerOptimizer
 from paceline.engine.optim.packed_state import pack, unpack
 from paceline.engine.specs import OptimizerRecipe, PathRecipe, ScheduleRecipe
@@ -154,36 +152,15 @@ def maker_of(path: str) -> Maker:
 
 
 def imported(path: str) -> Any:
-    """Returns what `module:name` names. Raises ConfigError, with the way out."""
-    module, _, name = path.partition(":")
-    if not module or not name.isidentifier():
-        raise ConfigError(f"optimizer {path!r}: must be module:function, such as my_optimizers:make")
-    if module.partition(".")[0] in sys.stdlib_module_names:
-        raise ConfigError(f"optimizer {path!r}: {module} is part of Python, and makes no optimizers")
-    try:
-        target = getattr(_module(module), name, None)
-    except ImportError as error:
-        raise ConfigError(f"optimizer {path!r} cannot be imported: {error}; have it on every host's path") from None
-    if not callable(target):
-        raise ConfigError(f"optimizer {path!r}: {module} has no function {name}")
-    return target
+    """What `module:name` names. Raises ConfigError, with the way out."""
+    hosts = "; have it on every host's path"
+    return of_module(path, f"optimizer {path!r}", makes="optimizers", example="my_optimizers:make", hosts=hosts)
 
 
 def path_of(function: Any) -> str:
     """Returns the import path of a function; "" for a function of the script itself, or within another function."""
     module, name = getattr(function, "__module__", "__main__"), getattr(function, "__qualname__", "")
     return f"{module}:{name}" if module != "__main__" and name.isidentifier() else ""
-
-
-def _module(name: str) -> Any:
-    """Imports a module, also from the working directory, where a script that is run from there finds it."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError:
-        if os.getcwd() in sys.path:
-            raise
-        sys.path.append(os.getcwd())
-        return importlib.import_module(name)
 
 
 def _of_class(kind: Any, recipe: PathRecipe, groups: Groups) -> tuple[torch.optim.Optimizer, list[int]]:

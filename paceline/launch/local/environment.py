@@ -19,11 +19,17 @@ PACELINE_ALLREDUCE         who averages among equals: the choices of --allreduce
 PACELINE_TIMEOUT      bound of every wait, in seconds
 PACELINE_STEPS        leave after so many steps of one's own; 0 for never
 
+Where the command says which scheme it is (`paceline race`, `paceline probe`), whatever the script says:
+
+PACELINE_SCHEME             its name
+PACELINE_SCHEME_PARAMETERS  its parameters, as JSON
+
 Of processes that somebody else starts see `paceline.launch.external.detect`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -68,6 +74,29 @@ def environment_of(spec: ProcessSpec, token_file: Path) -> dict[str, str]:
     values |= {"rank": spec.who.index, "token_file": token_file}
     values |= {setting.key: getattr(getattr(spec.config, setting.section), setting.key) for setting in _variables()}
     return {PREFIX + name.upper(): written(value) for name, value in values.items()}
+
+
+def scheme_variables(config: Config) -> dict[str, str]:
+    """With these a script's `join` takes the scheme of the configuration instead of its own."""
+    parameters = config.parameters.get(config.run.scheme, {})
+    return {f"{PREFIX}SCHEME": config.run.scheme, f"{PREFIX}SCHEME_PARAMETERS": json.dumps(parameters)}
+
+
+def scheme_from(environment: Mapping[str, str], scheme: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The scheme of a script and its parameters: those of the command, where it names one.
+
+    Parameters that the script gives to the same scheme hold where the command says nothing. Raises ConfigError.
+    """
+    wanted = environment.get(PREFIX + "SCHEME", "")
+    if not wanted:
+        return scheme, parameters
+    if wanted != scheme and environment.get(PREFIX + "RANK", "0") == "0":
+        print(f"paceline: the command says --scheme {wanted}, so scheme={scheme!r} of join is not used", flush=True)
+    try:
+        given = json.loads(environment.get(PREFIX + "SCHEME_PARAMETERS") or "{}")
+        return wanted, {**(parameters if wanted == scheme else {}), **given}
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{PREFIX}SCHEME_PARAMETERS: must be a JSON object ({error})") from None
 
 
 def split_environment(items: Sequence[str], ours: Mapping[str, str]) -> tuple[dict[str, str], Environment]:

@@ -119,13 +119,14 @@ class ForkServer:
             config = configuration.build(values)
             self._warm()
             from paceline.runtime.collectives.torch_distributed import check_built
-            from paceline.runtime.worker.train_loop import load_data
+            from paceline.runtime.worker.train_loop import check_model, load_data
 
             if _makes_optimizers(config):
                 import torch._dynamo  # noqa: F401  else the first of torch's would, for two seconds, in every process
             check_built(config.cluster.allreduce)
             config.codecs().warm_up()
             splits = load_data(config)
+            check_model(config)
             return DataLoaded(train_samples=len(splits.train), gpus=_count_gpus() if gpus else 0)
         except PacelineError as error:
             return LoadFailed(why=str(error))

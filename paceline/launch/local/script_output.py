@@ -35,9 +35,10 @@ class _Warning:
 
 
 class Output:
-    """Called with each line that a party prints, from any thread."""
+    """Called with each line that a party prints, from any thread. `quiet`: only the logs have them."""
 
-    def __init__(self, out: str) -> None:
+    def __init__(self, out: str, *, quiet: bool = False) -> None:
+        self._quiet = quiet
         self._logs = Path(out) / "logs"
         self._lock = threading.Lock()
         self._held: dict[str, _Warning] = {}
@@ -49,7 +50,7 @@ class Output:
         who = Party.parse(party.partition(" (")[0])
         with self._lock:
             self._log(who, line)
-            if not self._hold(party, who, line):
+            if not self._quiet and not self._hold(party, who, line):
                 _show(party, line)
 
     def flush(self) -> None:

@@ -191,6 +191,27 @@ def _told(errors: Sequence[str]) -> str:
     return (last.rstrip(".") if hint else last) + hint
 
 
+def reachable(ssh: Ssh, hosts: Sequence[HostEntry]) -> tuple[list[HostEntry], list[tuple[str, str]]]:
+    """The hosts on which an agent can run, and what is wrong with the others, by host. All are tried at once."""
+    started: list[Login] = []
+    try:
+        for host in hosts:
+            started.append(Login(ssh, host))
+        found = [login.problems() for login in started]
+    finally:
+        _close(started)
+    good = [host for host, problems in zip(hosts, found, strict=True) if not problems]
+    return good, [problem for problems in found for problem in problems]
+
+
+def _close(started: Sequence[Login]) -> None:
+    for login in started:
+        login.host.close()
+    deadline = time.monotonic() + CLOSE_SECONDS
+    for login in started:
+        login.close(deadline)
+
+
 @contextlib.contextmanager
 def logins(ssh: Ssh, hosts: Sequence[HostEntry]) -> Iterator[list[RemoteHost]]:
     """Starts an agent on each host, all at once, and ends them at the end of the context. Raises ConfigError with all
@@ -205,8 +226,4 @@ def logins(ssh: Ssh, hosts: Sequence[HostEntry]) -> Iterator[list[RemoteHost]]:
             login.show_errors()
         yield [login.host for login in started]
     finally:
-        for login in started:
-            login.host.close()
-        deadline = time.monotonic() + CLOSE_SECONDS
-        for login in started:
-            login.close(deadline)
+        _close(started)

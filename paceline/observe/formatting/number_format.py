@@ -64,6 +64,10 @@ def accuracy_text(accuracy: float | None) -> str:
     return "-" if accuracy is None else f"{accuracy:.3f}"
 
 
+def loss_text(loss: float | None) -> str:
+    return "-" if loss is None else f"{loss:.3g}"
+
+
 def megabytes(count: int) -> str:
     return f"{count / 1e6:.1f}" if count < 1e8 else f"{count / 1e6:.0f}"
 

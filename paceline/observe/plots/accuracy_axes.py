@@ -1,4 +1,4 @@
-"""Axes with test accuracy upwards are drawn here, for one run, for a race and for several seeds alike."""
+"""Axes with test accuracy upwards, or a loss, are drawn here, for one run, for a race and for several seeds alike."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ def accuracy_axes(axes: Any, label: str) -> None:
     axes.set_xlabel(label, fontsize=TYPE["label"], color=INK)
 
 
-def name_accuracy(axes: Any) -> None:
+def name_upward(axes: Any, label: str = "test accuracy") -> None:
     """Names the upward axis, which panels side by side share."""
-    axes.set_ylabel("test accuracy", fontsize=TYPE["label"], color=INK)
+    axes.set_ylabel(label, fontsize=TYPE["label"], color=INK)
 
 
-def heights(accuracies: Iterable[float], targets: Iterable[float]) -> tuple[float, float]:
-    """Returns a range from a little below all curves and targets to a little above them; the whole scale for none."""
-    accuracies = list(accuracies)
-    if not accuracies:
+def heights(values: Iterable[float], targets: Iterable[float], top: float = 1.01) -> tuple[float, float]:
+    """Returns a range from a little below all curves and targets to a little above them, at most to `top`.
+
+    Without any value it is the whole scale of accuracies.
+    """
+    values = list(values)
+    if not values:
         return 0.0, 1.01
-    seen = [*accuracies, *targets]
+    seen = [*values, *targets]
     room = max(ROOM, ROOM_OF_RANGE * (max(seen) - min(seen)))
-    return max(-0.01, min(seen) - room), min(1.01, max(seen) + room)
+    return max(-0.01, min(seen) - room), min(top, max(seen) + room)
 
 
 def target_lines(axes: Any, targets: Iterable[float]) -> Sequence[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from paceline.core.trace import Evaluated
 from paceline.observe.plots import style
-from paceline.observe.plots.accuracy_axes import accuracy_axes, heights, name_accuracy, target_lines
+from paceline.observe.plots.accuracy_axes import accuracy_axes, heights, name_upward, target_lines
 from paceline.observe.plots.digest import Digest, RunDigest
 from paceline.observe.plots.style import FAINT, INK, TYPE
 
@@ -45,7 +45,7 @@ def accuracy(entries: Sequence[RunDigest], by: str) -> Any | None:
         if len(kinds) > 1:
             dealt = "i.i.d." if kind == "uniform" else "not i.i.d."
             axes.set_title(f"partition {kind}: {dealt}", loc="left", fontsize=TYPE["label"], color=INK)
-    name_accuracy(panels[0])
+    name_upward(panels[0])
     return figure
 
 

@@ -79,7 +79,7 @@ def report(entries: Sequence[RunDigest], plates: Sequence[Plate], notes: Sequenc
 
 
 def title(groups: Sequence[Group]) -> str:
-    settings = dict.fromkeys(f"{g.first.model} on {g.first.data}" for g in groups)
+    settings = dict.fromkeys(g.first.task for g in groups)
     workers = dict.fromkeys(counted(len(g.first.workers), "worker") for g in groups)
     return f"{', '.join(settings)}: {', '.join(dict.fromkeys(g.first.scheme for g in groups))} ({', '.join(workers)})"
 

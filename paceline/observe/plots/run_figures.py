@@ -6,18 +6,19 @@ Runs in which nothing was evaluated have no curve, and of their race there is on
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from paceline.core.trace import Ended, Evaluated, Membership, Record
-from paceline.observe.formatting.number_format import accuracy_text, counted, percent, seconds_text
+from paceline.observe.formatting.number_format import accuracy_text, counted, loss_text, percent, seconds_text
 from paceline.observe.plots import style
-from paceline.observe.plots.accuracy_axes import accuracy_axes, heights, name_accuracy, target_lines
+from paceline.observe.plots.accuracy_axes import accuracy_axes, heights, name_upward, target_lines
 from paceline.observe.plots.style import FAINT, INK, TYPE
 from paceline.observe.runs.summary import SUMMARY, Summary, WorkerSummary, read_summary
-from paceline.observe.terminal.race import labels, ranking, why
+from paceline.observe.terminal.race import has_losses_only, labels, ranking, why
 from paceline.observe.trace.trace_file import TRACE, read_trace
 
 ROWS_LABELLED_MAX = 12
@@ -26,6 +27,8 @@ NAMES_COLUMNS = 100
 """Characters that stand side by side under the bars."""
 NARROWEST_LABELLED = 0.04
 DOTTED_MAX = 40
+Points = list[tuple[float, float]]
+"""Seconds, and what was measured then."""
 
 
 def curve(run_dir: str | os.PathLike[str], out_png: str | os.PathLike[str]) -> None:
@@ -42,7 +45,7 @@ def race(runs: Iterable[tuple[Summary, Iterable[Record]]], out_png: str | os.Pat
 def curve_figure(summary: Summary, records: Iterable[Record]) -> Any:
     workers = sorted(summary.workers, key=lambda worker: worker.rank)
     figure, (top, bottom) = style.empty((6.0, min(3.6, 0.6 + 0.32 * len(workers))))
-    style.title(top, f"{summary.scheme}: {summary.model} on {summary.data}", _outcome(summary))
+    style.title(top, f"{summary.scheme}: {summary.task}", _outcome(summary))
     _accuracy(top, [(summary.scheme, summary, _evaluations(records))])
     _rows_of_workers(bottom, workers)
     return figure
@@ -86,7 +89,7 @@ def _outcome(summary: Summary) -> str:
 
 def _result(summary: Summary) -> str:
     if summary.test_accuracy is None:
-        return "never evaluated"
+        return "never evaluated" if summary.test_loss is None else f"loss {loss_text(summary.test_loss)}"
     if summary.target_accuracy is None:
         return f"accuracy {accuracy_text(summary.test_accuracy)}"
     if summary.seconds_to_target is None:
@@ -98,33 +101,35 @@ def _setting(summaries: Sequence[Summary]) -> str:
     if not summaries:
         return "Race"
     first = summaries[0]
-    return f"Race: {first.model} on {first.data}, {counted(len(first.workers), 'worker')}, {first.driver}"
+    return f"Race: {first.task}, {counted(len(first.workers), 'worker')}, {first.driver}"
 
 
 # ---- accuracy against time -----------------------------------------------------------------------------------
 def _accuracy(axes: Any, entries: Sequence[tuple[str, Summary, list[Evaluated]]]) -> None:
     accuracy_axes(axes, "seconds of training")
-    name_accuracy(axes)
+    by_loss = has_losses_only([summary for _, summary, _ in entries])
+    name_upward(axes, "loss" if by_loss else "test accuracy")
     looks = style.looks([summary.scheme for _, summary, _ in entries])
-    handles = {id(s): _line(axes, n, name, s, drawn) for n, (name, s, drawn) in zip(looks, entries, strict=True)}
+    curves = [(name, s, [(e.at, e.loss if by_loss else e.accuracy) for e in drawn]) for name, s, drawn in entries]
+    handles = {id(s): _line(axes, n, name, s, points) for n, (name, s, points) in zip(looks, curves, strict=True)}
     shown = [handles[id(s)] for s in ranking([summary for _, summary, _ in entries])]
     targets = [s.target_accuracy for _, s, _ in entries if s.target_accuracy is not None]
     style.side_legend(axes, [*shown, *target_lines(axes, targets)])
-    _frame(axes, entries, targets)
+    _frame(axes, curves, targets, top=math.inf if by_loss else 1.01)
 
 
-def _line(axes: Any, number: int, name: str, summary: Summary, evaluations: list[Evaluated]) -> Any:
+def _line(axes: Any, number: int, name: str, summary: Summary, points: Points) -> Any:
     """Draws the curve and, where it reaches the target, a mark; returns what stands for both in the legend."""
     from matplotlib.lines import Line2D
 
     look = {**style.look(number), "linewidth": 2.4}
     mark = {**style.mark(number), "markersize": 11, "markeredgewidth": 1.2}
-    dots: dict[str, Any] = {"marker": "."} if 0 < len(evaluations) <= DOTTED_MAX else {}
-    axes.plot([e.at for e in evaluations], [e.accuracy for e in evaluations], **look, **dots, label=name)
+    dots: dict[str, Any] = {"marker": "."} if 0 < len(points) <= DOTTED_MAX else {}
+    axes.plot([at for at, _ in points], [height for _, height in points], **look, **dots, label=name)
     label = f"{name}  {_short_result(summary)}"
     if summary.seconds_to_target is None:
         return Line2D([], [], **look, label=label)
-    hit = next((e.accuracy for e in evaluations if e.at >= summary.seconds_to_target), summary.target_accuracy)
+    hit = next((height for at, height in points if at >= summary.seconds_to_target), summary.target_accuracy)
     axes.plot([summary.seconds_to_target], [hit], **look, **mark, zorder=5)
     return Line2D([], [], **look, **mark, label=label)
 
@@ -133,17 +138,18 @@ def _short_result(summary: Summary) -> str:
     if summary.seconds_to_target is not None:
         return seconds_text(summary.seconds_to_target)
     if summary.test_accuracy is None:
-        return "not evaluated"
+        return "not evaluated" if summary.test_loss is None else loss_text(summary.test_loss)
     return ("missed, " if summary.target_accuracy is not None else "") + accuracy_text(summary.test_accuracy)
 
 
-def _frame(axes: Any, entries: Sequence[tuple[str, Summary, list[Evaluated]]], targets: Sequence[float]) -> None:
-    seen = [e.accuracy for _, _, evaluations in entries for e in evaluations]
-    axes.set_ylim(heights(seen, targets))
+def _frame(axes: Any, curves: Sequence[tuple[str, Summary, Points]], targets: Sequence[float], *, top: float) -> None:
+    """`top`: no curve goes higher."""
+    seen = [height for _, _, points in curves for _, height in points if math.isfinite(height)]
+    axes.set_ylim(heights(seen, targets, top))
     if not seen:
         look: dict[str, Any] = {"fontsize": TYPE["title"], "color": FAINT, "ha": "center", "va": "center"}
         axes.text(0.5, 0.4, "no evaluation was recorded", transform=axes.transAxes, **look)
-    ends = [max([summary.seconds, *(e.at for e in evaluations)]) for _, summary, evaluations in entries]
+    ends = [max([summary.seconds, *(at for at, _ in points)]) for _, summary, points in curves]
     axes.set_xlim(0, 1.02 * max([*ends, 1e-9]))
 
 

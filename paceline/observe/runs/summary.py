@@ -81,6 +81,7 @@ CHANGES = ("lost", "returned", "drained")
 class Summary:
     """`seconds_to_target` is None when the target was missed or never set, `test_accuracy` without evaluations.
 
+    `test_loss` is that of the last evaluation. `model` and `data` of a script are its file, and nothing.
     `driver` is live or sim; `step_ms` the step of a worker with slowdown 1; `bytes_up` is what workers sent;
     `bytes_shared` what of both passed by shared memory; `transport` how vectors travelled, if any did live;
     `model_length` the parameters of the model, 0 where nobody knows. `faults`: who was lost, drained or came back while
@@ -113,8 +114,14 @@ class Summary:
     transport: str = ""
     faults: tuple[Change, ...] = ()
     views: int = 1
+    test_loss: float | None = None
     leased: Leased | None = None
     warning: str = ""
+
+    @property
+    def task(self) -> str:
+        """What was trained: `mlp on digits`, or the file of a script."""
+        return f"{self.model} on {self.data}" if self.data else self.model
 
     @property
     def shares(self) -> TimeShares:

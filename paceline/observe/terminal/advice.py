@@ -235,7 +235,7 @@ def _verdict_of_training(order: Sequence[Prospect]) -> list[str]:
     first = order[0].summary
     return [
         why([p.summary for p in order]),
-        f"Trained in virtual time with {first.model} on {first.data} at one learning rate "
+        f"Trained in virtual time with {first.task} at one learning rate "
         f"({first.learning_rate:g}) and one seed ({first.seed}): a difference of a few percent means nothing.",
     ]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
-from paceline.observe.formatting.number_format import accuracy_text, count_text, percent, seconds_text
+from paceline.observe.formatting.number_format import accuracy_text, count_text, loss_text, percent, seconds_text
 
 LINES_MAX = 1000
 PLAIN_WORKERS_MAX = 16
@@ -47,15 +47,18 @@ class WorkerRow:
 class ProgressSnapshot:
     """A snapshot describes a run now. `seconds_left` and `fraction_done` are None where the end cannot be foreseen.
 
+    `epochs` is None where nobody knows how long one is; `loss` is that of a script which reports no accuracy.
+
     `samples_before`: those among `samples` that earlier incarnations of the run have trained, before `elapsed_s` began.
     """
 
     scheme: str
     elapsed_s: float
     samples: int
-    epochs: float
+    epochs: float | None
     workers: tuple[WorkerRow, ...]
     accuracy: float | None = None
+    loss: float | None = None
     target: float | None = None
     fraction_done: float | None = None
     samples_before: int = 0
@@ -197,7 +200,11 @@ def make_display(stream: TextIO, interval_s: float = 5.0) -> ProgressDisplay:
 
 def plain_line(snapshot: ProgressSnapshot) -> str:
     """`[esync]  12.0 s  epoch 3.1  accuracy 0.801 (target 0.9)  1520 samples/s  waiting 0:5% 1:4% 2:12%`."""
-    parts = [f"[{snapshot.scheme}]", seconds_text(snapshot.elapsed_s), f"epoch {snapshot.epochs:.1f}"]
+    parts = [f"[{snapshot.scheme}]", seconds_text(snapshot.elapsed_s)]
+    if snapshot.epochs is not None:
+        parts.append(f"epoch {snapshot.epochs:.1f}")
+    if snapshot.loss is not None:
+        parts.append(f"loss {loss_text(snapshot.loss)}")
     if snapshot.accuracy is not None:
         target = "" if snapshot.target is None else f" (target {snapshot.target:g})"
         parts.append(f"accuracy {accuracy_text(snapshot.accuracy)}{target}")

@@ -7,13 +7,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from paceline.observe.formatting.columns import columns
-from paceline.observe.formatting.number_format import accuracy_text, count_text, megabytes, percent, seconds_text
+from paceline.observe.formatting.number_format import (
+    accuracy_text,
+    count_text,
+    loss_text,
+    megabytes,
+    percent,
+    seconds_text,
+)
 from paceline.observe.runs.summary import Summary
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-HEAD = ("scheme", "target", "times", "acc", "smp", "smp/s", "wait", "stale", "MB", "ended")
+MEASURE = "acc"
+"""Or loss, where nothing but losses was reported."""
+HEAD = ("scheme", "target", "times", MEASURE, "smp", "smp/s", "wait", "stale", "MB", "ended")
 WINNER = "*"
 
 
@@ -38,15 +47,32 @@ def _label(summary: Summary, namesakes: Sequence[Summary]) -> str:
 
 
 def ranking(summaries: Sequence[Summary]) -> list[Summary]:
-    """Returns the best first: by time to target, then, for those that missed it, by accuracy, then by time."""
+    """Returns the best first: by time to target, then, for those that missed it, by accuracy, then by time.
+
+    Where scripts have reported losses only, the loss takes the accuracy's place.
+    """
+    by_loss = has_losses_only(summaries)
     return sorted(
         summaries,
         key=lambda s: (
             math.inf if s.seconds_to_target is None else s.seconds_to_target,
             -(s.test_accuracy if s.test_accuracy is not None else -1.0),
+            s.test_loss if by_loss and s.test_loss is not None else math.inf,
             s.seconds,
         ),
     )
+
+
+def has_losses_only(summaries: Sequence[Summary]) -> bool:
+    """Has nobody measured an accuracy, and somebody a loss?"""
+    if any(s.test_accuracy is not None for s in summaries):
+        return False
+    return any(s.test_loss is not None for s in summaries)
+
+
+def head(summaries: Sequence[Summary]) -> tuple[str, ...]:
+    """The names of the columns."""
+    return tuple("loss" if has_losses_only(summaries) and name == MEASURE else name for name in HEAD)
 
 
 def baseline(summaries: Sequence[Summary]) -> Summary:
@@ -69,10 +95,10 @@ def race_table(summaries: Sequence[Summary]) -> RenderableType:
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="dim")
-    for index, head in enumerate(HEAD):
+    for index, name in enumerate(head(summaries)):
         last = index == len(HEAD) - 1
         table.add_column(
-            Text(head),
+            Text(name),
             justify="left" if index in (0, len(HEAD) - 1) else "right",
             no_wrap=not last,
             overflow="fold" if last else "ellipsis",
@@ -84,7 +110,7 @@ def race_table(summaries: Sequence[Summary]) -> RenderableType:
 
 def race_text(summaries: Sequence[Summary]) -> str:
     """Returns the same for a log file: columns of plain text and the sentence."""
-    return "\n".join([columns(HEAD, _rows(summaries)), "", why(summaries)])
+    return "\n".join([columns(head(summaries), _rows(summaries)), "", why(summaries)])
 
 
 def _rows(summaries: Sequence[Summary]) -> list[tuple[str, ...]]:
@@ -92,7 +118,8 @@ def _rows(summaries: Sequence[Summary]) -> list[tuple[str, ...]]:
         return []
     reference = baseline(summaries)
     names = {id(s): name for s, name in zip(summaries, labels(summaries), strict=True)}
-    has_winner = len(summaries) > 1 and any(s.test_accuracy is not None for s in summaries)
+    by_loss = has_losses_only(summaries)
+    has_winner = len(summaries) > 1 and (by_loss or any(s.test_accuracy is not None for s in summaries))
     rows: list[tuple[str, ...]] = []
     for place, s in enumerate(ranking(summaries)):
         times = speedup(s, reference)
@@ -100,7 +127,7 @@ def _rows(summaries: Sequence[Summary]) -> list[tuple[str, ...]]:
             f"{WINNER if place == 0 and has_winner else ' '} {names[id(s)]}",
             "-" if s.target_accuracy is None else _reached(s),
             "-" if times is None else f"{times:.1f}",
-            accuracy_text(s.test_accuracy),
+            loss_text(s.test_loss) if by_loss else accuracy_text(s.test_accuracy),
             count_text(s.samples),
             count_text(s.samples_per_second),
             percent(s.shares.waiting),
@@ -144,6 +171,10 @@ def why(summaries: Sequence[Summary], called: Sequence[str] = ()) -> str:
 
 def _nobody(best: Summary, name: str, runs: int) -> str:
     accuracy = accuracy_text(best.test_accuracy)
+    if best.test_accuracy is None and best.test_loss is not None:
+        loss = loss_text(best.test_loss)
+        ended = f"loss {loss}" if runs == 1 else f"the lowest loss, {loss},"
+        return f"{name} ended with {ended} after {seconds_text(best.seconds)}."
     if best.test_accuracy is None:
         return "No accuracy was measured, so there is no winner."
     if best.target_accuracy is None and runs == 1:

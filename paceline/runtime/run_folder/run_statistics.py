@@ -122,8 +122,9 @@ class RunStatistics:
             elapsed_s=elapsed_s,
             samples=self.samples,
             samples_before=self._begun_at,
-            epochs=self.samples / max(1, self._train_samples),
-            accuracy=self._evaluations[-1].accuracy if self._evaluations else None,
+            epochs=None if self._config.is_script else self.samples / max(1, self._train_samples),
+            accuracy=self._evaluations[-1].accuracy if self._evaluations and not self._is_loss_only else None,
+            loss=self._evaluations[-1].loss if self._is_loss_only else None,
             target=self._config.stop.target_accuracy or None,
             fraction_done=fraction,
             seconds_left=elapsed_s * (1 - fraction) / (fraction - before) if fraction and fraction > before else None,
@@ -137,7 +138,8 @@ class RunStatistics:
         """
         stop = self._config.stop
         fractions = []
-        if samples := stop.samples_of(self._train_samples):
+        # Of an own script nobody knows here how long an epoch is.
+        if samples := stop.samples if self._config.is_script else stop.samples_of(self._train_samples):
             fractions.append((self.samples / samples, self._begun_at / samples))
         if stop.seconds:
             fractions.append((elapsed_s / stop.seconds, 0.0))
@@ -195,6 +197,11 @@ class RunStatistics:
             return next((accuracy for accuracy in accuracies if accuracy >= target), None)
         return accuracies[-1] if accuracies else None
 
+    @property
+    def _is_loss_only(self) -> bool:
+        """Has a loop reported losses and no accuracy? What is not reported is 0."""
+        return any(e.loss for e in self._evaluations) and not any(e.accuracy or e.chance for e in self._evaluations)
+
     def _warning(self) -> str:
         """Whether the model has collapsed, and the way out; nothing while too little was trained to tell."""
         trained, steps = self.samples - self._begun_at, sum(worker.latest.steps for worker in self._workers)
@@ -217,7 +224,8 @@ class RunStatistics:
             seconds=self._seconds,
             samples=self.samples,
             samples_per_second=max(0, self.samples - self._begun_at) / self._seconds if self._seconds else 0.0,
-            test_accuracy=self._accuracy_kept(target),
+            test_accuracy=None if self._is_loss_only else self._accuracy_kept(target),
+            test_loss=self._evaluations[-1].loss if self._evaluations else None,
             target_accuracy=target,
             seconds_to_target=seconds_to_target(self._evaluations, target),
             bytes_up=sum(worker.latest.bytes_up for worker in self._workers),
@@ -225,8 +233,8 @@ class RunStatistics:
             bytes_shared=sum(worker.latest.bytes_shared for worker in self._workers),
             transport=self._transport,
             workers=tuple(self._summary_of(rank, worker) for rank, worker in self._known),
-            model=config.model.name,
-            data=config.data.name,
+            model=config.task[0],
+            data=config.task[1],
             servers=config.cluster.servers,
             step_ms=config.cluster.step_ms or None,
             learning_rate=self._recipe.optimizer.lr,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor, nn
 
 from paceline.config import Config
+from paceline.core.errors import ConfigError
 from paceline.engine import data, models
-from paceline.engine.data.dataset import Splits
+from paceline.engine.data.dataset import WAY_OUT, Splits, shown
+from paceline.engine.import_path import is_path
 from paceline.engine.model.mixed_precision import Precision
+from paceline.engine.own_code import own_data, own_model
 from paceline.engine.specs import MOMENTUM, DataRecipe, ModelRecipe, OptimizerRecipe, ScheduleRecipe
 from paceline.live.control.session import Session
 from paceline.runtime.checkpointing.resume import open_at
@@ -19,20 +24,40 @@ from paceline.runtime.worker.pace import Pace
 from paceline.runtime.worker.steps.random_generators import seed_generators
 from paceline.runtime.worker.steps.step_timer import measured_step
 
+FLATTENS = "mlp"
+"""The network known by name that takes samples of any shape."""
+
 
 def data_recipe(config: Config) -> DataRecipe:
     return DataRecipe(name=config.data.name, directory=config.data.directory, samples=config.data.samples)
 
 
 def load_data(config: Config) -> Splits:
+    if is_path(config.data.name):
+        return _own_data(config.data.name)
     return data.load(data_recipe(config))
+
+
+_own_data = functools.cache(own_data.load)
+"""A process that loads first and forks then shares the memory with its children."""
+
+
+def check_model(config: Config) -> None:
+    """Imports a network of the user's own, once for all processes that are forked. Raises ConfigError."""
+    if is_path(config.model.name):
+        own_model.check(config.model.name)
 
 
 def build_model(config: Config, splits: Splits) -> nn.Module:
     """Makes the same weights in every process, by the run's seed."""
+    if is_path(config.model.name):
+        return own_model.build(config.model.name, splits.train.x[:2], splits.train.classes, config.run.seed)
+    if config.model.name != FLATTENS and not splits.train.is_pictures:
+        raise ConfigError(
+            f"--model {config.model.name} takes pictures [c, h, w], and samples are {shown(splits.train.x)}: {WAY_OUT}"
+        )
     recipe = ModelRecipe(name=config.model.name, width=config.model.width, dropout=config.model.dropout)
-    channels, height, width = splits.train.x.shape[1:]
-    return models.build(recipe, (channels, height, width), splits.train.classes, config.run.seed)
+    return models.build(recipe, splits.train.shape, splits.train.classes, config.run.seed)
 
 
 def recipe_of(config: Config, train_samples: int) -> Recipe:

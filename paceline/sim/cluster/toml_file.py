@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import tomllib
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -47,6 +48,30 @@ def parse(text: str, where: str = "cluster", name: str = "") -> Cluster:
         return _record(Cluster, {"name": name, **table}, "")
     except (tomllib.TOMLDecodeError, ConfigError) as error:
         raise ConfigError(f"{where}: {error}") from None
+
+
+def text_of(cluster: Cluster) -> str:
+    """The file that `parse` reads this cluster from; what has its default is left out."""
+    return "\n".join(_lines(cluster, "", is_list=False)).strip() + "\n"
+
+
+def _lines(record: Any, label: str, *, is_list: bool) -> Iterator[str]:
+    if label:
+        yield ""
+        yield f"[[{label}]]" if is_list else f"[{label}]"
+    tables: list[tuple[str, Any]] = []
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+        if value == default or (not label and field.name == "name"):  # which is that of the file
+            continue
+        if dataclasses.is_dataclass(value) or (isinstance(value, tuple) and dataclasses.is_dataclass(value[0])):
+            tables.append((_join(label, field.name), value))
+        else:
+            yield f"{field.name} = {json.dumps(value)}"
+    for name, value in tables:
+        for one in value if isinstance(value, tuple) else (value,):
+            yield from _lines(one, name, is_list=isinstance(value, tuple))
 
 
 def _record(cls: type[T], table: Any, label: str) -> T:

@@ -135,8 +135,10 @@ def test_choosing_shares_does_not_import_torch() -> None:
 
 
 def test_a_dataset_of_the_wrong_shape_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"\[n, c, h, w\]"):
-        Dataset(torch.zeros(3, 4), torch.zeros(3, dtype=torch.int64), 10)
+    with pytest.raises(ValueError, match=r"x must be \[n, \.\.\.\]"):
+        Dataset(torch.zeros(()), torch.zeros(3, dtype=torch.int64), 10)
+    with pytest.raises(ValueError, match="float32 or integers, not torch.float64"):
+        Dataset(torch.zeros(3, 1, 2, 2).double(), torch.zeros(3, dtype=torch.int64), 10)
     with pytest.raises(ValueError, match=r"int64 \[3\]"):
         Dataset(torch.zeros(3, 1, 2, 2), torch.zeros(2, dtype=torch.int64), 10)
 

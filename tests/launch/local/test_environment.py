@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.config import CARRIERS, Config
+from paceline.config import CARRIERS, Config, build
 from paceline.config.sections import ClusterSettings
 from paceline.core.errors import ConfigError
-from paceline.launch.local.environment import PREFIX, environment_of, spec_from
+from paceline.launch.local.environment import PREFIX, environment_of, scheme_from, scheme_variables, spec_from
 from paceline.runtime.spec.process_spec import ProcessSpec
 
 TOKEN = "a token"
@@ -110,3 +110,26 @@ def test_a_rank_outside_the_run_is_refused(environment: dict[str, str]) -> None:
     for rank in ("4", "-1"):
         with pytest.raises(ConfigError, match="RANK"):
             spec_from({**environment, PREFIX + "RANK": rank})
+
+
+# ---- the scheme of the command -------------------------------------------------------------------------------------
+def test_the_scheme_of_the_command_wins_and_is_told_by_rank_0_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    told = scheme_variables(build({"run": {"scheme": "ssp"}, "ssp": {"staleness": 5}}))
+    assert scheme_from({**told, f"{PREFIX}RANK": "1"}, "asp", {"weighting": "inverse"}) == ("ssp", {"staleness": 5})
+    assert capsys.readouterr().out == ""
+    scheme_from({**told, f"{PREFIX}RANK": "0"}, "asp", {})
+    line = "paceline: the command says --scheme ssp, so scheme='asp' of join is not used\n"
+    assert capsys.readouterr().out == line
+
+
+def test_parameters_of_the_script_hold_for_its_own_scheme_where_the_command_says_nothing() -> None:
+    told = scheme_variables(build({"run": {"scheme": "ssp"}, "ssp": {"staleness": 5}}))
+    own = {"staleness": 1, "weighting": "inverse"}
+    assert scheme_from(told, "ssp", own) == ("ssp", {"staleness": 5, "weighting": "inverse"})
+    assert scheme_from({}, "ssp", own) == ("ssp", own)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "3"])
+def test_parameters_that_are_no_object_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="PACELINE_SCHEME_PARAMETERS: must be a JSON object"):
+        scheme_from({f"{PREFIX}SCHEME": "ssp", f"{PREFIX}SCHEME_PARAMETERS": text}, "asp", {})

@@ -133,3 +133,20 @@ def test_where_nothing_was_evaluated_nobody_is_marked_as_the_winner() -> None:
     runs = [summary(name, test_accuracy=None, seconds_to_target=None, target_accuracy=None) for name in ("bsp", "asp")]
     assert "*" not in race_text(runs)
     assert "there is no winner" in race_text(runs)
+
+
+def test_where_scripts_report_losses_only_the_lowest_wins() -> None:
+    none = {"test_accuracy": None, "target_accuracy": None, "seconds_to_target": None}
+    runs = [replace(BSP, **none, test_loss=0.7), replace(ASP, **none, test_loss=0.25), replace(ESYNC, **none)]
+    assert [s.scheme for s in ranking(runs)] == ["asp", "bsp", "esync"]
+    head, winner, *_ = race_text(runs).splitlines()
+    assert head.split()[3] == "loss"
+    assert (winner.split()[:2], winner.split()[4]) == (["*", "asp"], "0.25")
+    assert why(runs) == "asp ended with the lowest loss, 0.25, after 40.0 s."
+    assert why(runs[:1]) == "bsp ended with loss 0.7 after 30.0 s."
+
+
+def test_an_accuracy_of_one_run_counts_for_more_than_losses() -> None:
+    lossy = replace(BSP, test_accuracy=None, seconds_to_target=None, test_loss=0.1)
+    assert [s.scheme for s in ranking([lossy, ASP])] == ["asp", "bsp"]
+    assert "loss" not in race_text([lossy, ASP]).splitlines()[0]

@@ -62,7 +62,7 @@ function problem(text) { $("problem").hidden = !text; set("problem", text); }
 function showAbout(about) {
   document.title = `${about.scheme || "run"} \u2013 Paceline`;
   set("scheme", about.scheme || "Paceline");
-  set("summary", [about.summary, about.model && `${about.model} on ${about.data}`].filter(Boolean).join(" \u00b7 "));
+  set("summary", [about.summary, about.model && (about.data ? `${about.model} on ${about.data}` : about.model)].filter(Boolean).join(" \u00b7 "));
   set("run", about.run);
   set("paper", about.paper);
   $("algorithm").hidden = !about.box.length;

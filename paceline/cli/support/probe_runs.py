@@ -1,0 +1,211 @@
+"""What `paceline probe` measures: two short runs, one for the links between hosts, one for the steps of each worker."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from paceline import config as configuration
+from paceline.cli.support.run_and_report import RunInterrupted, ending_in_order, run
+from paceline.cli.support.script_runs import SshHosts, with_scheme_variables
+from paceline.config import Config
+from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.trace import Span
+from paceline.launch.local.environment import Environment
+from paceline.launch.local.launcher import LocalHost
+from paceline.launch.local.script_launcher import ScriptLauncher
+from paceline.launch.local.train import Silent, make_supervisor
+from paceline.launch.remote.hostfile import HostEntry
+from paceline.launch.remote.placement import Placement, place
+from paceline.observe.runs.summary import Summary
+from paceline.observe.terminal.progress import ProgressDisplay, ProgressSnapshot
+from paceline.observe.trace.trace_file import TRACE, read_trace
+from paceline.runtime.simulated.cluster_from_trace import step_seconds
+from paceline.runtime.spec.launcher import Launcher
+from paceline.sim.cluster.measured import MeasuredLink
+
+ALONE = {"scheme": "localsgd", "tau": 1_000_000}
+"""Workers make steps and exchange nothing: any optimizer of a script goes, and slow links slow no step down."""
+MEET = "bsp"
+"""Without servers its workers are connected with one another."""
+SHOW_SECONDS = 3.0
+Said = Callable[[str, str], None]
+
+
+class Place(Protocol):
+    """Where the workers of a probe run."""
+
+    def run(
+        self, config: Config, script: Sequence[str], said: Said, display: ProgressDisplay, seconds: float
+    ) -> Summary | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """This machine. `environment`: what --env says, by kind of party."""
+
+    environment: Environment
+
+    def run(
+        self, config: Config, script: Sequence[str], said: Said, display: ProgressDisplay, seconds: float
+    ) -> Summary | None:
+        roles = with_scheme_variables(self.environment, config)
+        with LocalHost() as host:
+            local = host.launcher(roles, warm=not script)
+            launcher = ScriptLauncher(script, local, said, roles) if script else local
+            return _bounded(config, launcher, display, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """The hosts of a file."""
+
+    hosts: SshHosts
+
+    def run(
+        self, config: Config, script: Sequence[str], said: Said, display: ProgressDisplay, seconds: float
+    ) -> Summary | None:
+        with ending_in_order(), self.hosts.launcher(config, script, said) as (fitted, launcher):
+            return _bounded(fitted, launcher, display, seconds)
+
+
+def _bounded(config: Config, launcher: Launcher, display: ProgressDisplay, seconds: float) -> Summary | None:
+    """Runs for so long at most. None where training had not begun by then; raises RunInterrupted after Ctrl-C."""
+    supervisor = make_supervisor(config, launcher, display, evaluator=False)
+    timer = threading.Timer(seconds, supervisor.interrupt, ["SIGINT"])
+    timer.daemon = True
+    began = time.monotonic()
+    timer.start()
+    try:
+        return run(supervisor)
+    except RunInterrupted as end:
+        if time.monotonic() - began < seconds:
+            raise
+        return end.summary
+    finally:
+        timer.cancel()
+
+
+# ---- links ---------------------------------------------------------------------------------------------------------
+def one_each(hosts: Sequence[HostEntry]) -> Placement:
+    """A worker on each host, or two where there is one host only: they measure the way within it."""
+    at = tuple(range(len(hosts))) if len(hosts) > 1 else (0, 0)
+    slots = (0,) * len(hosts) if len(hosts) > 1 else (0, 1)
+    return Placement(hosts=tuple(hosts), workers=at, slots=slots, servers=())
+
+
+def measure_links(at: Place, workers: int, seconds: float) -> list[MeasuredLink]:
+    """Between those workers, in so many seconds. Raises PacelineError where they do not come together."""
+    from paceline.bench.peer_links import MODULE, PeerLink
+
+    found: list[PeerLink] = []
+    last: list[str] = []
+
+    def said(party: str, line: str) -> None:
+        if (link := PeerLink.of_line(line)) is not None:
+            found.append(link)
+        else:
+            last.append(line)
+
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["python", "-m", MODULE]
+        config = configuration.build(
+            {
+                "run": {"scheme": MEET, "out": str(Path(folder, "links")), "script": shlex.join(command)},
+                "cluster": {"workers": workers, "servers": 0, "restarts": 0, "timeout": seconds},
+                "stop": {"epochs": 0.0, "until_stopped": True},
+            }
+        )
+        at.run(config, command, said, Silent(), seconds)
+    links = [
+        MeasuredLink(a=one.source, b=one.target, latency_s=one.latency_s, gbps=8e-9 / one.seconds_per_byte)
+        for one in found
+        if max(one.source, one.target) < workers
+    ]
+    if not links and workers > 1:
+        raise PacelineError(f"no link could be measured{': ' if last else ''}{''.join(last[-1:])}")
+    return links
+
+
+# ---- steps ---------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class MeasuredSteps:
+    """By rank: seconds of the steps. `batch`: samples of a step; `length`: parameters of the model."""
+
+    seconds: list[list[float]]
+    devices: list[str]
+    batch: int
+    length: int
+
+
+class StepCounts:
+    """Shows how many steps each worker has made, of how many."""
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted, self._shown_at = wanted, time.monotonic()
+
+    def begin(self, lines: Sequence[str]) -> None: ...
+
+    def show(self, snapshot: ProgressSnapshot) -> None:
+        if time.monotonic() - self._shown_at < SHOW_SECONDS or not snapshot.workers:
+            return
+        self._shown_at = time.monotonic()
+        least, most = (kind(worker.steps for worker in snapshot.workers) for kind in (min, max))
+        print(f"  {snapshot.elapsed_s:.0f} s: {least} to {most} of {self._wanted} steps", file=sys.stderr)
+
+    def close(self) -> None: ...
+
+
+def measure_steps(
+    at: Place, values: Mapping[str, Mapping[str, Any]], command: Sequence[str], *, steps: int, seconds: float
+) -> MeasuredSteps:
+    """Of each worker. `values`: settings of the cluster, and of a named model where there is no command.
+
+    Raises PacelineError with what went wrong, or where nobody finished a step in that time.
+    """
+    last: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "steps")
+        config = configuration.build(
+            {
+                **values,
+                "run": {"scheme": ALONE["scheme"], "out": str(out), "script": shlex.join(command)},
+                "cluster": {**values.get("cluster", {}), "servers": 0, "restarts": 0},
+                "stop": {"epochs": 0.0, "steps": steps, "seconds": seconds, "until_stopped": True},
+                str(ALONE["scheme"]): {"tau": ALONE["tau"]},
+            }
+        )
+        summary = at.run(config, command, last.__setitem__, StepCounts(steps), seconds)
+        workers = config.cluster.workers
+        records = list(read_trace(out / TRACE)) if summary is not None else []
+        found = step_seconds(records, workers)
+    if summary is None or not any(found):
+        said = "".join(f"; {party} said last: {line}" for party, line in list(last.items())[:1])
+        raise PacelineError(
+            f"no worker finished a step in the {seconds:.0f} s that were left: give more --seconds{said}"
+        )
+    sizes = [record.samples / record.steps for record in records if isinstance(record, Span) and record.steps]
+    return MeasuredSteps(
+        seconds=found,
+        devices=[
+            {worker.rank: worker.device for worker in summary.workers}.get(rank, "cpu") for rank in range(workers)
+        ],
+        batch=max(1, round(statistics.median(sizes))),
+        length=summary.model_length,
+    )
+
+
+def without_lost(hosts: Sequence[HostEntry], placement: Placement, servers: int) -> tuple[Placement, list[int]]:
+    """The placement on `hosts` alone, and which ranks of the former one are left. Raises ConfigError for none."""
+    kept = [rank for rank, at in enumerate(placement.workers) if placement.hosts[at] in hosts]
+    if not kept:
+        raise ConfigError("none of the hosts for workers can be reached")
+    return place(tuple(hosts), len(kept), servers), kept

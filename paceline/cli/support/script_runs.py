@@ -1,0 +1,208 @@
+"""Runs of a user's own script whose scheme the command says: `paceline race ... -- python train.py`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline import config as configuration
+from paceline.cli.support.options import Parser, values_of
+from paceline.cli.support.run_and_report import Runner
+from paceline.config import Config
+from paceline.core.errors import ConfigError
+from paceline.core.scheme import names
+from paceline.launch.local.environment import Environment, scheme_variables, split_environment
+from paceline.launch.local.launcher import LocalHost
+from paceline.launch.local.script_launcher import ScriptLauncher, programs_path
+from paceline.launch.local.script_output import Output
+from paceline.launch.local.train import make_supervisor
+from paceline.launch.remote.host_settings import fit, is_address, listens_on
+from paceline.launch.remote.launcher import RemoteLauncher, begin
+from paceline.launch.remote.placement import Placement
+from paceline.launch.remote.ssh import Ssh, logins
+from paceline.observe.runs.summary import Summary
+from paceline.observe.terminal.progress import make_display
+from paceline.runtime.run_folder.status_file import starting
+from paceline.runtime.spec.launcher import Launcher
+
+OF_THE_COMMAND = ("run", "cluster", "stop")
+"""Sections of settings that the command has; the others are said in the script."""
+
+
+def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our own words, and the command behind `--`. Raises ConfigError where nothing stands there, or no script.
+
+    Whether there is such a program `check_program` says, of this machine.
+    """
+    if "--" not in arguments:
+        return list(arguments), []
+    at = list(arguments).index("--")
+    own, command = list(arguments[:at]), list(arguments[at + 1 :])
+    if not command:
+        raise ConfigError("-- stands before the command of a script, such as -- python train.py")
+    if command[0] == "paceline":
+        raise ConfigError(
+            "-- stands before your own script; `paceline` has no place there, and its options stand before --"
+        )
+    return own, command
+
+
+def parsed(parser: Parser, arguments: list[str]) -> argparse.Namespace:
+    """Raises ConfigError, with the way out where the command of a script has nothing before it."""
+    try:
+        return parser.parse_all(arguments)
+    except ConfigError as error:
+        if "unexpected argument" in str(error):
+            raise ConfigError(f"{error}; your own script stands behind --, as in -- python train.py") from None
+        raise
+
+
+def check_program(command: Sequence[str]) -> None:
+    """Raises ConfigError."""
+    if shutil.which(command[0], path=programs_path()) is None:
+        raise ConfigError(f"{command[0]}: no such program")
+
+
+def script_values(namespace: argparse.Namespace, command: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Settings of a run of that command. Raises ConfigError for a flag about what the script says itself."""
+    values = values_of(namespace)
+    schemes = names()
+    for setting in configuration.settings():
+        given = getattr(namespace, f"{setting.section}.{setting.key}", None) is not None
+        is_ours = setting.section in (*OF_THE_COMMAND, *schemes) or setting.flag == "samples"
+        if given and not is_ours:
+            raise ConfigError(f"--{setting.flag}: your script says that itself; change it there, or leave out `-- ...`")
+    stop = {"epochs": 0.0, **values.get("stop", {}), "until_stopped": True}
+    if samples := values.get("data", {}).get("samples"):  # as `launch` calls it; nobody names synthetic data here
+        stop["samples"] = samples
+    kept = {section: of for section, of in values.items() if section in (*OF_THE_COMMAND, *schemes)}
+    return {**kept, "stop": stop, "run": {**values.get("run", {}), "script": shlex.join(command)}}
+
+
+class ScriptRuns:
+    """One run of the command after the other, on this machine; what scripts print is in the logs of each."""
+
+    def __init__(self, command: Sequence[str], host: LocalHost, by_role: Environment) -> None:
+        self._command, self._host, self._by_role = list(command), host, by_role
+
+    def start(self, config: Config) -> Runner:
+        roles = with_scheme_variables(self._by_role, config)
+        local = self._host.launcher(roles, warm=config.cluster.servers > 0)
+        launcher = ScriptLauncher(self._command, local, Output(config.run.out, quiet=True), roles)
+        return make_supervisor(config, launcher, make_display(sys.stderr), evaluator=False)
+
+
+def with_scheme_variables(by_role: Environment, config: Config) -> dict[str, Mapping[str, str]]:
+    """The environment of parties by kind, in which workers find the scheme of the command."""
+    return {**by_role, "worker": {**by_role.get("worker", {}), **scheme_variables(config)}}
+
+
+def with_scheme(values: dict[str, dict[str, Any]], scheme: str) -> Config:
+    """The checked configuration. Raises ConfigError."""
+    return configuration.build({**values, "run": {**values["run"], "scheme": scheme}})
+
+
+# ---- on other machines -----------------------------------------------------------------------------------
+def add_host_options(parser: argparse.ArgumentParser) -> None:
+    """What is needed to start a script on the machines of a hosts file, as `launch` has it."""
+    add = parser.add_argument_group("where a script runs").add_argument
+    add("-H", "--hosts", metavar="FILE", help="file with one machine a line (default: this machine)")
+    add("-i", "--interface", metavar="WHICH", help="where processes listen on the hosts: eth0, 10.0.0.5 or 10.0.0.0/8")
+    add("--env", metavar="K[=V]", action="append", default=[], help="environment variable for all processes")
+    add("--sync-dir", metavar="DIR", help="send this folder to DIR on every host first, by rsync, and run there")
+    add("--sync-exclude", metavar="PATTERN", action="append", default=[], help="do not send files of this pattern")
+    add("--python", metavar="FILE", default=sys.executable, help="interpreter on the hosts (default: as here)")
+    add("--ssh-config", metavar="FILE", help="configuration for ssh -F (default: $PACELINE_SSH, or ssh's own)")
+
+
+def check_host_options(options: argparse.Namespace, command: Sequence[str]) -> None:
+    """Raises ConfigError for options of other machines where none are named, and for a program that is not here."""
+    if options.hosts:
+        return
+    for flag in ("sync_dir", "sync_exclude", "ssh_config", "interface"):
+        if getattr(options, flag):
+            raise ConfigError(f"--{flag.replace('_', '-')} is for other machines: name them with --hosts FILE")
+    if command:
+        check_program(command)
+
+
+def ssh_of(options: argparse.Namespace) -> Ssh:
+    everybody, _ = split_environment(options.env, os.environ)
+    return Ssh(
+        folder=options.sync_dir or os.getcwd(),
+        python=options.python,
+        path=everybody.get("PYTHONPATH", ""),
+        config=options.ssh_config or os.environ.get("PACELINE_SSH", ""),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SshHosts:
+    """Hosts that are reached by ssh, each worker where the placement says."""
+
+    options: argparse.Namespace
+    ssh: Ssh
+    placement: Placement
+
+    @contextlib.contextmanager
+    def launcher(self, config: Config, script: Sequence[str], said: Callable[[str, str], None]) -> Iterator[Opened]:
+        """While it lasts, an agent on each host; without a script workers are those of `train`."""
+        everybody, by_role = split_environment(self.options.env, os.environ)
+        config = self._fitted(config)
+        roles = with_scheme_variables(by_role, config)
+        bind = "" if is_address(self.options.interface) else self.options.interface or ""
+        with (
+            starting(config.run.out, config.run.scheme),
+            logins(self.ssh, self.placement.hosts) as there,
+            LocalHost() as here,
+        ):
+            local = here.launcher(roles, warm=not script)
+            begin(there, self.placement, command=script, environment=everybody, by_role=roles, bind=bind)
+            yield config, RemoteLauncher(there, self.placement, local, scripts=bool(script), said=said)
+
+    def _fitted(self, config: Config) -> Config:
+        """With what the hosts file says, where the user has not said otherwise."""
+        values = configuration.to_dict(config)
+        found_there = {key for key in ("bind", "device") if values["cluster"][key] == getattr(Config().cluster, key)}
+        values["cluster"] = cluster = {key: of for key, of in values["cluster"].items() if key not in found_there}
+        fit(values, self.placement, listens_on(self.options.interface, self.ssh, self.placement, cluster))
+        return configuration.build(values)
+
+
+Opened = tuple[Config, Launcher]
+
+
+class HostRun:
+    """One run of the command on the hosts of a file; `interrupt` also ends it while hosts are being reached."""
+
+    def __init__(self, hosts: SshHosts, command: Sequence[str], config: Config) -> None:
+        self._hosts, self._command, self._config = hosts, list(command), config
+        self._supervisor: Runner | None = None
+        self._interrupted = ""
+
+    def run(self) -> Summary:
+        said = Output(self._config.run.out, quiet=True)
+        with self._hosts.launcher(self._config, self._command, said) as (config, launcher):
+            self._supervisor = make_supervisor(config, launcher, make_display(sys.stderr), evaluator=False)
+            return self._supervisor.run()
+
+    def interrupt(self, signal: str) -> None:
+        self._interrupted = signal
+        if self._supervisor is None:
+            raise KeyboardInterrupt
+        self._supervisor.interrupt(signal)
+
+    @property
+    def interrupted(self) -> str:
+        return self._supervisor.interrupted if self._supervisor else self._interrupted
+
+    @property
+    def left(self) -> Mapping[str, Sequence[str]]:
+        return self._supervisor.left if self._supervisor else {}

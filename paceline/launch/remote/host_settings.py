@@ -1,0 +1,69 @@
+"""What a hosts file means for a run: which hosts are used, where processes listen, and what becomes a setting."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from paceline.core.errors import ConfigError
+from paceline.launch.local.interfaces import address_towards, planned_towards, resolve
+from paceline.launch.remote.hostfile import HostEntry, parse_hosts
+from paceline.launch.remote.placement import Placement
+from paceline.launch.remote.ssh import Ssh
+from paceline.live.addresses import is_loopback
+
+
+def hosts_of(path: str | None) -> tuple[HostEntry, ...]:
+    """The hosts of that file; none where none is named. Raises ConfigError."""
+    if path is None:
+        return ()
+    try:
+        return parse_hosts(Path(path).read_text(encoding="utf-8"), path)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "is no text"
+        raise ConfigError(f"--hosts {path}: {why}") from None
+
+
+def only_used(placed: Placement, workers: int, servers: int) -> Placement:
+    """Nobody logs in where there is nothing to do."""
+    hosts = tuple(placed.hosts[number] for number in placed.used())
+    number = {old: new for new, old in enumerate(placed.used())}
+    return Placement(
+        hosts=hosts,
+        workers=tuple(number[host] for host in placed.workers),
+        slots=placed.slots,
+        servers=tuple(number[host] for host in placed.servers),
+    )
+
+
+def listens_on(
+    interface: str | None, ssh: Ssh, placement: Placement, cluster: dict[str, Any], *, dry_run: bool = False
+) -> str:
+    """The address of this machine by which the hosts reach it; for a dry run perhaps in words."""
+    if interface:
+        return resolve(interface)
+    if "bind" in cluster:
+        return str(cluster["bind"])
+    for host in placement.hosts:
+        asks_ssh = not dry_run or shutil.which("ssh") is not None
+        if not is_loopback(address := ssh.address_of(host) if asks_ssh else host.name):
+            return planned_towards(address) if dry_run else address_towards(address)
+    return "127.0.0.1"
+
+
+def is_address(text: str | None) -> bool:
+    """Is it an address, and not the name of an interface or a network?"""
+    return text is not None and "/" not in text and any(sign in text for sign in ".:")
+
+
+def fit(values: dict[str, Any], placement: Placement, bind: str) -> None:
+    """What the hosts file says becomes settings, where the user has not said otherwise."""
+    cluster = values["cluster"]
+    cluster["bind"] = bind
+    ranks = range(len(placement.workers))
+    if "device" not in cluster and any(host.gpus for host in placement.hosts):
+        cluster["device"] = ",".join(placement.device_of(rank) for rank in ranks)
+    written = {"groups", "labels"} & set(values.get("gsp", {}))
+    if placement.groups() and not written:
+        values.setdefault("gsp", {})["groups"] = placement.groups()
