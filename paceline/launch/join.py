@@ -28,6 +28,7 @@ from paceline.engine.specs import OptimizerRecipe
 from paceline.launch.exit_hook import ScriptExit, say_nothing_of_lost_peers
 from paceline.launch.external.detect import detect_external
 from paceline.launch.local.environment import spec_from
+from paceline.launch.own_run import Evaluate, check_evaluated, evaluate_and_exit, progress_at, start_of
 from paceline.live.control.session import Session
 from paceline.runtime.process_main import check_device_of
 from paceline.runtime.spec.job_spec import Recipe
@@ -56,6 +57,7 @@ def join(
     codec_down: str = "none",
     overlap: bool = False,
     seed_ranks: bool = True,
+    evaluate: Evaluate | None = None,
     **parameters: Any,
 ) -> Pace:
     """Joins a run as a worker, and returns when training starts.
@@ -80,6 +82,9 @@ def join(
     With `overlap` gradients leave while backward still runs. This pays for models of millions of parameters. Nothing
     may change a gradient after backward then: such a loop is stopped with the reason. Batches come from `pace.batches`.
 
+    `evaluate(model)` is called in a process of its own, on the model of all, and returns an accuracy, or a dict with
+    `accuracy` and `loss`. The run needs `paceline launch --eval-every` for it (docs/own-loop.md).
+
     `pace.close()`, or the end of the script, leaves the run (docs/launch.md) and loads the final model.
 
     Raises ConfigError for an unknown scheme or codec, a bad parameter, or an optimizer that is not supported.
@@ -97,9 +102,12 @@ def join(
     read(codec), read(codec_down)  # a name that is none is refused before anything starts, also alone
     spec, end = find_spec()
     recipe = _checked(recipe, spec, several=len(model) > 1 if isinstance(model, Mapping) else False)
+    if spec and spec.who.kind == "evaluator":
+        evaluate_and_exit(module, whole, recipe, spec, evaluate)
     own = str(next(module.parameters()).device)
     spec, session = _sit(spec, own) if spec else sit_alone(recipe.make_scheme(), device=own)
     pace = _begun(module, whole, recipe, spec.overlapping(overlap), session, seed_ranks=seed_ranks)
+    check_evaluated(evaluate, pace.rank, session)
     atexit.register(leave, pace, end)
     return pace
 
@@ -114,8 +122,11 @@ def _begun(
     seed_ranks: bool,
 ) -> Pace:
     try:
-        pace = Pace(module, recipe, spec, session, optimizer=optimizer)
-        differ(recipe.seed, pace.rank, spec.incarnation, wanted=seed_ranks)
+        start = start_of(spec, recipe)
+        start.load_into(module)
+        behind = progress_at(start, spec.who.index, spec.workers)
+        pace = Pace(module, recipe, spec, session, optimizer=optimizer, behind=behind)
+        differ(recipe.seed, pace.rank, spec.incarnation, wanted=seed_ranks and behind.memories is None)
     except BaseException:
         session.close()  # a script that goes on without us shall keep no thread or socket of ours
         raise
