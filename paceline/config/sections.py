@@ -76,8 +76,16 @@ class RunSettings:
     seed: int = option(1, "seed of weights, shares and batches", low=0, high=2**53)
     out: str = option("", "folder for the files of the run (default: runs/<time>-<scheme>)", launch=True)
     script: str = option("", "the command of a run of your own script, as `paceline launch` and `race` write it down")
-    hook: str = option("", "your own module:function, called with each record of the trace; separate several by commas")
-    verbose: int = option(0, "1, or -v: log connections in logs/ of --out; 2, or -vv: log each message as well", high=2)
+    hook: str = option(
+        "", "your own module:function, called with each record of the trace; separate several by commas", launch=True
+    )
+    verbose: int = option(
+        0,
+        "1, or -v: log connections in logs/ of --out; 2, or -vv: log each message as well",
+        high=2,
+        launch=True,
+        variable=True,
+    )
     trace_mb: float = option(
         512.0, "maximum size of the trace in MiB; later records are merged to fit; 0: no limit", low=0
     )
@@ -334,6 +342,7 @@ class Evaluation:
         "minimum seconds between two evaluations; evaluations take at most half of the time",
         flag="eval-every",
         low=0.01,
+        launch=True,
     )
 
 
@@ -341,13 +350,14 @@ class Evaluation:
 class Checkpoint:
     """Checkpoints are kept in `checkpoints` under the run's folder; the last one is written at the end of the run."""
 
-    every: float = option(30.0, "seconds between two checkpoints; 0: none", flag="checkpoint-every", low=0)
-    keep_last: int = option(3, "number of checkpoints to keep", low=1)
+    every: float = option(30.0, "seconds between two checkpoints; 0: none", flag="checkpoint-every", low=0, launch=True)
+    keep_last: int = option(3, "number of checkpoints to keep", low=1, launch=True)
     keep_best: bool = option(False, "also keep the checkpoint with the best test accuracy")
     resume: str = option(
         "never",
         "resume: auto (the newest complete checkpoint under --out or in --store), a run's folder or redis://.../RUN, "
         "or never",
+        launch=True,
     )
     store: str = option(
         "", "save checkpoints in Redis, too: redis://host:port/db[/RUN][?tls]; RUN is the last part of --out"

@@ -12,7 +12,7 @@ import atexit
 import dataclasses
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline import schemes  # noqa: F401  enters the catalogue
@@ -20,6 +20,7 @@ from paceline.codec import read
 from paceline.codec.pipeline.policy import Codecs
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.scheme import make
+from paceline.engine.model.several_models import together
 from paceline.engine.model.trainable import trained_of
 from paceline.engine.optim.recipe import recipe_of
 from paceline.engine.optim.whole_tensors import imported, made_by, path_of
@@ -27,11 +28,12 @@ from paceline.engine.specs import OptimizerRecipe
 from paceline.launch.exit_hook import ScriptExit, say_nothing_of_lost_peers
 from paceline.launch.external.detect import detect_external
 from paceline.launch.local.environment import scheme_from, spec_from
+from paceline.launch.own_run import Evaluate, check_evaluated, evaluate_and_exit, progress_at, start_of
 from paceline.live.control.session import Session
 from paceline.runtime.process_main import check_device_of
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
-from paceline.runtime.spec.who_updates import fitted
+from paceline.runtime.spec.who_updates import check_several, fitted
 from paceline.runtime.worker.pace import Pace
 from paceline.runtime.worker.single_process import servers_needed, sit_alone
 from paceline.runtime.worker.steps.random_generators import differ
@@ -44,8 +46,8 @@ if TYPE_CHECKING:
 
 
 def join(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer | OptimizerFactory | str,
+    model: nn.Module | Mapping[str, nn.Module],
+    optimizer: torch.optim.Optimizer | OptimizerFactory | str | Mapping[str, torch.optim.Optimizer],
     scheme: str = "esync",
     *,
     seed: int = 0,
@@ -55,6 +57,7 @@ def join(
     codec_down: str = "none",
     overlap: bool = False,
     seed_ranks: bool = True,
+    evaluate: Evaluate | None = None,
     **parameters: Any,
 ) -> Pace:
     """Joins a run as a worker, and returns when training starts.
@@ -68,6 +71,8 @@ def join(
     given as a function of named parameters that makes one, or as the import path of such a function
     (docs/optimizers.md). Leave `optimizer.step` and `optimizer.zero_grad` to `pace.step()`.
 
+    Several models are given by name: `join({"D": d, "G": g}, {"D": of_d, "G": of_g})`; `pace.step("D")` trains one.
+
     `parameters` are those of the scheme. `codec` compresses what workers send, `codec_down` what servers send. `seed`
     seeds what is drawn at random. With `seed_ranks` all workers but 0 seed torch, `random` and NumPy anew, so that no
     two draw the same dropout. `clip_norm` shortens a longer gradient to that norm: the mean of all workers where the
@@ -77,12 +82,16 @@ def join(
     With `overlap` gradients leave while backward still runs. This pays for models of millions of parameters. Nothing
     may change a gradient after backward then: such a loop is stopped with the reason. Batches come from `pace.batches`.
 
+    `evaluate(model)` is called in a process of its own, on the model of all, and returns an accuracy, or a dict with
+    `accuracy` and `loss`. The run needs `paceline launch --eval-every` for it (docs/own-loop.md).
+
     `pace.close()`, or the end of the script, leaves the run (docs/launch.md) and loads the final model.
 
     Raises ConfigError for an unknown scheme or codec, a bad parameter, or an optimizer that is not supported.
     """
     scheme, parameters = _begin(scheme, parameters)
-    optimizer, how = optimizer_of(model, optimizer)
+    module, given = _as_one(model, optimizer)
+    whole, how = optimizer_of(module, given)
     recipe = Recipe(
         scheme=scheme,
         parameters=make(scheme, parameters).parameters(),
@@ -92,21 +101,51 @@ def join(
     )
     read(codec), read(codec_down)  # a name that is none is refused before anything starts, also alone
     spec, end = find_spec()
-    recipe = _checked(recipe, spec)
-    own = str(next(model.parameters()).device)
+    recipe = _checked(recipe, spec, several=len(model) > 1 if isinstance(model, Mapping) else False)
+    if spec and spec.who.kind == "evaluator":
+        evaluate_and_exit(module, whole, recipe, spec, evaluate)
+    own = str(next(module.parameters()).device)
     spec, session = _sit(spec, own) if spec else sit_alone(recipe.make_scheme(), device=own)
-    try:
-        pace = Pace(model, recipe, spec.overlapping(overlap), session, optimizer=optimizer)
-        differ(seed, pace.rank, spec.incarnation, wanted=seed_ranks)
-    except BaseException:
-        session.close()  # a script that goes on without us shall keep no thread or socket of ours
-        raise
+    pace = _begun(module, whole, recipe, spec.overlapping(overlap), session, seed_ranks=seed_ranks)
+    check_evaluated(evaluate, pace.rank, session)
     atexit.register(leave, pace, end)
     return pace
 
 
-def _checked(recipe: Recipe, spec: ProcessSpec | None) -> Recipe:
-    """`recipe` as it runs on such a cluster. Raises ConfigError where it does not."""
+def _begun(
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    recipe: Recipe,
+    spec: ProcessSpec,
+    session: Session,
+    *,
+    seed_ranks: bool,
+) -> Pace:
+    try:
+        start = start_of(spec, recipe)
+        start.load_into(module)
+        behind = progress_at(start, spec.who.index, spec.workers)
+        pace = Pace(module, recipe, spec, session, optimizer=optimizer, behind=behind)
+        differ(recipe.seed, pace.rank, spec.incarnation, wanted=seed_ranks and behind.memories is None)
+    except BaseException:
+        session.close()  # a script that goes on without us shall keep no thread or socket of ours
+        raise
+    return pace
+
+
+def _as_one(model: Any, optimizer: Any) -> tuple[nn.Module, Any]:
+    """The only model, or all of them in one. Raises ConfigError for models and optimizers that do not go together."""
+    if isinstance(model, Mapping) and isinstance(optimizer, Mapping):
+        return together(model, optimizer)
+    if isinstance(model, Mapping) or isinstance(optimizer, Mapping):
+        raise ConfigError('several models need an optimizer each: join({"D": d, "G": g}, {"D": of_d, "G": of_g})')
+    return model, optimizer
+
+
+def _checked(recipe: Recipe, spec: ProcessSpec | None, *, several: bool) -> Recipe:
+    """`recipe` as it runs on such a cluster, with `several` models. Raises ConfigError where it does not."""
+    if several:
+        check_several(recipe)
     if spec is None:
         return fitted(recipe, servers_needed(recipe.make_scheme()))
     recipe.make_scheme().check(spec.workers, spec.servers)
@@ -139,7 +178,7 @@ def _begin(scheme: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]
     if _joined:
         raise ConfigError(
             f"this process is {_joined[0]} of its run already: a worker process has one paceline.join; "
-            "put the models into one module, or train each in a run of its own"
+            "give several models to one, join({name: model, ...}, {name: optimizer, ...})"
         )
     return scheme_from(os.environ, scheme, parameters)
 

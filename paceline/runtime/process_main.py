@@ -7,11 +7,13 @@ import dataclasses
 import os
 import sys
 import traceback
+from collections.abc import Callable
 
 import torch
 
 from paceline.core.errors import CoordinatorGone, PacelineError, PeerLost, Stopped
 from paceline.live import party
+from paceline.live.control.session import Session
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 from paceline.runtime.checkpointing.resume import open_at
@@ -24,8 +26,10 @@ from paceline.runtime.worker.steps.step_timer import measured_update
 from paceline.runtime.worker.train_loop import train
 
 
-def take_part(spec: ProcessSpec, transport: Transport) -> ProcessEnded:
-    """Takes part until the run is over; returns how that ended.
+def take_part(
+    spec: ProcessSpec, transport: Transport, evaluates: Callable[[Session], None] | None = None
+) -> ProcessEnded:
+    """Takes part until the run is over; returns how that ended. `evaluates`: the part of a loop's own evaluator.
 
     The coordinator hears of a failure, with a traceback where the cause is not one the user can read as it is.
     """
@@ -40,6 +44,8 @@ def take_part(spec: ProcessSpec, transport: Transport) -> ProcessEnded:
                 train(spec.config, spec, session)
             case "server":
                 serve(spec, session, open_at(spec.config, spec.resume))
+            case _ if evaluates:
+                evaluates(session)
             case _:
                 evaluate(spec.config, spec, session)
     except Stopped:

@@ -78,6 +78,8 @@ class GSP(Weighted):
         check=Weighting.parse,
     )
 
+    mixes_steps = True
+
     def check(self, workers: int, servers: int) -> None:
         super().check(workers, servers)
         written = self.written()

@@ -145,6 +145,10 @@ class Hybrid(Scheme):
         return any(own.trains_locally for own in self.schemes)
 
     @property
+    def mixes_steps(self) -> bool:  # type: ignore[override]
+        return any(own.mixes_steps for own in self.schemes)
+
+    @property
     def one_gate(self) -> bool:
         return any(own.one_gate for own in self.schemes)
 

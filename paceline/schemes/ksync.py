@@ -65,6 +65,7 @@ class KSync(Clocked):
     )
 
     one_gate = True
+    mixes_steps = True
 
     Worker = ClockedWorker
 

@@ -20,6 +20,7 @@ from paceline.config import build
 from paceline.launch.local.environment import PREFIX
 from paceline.runtime.worker.train_loop import build_model, load_data
 from tests.runtime.own_loops import toy_data, toy_model
+from tests.runtime.worker import test_several_models as several_models
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCED = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
@@ -80,7 +81,7 @@ def test_these_pages_have_python_and_no_other() -> None:
         "docs/optimizers.md": 3,
         "docs/embeddings.md": 1,
         "docs/kvstore.md": 1,
-        "docs/own-loop.md": 1,
+        "docs/own-loop.md": 2,
         "docs/start.md": 1,
         "docs/train.md": 1,
     }
@@ -92,6 +93,19 @@ def test_the_four_lines_train_a_model(page: str) -> None:
     before = nn.functional.cross_entropy(names["model"](names["x"]), names["y"]).item()
     exec(blocks(page)[0], names)
     assert nn.functional.cross_entropy(names["model"](names["x"]), names["y"]).item() < 0.8 * before
+
+
+def test_the_lines_of_several_models_train_a_gan() -> None:
+    of = several_models.models()
+    optimizers, noise = several_models.adams(of), several_models.NOISE
+    names: dict[str, Any] = {"netD": of["D"], "netG": of["G"], "optimizerD": optimizers["D"]}
+    names |= {"optimizerG": optimizers["G"], "paceline": paceline, "dataset": toy_data()}
+    names["loss_of_discriminator"] = lambda real: several_models.of_discriminator(of, real, noise[: len(real)])
+    names["loss_of_generator"] = lambda n: several_models.of_generator(of, noise[:n], noise[:n])
+    before = [p.detach().clone() for p in of["G"].parameters()]
+    exec(blocks("docs/own-loop.md")[1], names)
+    assert names["pace"].steps == 2 * 10 * 3
+    assert not any(torch.equal(p, q) for p, q in zip(of["G"].parameters(), before, strict=True))
 
 
 def test_the_one_call_prints_accuracy_and_throughput(capsys: pytest.CaptureFixture[str]) -> None:

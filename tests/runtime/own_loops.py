@@ -18,6 +18,7 @@ from paceline.engine.model.trainable import trained_of
 from paceline.engine.optim.recipe import recipe_of
 from paceline.engine.vectors.flat import FlatMemory
 from paceline.launch.local.train import Silent
+from paceline.launch.own_run import Evaluate, progress_at, start_of
 from paceline.live import party
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.net.tcp_transport import TcpTransport
@@ -25,6 +26,10 @@ from paceline.live.numpy_memory import PlainMemory
 from paceline.live.party import Party
 from paceline.live.protocol.transport import Transport
 from paceline.observe.runs.summary import Summary
+from paceline.runtime.checkpointing.resume import config_of_loop, kind_of
+from paceline.runtime.evaluator.evaluator import evaluate as evaluate_model
+from paceline.runtime.evaluator.subject import subject_of_loop
+from paceline.runtime.process_main import take_part
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.launcher import ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec
@@ -96,8 +101,10 @@ class LoopLauncher(ThreadLauncher):
         make_model: Callable[[], nn.Module],
         held: Held,
         clip_norm: float = 0.0,
+        evaluate: Evaluate | None = None,
     ) -> None:
         super().__init__(hub)
+        self._evaluate = evaluate
         self._clip_norm = clip_norm
         self._optimizer, self._make_model, self._held = optimizer, make_model, held
         self._hub_of_workers, self._scheme, self._loop, self._parameters = hub, scheme, loop, parameters
@@ -108,25 +115,41 @@ class LoopLauncher(ThreadLauncher):
         return 1
 
     def start(self, spec: ProcessSpec) -> None:
-        if spec.who.kind != "worker":
+        if spec.who.kind == "server":
             super().start(spec)
             return
-        thread = threading.Thread(target=self._live, args=(spec,), name=spec.party, daemon=True)
+        live = self._live if spec.who.kind == "worker" else self._judge
+        thread = threading.Thread(target=live, args=(spec,), name=spec.party, daemon=True)
         self._workers.append(thread)
         thread.start()
 
-    def _live(self, spec: ProcessSpec) -> None:
-        model = self.models[spec.who.index] = self._make_model()
+    def _made(self, spec: ProcessSpec) -> tuple[nn.Module, torch.optim.Optimizer, Recipe]:
+        model = self._make_model()
         optimizer = self._optimizer(self._held(model))
         scheme = make(self._scheme, self._parameters)
         told = replace(recipe_of(optimizer, trained_of(model, optimizer)), clip_norm=self._clip_norm)
         recipe = Recipe(scheme=self._scheme, parameters=scheme.parameters(), optimizer=told)
-        recipe = fitted(recipe, spec.servers)
+        return model, optimizer, fitted(recipe, spec.servers)
+
+    def _judge(self, spec: ProcessSpec) -> None:
+        """What `join` does in the evaluator's process."""
+        model, optimizer, recipe = self._made(spec)
+        subject = subject_of_loop(model, optimizer, self._evaluate, kind_of(recipe))
+        config = config_of_loop(spec.config, recipe)
+        transport = self._hub_of_workers.transport(spec.who, spec.incarnation)
+        self.ended.put(take_part(spec, transport, lambda session: evaluate_model(config, spec, session, subject)))
+
+    def _live(self, spec: ProcessSpec) -> None:
+        model, optimizer, recipe = self._made(spec)
+        self.models[spec.who.index] = model
+        start = start_of(spec, recipe)
+        start.load_into(model)
+        behind = progress_at(start, spec.who.index, spec.workers)
         session = spec.session(self._hub_of_workers.transport(spec.who))
         session.hello(spec.coordinator, spec.device)
         why = ""
         try:
-            with Pace(model, recipe, spec, session, optimizer=optimizer) as pace:
+            with Pace(model, recipe, spec, session, optimizer=optimizer, behind=behind) as pace:
                 self._loop(pace, model)
         except Exception as error:
             why = f"{spec.party}: {type(error).__name__}: {error}"
@@ -160,19 +183,24 @@ def run_loops(
     hub: Any = None,
     clip_norm: float = 0.0,
     stop: dict[str, Any] | None = None,
+    evaluate: Evaluate | None = None,
+    checkpoint: dict[str, Any] | None = None,
     **parameters: Any,
 ) -> tuple[Summary, dict[int, nn.Module]]:
     """`workers` threads of `loop` in one run; its summary and the model each thread ended with."""
     sockets = sockets or hub is not None
     hub = hub or (Sockets() if sockets else Hub())
-    launcher = LoopLauncher(hub, scheme, loop, optimizer, parameters, make_model, held, clip_norm)
+    launcher = LoopLauncher(hub, scheme, loop, optimizer, parameters, make_model, held, clip_norm, evaluate)
     config = build(
         {
             "run": {"scheme": "bsp", "out": str(out)},
             "cluster": {"workers": workers, "servers": servers, "timeout": 20.0, "device": "cpu", **(cluster or {})},
             "stop": {"epochs": 0.0, "until_stopped": True, **(stop or {})},
+            "checkpoint": {"every": 0.0, **(checkpoint or {})},
+            "evaluation": {"every": 0.02},
         }
     )
     coordinator = hub.coordinator if sockets else lambda token, failed: hub.transport(party.COORDINATOR, failed)
-    supervisor = RunSupervisor(config, coordinator, launcher, Silent(), evaluator=False)
+    evaluator = evaluate is not None or config.checkpoint.every > 0
+    supervisor = RunSupervisor(config, coordinator, launcher, Silent(), evaluator=evaluator, script=True)
     return supervisor.run(), launcher.models

@@ -47,6 +47,8 @@ and finds its place in the environment. Everything after the options is the comm
   paceline launch -n 4 -s 2 -H hosts paceline train --data digits --scheme gsp
   paceline launch -H hosts --sync-dir /tmp/mine --dry-run python my_train.py
 
+--eval-every calls the function that the script gives as join(evaluate=...); --checkpoint-every saves checkpoints, from
+which the same command goes on with --resume auto. One more process of the script does both.
 --epochs, --samples, --seconds, --steps and --target-accuracy end the run, whatever the script says.
 A hosts file names a machine a line: gpu1 slots=2 gpus=0,1 group=a (docs/launch.md). Leaves trace.jsonl and
 summary.json in --out. Ctrl-C ends every process, everywhere.
@@ -59,6 +61,7 @@ STOP_RULES = {
     "target-accuracy": "target-accuracy",
 }
 """Settings that end a run, and what they are called here, where nobody names synthetic data."""
+SCRIPT_EVAL_SECONDS = 5.0
 LAUNCHERS = ("local", "ssh", *ENGINES, kubernetes.NAME)
 
 
@@ -141,6 +144,8 @@ def _values(
             "run": {"scheme": "bsp"},
             "cluster": {"workers": 2},
             "stop": {"epochs": 0.0, "until_stopped": True},
+            "checkpoint": {"every": 0.0},
+            "evaluation": {"every": SCRIPT_EVAL_SECONDS},
         }
         if hosts:
             values["cluster"]["workers"] = slots_of(hosts)
@@ -153,7 +158,7 @@ def _values(
             cluster.setdefault("workers", slots_of(hosts))
     for setting in configuration.settings():
         text = getattr(options, setting.flag.replace("-", "_"), None)
-        if text is not None and setting.section in ("cluster", "run", "stop"):
+        if text is not None and (setting.launch or setting.section == "cluster"):
             values.setdefault(setting.section, {})[setting.key] = setting.parse(text)
     return values
 
@@ -188,7 +193,13 @@ def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, 
             return run_and_report(make_supervisor(config, local, make_display(sys.stderr)))
         said = Output(config.run.out)
         launcher = ScriptLauncher(script, local, said, by_role)
-        return run_scripts(make_supervisor(config, launcher, Losses(), evaluator=False), said.close)
+        evaluator = _has_evaluator(options, config)
+        return run_scripts(make_supervisor(config, launcher, Losses(), evaluator=evaluator, script=True), said.close)
+
+
+def _has_evaluator(options: argparse.Namespace, config: Config) -> bool:
+    """Does one more process of the script evaluate, or save checkpoints?"""
+    return options.eval_every is not None or config.checkpoint.every > 0
 
 
 # ---- on other machines -----------------------------------------------------------------------------------
@@ -211,6 +222,11 @@ def _over_ssh(
     fit(values, placement, listens_on(options.interface, ssh, placement, cluster, dry_run=options.dry_run))
     config = configuration.build(values)
     _check_out(config.run.out)
+    if script and _has_evaluator(options, config):
+        raise ConfigError(
+            "--eval-every and --checkpoint-every of a script are for one machine: leave --hosts out, or evaluate in "
+            "the loop with pace.shared_model() and pace.report()"
+        )
     if options.dry_run:
         print("\n".join(_plan(options, ssh, placement, config, script)))
         return 0
@@ -225,7 +241,8 @@ def _over_ssh(
             said = Output(config.run.out)
             launcher = RemoteLauncher(there, placement, local, scripts=bool(script), said=said)
             if script:
-                return run_scripts(make_supervisor(config, launcher, Losses(), evaluator=False), said.close)
+                supervisor = make_supervisor(config, launcher, Losses(), evaluator=False, script=True)
+                return run_scripts(supervisor, said.close)
             return run_and_report(make_supervisor(config, launcher, make_display(sys.stderr)))
 
 

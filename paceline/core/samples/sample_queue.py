@@ -20,14 +20,16 @@ SamplePlaces = tuple[int, int]
 class SampleQueue:
     """Serves a data set of `samples` samples; `total` bounds the places that are given out, None where nothing does.
 
+    begun_at: places that an earlier incarnation of the run has given out.
+
     Raises ValueError for a data set without samples.
     """
 
-    def __init__(self, samples: int, total: int | None = None) -> None:
+    def __init__(self, samples: int, total: int | None = None, begun_at: int = 0) -> None:
         if samples < 1:
             raise ValueError(f"a data set of {samples} samples: must have 1 or more")
         self.samples, self.total = samples, total
-        self._next = 0
+        self._next = begun_at
         self._returned: list[SamplePlaces] = []  # in order
         self._held: dict[int, _Held] = {}  # by rank
 

@@ -43,6 +43,7 @@ class BatchStream(ABC, Iterator[tuple[Tensor, Tensor]]):
         self.device = torch.device(device)
         self.epochs: int | None = None
         self.samples = 0
+        self._epochs_behind = 0  # of earlier incarnations, which the loop has not asked for again
 
     def __iter__(self) -> Self:
         return self
@@ -70,8 +71,16 @@ class BatchStream(ABC, Iterator[tuple[Tensor, Tensor]]):
         return None if part is None else part.tolist()
 
     def extend(self, epochs: int | None) -> None:
-        """The loop goes on for so many more epochs; None: without end."""
-        self.epochs = None if epochs is None else self.epoch + epochs
+        """The loop goes on for so many more epochs; None: without end.
+
+        A loop that is taken up again asks for all of them again, so the first ones are behind it.
+        """
+        if epochs is None:
+            self.epochs = None
+            return
+        owed = min(self._epochs_behind, epochs)
+        self._epochs_behind -= owed
+        self.epochs = self.epoch + epochs - owed
 
     def forget_taken(self) -> None:
         """They have been handed over."""
@@ -134,7 +143,7 @@ class Batches(BatchStream):
         """As if the first `batches` had been handed out; to be called before any is."""
         if self.share_size:
             self.epoch, rest = divmod(batches, self.steps_per_epoch)
-            self.samples = self.epoch * self.share_size
+            self.samples, self._epochs_behind = self.epoch * self.share_size, self.epoch
             for _ in range(rest):
                 self._some(self.batch_size)
 
@@ -143,6 +152,7 @@ class Batches(BatchStream):
         if self.share_size:
             self.samples = samples
             self.epoch, self._at = divmod(samples, self.share_size)
+            self._epochs_behind = self.epoch
             self._order = self._draw() if self._at else None
 
     def _some(self, samples: int) -> Tensor | None:

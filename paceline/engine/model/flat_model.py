@@ -19,7 +19,7 @@ import contextlib
 import hashlib
 import itertools
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from operator import attrgetter, is_
 
 import torch
@@ -287,6 +287,17 @@ class FlatModel:
         self.collect()
         dense = self._gradient.lend()
         return self._sparse.gradient(dense) if self._sparse else dense
+
+    def keep_gradients_of(self, numbers: Collection[int]) -> None:
+        """Parameters of other numbers have no gradient, as if no pass had used them."""
+        for i, p, view in zip(self._numbers, self._dense, self._expected, strict=True):
+            if i in numbers:
+                continue
+            if p.grad is not view:
+                p.grad = None
+            elif view is not None and i in self._used:
+                view.zero_()
+            self._used.set(i, False)
 
     def put_gradient(self, g: AnyFlat, unused: Spans) -> None:
         """Gives the parameters a copy of `g` as their gradient, and none (None) to those that are `unused`."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.core.errors import ConfigError
+from paceline.engine.model.several_models import class_of
 from paceline.engine.optim.lars_lamb import LAMB, LARS
 from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat
@@ -37,7 +38,7 @@ class OptimizerState:
         self._optimizer = optimizer
         self._parameters = parameters
         self._groups = {p: group for group in optimizer.param_groups for p in group["params"]}
-        known = type(optimizer) in _MOMENTS
+        known = class_of(optimizer) in _MOMENTS
         # Some optimizers, such as Adagrad, have a state before their first step.
         self._first = {} if known else {p: copy.deepcopy(own) for p, own in optimizer.state.items()}
 
@@ -80,7 +81,7 @@ class OptimizerState:
                 self._optimizer.state[p][name] = room.to(p.device if on_device else "cpu", dtype, copy=True)
 
     def _names(self) -> tuple[str, ...]:
-        names = _MOMENTS.get(type(self._optimizer))
+        names = _MOMENTS.get(class_of(self._optimizer))
         if names is None:
             kind = type(self._optimizer).__name__
             raise ConfigError(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
+from torch import Tensor, nn
 
 from paceline.core.spans import Spans
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.optim.optimizer_state import OptimizerState
 from paceline.engine.optim.optimizers import ServerOptimizer
+from paceline.engine.optim.packed_state import pack, unpack
 from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.flat import Flat
 
@@ -58,6 +61,34 @@ class OwnOptimizer(ServerOptimizer):
 
     def reset(self) -> None:
         self._memory.reset()
+
+    def state(self) -> dict[str, Tensor | float | int]:
+        return {**super().state(), **packed(self._steps.optimizer, self._flat.parameters)}
+
+    def load_state(self, state: dict[str, Tensor | float | int]) -> None:
+        super().load_state(state)
+        recall(self._steps.optimizer, self._flat.parameters, state)
+
+
+def packed(optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]) -> dict[str, Tensor | float]:
+    """What `optimizer` remembers of each parameter, as vectors as long as all and numbers by name."""
+    return pack([dict(optimizer.state[p]) if p in optimizer.state else {} for p in parameters], _lengths(parameters))
+
+
+def recall(optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], state: dict[str, Any]) -> None:
+    """`optimizer` remembers what `packed` gave, here or elsewhere."""
+    for p, own in zip(parameters, unpack(state, parameters), strict=True):
+        if own:
+            optimizer.state[p] = {name: v.to(p.device) if _lies_with(v) else v for name, v in own.items()}
+
+
+def _lengths(parameters: Sequence[nn.Parameter]) -> list[int]:
+    return [p.numel() for p in parameters]
+
+
+def _lies_with(v: Any) -> bool:
+    """Counts of steps stay on the host, as torch keeps them."""
+    return isinstance(v, Tensor) and v.dim() > 0
 
 
 def refusal_of(optimizer: torch.optim.Optimizer) -> str | None:

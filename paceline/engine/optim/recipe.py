@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from paceline.core.errors import ConfigError
+from paceline.engine.model.several_models import SeveralOptimizers, class_of
 from paceline.engine.optim.optimizers import KINDS
 from paceline.engine.optim.own_optimizer import refusal_of
 from paceline.engine.optim.whole_tensors import HOW_IT_IS_COMPUTED, TORCH, options_of
@@ -31,10 +32,11 @@ def recipe_of(
     path: the import path of the function that made it, for one that is not torch's. Raises ConfigError, with the way
     out, for an optimizer that cannot be driven, or that no message can describe.
     """
-    if refused := refusal_of(optimizer):
-        raise ConfigError(refused)
+    for each in optimizer.members.values() if isinstance(optimizer, SeveralOptimizers) else (optimizer,):
+        if refused := refusal_of(each):
+            raise ConfigError(refused)
     own = list(trained.values()) if trained is not None else _held(optimizer)
-    kind = KINDS.get(type(optimizer))
+    kind = KINDS.get(class_of(optimizer))
     if kind is None or any(group.get(option) for group in optimizer.param_groups for option in BEYOND):
         names = list(trained) if trained is not None else [str(i) for i in range(len(own))]
         recipe = _by_path(optimizer, path, dict(zip(names, own, strict=True)))
@@ -87,7 +89,7 @@ def _by_path(optimizer: torch.optim.Optimizer, path: str, trained: Mapping[str, 
     """Returns the recipe of an optimizer that is torch's or that `path` makes; without either only
     the worker makes steps.
     """
-    kind = type(optimizer)
+    kind = class_of(optimizer)
     of_torch = getattr(torch.optim, kind.__name__, None) is kind
     groups = optimizer.param_groups
     options = [options_of(kind, group) if of_torch else group for group in groups]
@@ -99,13 +101,21 @@ def _by_path(optimizer: torch.optim.Optimizer, path: str, trained: Mapping[str, 
         lr=float(groups[0].get("lr", 0.0)),
         by_path=PathRecipe(
             path=f"{TORCH}:{kind.__name__}" if of_torch else path,
-            kind=f"{kind.__module__}.{kind.__qualname__}",
+            kind=_name_of(optimizer),
             groups=tuple(_options(kind, of) for of in options),
             counts=tuple(_count(group["params"], solid) for group in groups) if told else (),
             names=tuple(solid) if told else (),
             shapes=tuple(tuple(p.shape) for p in solid.values()) if told else (),
         ),
     )
+
+
+def _name_of(optimizer: torch.optim.Optimizer) -> str:
+    kind = class_of(optimizer)
+    if kind is SeveralOptimizers:
+        members = optimizer.members.items()  # type: ignore[attr-defined]
+        return " and ".join(f"{type(member).__qualname__} of {name}" for name, member in members)
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _count(parameters: list[nn.Parameter], among: Mapping[str, nn.Parameter]) -> int:

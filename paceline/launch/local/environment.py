@@ -11,6 +11,8 @@ PACELINE_STEP_SECONDS emulation: a step lasts at least this long
 PACELINE_BIND         address to listen on
 PACELINE_CREDENTIALS  folder with this worker's key and certificate, where connections are under TLS
 PACELINE_INCARNATION  which incarnation of this worker this is, from 0
+PACELINE_RESUME       checkpoint to go on from, a folder; empty for a new start
+PACELINE_PROCESS      file that describes the process, of one that is no worker: the evaluator
 
 Settings of the run that are declared with `variable=True` (`paceline.config.sections`):
 
@@ -18,6 +20,7 @@ PACELINE_TRANSPORT    how vectors pass between processes of one host: auto, shm,
 PACELINE_ALLREDUCE         who averages among equals: the choices of --allreduce
 PACELINE_TIMEOUT      bound of every wait, in seconds
 PACELINE_STEPS        leave after so many steps of one's own; 0 for never
+PACELINE_VERBOSE      1: log connections, 2: log each message as well
 
 Where the command says which scheme it is (`paceline race`, `paceline probe`), whatever the script says:
 
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from paceline.runtime.spec.process_spec import ProcessSpec
 
 PREFIX = "PACELINE_"
+PROCESS = PREFIX + "PROCESS"
 
 Environment = Mapping[str, Mapping[str, str]]
 """Variables by kind of party."""
@@ -59,6 +63,7 @@ _IDENTITY = (
     "bind",
     "credentials",
     "incarnation",
+    "resume",
 )
 """Fields of a ProcessSpec that scripts find under their own names."""
 
@@ -142,6 +147,8 @@ def spec_from(environment: Mapping[str, str]) -> ProcessSpec | None:
 
     from paceline.runtime.spec.process_spec import ProcessSpec
 
+    if path := environment.get(PROCESS):
+        return ProcessSpec.from_json(Path(path).read_text(encoding="utf-8"))
     types = get_type_hints(ProcessSpec)
     optional = [name for name in _IDENTITY if PREFIX + name.upper() in environment]
     values: dict[str, Any] = {"device": "auto", "servers": 1}

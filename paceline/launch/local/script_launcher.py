@@ -16,7 +16,7 @@ from pathlib import Path
 
 from paceline.config import Config
 from paceline.core.errors import ConfigError
-from paceline.launch.local.environment import Environment, environment_of
+from paceline.launch.local.environment import PROCESS, Environment, environment_of
 from paceline.launch.local.fork_server import die_with_parent
 from paceline.launch.local.interfaces import for_nccl
 from paceline.launch.local.launcher import LocalLauncher
@@ -57,7 +57,7 @@ class ScriptLauncher:
         return program is not None and Path(program).parent == Path(sys.executable).parent
 
     def start(self, spec: ProcessSpec) -> None:
-        if spec.who.kind != "worker":
+        if spec.who.kind == "server":
             self._servers.start(spec)
             return
         # Scripts on one machine would each start a thread a core, and those spin for one another's work.
@@ -65,6 +65,8 @@ class ScriptLauncher:
         ours["PYTHONUNBUFFERED"] = "1"  # what a script prints is shown when it prints it
         inherited = {**ours, **os.environ, "PATH": programs_path()}
         environment = {**inherited, **self._environment, **environment_of(spec, _token_file(spec))}
+        if spec.who.kind == "evaluator":
+            environment[PROCESS] = str(_process_file(spec))
         try:
             process = subprocess.Popen(
                 self._command,
@@ -75,7 +77,7 @@ class ScriptLauncher:
                 text=True,
                 errors="replace",
                 start_new_session=True,
-                preexec_fn=die_with_parent,
+                preexec_fn=die_with_parent if spec.who.kind == "worker" else _beside_training,
             )
         except OSError as error:
             raise ConfigError(f"{self._command[0]}: {error.strerror}") from None
@@ -145,6 +147,20 @@ def programs_path() -> str:
 def _kill_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
+
+
+def _beside_training() -> None:
+    """Training comes first on a machine with few cores."""
+    die_with_parent()
+    os.nice(5)
+
+
+def _process_file(spec: ProcessSpec) -> Path:
+    """Writes what a process that is no worker has to know, for its owner only; it has the token in it."""
+    path = Path(spec.folder) / f"{spec.party}-{spec.incarnation}.json"
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(spec.to_json())
+    return path
 
 
 def _token_file(spec: ProcessSpec) -> Path:

@@ -103,17 +103,25 @@ def make_supervisor(
     display: ProgressDisplay,
     *,
     evaluator: bool = True,
+    script: bool = False,
     hooks: Sequence[Hook] = (),
     around: Callable[[Transport], Transport] = lambda transport: transport,
     accept_joins: bool = False,
 ) -> RunSupervisor:
     """Returns a supervisor for processes of this host. `around` may put something around the coordinator's transport.
 
-    `accept_joins`: workers come by themselves, also while training goes on.
+    `accept_joins`: workers come by themselves, also while training goes on. `script`: a loop of one's own.
     """
     with removing_unused(config.run.out):
         return _make_supervisor(
-            config, launcher, display, evaluator=evaluator, hooks=hooks, around=around, accept_joins=accept_joins
+            config,
+            launcher,
+            display,
+            evaluator=evaluator,
+            script=script,
+            hooks=hooks,
+            around=around,
+            accept_joins=accept_joins,
         )
 
 
@@ -123,6 +131,7 @@ def _make_supervisor(
     display: ProgressDisplay,
     *,
     evaluator: bool,
+    script: bool,
     hooks: Sequence[Hook],
     around: Callable[[Transport], Transport],
     accept_joins: bool,
@@ -159,6 +168,7 @@ def _make_supervisor(
         launcher,
         display,
         evaluator=evaluator,
+        script=script,
         credentials=credentials,
         hooks=hooks,
         store_secrets=StoreSecrets.of(os.environ),

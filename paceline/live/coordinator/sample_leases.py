@@ -157,7 +157,9 @@ class Quotas:
             raise ProtocolError(f"data set {draw.stream} of {draw.samples} samples: there can be no such")
         rule = self._stop_rule
         ends = [rule.samples or 0, round((rule.epochs or 0) * draw.samples)]
-        return SampleQueue(draw.samples, None if draw.stream else min(filter(None, ends), default=None))
+        if draw.stream:
+            return SampleQueue(draw.samples)
+        return SampleQueue(draw.samples, min(filter(None, ends), default=None), rule.behind)
 
     def gone(self, rank: int) -> None:
         """This incarnation of worker `rank` is over."""

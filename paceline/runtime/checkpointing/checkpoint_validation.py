@@ -125,5 +125,6 @@ WORKER: Mapping[str, Callable[[Any], bool]] = {
     "counts": _counts,
     "scales": numbers,
     "rule": numbers,
+    "user": numbers,
     "common": _table,
 }

@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # the supervisor has no use for torch
     from torch import Tensor, nn
 
     from paceline.runtime.checkpointing.worker_state import WorkerState
+    from paceline.runtime.spec.job_spec import Recipe
 
 PASSED_OVER_MAX = 8
 """So many lines at most say why checkpoints do not count."""
@@ -50,8 +51,8 @@ def worker_files(
     return {said: [text], **({numbers: [save(tensors, written)]} if tensors else {})}
 
 
-def identity(config: Config) -> dict[str, Any]:
-    """What has to be the same for a run to go on just where it was."""
+def identity(config: Config, optimizer: str = "") -> dict[str, Any]:
+    """What has to be the same for a run to go on just where it was; `optimizer`: of a loop of one's own."""
     return {
         "scheme": config.run.scheme,
         "parameters": config.scheme().parameters(),
@@ -59,7 +60,7 @@ def identity(config: Config) -> dict[str, Any]:
         "workers": config.cluster.workers,
         "servers": config.cluster.servers > 0,
         "data": [config.data.name, config.data.samples, config.data.partition, config.data.batch_size],
-        "optimizer": config.optimizer.name,
+        "optimizer": optimizer or config.optimizer.name,
         "dropout": config.model.dropout,
         "robust": [config.robust_policy().rule, config.robust_policy().f],
     }
@@ -73,6 +74,20 @@ class ResumePoint:
     folder: FolderStore | None = None
     number: int = 0
     manifest: Manifest = field(default_factory=lambda: Manifest(files=(), finite=True, facts={}))
+    optimizer: str = ""  # of a loop of one's own
+
+    def of_loop(self, recipe: Recipe) -> ResumePoint:
+        """The same for a loop of one's own, which does what `recipe` says and not what the configuration does."""
+        return replace(self, config=config_of_loop(self.config, recipe), optimizer=kind_of(recipe))
+
+    def as_kept(self) -> ResumePoint:
+        """The same for the supervisor of such a loop, who is not told before it begins: as the one before it."""
+        kept = self.facts.get("identity")
+        if self.folder is None or not kept:
+            return self
+        run = replace(self.config.run, scheme=kept["scheme"], seed=kept["seed"])
+        parameters = {kept["scheme"]: kept["parameters"]}
+        return replace(self, config=replace(self.config, run=run, parameters=parameters), optimizer=kept["optimizer"])
 
     @property
     def path(self) -> str:
@@ -90,7 +105,7 @@ class ResumePoint:
     @property
     def same(self) -> bool:
         """Is it the same run, with as many workers? Then they go on with what they remember."""
-        return self.folder is not None and self.facts.get("identity") == identity(self.config)
+        return self.folder is not None and self.facts.get("identity") == identity(self.config, self.optimizer)
 
     @property
     def version(self) -> int:
@@ -150,7 +165,7 @@ class ResumePoint:
     def memories(self, rank: int) -> WorkerState | None:
         """What worker `rank` remembers; None where it begins anew. Raises ConfigError."""
         from paceline.runtime.checkpointing.worker_position import Position as Stand
-        from paceline.runtime.checkpointing.worker_state import COMMON, RULE, WorkerState, under
+        from paceline.runtime.checkpointing.worker_state import COMMON, RULE, USER, WorkerState, under
 
         said, numbers = worker_names(rank)
         names = {entry.name for entry in self.manifest.files}
@@ -169,6 +184,7 @@ class ResumePoint:
             common=None if lead is None else self._common(),
             numbers=facts.get(RULE) if lead is None else self.facts["numbers"],
             optimizer=under(RULE, tensors) if lead is None else self.tensors(OPTIMIZER),
+            user=facts.get(USER) if there else None,
         )
 
     def _scales_of_common(self) -> dict[str, float]:
@@ -199,7 +215,7 @@ class ResumePoint:
 
     @property
     def optimizer_fits(self) -> bool:
-        same = self.facts.get("identity", {}).get("optimizer") == self.config.optimizer.name
+        same = self.facts.get("identity", {}).get("optimizer") == identity(self.config, self.optimizer)["optimizer"]
         return same and any(entry.name == OPTIMIZER for entry in self.manifest.files)
 
     def tensors(self, name: str) -> dict[str, Tensor]:
@@ -237,6 +253,19 @@ class ResumePoint:
             load_weights(model, self.tensors(MODEL), self.path)
         elif self.config.checkpoint.init_from:
             load_weights(model, read_weights(self.config.checkpoint.init_from), self.config.checkpoint.init_from)
+
+
+def config_of_loop(config: Config, recipe: Recipe) -> Config:
+    """`config` with the scheme, the seed and the codecs of a loop of one's own."""
+    run = replace(config.run, scheme=recipe.scheme, seed=recipe.seed)
+    compression = replace(config.compression, up=recipe.codecs.up, down=recipe.codecs.down)
+    return replace(config, run=run, compression=compression, parameters={recipe.scheme: recipe.parameters})
+
+
+def kind_of(recipe: Recipe) -> str:
+    """Tells the optimizer of one loop from that of another."""
+    by_path, groups = recipe.optimizer.by_path, [group.length for group in recipe.optimizer.groups]
+    return f"{by_path.kind if by_path else recipe.optimizer.name} {groups}"
 
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor], source: str) -> None:

@@ -4,6 +4,7 @@ Vectors go by name, and none is longer than the model: nobody takes longer ones.
 
     memory.K        what the local optimizer remembers, in parts
     rule.NAME       the same, where the role applies its own gradients
+    user.NAME       the same of the user's own optimizer, where it makes local steps
     residual.ROW    what a codec has not sent yet, over all slices; residual.ROW.NAME: what else the codec keeps of it
     buffers         batch-norm statistics
     own.NAME        what this worker's role alone has; common.NAME: what is equal on all workers
@@ -33,6 +34,7 @@ from paceline.runtime.checkpointing.worker_position import Kept, Position
 from paceline.runtime.worker.steps.local_work import LocalWork
 
 MEMORY, RULE, BUFFERS, RESIDUAL, OWN, COMMON = "memory", "rule", "buffers", "residual", "own", "common"
+USER = "user"
 
 
 def by_round(scheme: Scheme, servers: int) -> bool:
@@ -47,7 +49,7 @@ class WorkerState:
 
     counts: of vectors that a codec has encoded, by row. common: what is equal on all workers.
     scales: numbers that vectors of the role are multiplied with, where that is not 1, by name.
-    numbers, optimizer: of the rule that the worker applies itself.
+    numbers, optimizer: of the rule that the worker applies itself. user: numbers of the user's own optimizer.
     """
 
     entry: Position
@@ -58,6 +60,7 @@ class WorkerState:
     common: Mapping[str, Any] | None = None
     numbers: dict[str, float] | None = None
     optimizer: dict[str, Tensor] = field(default_factory=dict)
+    user: dict[str, float] | None = None
 
 
 class WorkerStateCapture:
@@ -83,6 +86,9 @@ class WorkerStateCapture:
             facts["rng"] = role.rng.getstate()
         if self._scheme.trains_locally:
             vectors |= of_optimizer(self._work.memory(), self._length)
+            of_user = self._work.user_state()
+            vectors |= {f"{USER}.{name}": Flat.wrap(v) for name, v in of_user.items() if isinstance(v, Tensor)}
+            facts[USER] = {name: v for name, v in of_user.items() if not isinstance(v, Tensor)}
         if len(self._buffers):
             vectors[BUFFERS] = self._buffers.snapshot()
         if by_round(self._scheme, self._servers):
@@ -121,6 +127,8 @@ class WorkerStateCapture:
         memory = optimizer_memory(tensors)
         if memory is not None:
             self._work.recall(memory)
+        if memories.user:
+            self._work.recall_user({**memories.user, **under(USER, tensors)})
         self._node.channel.stage.recall(residuals(memories, self._node.out.cut.slices))
 
 

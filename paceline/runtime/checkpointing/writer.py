@@ -53,6 +53,7 @@ from paceline.live.state.slice_state import (
 from paceline.runtime.checkpointing.checkpoint_validation import CHECKPOINT_ID, OPTIMIZER
 from paceline.runtime.checkpointing.resume import identity, store_of, worker_files
 from paceline.runtime.checkpointing.slice_capture import WEIGHTS
+from paceline.runtime.checkpointing.slice_numbers import of_model
 from paceline.runtime.checkpointing.worker_position import AT_ONCE
 from paceline.runtime.checkpointing.worker_state import by_round
 from paceline.runtime.run_folder.lock_file import LockFence
@@ -103,14 +104,16 @@ class CheckpointWriter:
         begun_at: int,
         secrets: StoreSecrets = NO_SECRETS,
         *,
+        optimizer: str = "",
         fence: LockFence | None = None,
     ) -> None:
         """`layout`: of the model on servers; without holders where the workers have it.
         `begun_at`: samples of an earlier incarnation of the run.
 
-        `secrets` of --store. `fence` keeps it from writing once the folder is another run's.
+        `secrets` of --store. `optimizer`: of a loop of one's own (`identity`).
+        `fence` keeps it from writing once the folder is another run's.
         """
-        self._config, self._session, self._node = config, session, session.node
+        self._config, self._session, self._node, self._optimizer = config, session, session.node, optimizer
         self._layout, self._servers = layout, len(set(layout.holders))
         self._request = CaptureRequest(self._node, CHECKPOINT, functools.partial(session.tell_servers, self._servers))
         self._flat, self._module, self._samples = flat, module, begun_at
@@ -164,7 +167,7 @@ class CheckpointWriter:
         if WEIGHTS in vectors:
             self._flat.load(Flat.wrap(vectors.pop(WEIGHTS)))
         samples = round(facts.get("numbers", {}).get("samples_seen", 0))
-        samples = samples or max(self._samples, self._session.total_samples)
+        samples = self._samples_of_loop(moment, workers) or samples or max(self._samples, self._session.total_samples)
         model = {name: tensor.clone().contiguous() for name, tensor in self._module.state_dict().items()}
         written = {CHECKPOINT_ID: token_hex(8)}
         contents: dict[str, Iterable[bytes]] = {MODEL: [save(model, written)]}
@@ -179,7 +182,11 @@ class CheckpointWriter:
         if self._fence is not None:
             self._fence.check()
         number = self._next_number()
-        facts |= {"samples": samples, "accuracy": accuracy, "identity": identity(self._config)} | written
+        facts |= {
+            "samples": samples,
+            "accuracy": accuracy,
+            "identity": identity(self._config, self._optimizer),
+        } | written
         facts["aligned"] = moment.aligned and len(workers) == self._workers
         failing = False
         for shelf_of in (lambda: self._folder, self._store):
@@ -195,6 +202,14 @@ class CheckpointWriter:
                 if isinstance(error, StoreTimeoutError):
                     self._asks_store_at = time.monotonic() + HANGS_S
         self._failing = failing
+
+    def _samples_of_loop(self, moment: _Moment, workers: dict[int, Vectors]) -> int:
+        """Of a loop of one's own: what the workers have handed over of its data set; 0 where not all say.
+
+        The others' queue goes on there, so that what is trained in all is what the loop asks for.
+        """
+        places = [moment.workers[rank]["entry"][1] for rank in workers]
+        return sum(places) if self._optimizer and len(places) == self._workers else 0
 
     def _store(self) -> RedisStore | None:
         """Raises ConfigError."""
@@ -329,7 +344,9 @@ class CheckpointWriter:
         to = facts.get("lead", SERVERS)
         vectors = {name: self._numbers(to, name) for name in facts.pop("vectors", ())}
         if self._servers:
-            _on_one_scale(vectors, facts["numbers"], facts.pop("numbers_of"), self._layout.slices)
+            each = facts.pop("numbers_of")
+            _on_one_scale(vectors, facts["numbers"], each, self._layout.slices)
+            facts["numbers"] = of_model(facts["numbers"], each, self._layout, self._flat.tensors)
         return vectors
 
     def _vectors_of_workers(self, moment: _Moment) -> dict[int, Vectors]:

@@ -21,7 +21,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 from safetensors import SafetensorError
@@ -32,10 +32,7 @@ from paceline.checkpoint.folder_store import MODEL
 from paceline.config import Config
 from paceline.core.errors import Diverged, PacelineError, PeerLost, Undone
 from paceline.core.sharding import NOWHERE
-from paceline.engine.data.dataset import Dataset
-from paceline.engine.import_path import is_path
 from paceline.engine.model.batchnorm_stats import Buffers
-from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.vectors.flat import Flat, finite
 from paceline.live import party
 from paceline.live.control.session import Session
@@ -47,31 +44,17 @@ from paceline.live.state.responsive_reads import Answering, NoAnswer
 from paceline.runtime.checkpointing.resume import open_at
 from paceline.runtime.checkpointing.writer import CheckpointWriter, not_saved, say_not_saved
 from paceline.runtime.evaluator.candidate_models import CandidateModels, ModelSnapshot
+from paceline.runtime.evaluator.subject import Subject, subject_of
 from paceline.runtime.run_folder import fallback_folder
 from paceline.runtime.run_folder.evaluation_times import rest_s
 from paceline.runtime.run_folder.lock_file import LockFence
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
-from paceline.runtime.worker.train_loop import build_model, load_data
 
-BATCH = 500
 DIVERGED = "the model has diverged: it has NaN or infinity"
 WAY_OUT = "lower --lr or give --clip-norm"
 GLANCING = 0.02
 """Of its time it looks at the weights at most so much between evaluations."""
-
-
-def judge(model: nn.Module, data: Dataset, between: Callable[[], None] = lambda: None) -> tuple[float, float]:
-    """Accuracy (0..1) and mean loss on `data`; `between` is called between two batches."""
-    right, loss = 0, 0.0
-    model.eval()
-    with torch.inference_mode():
-        for x, y in zip(torch.split(data.x, BATCH), torch.split(data.y, BATCH), strict=True):
-            between()
-            logits = model(x)
-            right += int((logits.argmax(1) == y).sum())
-            loss += float(nn.functional.cross_entropy(logits, y, reduction="sum"))
-    return right / len(data), loss / len(data)
 
 
 def statistics_of(buffers: Buffers, ranks: Iterable[int], look: Callable[[int], PublishedState]) -> Flat | None:
@@ -116,18 +99,10 @@ def _os_error(error: SafetensorError) -> OSError:
 class Evaluator:
     """Peeks, judges and saves."""
 
-    def __init__(self, config: Config, spec: ProcessSpec, session: Session) -> None:
+    def __init__(self, config: Config, spec: ProcessSpec, session: Session, subject: Subject) -> None:
         self._config, self._session, self._node = config, session, session.node
-        splits = load_data(config)
-        x, y, classes = splits.test.x, splits.test.y, splits.test.classes
-        # Named networks take pictures about twice as fast in this layout; views in a user's own would fail on it.
-        layout = torch.preserve_format if is_path(config.model.name) else torch.channels_last
-        self._test = Dataset(x.contiguous(memory_format=layout), y, classes) if splits.test.is_pictures else splits.test
-        self._chance = self._test.chance
-        self._module = build_model(config, splits)
-        self._flat = FlatModel(self._module)
-        shown: Any = build_model(config, splits)
-        self._shown: nn.Module = shown.to(memory_format=layout)
+        self._subject = subject
+        self._module, self._shown, self._flat = subject.module, subject.shown, subject.flat
         self._buffers = Buffers(self._module, config.model.buffers)
         self._spec = spec
         self._fence = LockFence(Path(config.run.out), spec.token)
@@ -150,8 +125,17 @@ class Evaluator:
         self._node.calls.retries = plan.replaced
         self._begun_at = begun_at = open_at(self._config, self._spec.resume).samples
         layout = plan.layout if self._model_of == "servers" else NOWHERE
-        of = (session, layout, self._flat, self._module)
-        self._keeper = CheckpointWriter(self._config, *of, begun_at, spec.store_secrets, fence=self._fence)
+        self._keeper = CheckpointWriter(
+            self._config,
+            session,
+            layout,
+            self._flat,
+            self._module,
+            begun_at,
+            spec.store_secrets,
+            optimizer=self._subject.optimizer,
+            fence=self._fence,
+        )
         session.expect(control.Go)
         session.reports.begin()
 
@@ -253,14 +237,17 @@ class Evaluator:
         self._flat.load(snapshot.weights)
         if snapshot.buffers is not None:
             self._buffers.load(snapshot.buffers)
-        self._shown.load_state_dict(self._module.state_dict())
+        if self._shown is not self._module:
+            self._shown.load_state_dict(self._module.state_dict())
         self._judged_at = snapshot.at
 
     def _judge_loaded(
         self, snapshot: ModelSnapshot, between: Callable[[], None] = lambda: None, *, keeps: bool = False
     ) -> float:
+        if self._subject.test is None:
+            return 0.0
         began = time.monotonic()
-        accuracy, loss = judge(self._shown, self._test, between)
+        accuracy, loss = self._subject.test(between)
         target = self._config.stop.target_accuracy
         if keeps and target and accuracy >= target and snapshot.at < self._reached_at:
             self._reached_at = snapshot.at
@@ -273,7 +260,7 @@ class Evaluator:
                 accuracy=accuracy,
                 loss=loss,
                 seconds=seconds,
-                chance=self._chance,
+                chance=self._subject.chance,
             )
         )
         return accuracy
@@ -312,9 +299,9 @@ class Evaluator:
             self._save(self._shown)  # a checkpoint may have put another one into the other module
 
 
-def evaluate(config: Config, spec: ProcessSpec, session: Session) -> None:
-    """Until the coordinator says that nobody trains any more; then once again, and save."""
-    evaluator = Evaluator(config, spec, session)
+def evaluate(config: Config, spec: ProcessSpec, session: Session, subject: Subject | None = None) -> None:
+    """Evaluates `subject`, by default the model of `config`, until nobody trains; then once again, and saves."""
+    evaluator = Evaluator(config, spec, session, subject or subject_of(config))
     evaluator.join()
     try:
         _evaluate(evaluator, config, session)

@@ -45,6 +45,7 @@ from paceline.runtime.checkpointing.slice_capture import (
     state_of,
     together,
 )
+from paceline.runtime.checkpointing.slice_numbers import of_slice
 from paceline.runtime.kvstore.table import open_table
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
@@ -69,7 +70,10 @@ def serve(spec: ProcessSpec, session: Session, start: ResumePoint | None = None)
     """Until the coordinator says Exit. Raises PeerLost when it vanishes."""
     session.connect(())
     plan = session.expect(control.Plan)
-    store = Recipe.from_json(plan.optimizer).store
+    recipe = Recipe.from_json(plan.optimizer)
+    store = recipe.store
+    if start is not None and spec.config.stop.until_stopped:  # a loop of one's own says what it does
+        start = start.of_loop(recipe)
     if store:
         session.node.host(open_table(session.node, store, plan.workers))
     else:
@@ -131,7 +135,9 @@ class Shard:
         if start is not None and start.optimizer_fits:
             vectors = start.tensors(OPTIMIZER)
             for number, rule in zip(self._slices, self._rules, strict=True):
-                load_rule(rule, start.facts["numbers"], parts_of(vectors, self._parts[number]))
+                part = self._parts[number]
+                numbers = of_slice(start.facts["numbers"], part, self._plan.tensors)
+                load_rule(rule, numbers, parts_of(vectors, part))
         elif start is not None:
             for rule in self._rules:
                 rule.samples_seen = start.samples

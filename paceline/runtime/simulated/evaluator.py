@@ -11,7 +11,8 @@ from paceline.engine.data.dataset import Splits
 from paceline.engine.model.batchnorm_stats import Buffers
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.vectors.flat import Flat, finite
-from paceline.runtime.evaluator.evaluator import DIVERGED, WAY_OUT, judge, save_model
+from paceline.runtime.evaluator.evaluator import DIVERGED, WAY_OUT, save_model
+from paceline.runtime.evaluator.subject import judge
 from paceline.runtime.worker.train_loop import build_model
 
 SAMPLES_SHARE = 4

@@ -39,6 +39,23 @@ def fitted(recipe: Recipe, servers: int) -> Recipe:
     return replace(recipe, parameters=whole.parameters())
 
 
+def check_several(recipe: Recipe) -> None:
+    """Raises ConfigError where a step cannot train one model of several."""
+    scheme, codecs = recipe.make_scheme(), recipe.codecs
+    instead = f"take bsp, asp, ssp or a scheme with local steps ({LOCAL})"
+    if scheme.own_momentum:
+        raise ConfigError(f"{scheme.name} moves what a step does not train, so it takes one model: {instead}")
+    if scheme.mixes_steps:
+        raise ConfigError(f"{scheme.name} would mix steps of several models in one update: {instead}")
+    if scheme.computes and getattr(scheme, "steps", 1) > 1:
+        raise ConfigError(f"{scheme.name}.steps would add gradients of several models up: leave it at 1")
+    if scheme.computes and (codecs.up, codecs.down) != ("none", "none"):
+        raise ConfigError(
+            f"{scheme.name}: a codec keeps back parts of a gradient, which would come with a step of another model: "
+            f"leave it out, or take a scheme with local steps ({LOCAL})"
+        )
+
+
 def _refusal(optimizer: OptimizerRecipe, servers: int) -> str:
     """Why that many servers cannot make steps, and a way out; nothing where they can."""
     if optimizer.by_path is not None and not optimizer.by_path.path:

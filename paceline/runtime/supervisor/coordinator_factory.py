@@ -28,10 +28,13 @@ def make_coordinator(
     config: Config,
     train_samples: int,
     evaluator: bool,
+    trains: bool,
     done: Data = (),
     behind: int = 0,
 ) -> Coordinator:
-    """`train_samples`: of the data set, by which epochs are counted. `done`: leased samples of an earlier incarnation.
+    """`trains`: the run is of `paceline train`, and not of a loop of one's own.
+
+    `train_samples`: of the data set, by which epochs are counted. `done`: leased samples of an earlier incarnation.
 
     behind: samples of it.
     """
@@ -46,11 +49,11 @@ def make_coordinator(
     )
     rules = RunRules(
         stop=StopRule(
-            samples=(stop.samples_of(train_samples) if evaluator else stop.samples) or None,
-            epochs=None if evaluator else stop.epochs or None,
+            samples=(stop.samples_of(train_samples) if trains else stop.samples) or None,
+            epochs=None if trains else stop.epochs or None,
             behind=behind,
-            contribution=config.scheme().most_samples(config.data.batch_size, cluster.workers) if evaluator else 0,
-            epoch_samples=train_samples if evaluator else 0,
+            contribution=config.scheme().most_samples(config.data.batch_size, cluster.workers) if trains else 0,
+            epoch_samples=train_samples if trains else 0,
             seconds=stop.seconds or None,
             target_accuracy=stop.target_accuracy or None,
         ),

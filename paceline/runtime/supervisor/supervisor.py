@@ -62,6 +62,7 @@ class RunSupervisor:
         display: ProgressDisplay,
         *,
         evaluator: bool = True,
+        script: bool = False,
         credentials: Credentials | None = None,
         hooks: Sequence[Hook] = (),
         store_secrets: StoreSecrets = NO_SECRETS,
@@ -72,19 +73,22 @@ class RunSupervisor:
         `credentials` of all parties, if connections are under TLS; they end with the run. `hooks` besides --hook.
         `store_secrets` of --store. `accept_joins`: workers come by themselves, also while training goes on.
 
+        script: workers and evaluator are loops of one's own, of whose data nothing is known here.
+
         Raises ConfigError when the data, a hook or a store cannot be had.
         """
         all_hooks = [*load(config.run.hook, config.run.out), *hooks]
         train_samples = launcher.prepare(config)
-        if evaluator:
+        trains = evaluator and not script
+        if trains:
             check_batch_size(config, train_samples)
         self._config, self._launcher, self._display, self._credentials = config, launcher, display, credentials
         self._token = secrets.token_hex(16)
         self._events = EventQueue(launcher.ended)
         self._lock = self._locked()
         make = functools.partial(transport, self._token, self._coordinator_failed)
-        start, notes, self._transport = self._found(make, store_secrets, evaluator=evaluator)
-        notes += filter(None, [start.note, batch_size_note(config, train_samples) if evaluator else ""])
+        start, notes, self._transport = self._found(make, store_secrets, finds=evaluator or script)
+        notes += filter(None, [start.note, batch_size_note(config, train_samples) if trains else ""])
         statistics = RunStatistics(config, train_samples, begun_at=start.samples)
         fence = self._lock.fence
         self._artifacts = RunArtifacts(
@@ -104,6 +108,7 @@ class RunSupervisor:
             config=config,
             train_samples=train_samples,
             evaluator=evaluator,
+            trains=trains,
             done=start.done,
             behind=start.samples,
         )
@@ -138,12 +143,13 @@ class RunSupervisor:
         return lock
 
     def _found(
-        self, transport: Callable[[], Transport], store_secrets: StoreSecrets, *, evaluator: bool
+        self, transport: Callable[[], Transport], store_secrets: StoreSecrets, *, finds: bool
     ) -> tuple[ResumePoint, list[str], Transport]:
         """Returns where the run begins, what could not be resumed, and its transport. The lock goes if that fails."""
         try:
-            found = find(self._config, store_secrets) if evaluator else (ResumePoint(self._config), [])
-            return *found, self._with_log(transport())
+            start, notes = find(self._config, store_secrets) if finds else (ResumePoint(self._config), [])
+            start = start.as_kept() if self._config.stop.until_stopped else start
+            return start, notes, self._with_log(transport())
         except BaseException:
             self._lock.release()
             raise

@@ -95,7 +95,7 @@ def join_run(
     )
     lifecycle = WorkerLifecycle(spec, session, recipe, model.flat, model.buffers)
     plan = lifecycle.join(model.update, measure, behind.clock, behind.samples)
-    clock = _clock(session, recipe, plan, counts, behind.samples)
+    clock = _clock(session, recipe, plan, counts, behind.samples, model.partial.once)
     sizes = BatchSizes(model.work, clock, plan.samples, _allowance(session, spec, plan, clock))
     _report_waits(session)
     run = JoinedRun(spec, session, recipe, plan, model.device, session.expect(control.Go).steps)
@@ -129,7 +129,14 @@ def join_run(
     return worker
 
 
-def _clock(session: Session, recipe: Recipe, plan: control.Plan, counts: ProgressCounters, begun_at: int) -> Clock:
+def _clock(
+    session: Session,
+    recipe: Recipe,
+    plan: control.Plan,
+    counts: ProgressCounters,
+    begun_at: int,
+    once: Callable[[int], int],
+) -> Clock:
     """Of the samples of all workers, from the beginning of training."""
 
     def told() -> int:
@@ -138,7 +145,7 @@ def _clock(session: Session, recipe: Recipe, plan: control.Plan, counts: Progres
 
     lock_step = recipe.make_scheme().lock_step
     taking_part = lambda: plan.workers - len(session.departed)  # noqa: E731
-    return Clock(lambda: session.node.role, lock_step=lock_step, workers=taking_part, told=told)
+    return Clock(lambda: session.node.role, lock_step=lock_step, workers=taking_part, told=told, once=once)
 
 
 def _allowance(session: Session, spec: ProcessSpec, plan: control.Plan, clock: Clock) -> Allowance | None:

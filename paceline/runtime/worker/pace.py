@@ -31,7 +31,7 @@ from paceline.runtime.worker.joining import join_run
 from paceline.runtime.worker.loop.loader import LoaderSettings
 from paceline.runtime.worker.loop.progress import ResumedProgress
 from paceline.runtime.worker.shared_model import shared_weights
-from paceline.runtime.worker.steps.drop_in import DropInOptimizer
+from paceline.runtime.worker.steps.drop_in import ONLY, DropInOptimizer, drop_ins
 from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
 
 REASON_MAX = 200
@@ -61,9 +61,7 @@ class Pace:
         self._worker = join_run(model, recipe, spec, session, optimizer=optimizer, measure=measure, behind=behind)
         self.rank, self.device = self._worker.run.rank, self._worker.run.device
         self.recipe, self.plan = recipe, self._worker.run.plan
-        self._drop_in = (
-            DropInOptimizer(optimizer, self._worker.model.flat, self.step) if optimizer is not None else None
-        )
+        self.optimizers = drop_ins(optimizer, self._worker.model.flat, self.step)
 
     # ---- the run -----------------------------------------------------------------------------------------
     @property
@@ -109,23 +107,30 @@ class Pace:
         """
         yield from self._worker.feed.loaded(dataset, batch_size, epochs, partition, LoaderSettings(**settings))
 
-    def step(self, samples: int | None = None) -> None:
+    def step(self, model: str | int | None = None, samples: int | None = None) -> None:
         """Hands over what backward has just computed, and carries on with whatever weights the scheme gives.
 
-        `samples`: size of the batch, if it did not come from `batches`. Does nothing once the run is over.
+        `samples`: size of the batch, if it did not come from `batches`; it may be the only argument. `model`: which one
+        of several is trained; by default all. Does nothing once the run is over.
         Raises PeerLost or TimedOut when another party is missing.
         """
+        if isinstance(model, int):
+            model, samples = None, model
         worker = self._worker
         if not worker.end.ended:  # a step that is made is handed over, also by one who is to go home
-            worker.steps.step(samples if samples is not None else max(1, worker.feed.samples_at_hand))
+            worker.steps.step(samples if samples is not None else max(1, worker.feed.samples_at_hand), model)
         elif not worker.end.closed:
             worker.run.session.check()
 
     @property
     def optimizer(self) -> DropInOptimizer:
-        """The optimizer that `join` was given, for frameworks that call its `step`, which is `pace.step` here."""
-        assert self._drop_in is not None, "only a loop of one's own has an optimizer"
-        return self._drop_in
+        """The optimizer that `join` was given, for frameworks that call its `step`, which is `pace.step` here.
+
+        Raises ConfigError where there are several, which are in `pace.optimizers` by the names of the models.
+        """
+        if list(self.optimizers) != [ONLY]:
+            raise ConfigError(f"this run has several optimizers: pace.optimizers[...], of {', '.join(self.optimizers)}")
+        return self.optimizers[ONLY]
 
     def scheduler(self, scheduler: torch.optim.lr_scheduler.LRScheduler, *, every: int) -> SampleSchedule:
         """`scheduler`, which makes one step for `every` samples that all workers together have trained.

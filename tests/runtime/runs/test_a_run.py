@@ -17,7 +17,7 @@ from paceline.core.trace import Evaluated, Span
 from paceline.engine.data.dataset import Dataset
 from paceline.observe.runs.summary import Summary
 from paceline.observe.trace.trace_file import read_trace
-from paceline.runtime.evaluator.evaluator import judge
+from paceline.runtime.evaluator.subject import judge
 from paceline.runtime.worker.train_loop import build_model, load_data
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import Weights, assert_same, config_for, saved

@@ -215,6 +215,9 @@ class BatchFeed:
         if behind.memories is not None:
             stream.go_on(behind.memories.entry.position)
             self._counts.resume(behind.memories.entry.steps, stream.samples)
+        elif behind.position:
+            stream.go_on(behind.position)
+            self._positions.corrected(stream.samples)
         elif behind.batches:
             stream.skip(behind.batches)
             self._positions.corrected(stream.samples)

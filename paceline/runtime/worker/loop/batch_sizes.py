@@ -16,6 +16,7 @@ class BatchSizes:
     def __init__(self, work: LocalWork, clock: Clock, limit: int, allowance: Allowance | None) -> None:
         self._work, self.clock, self._limit, self._allowance = work, clock, limit, allowance
         self._used: list[Allowance | None] = []  # by the batches since the last step
+        self._bounds: list[Allowance] = []  # of the batches of the last step
         self.own = 0  # samples, as the loop asks for them; 0 where it takes its batches from elsewhere
         self.spent = False  # is the run over for want of samples?
 
@@ -45,18 +46,22 @@ class BatchSizes:
         if allowance not in self._used:
             self._used.append(allowance)
 
-    def trained(self, samples: int) -> bool:
-        """Counts a mini-batch. Returns whether it is the last that may be trained for this exchange."""
-        self.clock.trained(samples)
+    def trained(self, samples: int, counted: int, *, whole: bool = True) -> bool:
+        """Counts a mini-batch. Returns whether it is the last that may be trained for this exchange.
+
+        counted: those of its samples that no other model has trained before. whole: may this be all of its steps?
+        """
+        self.clock.trained(counted)
         used, self._used = self._used, []
         if not self.own:  # the loop has batches from elsewhere
             self.spent = 0 < self._limit <= self.clock.now
             return self.spent
-        bounds = [allowance for allowance in used if allowance is not None]
-        for allowance in bounds:
-            allowance.trained(samples)
+        if used:
+            self._bounds = [allowance for allowance in used if allowance is not None]
+            for allowance in self._bounds:
+                allowance.trained(samples)
         wanted = self.by_scheme or self.own
-        return self._work.left > 1 and any(not allowance.size(wanted, begins=False) for allowance in bounds)
+        return whole and self._work.left > 1 and any(not bound.size(wanted, begins=False) for bound in self._bounds)
 
     def part_of_a_batch(self, samples: int) -> float:
         """So many samples against a whole mini-batch of the loop's own size."""

@@ -18,6 +18,7 @@ from paceline.runtime.checkpointing.worker_state import WorkerStateCapture
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.steps.local_work import LocalWork
+from paceline.runtime.worker.steps.partial_steps import PartialSteps
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class WorkerModel:
     buffers: Buffers
     work: LocalWork
     update: Any
+    partial: PartialSteps
 
     @classmethod
     def of(
@@ -70,7 +72,7 @@ class WorkerModel:
         update.samples_seen = samples_seen
         if spec.workers > 1 and recipe.make_scheme().uses_mean(spec.servers):
             update.zeros_unused = ZeroTensors(flat.tensors)  # a mean does not say what its members have used
-        return cls(flat, Buffers(module, spec.buffers), work, update)
+        return cls(flat, Buffers(module, spec.buffers), work, update, PartialSteps(flat, optimizer))
 
     @property
     def device(self) -> torch.device:

@@ -13,13 +13,14 @@ from paceline.runtime.checkpointing.worker_state import WorkerState
 class ResumedProgress:
     """This is the progress of the run before the resumed one: exchanges and mini-batches of a worker, samples of all.
 
-    memories: what the worker remembers of it.
+    memories: what the worker remembers of it. position: samples of its share, where it remembers nothing.
     """
 
     clock: int = 0
     batches: int = 0
     samples: int = 0
     memories: WorkerState | None = None
+    position: int = 0
 
 
 class ProgressCounters:

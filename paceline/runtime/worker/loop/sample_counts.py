@@ -19,15 +19,22 @@ from paceline.core.samples.sample_budget import part
 class Clock:
     """This counts the samples that one worker knows of.
 
-    `role`: its box; `workers`: how many take part; `told`: the total by another way, and later.
+    `role`: its box; `workers`: how many take part; `told`: the total by another way, and later. `once`: how many
+    samples they are that exchanges count, where several models train on the same ones.
     """
 
     def __init__(
-        self, role: Callable[[], Role], *, lock_step: bool, workers: Callable[[], int], told: Callable[[], int]
+        self,
+        role: Callable[[], Role],
+        *,
+        lock_step: bool,
+        workers: Callable[[], int],
+        told: Callable[[], int],
+        once: Callable[[int], int] = lambda samples: samples,
     ) -> None:
         self.lock_step = lock_step
-        self._role, self._workers, self._told = role, workers, told
-        self._total = -1
+        self._role, self._workers, self._told, self._once = role, workers, told, once
+        self._total = self._trained = -1
         self._own = 0  # of this worker, since the exchange that gave the total
 
     def trained(self, samples: int) -> None:
@@ -39,7 +46,7 @@ class Clock:
     def total(self) -> int:
         """Returns the total of the last exchange."""
         self._look()
-        return self._total
+        return self._trained
 
     @property
     def own(self) -> int:
@@ -56,13 +63,14 @@ class Clock:
         """Returns the clock of the learning-rate schedule."""
         self._look()
         if self.lock_step:
-            return self._total + self._own * self._workers()
-        return max(self._total + self._own, self._told())
+            return self._trained + self._own * self._workers()
+        return max(self._trained + self._own, self._told())
 
     def _look(self) -> None:
         role = self._role()
         if role.samples_seen != self._total:
             self._total, self._own = role.samples_seen, role.samples_ahead
+            self._trained = self._once(self._total)
 
 
 class Allowance(Protocol):

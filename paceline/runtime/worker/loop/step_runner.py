@@ -53,7 +53,7 @@ class StepRunner:
         spec, plan, flat = self._run.spec, self._run.plan, self._model.flat
         wanted = spec.overlap == "on" or (spec.overlap == "auto" and not plan.crowded)
         whole = flat.by_rows or len(plan.layout.slices) < 2
-        if not wanted or spec.step_seconds or whole:
+        if not wanted or spec.step_seconds or whole or self._model.partial.several:
             return None
         self._model.work.late = True
         return Overlap(flat, self._run.node, lambda: self._feed.samples_at_hand, lambda: self._leases.data)
@@ -62,20 +62,22 @@ class StepRunner:
         """Lets the scheme ask for the first piece of work."""
         self._take(self._run.node.advance)
 
-    def step(self, samples: int) -> None:
-        """Hands over a mini-batch of so many samples. Raises PeerLost or TimedOut."""
-        node, work = self._run.node, self._model.work
+    def step(self, samples: int, model: str | None = None) -> None:
+        """Hands over a mini-batch of so many samples, of one `model` of several. Raises PeerLost or TimedOut."""
+        node, work, partial = self._run.node, self._model.work, self._model.partial
+        partial.begin(model)
         self._guard.before_step()
         self.rate.follow(self._model.update)
         self._make_local_step()
         seconds = self._watch.passed(self._run.spec.step_seconds * self._sizes.part_of_a_batch(samples))
         seconds -= self._overlap.seconds_lost() if self._overlap else 0.0
         early = self._overlap if self._overlap and self._overlap.handed_over(samples) else None
-        last = self._sizes.trained(samples)
+        counted = partial.counted(model, samples)
+        last = self._sizes.trained(samples, counted, whole=model is None or not counted or not partial.several)
         result = None if early else work.done(samples, seconds, self._leases.data, last=last)
         self._leases.handed_over()
-        self._counts.add(samples, seconds)
-        self._run.session.reports.spent(node.now(), "computing", seconds, 1, samples, exchanges=self._exchanges)
+        self._counts.add(counted, seconds)
+        self._run.session.reports.spent(node.now(), "computing", seconds, 1, counted, exchanges=self._exchanges)
         self._exchanges = 0
         if early or result is not None:
             self._positions.contributed(self._counts.steps, self._feed.position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,10 @@ from typing import Any
 import torch
 
 from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.model.several_models import SeveralOptimizers
+
+ONLY = ""
+"""The name of the optimizer of a loop with one model."""
 
 
 class DropInOptimizer(torch.optim.Optimizer):
@@ -69,3 +74,13 @@ class DropInOptimizer(torch.optim.Optimizer):
 
     def __repr__(self) -> str:
         return f"pace.optimizer of {self._original!r}"
+
+
+def drop_ins(
+    optimizer: torch.optim.Optimizer | None, flat: FlatModel, step: Callable[..., None]
+) -> dict[str, DropInOptimizer]:
+    """One for each model by name, for the only one by `ONLY`; nothing where the loop has no optimizer."""
+    if isinstance(optimizer, SeveralOptimizers):
+        named = optimizer.members.items()
+        return {name: DropInOptimizer(each, flat, functools.partial(step, name)) for name, each in named}
+    return {ONLY: DropInOptimizer(optimizer, flat, step)} if optimizer is not None else {}

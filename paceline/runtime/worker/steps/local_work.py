@@ -9,7 +9,7 @@ import functools
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from paceline.core.effects import KEEP, RESET, Compute, Computed, Data, Train, Trained
 from paceline.core.samples.sample_leases import joined
@@ -17,7 +17,7 @@ from paceline.core.spans import Spans, common
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.optim.optimizer_state import OptimizerState
 from paceline.engine.optim.optimizers import LocalOptimizer
-from paceline.engine.optim.own_optimizer import OwnOptimizer, UserSteps
+from paceline.engine.optim.own_optimizer import OwnOptimizer, UserSteps, packed, recall
 from paceline.engine.sparse.sparse_vector import AnyFlat
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.spec.job_spec import Recipe
@@ -101,6 +101,15 @@ class LocalWork:
     def memory(self) -> Flat | None:
         """What the worker's own optimizer remembers, a copy; None for that of a user, who keeps it."""
         return self._local.show() if self._local.own else None
+
+    def user_state(self) -> dict[str, Tensor | float]:
+        """What the user's own optimizer remembers, packed; nothing where there is none."""
+        return packed(self._local.user.optimizer, self._flat.parameters) if self._local.user else {}
+
+    def recall_user(self, state: dict[str, Any]) -> None:
+        """Begin with what `user_state` gave in an earlier incarnation of the run."""
+        if self._local.user:
+            recall(self._local.user.optimizer, self._flat.parameters, state)
 
     def recall(self, memory: Flat) -> None:
         """Begin with what `memory` gave in an earlier incarnation of the run."""

@@ -24,6 +24,7 @@ from torch import nn
 
 from paceline.core.errors import ConfigError
 from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.model.several_models import SeveralOptimizers
 from paceline.engine.optim.own_optimizer import UserSteps
 
 BATCHES_WITHOUT_STEP_MAX = 100
@@ -66,7 +67,11 @@ class LoopGuard:
         if list(map(_version_of, self._flat.parameters)) != self._versions:
             self._look_at_weights()
         if not self._flat.has_gradient:
-            self._say("pace.step() found no gradient: call backward() before it, and clear no gradients in between")
+            several = isinstance(self._optimizer, SeveralOptimizers)
+            self._say(
+                "pace.step() found no gradient: call backward() before it, and clear no gradients in between"
+                + (": a step clears those of all models; one step of all is pace.step()" if several else "")
+            )
         if not self._steps & (self._steps - 1):  # at steps 1, 2, 4, 8, ...
             self._look_at_model()
             self._look_at_gradient()

@@ -1,0 +1,67 @@
+"""What a process of a loop of one's own does at `join` besides training: it goes on from a checkpoint, or evaluates."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from paceline.live import party
+from paceline.live.control.session import Session
+from paceline.runtime.checkpointing.resume import ResumePoint, config_of_loop, kind_of, open_at
+from paceline.runtime.evaluator.evaluator import evaluate as take_evaluators_part
+from paceline.runtime.evaluator.subject import subject_of_loop
+from paceline.runtime.process_main import take_part
+from paceline.runtime.spec.job_spec import Recipe
+from paceline.runtime.spec.process_spec import ProcessSpec
+from paceline.runtime.worker.loop.progress import ResumedProgress
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+Evaluate = Callable[[Any], Any]
+"""Gets the model, or all of them by name, and returns an accuracy, or accuracy and loss by name."""
+NOBODY_EVALUATES = (
+    "paceline: evaluate= is called in a process of its own, which this run has not: start it with "
+    "`paceline launch --eval-every 5`"
+)
+
+
+def start_of(spec: ProcessSpec, recipe: Recipe) -> ResumePoint:
+    """Where a worker of the run begins. Raises ConfigError where the checkpoint cannot be read."""
+    cluster = dataclasses.replace(spec.config.cluster, workers=spec.workers, servers=spec.servers)
+    return open_at(dataclasses.replace(spec.config, cluster=cluster), spec.resume).of_loop(recipe)
+
+
+def progress_at(start: ResumePoint, rank: int, workers: int) -> ResumedProgress:
+    """What is behind a worker that begins there."""
+    memories = start.memories(rank)
+    return ResumedProgress(
+        start.clock(rank), samples=start.samples, memories=memories, position=start.samples // workers
+    )
+
+
+def evaluate_and_exit(
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    recipe: Recipe,
+    spec: ProcessSpec,
+    evaluate: Evaluate | None,
+) -> NoReturn:
+    """The part of this process until the run is over; its script ends here."""
+    spec = dataclasses.replace(spec, device=str(next(module.parameters()).device))
+    config = config_of_loop(spec.config, recipe)
+    if evaluate is None:  # it only looks whether a checkpoint is due
+        every = min(config.evaluation.every, config.checkpoint.every or config.evaluation.every)
+        config = dataclasses.replace(config, evaluation=dataclasses.replace(config.evaluation, every=every))
+    subject = subject_of_loop(module, optimizer, evaluate, kind_of(recipe))
+    ended = take_part(spec, spec.open_transport(), lambda session: take_evaluators_part(config, spec, session, subject))
+    sys.exit(1 if ended.why else 0)
+
+
+def check_evaluated(evaluate: Evaluate | None, rank: int, session: Session) -> None:
+    """Says, once, that a function will not be called."""
+    if evaluate is not None and not rank and not session.has(party.EVALUATOR):
+        print(NOBODY_EVALUATES, file=sys.stderr)
