@@ -72,21 +72,17 @@ def join(
     (docs/optimizers.md). Leave `optimizer.step` and `optimizer.zero_grad` to `pace.step()`.
 
     Several models are given by name: `join({"D": d, "G": g}, {"D": of_d, "G": of_g})`; `pace.step("D")` trains one.
-
     `parameters` are those of the scheme. `codec` compresses what workers send, `codec_down` what servers send. `seed`
     seeds what is drawn at random. With `seed_ranks` all workers but 0 seed torch, `random` and NumPy anew, so that no
     two draw the same dropout. `clip_norm` shortens a longer gradient to that norm: the mean of all workers where the
     scheme forms one, otherwise each contribution or local step.
 
     With `lazy`, gradients of `nn.Embedding(sparse=True)` travel as rows with any optimizer (docs/embeddings.md).
-    With `overlap` gradients leave while backward still runs. This pays for models of millions of parameters. Nothing
-    may change a gradient after backward then: such a loop is stopped with the reason. Batches come from `pace.batches`.
-
-    `evaluate(model)` is called in a process of its own, on the model of all, and returns an accuracy, or a dict with
-    `accuracy` and `loss`. The run needs `paceline launch --eval-every` for it (docs/own-loop.md).
+    With `overlap` gradients leave while backward still runs, which pays for models of millions of parameters. Nothing
+    may change a gradient after backward then. Batches come from `pace.batches`. `evaluate(model)` is called in a
+    process of its own, under `paceline launch --eval-every`; it returns an accuracy, or a dict with `accuracy`, `loss`.
 
     `pace.close()`, or the end of the script, leaves the run (docs/launch.md) and loads the final model.
-
     Raises ConfigError for an unknown scheme or codec, a bad parameter, or an optimizer that is not supported.
     """
     scheme, parameters = _begin(scheme, parameters)
@@ -104,8 +100,7 @@ def join(
     recipe = _checked(recipe, spec, several=len(model) > 1 if isinstance(model, Mapping) else False)
     if spec and spec.who.kind == "evaluator":
         evaluate_and_exit(module, whole, recipe, spec, evaluate)
-    own = str(next(module.parameters()).device)
-    spec, session = _sit(spec, own) if spec else sit_alone(recipe.make_scheme(), device=own)
+    spec, session = _sit(spec, recipe, str(next(module.parameters()).device))
     pace = _begun(module, whole, recipe, spec.overlapping(overlap), session, seed_ranks=seed_ranks)
     check_evaluated(evaluate, pace.rank, session)
     atexit.register(leave, pace, end)
@@ -183,8 +178,10 @@ def _begin(scheme: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]
     return scheme_from(os.environ, scheme, parameters)
 
 
-def _sit(spec: ProcessSpec, own_device: str) -> tuple[ProcessSpec, Session]:
-    """Say hello from this place."""
+def _sit(spec: ProcessSpec | None, recipe: Recipe, own_device: str) -> tuple[ProcessSpec, Session]:
+    """Say hello from this place, or from that of a worker that is alone."""
+    if spec is None:
+        return sit_alone(recipe.make_scheme(), device=own_device)
     _joined.append(spec.party)
     if spec.device == "auto":
         spec = dataclasses.replace(spec, device=own_device)

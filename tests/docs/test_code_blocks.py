@@ -18,6 +18,7 @@ import paceline
 import paceline.kvstore
 from paceline.config import build
 from paceline.launch.local.environment import PREFIX
+from paceline.runtime.evaluator.subject import figures_of
 from paceline.runtime.worker.train_loop import build_model, load_data
 from tests.runtime.own_loops import toy_data, toy_model
 from tests.runtime.worker import test_several_models as several_models
@@ -81,7 +82,7 @@ def test_these_pages_have_python_and_no_other() -> None:
         "docs/optimizers.md": 3,
         "docs/embeddings.md": 1,
         "docs/kvstore.md": 1,
-        "docs/own-loop.md": 2,
+        "docs/own-loop.md": 3,
         "docs/start.md": 1,
         "docs/train.md": 1,
     }
@@ -106,6 +107,15 @@ def test_the_lines_of_several_models_train_a_gan() -> None:
     exec(blocks("docs/own-loop.md")[1], names)
     assert names["pace"].steps == 2 * 10 * 3
     assert not any(torch.equal(p, q) for p, q in zip(of["G"].parameters(), before, strict=True))
+
+
+def test_the_lines_of_an_evaluation_return_figures() -> None:
+    names = loop()
+    exec(blocks("docs/own-loop.md")[2].partition("\npace =")[0], names)
+    with torch.no_grad():
+        accuracy, loss = figures_of(names["evaluate"](names["model"]))
+    assert 0 <= accuracy <= 1
+    assert loss > 0
 
 
 def test_the_one_call_prints_accuracy_and_throughput(capsys: pytest.CaptureFixture[str]) -> None:

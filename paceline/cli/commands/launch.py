@@ -14,7 +14,7 @@ from paceline import config as configuration
 from paceline.cli.commands import train
 from paceline.cli.support.engine_launch import ENGINES, over_engine
 from paceline.cli.support.kubernetes_launch import over_kubernetes
-from paceline.cli.support.options import Parser, help_of, metavar_of, values_of
+from paceline.cli.support.options import Parser, help_of, metavar_of, values_of, with_log_level
 from paceline.cli.support.run_and_report import Losses, ending_in_order, run_and_report, run_scripts
 from paceline.cli.support.watch_page import add_watch, page
 from paceline.config import Config
@@ -125,6 +125,8 @@ def _parser() -> Parser:
         names = (f"--{STOP_RULES.get(setting.flag, setting.flag)}", f"--{setting.flag}")
         dest = setting.flag.replace("-", "_")
         parser.add_argument(*dict.fromkeys(names), dest=dest, metavar=metavar_of(setting), help=help_of(setting))
+    for word in ("-v", "-vv"):
+        add(word, action="store_const", dest="verbose", const=str(len(word) - 1), help=argparse.SUPPRESS)
     add_watch(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="command to start")
     return parser
@@ -160,7 +162,7 @@ def _values(
         text = getattr(options, setting.flag.replace("-", "_"), None)
         if text is not None and (setting.launch or setting.section == "cluster"):
             values.setdefault(setting.section, {})[setting.key] = setting.parse(text)
-    return values
+    return with_log_level(values)
 
 
 def _settings_given(options: argparse.Namespace) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
@@ -29,6 +30,7 @@ TITLES = {
     "checkpoint": "checkpoints",
 }
 SCHEMES = "parameters of schemes"
+LOG_LEVEL = "PACELINE_VERBOSE"
 CHOICES_MAX = 50
 """Characters of the choices that stand behind a flag."""
 OF_A_SCHEME = """--NAME.PARAMETER VALUE, such as --ssp.staleness 2; `paceline schemes NAME` shows those of a scheme."""
@@ -136,7 +138,17 @@ def values_of(namespace: argparse.Namespace) -> dict[str, dict[str, Any]]:
         text = getattr(namespace, f"{setting.section}.{setting.key}", None)
         if text is not None:
             values.setdefault(setting.section, {})[setting.key] = setting.parse(text)
-    return values
+    return with_log_level(values)
+
+
+def with_log_level(values: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """`values`, with the level of $PACELINE_VERBOSE where they say none. Raises ConfigError."""
+    text, run = os.environ.get(LOG_LEVEL), values.get("run", {})
+    if not text or "verbose" in run:
+        return values
+    if text not in ("0", "1", "2"):
+        raise ConfigError(f"{LOG_LEVEL}={text}: give 0, 1 (connections) or 2 (each message)")
+    return {**values, "run": {**run, "verbose": int(text)}}
 
 
 def config_of(namespace: argparse.Namespace, **run: Any) -> Config:

@@ -79,8 +79,7 @@ class RunSupervisor:
         """
         all_hooks = [*load(config.run.hook, config.run.out), *hooks]
         train_samples = launcher.prepare(config)
-        trains = evaluator and not script
-        if trains:
+        if trains := evaluator and not script:
             check_batch_size(config, train_samples)
         self._config, self._launcher, self._display, self._credentials = config, launcher, display, credentials
         self._token = secrets.token_hex(16)
@@ -90,9 +89,8 @@ class RunSupervisor:
         start, notes, self._transport = self._found(make, store_secrets, finds=evaluator or script)
         notes += filter(None, [start.note, batch_size_note(config, train_samples) if trains else ""])
         statistics = RunStatistics(config, train_samples, begun_at=start.samples)
-        fence = self._lock.fence
         self._artifacts = RunArtifacts(
-            config, self._token, fence, statistics, evaluates=evaluator, hooks=all_hooks, say=self._say
+            config, self._token, self._lock.fence, statistics, evaluates=evaluator, hooks=all_hooks, say=self._say
         )
         cluster, node = config.cluster, Node(self._transport, PlainMemory())
         self._snapshots = SnapshotStore(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")

@@ -37,11 +37,11 @@ def launch(warm: Warm, tmp_path: Path) -> Iterator[Launch]:
     """`paceline launch` of a script with these lines, on two workers."""
     started: list[Command] = []
 
-    def start(lines: str, *options: str, joins: bool = True, workers: int = 2) -> Command:
+    def start(lines: str, *options: str, joins: bool = True, workers: int = 2, python: str = "-u") -> Command:
         script = tmp_path / "script.py"
         script.write_text((JOIN if joins else "") + lines)
         words = ["launch", "-n", str(workers), "--out", str(tmp_path / "run"), *options]
-        started.append(warm.paceline(*words, sys.executable, "-u", str(script)))
+        started.append(warm.paceline(*words, sys.executable, *python.split(), str(script)))
         return started[-1]
 
     yield start
