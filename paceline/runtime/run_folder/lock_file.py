@@ -143,7 +143,8 @@ class LockFence:
             return ""  # where nothing can be read, nobody else writes either
         if holder is not None and holder.run == self._run:
             return ""
-        return f"another run ({holder}) has taken {self._out} over"
+        who = f"another run ({holder})" if holder else "another run"  # it has emptied the file, and is about to write
+        return f"{who} has taken {self._out} over"
 
     def check(self) -> None:
         """Raises LockLost."""

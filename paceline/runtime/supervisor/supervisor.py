@@ -74,7 +74,6 @@ class RunSupervisor:
         `store_secrets` of --store. `accept_joins`: workers come by themselves, also while training goes on.
 
         script: workers and evaluator are loops of one's own, of whose data nothing is known here.
-
         Raises ConfigError when the data, a hook or a store cannot be had.
         """
         all_hooks = [*load(config.run.hook, config.run.out), *hooks]

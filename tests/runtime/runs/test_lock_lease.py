@@ -187,7 +187,8 @@ def test_a_run_that_was_taken_over_ends_and_leaves_the_files_of_the_other_one_al
     class Takes(Silent):
         def begin(self, lines: Iterable[str]) -> None:
             if (out / LOCK).read_bytes() != theirs:
-                (out / LOCK).write_bytes(theirs)
+                (out / "theirs").write_bytes(theirs)
+                (out / "theirs").replace(out / LOCK)  # at once: nobody finds an empty file
                 (out / STATUS).write_text("theirs")
 
     with pytest.raises(RunFailed, match="another run .host elsewhere.example, pid 77. has taken .* over"):
