@@ -187,9 +187,9 @@ class Batches(BatchStream):
             return None
         if self._order is None:
             self._order = self._draw()
-        part = self._order[self._at : self._at + samples]
-        self._at += len(part)
-        self.samples += len(part)
+        start, self._at = self._at, min(self._at + samples, self.share_size)
+        part = self._order[start : self._at]
+        self.samples += self._at - start
         if self._at == self.share_size:
             self._at, self._order = 0, None
             self.epoch += 1

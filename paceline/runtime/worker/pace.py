@@ -97,7 +97,7 @@ class Pace:
         shares. A scheme may ask for batches of another size, which then go on over the end of an epoch.
         Raises ConfigError for shares that cannot be made.
         """
-        yield from self._worker.feed.batches(data, batch_size, epochs, partition)
+        return self._worker.feed.batches(data, batch_size, epochs, partition)
 
     def loader(
         self, dataset: Any, batch_size: int, *, epochs: int | None = 1, partition: str = "auto", **settings: Any
@@ -107,7 +107,7 @@ class Pace:
         `settings` are a DataLoader's `collate_fn`, `num_workers`, `pin_memory`, `sampler` and `generator` (give all
         workers the same ones), and `samples_of`: how many samples a batch counts as, by default its items.
         """
-        yield from self._worker.feed.loaded(dataset, batch_size, epochs, partition, LoaderSettings(**settings))
+        return self._worker.feed.loaded(dataset, batch_size, epochs, partition, LoaderSettings(**settings))
 
     def step(self, samples: int | None = None) -> None:
         """Hands over what backward has just computed, and carries on with whatever weights the scheme gives.

@@ -80,7 +80,11 @@ class BatchFeed:
             if batch is None:
                 self._guard.end_of_batches()
                 return
-            yield from self._hand_out(batch, len(batch[1]))
+            self._handed_out(len(batch[1]))
+            try:
+                yield batch
+            finally:
+                self._watch.rest()
 
     def loaded(
         self, data: Any, batch_size: int, epochs: int | None, partition: str, settings: LoaderSettings
@@ -88,42 +92,46 @@ class BatchFeed:
         """The same by a DataLoader, which may be ahead of the loop."""
         stream = self._stream(data, batch_size, epochs, partition, settings)
         allowance, samples_of = self._allowances[id(stream)], settings.samples_of
+        dealer = allowance if isinstance(allowance, SampleDealer) else None
         if isinstance(stream, LeasedBatches) and settings.num_workers:
             raise ConfigError(
                 f"partition {partition!r} with num_workers={settings.num_workers}: a queue loads nothing ahead"
             )
-        for batch, length in BatchesAhead(data, settings, lambda: self._draw(stream, batch_size)):
-            if isinstance(allowance, SampleDealer):
-                allowance.ahead -= length
-                self._sizes.use(allowance, batch_size)
+        ahead = BatchesAhead(data, settings, functools.partial(self._draw, stream, dealer, batch_size))
+        for batch in ahead.batches:
+            length = ahead.lengths.popleft()
+            if dealer:
+                dealer.ahead -= length
+                self._sizes.use(dealer, batch_size)
             elif self._sizes.next(allowance, batch_size) == 0:
                 break
-            if self._end.over:
+            if settings.num_workers and self._end.over:  # else it was asked when this batch was drawn
                 return
-            yield from self._hand_out(batch, samples_of(batch) if samples_of else length)
-        if isinstance(allowance, SampleDealer):
-            self._sizes.spent = allowance.ends_run
+            self._handed_out(samples_of(batch) if samples_of else length)
+            try:
+                yield batch
+            finally:
+                self._watch.rest()
+        if dealer:
+            self._sizes.spent = dealer.ends_run
         self._guard.end_of_batches()
 
-    def _hand_out(self, batch: Any, samples: int) -> Iterator[Any]:
+    def _handed_out(self, samples: int) -> None:
+        """The loop gets a batch of so many."""
         self._guard.batch()
         self.samples_at_hand = samples
         self._watch.hand_out()
-        try:
-            yield batch
-        finally:
-            self._watch.rest()
 
-    def _draw(self, stream: Stream, batch_size: int) -> list[int] | None:
+    def _draw(self, stream: Stream, dealer: SampleDealer | None, batch_size: int) -> list[int] | None:
         """The indices of a batch, which is not for the loop yet."""
-        allowance, wanted = self._allowances[id(stream)], self._sizes.by_scheme or batch_size
         if self._end.over:
             return None
-        if isinstance(allowance, SampleDealer):
-            wanted = allowance.size(wanted, begins=True)
-        indices = stream.indices(wanted) if wanted else None
-        if indices and isinstance(allowance, SampleDealer):
-            allowance.ahead += len(indices)
+        wanted = self._sizes.by_scheme or batch_size
+        if dealer is None:
+            return stream.indices(wanted)
+        size = dealer.size(wanted, begins=True)
+        indices = stream.indices(size) if size else None
+        dealer.ahead += len(indices or ())
         return indices
 
     def leave(self) -> None:

@@ -24,37 +24,34 @@ class LoaderSettings:
 
 
 class BatchesAhead:
-    """Batches that a DataLoader makes of the indices it draws, with how many of them each has.
+    """Batches that a DataLoader makes of the indices it draws.
 
     `draw` gives the indices of the next batch, None after the last; a loader with processes of its own draws ahead.
     """
 
     def __init__(self, data: Any, settings: LoaderSettings, draw: Callable[[], list[int] | None]) -> None:
         self._draw = draw
-        self._lengths: deque[int] = deque()
-        self._loader = DataLoader(
+        self.lengths: deque[int] = deque()  # of the batches that the loader has not given yet
+        self.batches = DataLoader(
             data,
-            batch_sampler=_Drawn(self._drawn),
+            batch_sampler=_Drawn(self._next),
             collate_fn=settings.collate_fn,
             num_workers=settings.num_workers,
             pin_memory=settings.pin_memory,
         )
 
-    def _drawn(self) -> Iterator[list[int]]:
-        while (indices := self._draw()) is not None:
-            self._lengths.append(len(indices))
-            yield indices
-
-    def __iter__(self) -> Iterator[tuple[Any, int]]:
-        for batch in self._loader:
-            yield batch, self._lengths.popleft()
+    def _next(self) -> list[int] | None:
+        indices = self._draw()
+        if indices is not None:
+            self.lengths.append(len(indices))
+        return indices
 
 
 class _Drawn:
     """In place of a batch sampler."""
 
-    def __init__(self, drawn: Callable[[], Iterator[list[int]]]) -> None:
-        self._drawn = drawn
+    def __init__(self, draw: Callable[[], list[int] | None]) -> None:
+        self._draw = draw
 
     def __iter__(self) -> Iterator[list[int]]:
-        return self._drawn()
+        return iter(self._draw, None)  # a frame less for each batch than a generator
