@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,6 +33,7 @@ from paceline.runtime.worker.loop.run_end import RunEnd
 from paceline.runtime.worker.loop.sample_counts import Allowance
 from paceline.runtime.worker.loop.sample_dealer import SampleDealer
 from paceline.runtime.worker.loop.sampler_order import SampledPlan, SamplerOrder
+from paceline.runtime.worker.loop.shard import Shard, ShardBatches, samples_in
 from paceline.runtime.worker.steps.loop_checks import LoopGuard
 from paceline.runtime.worker.steps.step_timer import Stopwatch
 
@@ -61,7 +63,7 @@ class BatchFeed:
         self._guard, self._watch = guard, watch
         self._positions, self._leases = positions, leases
         self._behind = behind
-        self._streams: dict[int, Stream] = {}  # by the id of the data set
+        self._streams: dict[int, Stream | Shard] = {}  # by the id of the data set
         self._allowances: dict[int, Allowance | None] = {}  # by the id of the stream
         self.samples_at_hand = 0  # of the mini-batch that the loop has, or had last
 
@@ -116,6 +118,35 @@ class BatchFeed:
             self._sizes.spent = dealer.ends_run
         self._guard.end_of_batches()
 
+    def streamed(
+        self, shard: Shard, batch_size: int | None, epochs: int | None, settings: LoaderSettings
+    ) -> Iterator[Any]:
+        """The same of a shard: of its items, as they come."""
+        if self._sizes.by_scheme is not None:
+            raise ConfigError(f"{self._run.recipe.scheme} says how large batches are: pace.shard has no such batches")
+        if id(shard) not in self._streams:
+            self._streams[id(shard)] = shard
+            self._resume(shard, batch_size or 1)
+        allowance = self._sizes.in_rounds(0, self._run.plan.samples)
+        count = settings.samples_of or (samples_in if batch_size is None else None)
+        for _ in itertools.count() if epochs is None else range(epochs):
+            batches = 0
+            for batch, items in ShardBatches(shard, batch_size, settings):
+                batches += 1
+                samples = count(batch) if count else items
+                if self._sizes.next(allowance, batch_size or samples) == 0 or self._end.over:
+                    return
+                shard.handed_out(items)
+                self._handed_out(samples)
+                try:
+                    yield batch
+                finally:
+                    self._watch.rest()
+            shard.end_pass()
+            if not batches:  # nor will there be any in the next pass
+                break
+        self._guard.end_of_batches()
+
     def _handed_out(self, samples: int) -> None:
         """The loop gets a batch of so many."""
         self._guard.batch()
@@ -164,7 +195,8 @@ class BatchFeed:
             if settings.sampler is not None or settings.generator is not None:
                 order = SamplerOrder(data, settings.sampler, settings.generator, self._run.recipe.seed)
             stream = self._streams[id(data)] = self._make_stream(data, batch_size, partition, order)
-            self._resume(stream)
+            self._resume(stream, batch_size)
+        assert not isinstance(stream, Shard)
         stream.extend(self._bounded(epochs, stream))
         return stream
 
@@ -217,14 +249,19 @@ class BatchFeed:
         self._allowances[id(stream)] = None  # the coordinator counts what has been applied
         return stream
 
-    def _resume(self, stream: Stream) -> None:
+    def _resume(self, stream: Stream | Shard, batch_size: int) -> None:
         """Goes on where an earlier incarnation of the run has stopped, which was at the first data set."""
         behind, self._behind = self._behind, ResumedProgress()
+        if isinstance(stream, Shard) and not stream.is_new:  # the loop knows better
+            return
         if behind.memories is not None:
             stream.go_on(behind.memories.entry.position)
             self._counts.resume(behind.memories.entry.steps, stream.samples)
         elif behind.batches:
-            stream.skip(behind.batches)
+            if isinstance(stream, Shard):
+                stream.go_on(behind.batches * batch_size)
+            else:
+                stream.skip(behind.batches)
             self._positions.corrected(stream.samples)
             if not self._run.former_steps:  # the coordinator adds up what lives of one worker did in this run
                 self._counts.resume(behind.batches, stream.samples)

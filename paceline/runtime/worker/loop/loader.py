@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
+
+from paceline.core.errors import ConfigError
+
+WAYS_OUT = {
+    "shuffle": "each epoch has its own order; for another give sampler=torch.utils.data.SequentialSampler(dataset)",
+    "drop_last": "the last batch of an epoch is short; leave it out in the loop",
+    "batch_sampler": "give sampler= and batch_size=, as the workers share the samples and not the batches",
+}
+OWN_LOADER = "make a DataLoader of your own, over pace.shard(dataset), and call pace.step(samples)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +30,20 @@ class LoaderSettings:
     sampler: Iterable[int] | None = None
     generator: torch.Generator | None = None
     samples_of: Callable[[Any], int] | None = None
+
+    @classmethod
+    def of(cls, data: Any, batch_size: int | None, partition: str, settings: dict[str, Any], *, sharded: bool) -> Self:
+        """Raises ConfigError for what `pace.loader` has not, or not for such data, with the way out."""
+        unknown = sorted(settings.keys() - {field.name for field in fields(cls)})
+        if unknown:
+            raise ConfigError(f"pace.loader has no {unknown[0]}: {WAYS_OUT.get(unknown[0], OWN_LOADER)}")
+        if sharded and (partition != "auto" or not settings.keys().isdisjoint({"sampler", "generator"})):
+            raise ConfigError("pace.loader of a pace.shard: partition, sampler and generator need items with numbers")
+        if not sharded and (isinstance(data, IterableDataset) or not hasattr(data, "__len__")):
+            raise ConfigError("pace.loader: this data set has no items by number; give pace.shard(dataset) instead")
+        if not sharded and batch_size is None:
+            raise ConfigError("pace.loader(batch_size=None) is for a pace.shard of batches: say how many samples")
+        return cls(**settings)
 
 
 class BatchesAhead:
