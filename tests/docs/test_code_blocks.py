@@ -78,7 +78,7 @@ def test_these_pages_have_python_and_no_other() -> None:
         "docs/optimizers.md": 3,
         "docs/embeddings.md": 1,
         "docs/kvstore.md": 1,
-        "docs/own-loop.md": 1,
+        "docs/own-loop.md": 2,
         "docs/start.md": 1,
     }
 
@@ -89,6 +89,17 @@ def test_the_four_lines_train_a_model(page: str) -> None:
     before = nn.functional.cross_entropy(names["model"](names["x"]), names["y"]).item()
     exec(blocks(page)[0], names)
     assert nn.functional.cross_entropy(names["model"](names["x"]), names["y"]).item() < 0.8 * before
+
+
+def test_the_lines_of_streams_train_every_item() -> None:
+    names = loop()
+    with paceline.join(names["model"], names["optimizer"], scheme="asp") as pace:
+        items = ({"x": x, "y": y} for x, y in zip(names["x"], names["y"], strict=True))
+        exec(
+            blocks("docs/own-loop.md")[1].replace("num_workers=2", "num_workers=0"),
+            names | {"pace": pace, "iterable": items},
+        )
+        assert pace.steps == -(-len(names["x"]) // 32)
 
 
 def test_the_one_call_prints_accuracy_and_throughput(capsys: pytest.CaptureFixture[str]) -> None:

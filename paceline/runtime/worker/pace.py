@@ -30,7 +30,7 @@ from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.joining import join_run
 from paceline.runtime.worker.loop.loader import LoaderSettings
 from paceline.runtime.worker.loop.progress import ResumedProgress
-from paceline.runtime.worker.loop.shard import Shard
+from paceline.runtime.worker.loop.shard import StreamShard
 from paceline.runtime.worker.shared_model import shared_weights
 from paceline.runtime.worker.steps.drop_in import DropInOptimizer
 from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
@@ -110,19 +110,19 @@ class Pace:
         may be a `shard`: then `epochs` are passes over it, and with a `batch_size` of None its items are batches, which
         count as many samples as their first tensor is long. Raises ConfigError for what does not go together.
         """
-        told = LoaderSettings.of(dataset, batch_size, partition, settings, sharded=isinstance(dataset, Shard))
-        if isinstance(dataset, Shard):
+        told = LoaderSettings.of(dataset, batch_size, partition, settings, sharded=isinstance(dataset, StreamShard))
+        if isinstance(dataset, StreamShard):
             return self._worker.feed.streamed(dataset, batch_size, epochs, told)
         return self._worker.feed.loaded(dataset, batch_size or 1, epochs, partition, told)
 
-    def shard(self, iterable: Iterable[Any]) -> Shard:
+    def shard(self, iterable: Iterable[Any]) -> StreamShard:
         """This worker's part of what can only be iterated over: item n of a pass is that of worker n modulo `workers`.
 
         `pace.loader(pace.shard(stream), batch_size)` makes batches of it; for a DataLoader of your own it is a data
         set. `state_dict` and `load_state_dict` keep its position. All workers have to iterate over the same items in
         the same order.
         """
-        return Shard(iterable, self.rank, self.workers)
+        return StreamShard(iterable, self.rank, self.workers)
 
     def step(self, samples: int | None = None) -> None:
         """Hands over what backward has just computed, and carries on with whatever weights the scheme gives.

@@ -33,7 +33,7 @@ from paceline.runtime.worker.loop.run_end import RunEnd
 from paceline.runtime.worker.loop.sample_counts import Allowance
 from paceline.runtime.worker.loop.sample_dealer import SampleDealer
 from paceline.runtime.worker.loop.sampler_order import SampledPlan, SamplerOrder
-from paceline.runtime.worker.loop.shard import Shard, ShardBatches, samples_in
+from paceline.runtime.worker.loop.shard import ShardBatches, StreamShard, samples_in
 from paceline.runtime.worker.steps.loop_checks import LoopGuard
 from paceline.runtime.worker.steps.step_timer import Stopwatch
 
@@ -63,7 +63,7 @@ class BatchFeed:
         self._guard, self._watch = guard, watch
         self._positions, self._leases = positions, leases
         self._behind = behind
-        self._streams: dict[int, Stream | Shard] = {}  # by the id of the data set
+        self._streams: dict[int, Stream | StreamShard] = {}  # by the id of the data set
         self._allowances: dict[int, Allowance | None] = {}  # by the id of the stream
         self.samples_at_hand = 0  # of the mini-batch that the loop has, or had last
 
@@ -119,7 +119,7 @@ class BatchFeed:
         self._guard.end_of_batches()
 
     def streamed(
-        self, shard: Shard, batch_size: int | None, epochs: int | None, settings: LoaderSettings
+        self, shard: StreamShard, batch_size: int | None, epochs: int | None, settings: LoaderSettings
     ) -> Iterator[Any]:
         """The same of a shard: of its items, as they come."""
         if self._sizes.by_scheme is not None:
@@ -196,7 +196,7 @@ class BatchFeed:
                 order = SamplerOrder(data, settings.sampler, settings.generator, self._run.recipe.seed)
             stream = self._streams[id(data)] = self._make_stream(data, batch_size, partition, order)
             self._resume(stream, batch_size)
-        assert not isinstance(stream, Shard)
+        assert not isinstance(stream, StreamShard)
         stream.extend(self._bounded(epochs, stream))
         return stream
 
@@ -249,16 +249,16 @@ class BatchFeed:
         self._allowances[id(stream)] = None  # the coordinator counts what has been applied
         return stream
 
-    def _resume(self, stream: Stream | Shard, batch_size: int) -> None:
+    def _resume(self, stream: Stream | StreamShard, batch_size: int) -> None:
         """Goes on where an earlier incarnation of the run has stopped, which was at the first data set."""
         behind, self._behind = self._behind, ResumedProgress()
-        if isinstance(stream, Shard) and not stream.is_new:  # the loop knows better
+        if isinstance(stream, StreamShard) and not stream.is_new:  # the loop knows better
             return
         if behind.memories is not None:
             stream.go_on(behind.memories.entry.position)
             self._counts.resume(behind.memories.entry.steps, stream.samples)
         elif behind.batches:
-            if isinstance(stream, Shard):
+            if isinstance(stream, StreamShard):
                 stream.go_on(behind.batches * batch_size)
             else:
                 stream.skip(behind.batches)

@@ -19,7 +19,7 @@ from paceline.core.errors import ConfigError
 from paceline.runtime.worker.loop.loader import LoaderSettings
 
 
-class Shard(IterableDataset[Any]):
+class StreamShard(IterableDataset[Any]):
     """Iterating gives the items of worker `rank` of `workers` that are left of the pass; after that begins the next.
 
     `state_dict` and `load_state_dict` are what torchdata's StatefulDataLoader asks of a data set. In a DataLoader with
@@ -125,7 +125,7 @@ class ShardBatches:
     `batch_size` None: each item is a batch that is ready.
     """
 
-    def __init__(self, shard: Shard, batch_size: int | None, settings: LoaderSettings) -> None:
+    def __init__(self, shard: StreamShard, batch_size: int | None, settings: LoaderSettings) -> None:
         collate = settings.collate_fn or (default_convert if batch_size is None else default_collate)
         self._loader = DataLoader(
             _Blocks(shard, batch_size or 1),
@@ -142,7 +142,7 @@ class ShardBatches:
 class _Blocks(IterableDataset[Any]):
     """The items of a shard of which a process of a DataLoader makes its batches."""
 
-    def __init__(self, shard: Shard, batch_size: int) -> None:
+    def __init__(self, shard: StreamShard, batch_size: int) -> None:
         self._shard, self._batch_size = shard, batch_size
 
     def __iter__(self) -> Iterator[Any]:

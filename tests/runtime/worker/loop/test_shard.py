@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from paceline.core.errors import ConfigError
 from paceline.runtime.worker.loop.loader import LoaderSettings
-from paceline.runtime.worker.loop.shard import Shard, ShardBatches, samples_in
+from paceline.runtime.worker.loop.shard import ShardBatches, StreamShard, samples_in
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.own_loops import run_loops, toy_data, toy_model
 
@@ -44,7 +44,7 @@ class Read(list[int]):
         return super().__getitem__(i)
 
 
-def numbers(shard: Shard, batch_size: int = 4, **settings: Any) -> list[list[int]]:
+def numbers(shard: StreamShard, batch_size: int = 4, **settings: Any) -> list[list[int]]:
     """What `pace.loader` makes of the rest of a pass."""
     return [batch["number"].tolist() for batch, _ in ShardBatches(shard, batch_size, LoaderSettings(**settings))]
 
@@ -58,7 +58,7 @@ def train_on(model: nn.Module, batch: dict[str, Any]) -> None:
 def test_each_item_is_one_workers_and_every_pass_gives_the_same(items: int) -> None:
     for source in (range(items), iter(range(items)), dict.fromkeys(range(items))):
         sources = itertools.tee(source, 3) if isinstance(source, Iterator) else [source] * 3
-        shards = [Shard(source, rank, 3) for rank, source in enumerate(sources)]
+        shards = [StreamShard(source, rank, 3) for rank, source in enumerate(sources)]
         assert [list(shard) for shard in shards] == [list(range(rank, items, 3)) for rank in range(3)]
         if not isinstance(source, Iterator):
             assert sorted(item for shard in shards for item in shard) == list(range(items))
@@ -67,7 +67,7 @@ def test_each_item_is_one_workers_and_every_pass_gives_the_same(items: int) -> N
 
 def test_of_items_by_number_only_the_own_ones_are_read() -> None:
     source = Read(range(10))
-    assert list(Shard(source, 1, 3)) == source.read == [1, 4, 7]
+    assert list(StreamShard(source, 1, 3)) == source.read == [1, 4, 7]
 
 
 def test_a_source_is_told_the_pass_if_it_asks() -> None:
@@ -82,7 +82,7 @@ def test_a_source_is_told_the_pass_if_it_asks() -> None:
             return iter(range(6))
 
     source = Shuffled()
-    shard = Shard(source, 0, 2)
+    shard = StreamShard(source, 0, 2)
     assert [list(shard), list(shard)] == [[0, 2, 4]] * 2
     assert source.epochs == [0, 1]
 
@@ -90,7 +90,7 @@ def test_a_source_is_told_the_pass_if_it_asks() -> None:
 @pytest.mark.parametrize("processes", [0, 2])
 def test_a_data_loader_of_ones_own_deals_the_part_of_a_worker_among_its_processes(processes: int) -> None:
     found = [
-        DataLoader(Shard(Stream(), rank, 3), 4, num_workers=processes, collate_fn=lambda items: items)
+        DataLoader(StreamShard(Stream(), rank, 3), 4, num_workers=processes, collate_fn=lambda items: items)
         for rank in range(3)
     ]
     assert Counter(item["number"] for loader in found for batch in loader for item in batch) == Counter(range(91))
@@ -98,17 +98,17 @@ def test_a_data_loader_of_ones_own_deals_the_part_of_a_worker_among_its_processe
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_batches_are_the_same_however_many_processes_make_them(processes: int) -> None:
-    alone = numbers(Shard(Stream(), 1, 2))
+    alone = numbers(StreamShard(Stream(), 1, 2))
     assert alone[0] == [1, 3, 5, 7]
     assert alone[-1] == [89]
-    assert numbers(Shard(Stream(), 1, 2), num_workers=processes) == alone
+    assert numbers(StreamShard(Stream(), 1, 2), num_workers=processes) == alone
 
 
 # ---- the position ------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("after", [0, 1, 5, 29, 30, 31, 47])
 def test_a_position_goes_on_with_the_next_item(after: int) -> None:
     for make in (Stream, lambda: iter(Stream())) if after <= 30 else (Stream,):
-        first, second = Shard(make(), 1, 3), Shard(make(), 1, 3)
+        first, second = StreamShard(make(), 1, 3), StreamShard(make(), 1, 3)
         passes = itertools.chain.from_iterable(itertools.repeat(first))
         given = [item["number"] for item in itertools.islice(passes, after)]
         second.load_state_dict(first.state_dict())
@@ -117,15 +117,15 @@ def test_a_position_goes_on_with_the_next_item(after: int) -> None:
 
 
 def test_a_position_of_another_part_is_refused() -> None:
-    state = Shard(Stream(), 1, 3).state_dict()
+    state = StreamShard(Stream(), 1, 3).state_dict()
     with pytest.raises(ConfigError, match="part 1 of 3, and this is part 1 of 2; resume with as many workers"):
-        Shard(Stream(), 1, 2).load_state_dict(state)
+        StreamShard(Stream(), 1, 2).load_state_dict(state)
 
 
 @pytest.mark.parametrize("source", [Stream(10), list(range(10)), dict.fromkeys(range(10))])
 @pytest.mark.parametrize(("behind", "position"), [(0, (0, 0)), (3, (0, 3)), (5, (1, 0)), (12, (2, 2))])
 def test_what_earlier_incarnations_were_given_is_behind(source: Any, behind: int, position: tuple[int, int]) -> None:
-    shard = Shard(source, 0, 2)
+    shard = StreamShard(source, 0, 2)
     shard.go_on(behind)
     state = shard.state_dict()
     assert (state["epoch"], state["items"]) == position
@@ -230,4 +230,17 @@ def test_the_first_tensor_is_found_wherever_it_is() -> None:
 
 def test_what_cannot_be_iterated_over_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"pace.shard\(int\): it cannot be iterated over"):
-        Shard(3, 0, 1)  # type: ignore[arg-type]
+        StreamShard(3, 0, 1)  # type: ignore[arg-type]
+
+
+def test_a_scheme_that_says_how_large_batches_are_has_no_streams(out: Path) -> None:
+    said: list[str] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        with pytest.raises(ConfigError) as error:
+            next(iter(pace.loader(pace.shard(Stream()), 8)))
+        said.append(str(error.value))
+
+    run_loops(out, "lbbsp", loop, workers=2, global_batch=16)
+    assert len(said) == 2
+    assert all("lbbsp says how large batches are" in text for text in said)
