@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 
 import torch
@@ -102,6 +103,7 @@ def overhead(rounds: int) -> list[str]:
     data, plain, ours = Pictures(), list[float](), list[float]()
     model = nn.Linear(1, 1)
     pace = paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme="asp")
+    warnings.simplefilter("ignore", UserWarning)  # of batches without a step
     for _ in range(rounds):
         for took, loader in (
             (plain, DataLoader(data, 64, shuffle=True)),

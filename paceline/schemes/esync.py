@@ -6,7 +6,7 @@
     coordinator:    upon query of r with k local steps this round, of c_r seconds each, and m_r seconds to hand over:
                         d <- c + m;  s <- argmax d                              (the slowest)
                         r = s  or  s has been told SYNC  or  k = cap            -> SYNC
-                        now + c_r (1 + epsilon) + m_r > begin of s's step + d_s  -> SYNC
+                        now + c_r (1 + epsilon) + m_r > begin of s's step + d_s + l  -> SYNC
                         otherwise                                               -> TRAIN
 
 So the slowest worker makes exactly one step a round and a fast one as many as fit. x, w: flat weights; eta: the
@@ -15,6 +15,11 @@ n_i samples that went into them, and m counts; in the preprint all workers weigh
 least once a round, so nobody asks before its first step. A worker whose step has never been timed counts as the
 slowest. The first step of a worker compiles, loads and allocates: its time is not counted, so everybody makes at least
 two steps in its first round (one if the cap is 1).
+
+l: how late a step may end, `overrun` / sum_i(1 / c_i), where the papers have 0. With 0, workers that are 3.0 times as
+fast as the slowest make 2 steps a round, since the third ends a little after it, and wait for a third of every round.
+While a step is late, everybody waits. So by default l is the time in which all together make one step: the late step
+adds at least as much as the wait costs.
 
 Every step is timed and every time reaches the coordinator, also from a worker that made one step in the round. So a
 wrong estimate, after a stall or a change of speed, spoils the plan of one round; `ema` and `median` take a few rounds.
@@ -107,6 +112,7 @@ class ESync(Scheme):
     variant: str = parameter("journal", "what counts: steps and hand-overs, or steps only", choices=VARIANTS)
     global_lr: float = parameter(1.0, "eps_g: how far to go along the averaged difference", low=0.0)
     epsilon: float = parameter(0.0, "safety margin, as a fraction of the worker's own step", low=0.0)
+    overrun: float = parameter(1.0, "how late a step may end, in steps of all together; 0 in the papers", low=0.0)
     smoothing: str = parameter("last", "of measured times: last, ema:b or median:n", check=Smoothing.parse)
     cap: int = parameter(0, "local steps a round at most; 0: as many as fit", low=0)
     delayed_ack: bool = parameter(True, "ask one step ahead, and train on while the question is under way")
@@ -179,6 +185,7 @@ class ESync(Scheme):
             self.begun: dict[int, float] = {}  # when this round's current step of each worker began
             self.done: dict[int, float] = {}  # when each worker ended its last step of this round
             self.last_done, self.met_at = 0.0, 0.0  # the last of them so far, and that of the round before
+            self.late = 0.0  # l of this round
             self.told: dict[int, bool] = {}
 
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
@@ -215,6 +222,7 @@ class ESync(Scheme):
                 round = self.round + 1  # one alone is not so far ahead
             if round > self.round:
                 self.round, self.begun, self.done, self.met_at = round, {}, {}, self.last_done
+                self.late = self.scheme.overrun * self.c.together()
             elif src in self.begun:
                 self.done.pop(src, None)  # it was restarted
             timed = src not in self.c.unknown and src not in self.begun
@@ -257,10 +265,10 @@ class ESync(Scheme):
             due = self.done[s] + self.m[s] if s in self.done else self.begun.get(s, now) + self.d[s]
             rest = due - now
             step = self.c[r] * (1 + self.scheme.epsilon + ahead) + self.m[r]
-            fits = step <= rest
+            fits = step <= rest + self.late
             if not self.note:  # words cost more than the decision
                 return fits, ""
-            verb = "fits" if fits else "does not fit"
+            verb = "does not fit" if not fits else "fits" if step <= rest else "ends little enough after it: it fits"
             return fits, f"its step of {step:.3f} s {verb} into the {rest:.3f} s that worker {s} still needs"
 
         def _explain(self, now: float, rank: int, train: bool, reason: str) -> None:

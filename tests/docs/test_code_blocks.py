@@ -82,7 +82,7 @@ def test_these_pages_have_python_and_no_other() -> None:
         "docs/optimizers.md": 3,
         "docs/embeddings.md": 1,
         "docs/kvstore.md": 1,
-        "docs/own-loop.md": 3,
+        "docs/own-loop.md": 4,
         "docs/start.md": 1,
         "docs/train.md": 1,
     }
@@ -111,11 +111,22 @@ def test_the_lines_of_several_models_train_a_gan() -> None:
 
 def test_the_lines_of_an_evaluation_return_figures() -> None:
     names = loop()
-    exec(blocks("docs/own-loop.md")[2].partition("\npace =")[0], names)
+    exec(blocks("docs/own-loop.md")[3].partition("\npace =")[0], names)
     with torch.no_grad():
         accuracy, loss = figures_of(names["evaluate"](names["model"]))
     assert 0 <= accuracy <= 1
     assert loss > 0
+
+
+def test_the_lines_of_streams_train_every_item() -> None:
+    names = loop()
+    with paceline.join(names["model"], names["optimizer"], scheme="asp") as pace:
+        items = ({"x": x, "y": y} for x, y in zip(names["x"], names["y"], strict=True))
+        exec(
+            blocks("docs/own-loop.md")[2].replace("num_workers=2", "num_workers=0"),
+            names | {"pace": pace, "iterable": items},
+        )
+        assert pace.steps == -(-len(names["x"]) // 32)
 
 
 def test_the_one_call_prints_accuracy_and_throughput(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,7 @@ def preprint() -> tuple[Counted, list[Record]]:
     work = Counted(lambda rank, rng: C[rank])
     work.n = Counter()
     work.sim = Simulation(
-        make("esync", {"delayed_ack": False}),
+        make("esync", {"delayed_ack": False, "overrun": 0.0}),
         Ghost(10),
         work,
         workers=5,

@@ -29,9 +29,9 @@ class Rounds(LocalSteps):
 
 
 def run(seconds: tuple[float, ...], until: float, **more: Any) -> tuple[Simulation, Rounds]:
-    """As the box is printed, asking after every step, unless told otherwise."""
+    """As in the preprint, asking after every step and with no step that ends late, unless told otherwise."""
     given = {key: more.pop(key) for key in list(more) if key in make("esync", {}).parameters()}
-    parameters = {"delayed_ack": False, **given}
+    parameters = {"delayed_ack": False, "overrun": 0.0, **given}
     work = Rounds(lambda rank, rng: seconds[rank])
     more = {"servers": 0, "latency_s": 1e-6, **more}
     work.sim = Simulation(make("esync", parameters), Ghost(100), work, workers=len(seconds), **more)
@@ -39,10 +39,10 @@ def run(seconds: tuple[float, ...], until: float, **more: Any) -> tuple[Simulati
 
 
 class Boss:
-    """The coordinator of two workers, by hand."""
+    """The coordinator of two workers, by hand, of whose steps none may end late."""
 
     def __init__(self, workers: int = 2, **parameters: Any) -> None:
-        self.by_hand = ByHand(ESync.Coordinator, make("esync", parameters), workers)
+        self.by_hand = ByHand(ESync.Coordinator, make("esync", {"overrun": 0.0, **parameters}), workers)
         self.round = 0
 
     def enter(self, now: float, rank: int, round: int) -> None:
@@ -186,9 +186,33 @@ def test_a_margin_keeps_a_share_of_the_own_step_free() -> None:
     assert all(work.steps[round, 1] == 6 for round in range(1, 20)), "the seventh needs 1.1 s and 0.55 s, of 1.4 s"
 
 
+@pytest.mark.parametrize("delayed_ack", [False, True])
+@pytest.mark.parametrize("jitter", [0.0, 0.05])
+def test_workers_three_times_as_fast_make_three_steps_a_round(delayed_ack: bool, jitter: float) -> None:
+    """The third ends a little after the slowest: by the way to the coordinator, and by what the times of steps vary."""
+    work = Rounds(lambda rank, rng: (0.03, 0.03, 0.09)[rank] * (1 + jitter * rng.random()))
+    scheme = make("esync", {"delayed_ack": delayed_ack})
+    work.sim = Simulation(scheme, Ghost(100), work, workers=3, servers=1, latency_s=2e-4)
+    work.sim.run(until=20)
+    rounds = range(2, work.sim.worker(0).round - 1)
+    assert len(rounds) > 150
+    assert {work.steps[round, 2] for round in rounds} == {1}
+    assert {work.steps[round, rank] for round in rounds for rank in (0, 1)} == {3}
+
+
+def test_a_step_that_ends_late_adds_at_least_what_the_wait_for_it_costs() -> None:
+    """All of them together make a step in 1 / (1 / 1 + 1 / 0.4 + 1 / 0.4) = 0.17 s, and the third of 0.4 s ends 0.2 s
+    late; of 0.38 s it is 0.14 s."""
+    _, slower = run((1.0, 0.4, 0.4), until=50, overrun=1.0)
+    _, faster = run((1.0, 0.38, 0.38), until=50, overrun=1.0)
+    for rank in (1, 2):
+        assert {slower.steps[round, rank] for round in range(2, 20)} == {2}
+        assert {faster.steps[round, rank] for round in range(2, 20)} == {3}
+
+
 def test_the_slowest_is_found_anew_when_speeds_change() -> None:
     work = Rounds(lambda rank, rng: (4.0 if work.sim.now < 100 else 0.6, 1.5)[rank])
-    scheme = make("esync", {"delayed_ack": False})
+    scheme = make("esync", {"delayed_ack": False, "overrun": 0.0})
     work.sim = Simulation(scheme, Ghost(10), work, workers=2, servers=0, latency_s=1e-6)
     work.sim.run(until=300)
     last = work.sim.worker(0).round - 1

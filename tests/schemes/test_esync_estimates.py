@@ -132,10 +132,10 @@ def test_no_plan_is_made_from_the_cold_first_step_of_a_newcomer() -> None:
 
 
 class Boss:
-    """The coordinator by hand."""
+    """The coordinator by hand, of workers none of whose steps may end late."""
 
     def __init__(self, workers: int = 2, **parameters: object) -> None:
-        self.by_hand = ByHand(ESync.Coordinator, make("esync", parameters), workers)
+        self.by_hand = ByHand(ESync.Coordinator, make("esync", {"overrun": 0.0, **parameters}), workers)
         self.round = 0
 
     def enter(self, now: float, round: int, *ranks: int) -> None:

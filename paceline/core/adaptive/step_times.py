@@ -50,6 +50,10 @@ class Estimates:
     def __getitem__(self, rank: int) -> float:
         return self._value.get(rank, 0.0)
 
+    def together(self) -> float:
+        """Returns the seconds of one step of all ranks together, if the numbers are each one's; 0 if there are none."""
+        return 1 / sum(1 / seconds for seconds in self._value.values()) if self._value else 0.0
+
     def put(self, rank: int, sample: float) -> None:
         """Takes a new sample (seconds, or samples/s: the caller's choice) of `rank` into its estimate."""
         self.unknown.discard(rank)

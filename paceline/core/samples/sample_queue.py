@@ -31,7 +31,7 @@ class SampleQueue:
         self.samples, self.total = samples, total
         self._next = begun_at
         self._returned: list[SamplePlaces] = []  # in order
-        self._held: dict[int, _Held] = {}  # by rank
+        self._untrained: dict[int, _UntrainedPieces] = {}  # by rank
 
     def take(self, rank: int, wanted: int, batch: int, *, epochs: int, workers: int) -> SamplePlaces | None:
         """Returns places of at most `wanted` samples for worker `rank`, one of `workers`; None where none are left.
@@ -43,19 +43,19 @@ class SampleQueue:
         end = min(ends) if ends else None
         places = self._given_back(wanted, end) or self._fresh(wanted, batch, end, workers)
         if places is not None:
-            self._held.setdefault(rank, _Held()).give(places)
+            self._untrained.setdefault(rank, _UntrainedPieces()).give(places)
         return places
 
     def trained(self, rank: int, samples: int) -> None:
         """Worker `rank` has trained the first so many samples of those that it was given in this incarnation."""
-        if rank in self._held:
-            self._held[rank].drop(samples)
+        if rank in self._untrained:
+            self._untrained[rank].drop(samples)
 
     def gone(self, rank: int) -> None:
         """Ends this incarnation of worker `rank`: what it has not trained is free."""
-        held = self._held.pop(rank, None)
-        if held is not None:
-            self._returned = sorted([*self._returned, *held.pieces])
+        left = self._untrained.pop(rank, None)
+        if left is not None:
+            self._returned = sorted([*self._returned, *left.pieces])
 
     @property
     def over(self) -> bool:
@@ -86,7 +86,7 @@ class SampleQueue:
         return start, stop
 
 
-class _Held:
+class _UntrainedPieces:
     """Holds what one incarnation of a worker was given and has not trained, in the order in which it trains it."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -15,6 +15,9 @@ from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.partition_plan import PartitionPlan
+
+ORDERS_KEPT = 2
+"""Epochs whose order is kept: pieces of two follow one another at the turn, and after a loss."""
 
 
 class MapStyle(Protocol):
@@ -102,6 +105,39 @@ class BatchStream(ABC, Iterator[tuple[Tensor, Tensor]]):
         return x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
 
 
+class PieceStream(BatchStream):
+    """Mini-batches of pieces of epochs: of samples that follow one another in the order of an epoch."""
+
+    def __init__(
+        self,
+        data: Dataset | MapStyle,
+        batch_size: int,
+        device: torch.device | str,
+        order: Callable[[int], np.ndarray],
+    ) -> None:
+        """`order`: of an epoch, int64 [n], the same on every worker."""
+        super().__init__(data, batch_size, device)
+        self._order_of = order
+        self._orders: dict[int, Tensor] = {}
+
+    def go_on(self, samples: int) -> None:
+        """So many were handed out by earlier incarnations of this worker; to be called before any is."""
+        self.samples = samples
+
+    def skip(self, batches: int) -> None:
+        """The same, of so many mini-batches."""
+        self.go_on(batches * self.batch_size)
+
+    def _piece(self, epoch: int, start: int, stop: int) -> Tensor:
+        """Hands out the indices of these places of `epoch`."""
+        self.samples += stop - start
+        if epoch not in self._orders:
+            while len(self._orders) >= ORDERS_KEPT:
+                del self._orders[min(self._orders)]
+            self._orders[epoch] = self._placed(self._order_of(epoch))
+        return self._orders[epoch][start:stop]
+
+
 class Batches(BatchStream):
     """Iterator of (x [b, ...], y [b]) over the share of `rank`, epoch after epoch, on `device`.
 
@@ -161,9 +197,9 @@ class Batches(BatchStream):
             return None
         if self._order is None:
             self._order = self._draw()
-        part = self._order[self._at : self._at + samples]
-        self._at += len(part)
-        self.samples += len(part)
+        start, self._at = self._at, min(self._at + samples, self.share_size)
+        part = self._order[start : self._at]
+        self.samples += self._at - start
         if self._at == self.share_size:
             self._at, self._order = 0, None
             self.epoch += 1

@@ -10,11 +10,8 @@ import torch
 from torch import Tensor
 
 from paceline.core.effects import Piece
-from paceline.engine.data.batches import BatchStream, MapStyle
+from paceline.engine.data.batches import MapStyle, PieceStream
 from paceline.engine.data.dataset import Dataset
-
-ORDERS = 2
-"""Epochs whose order is kept: samples of two follow one another at the turn, and after a loss."""
 
 
 class SampleSource(Protocol):
@@ -27,7 +24,7 @@ class SampleSource(Protocol):
         """The loop goes on for so many more epochs of all workers together; None: without end."""
 
 
-class DealtBatches(BatchStream):
+class DealtBatches(PieceStream):
     """Iterator of (x [b, ...], y [b]) over what `source` gives, on `device`; b is `batch_size` but where that ends."""
 
     epoch = 0
@@ -41,33 +38,14 @@ class DealtBatches(BatchStream):
         order: Callable[[int], np.ndarray],
         device: torch.device | str = "cpu",
     ) -> None:
-        """`order`: of an epoch, the same on every worker."""
-        super().__init__(data, batch_size, device)
-        self._source, self._order_of = source, order
-        self._orders: dict[int, Tensor] = {}
+        super().__init__(data, batch_size, device, order)
+        self._source = source
 
     def extend(self, epochs: int | None) -> None:
         self._source.extend(epochs)
-
-    def go_on(self, samples: int) -> None:
-        """So many were handed out by earlier incarnations of this worker; to be called before any is."""
-        self.samples = samples
-
-    def skip(self, batches: int) -> None:
-        """The same, of so many mini-batches."""
-        self.go_on(batches * self.batch_size)
 
     def _some(self, samples: int) -> Tensor | None:
         piece = self._source.take(samples)
         if piece is None:
             return None
-        epoch, start, stop = piece
-        self.samples += stop - start
-        return self._order(epoch)[start:stop]
-
-    def _order(self, epoch: int) -> Tensor:
-        if epoch not in self._orders:
-            while len(self._orders) >= ORDERS:
-                del self._orders[min(self._orders)]
-            self._orders[epoch] = self._placed(self._order_of(epoch))
-        return self._orders[epoch]
+        return self._piece(*piece)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Protocol
 
 import torch
@@ -9,12 +10,9 @@ from torch import Tensor
 
 from paceline.core.effects import Data, Piece
 from paceline.core.samples.sample_leases import joined
-from paceline.engine.data.batches import BatchStream, MapStyle
+from paceline.engine.data.batches import MapStyle, PieceStream
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.partition_plan import epoch_order
-
-ORDERS = 2
-"""Epochs whose order is kept: leases of two follow one another at the turn, and after a loss."""
 
 
 class SampleLeaseSource(Protocol):
@@ -28,7 +26,7 @@ class SampleLeaseSource(Protocol):
         """Whole ones, of which every sample is in an update."""
 
 
-class LeasedBatches(BatchStream):
+class LeasedBatches(PieceStream):
     """Iterator of (x [b, ...], y [b]) over what `lender` gives, on `device`.
 
     b is `batch_size` but where a lease ends before. `taken` are the samples of the batches since it was emptied.
@@ -43,20 +41,15 @@ class LeasedBatches(BatchStream):
         seed: int,
         device: torch.device | str = "cpu",
     ) -> None:
-        super().__init__(data, batch_size, device)
-        self._lender, self._seed = lender, seed
+        super().__init__(data, batch_size, device, functools.partial(epoch_order, len(data), seed))
+        self._lender = lender
         self._lease: Piece | None = None
         self._taken: list[Piece] = []
-        self._orders: dict[int, Tensor] = {}
         self._behind = 0
 
     def go_on(self, samples: int) -> None:
-        """So many were handed out by earlier incarnations of this worker; to be called before any is."""
-        self.samples = self._behind = samples
-
-    def skip(self, batches: int) -> None:
-        """The same, of so many mini-batches."""
-        self.go_on(batches * self.batch_size)
+        super().go_on(samples)
+        self._behind = samples
 
     @property
     def handed(self) -> int:
@@ -85,12 +78,4 @@ class LeasedBatches(BatchStream):
         stop = min(end, start + samples)
         self._lease = (epoch, stop, end) if stop < end else None
         self._taken.append((epoch, start, stop))
-        self.samples += stop - start
-        return self._order(epoch)[start:stop]
-
-    def _order(self, epoch: int) -> Tensor:
-        if epoch not in self._orders:
-            while len(self._orders) >= ORDERS:
-                del self._orders[min(self._orders)]
-            self._orders[epoch] = self._placed(epoch_order(len(self.data), self._seed, epoch))
-        return self._orders[epoch]
+        return self._piece(epoch, start, stop)

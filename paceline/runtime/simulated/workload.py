@@ -62,15 +62,13 @@ class Sizes:
         self._left: dict[int, int] = {}
 
     def mini_batch(self, rank: int, size: int | None) -> tuple[int, Data]:
-        return size or self._next(rank), ()
-
-    def _next(self, rank: int) -> int:
         if self._shares is None:
-            return self._batch_size
-        left = self._left.get(rank) or self._shares.size(rank)
-        size = min(self._batch_size, left)
-        self._left[rank] = left - size
-        return size
+            return size or self._batch_size, ()
+        share = self._shares.size(rank)
+        left = self._left.get(rank) or share
+        taken = size or min(self._batch_size, left)
+        self._left[rank] = (left - taken) % max(1, share)  # what an epoch lacks comes from the next one
+        return taken, ()
 
 
 class Ghosts:

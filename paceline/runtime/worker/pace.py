@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.joining import join_run
 from paceline.runtime.worker.loop.loader import LoaderSettings
 from paceline.runtime.worker.loop.progress import ResumedProgress
+from paceline.runtime.worker.loop.shard import StreamShard
 from paceline.runtime.worker.shared_model import shared_weights
 from paceline.runtime.worker.steps.drop_in import ONLY, DropInOptimizer, drop_ins
 from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
@@ -95,17 +96,31 @@ class Pace:
         shares. A scheme may ask for batches of another size, which then go on over the end of an epoch.
         Raises ConfigError for shares that cannot be made.
         """
-        yield from self._worker.feed.batches(data, batch_size, epochs, partition)
+        return self._worker.feed.batches(data, batch_size, epochs, partition)
 
     def loader(
-        self, dataset: Any, batch_size: int, *, epochs: int | None = 1, partition: str = "auto", **settings: Any
+        self, dataset: Any, batch_size: int | None, *, epochs: int | None = 1, partition: str = "auto", **settings: Any
     ) -> Iterator[Any]:
         """The same as `batches`, of whatever a torch DataLoader gives: dicts, tuples, nested, strings; not moved.
 
         `settings` are a DataLoader's `collate_fn`, `num_workers`, `pin_memory`, `sampler` and `generator` (give all
-        workers the same ones), and `samples_of`: how many samples a batch counts as, by default its items.
+        workers the same ones), and `samples_of`: how many samples a batch counts as, by default its items. `dataset`
+        may be a `shard`: then `epochs` are passes over it, and with a `batch_size` of None its items are batches, which
+        count as many samples as their first tensor is long. Raises ConfigError for what does not go together.
         """
-        yield from self._worker.feed.loaded(dataset, batch_size, epochs, partition, LoaderSettings(**settings))
+        told = LoaderSettings.of(dataset, batch_size, partition, settings, sharded=isinstance(dataset, StreamShard))
+        if isinstance(dataset, StreamShard):
+            return self._worker.feed.streamed(dataset, batch_size, epochs, told)
+        return self._worker.feed.loaded(dataset, batch_size or 1, epochs, partition, told)
+
+    def shard(self, iterable: Iterable[Any]) -> StreamShard:
+        """This worker's part of what can only be iterated over: item n of a pass is that of worker n modulo `workers`.
+
+        `pace.loader(pace.shard(stream), batch_size)` makes batches of it; for a DataLoader of your own it is a data
+        set. `state_dict` and `load_state_dict` keep its position. All workers have to iterate over the same items in
+        the same order.
+        """
+        return StreamShard(iterable, self.rank, self.workers)
 
     def step(self, model: str | int | None = None, samples: int | None = None) -> None:
         """Hands over what backward has just computed, and carries on with whatever weights the scheme gives.

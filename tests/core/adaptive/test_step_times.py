@@ -26,6 +26,14 @@ def test_what_smooths_nothing_is_refused(text: str) -> None:
         Smoothing.parse(text)
 
 
+def test_together_they_make_a_step_in_less_time_than_the_fastest() -> None:
+    estimates = Estimates((0, 1, 2))
+    assert estimates.together() == 0
+    for rank, seconds in enumerate((0.5, 0.5, 1.0)):
+        estimates.put(rank, seconds)
+    assert estimates.together() == pytest.approx(1 / 5)
+
+
 def test_newcomers_and_those_who_left_are_unknown_and_not_the_largest() -> None:
     estimates = Ranked((0, 1, 2))
     assert estimates.largest() is None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,6 +33,7 @@ from paceline.runtime.worker.loop.run_end import RunEnd
 from paceline.runtime.worker.loop.sample_counts import Allowance
 from paceline.runtime.worker.loop.sample_dealer import SampleDealer
 from paceline.runtime.worker.loop.sampler_order import SampledPlan, SamplerOrder
+from paceline.runtime.worker.loop.shard import ShardBatches, StreamShard, samples_in
 from paceline.runtime.worker.steps.loop_checks import LoopGuard
 from paceline.runtime.worker.steps.step_timer import Stopwatch
 
@@ -61,7 +63,7 @@ class BatchFeed:
         self._guard, self._watch = guard, watch
         self._positions, self._leases = positions, leases
         self._behind = behind
-        self._streams: dict[int, Stream] = {}  # by the id of the data set
+        self._streams: dict[int, Stream | StreamShard] = {}  # by the id of the data set
         self._allowances: dict[int, Allowance | None] = {}  # by the id of the stream
         self.samples_at_hand = 0  # of the mini-batch that the loop has, or had last
 
@@ -80,7 +82,11 @@ class BatchFeed:
             if batch is None:
                 self._guard.end_of_batches()
                 return
-            yield from self._hand_out(batch, len(batch[1]))
+            self._handed_out(len(batch[1]))
+            try:
+                yield batch
+            finally:
+                self._watch.rest()
 
     def loaded(
         self, data: Any, batch_size: int, epochs: int | None, partition: str, settings: LoaderSettings
@@ -88,42 +94,75 @@ class BatchFeed:
         """The same by a DataLoader, which may be ahead of the loop."""
         stream = self._stream(data, batch_size, epochs, partition, settings)
         allowance, samples_of = self._allowances[id(stream)], settings.samples_of
+        dealer = allowance if isinstance(allowance, SampleDealer) else None
         if isinstance(stream, LeasedBatches) and settings.num_workers:
             raise ConfigError(
                 f"partition {partition!r} with num_workers={settings.num_workers}: a queue loads nothing ahead"
             )
-        for batch, length in BatchesAhead(data, settings, lambda: self._draw(stream, batch_size)):
-            if isinstance(allowance, SampleDealer):
-                allowance.ahead -= length
-                self._sizes.use(allowance, batch_size)
+        ahead = BatchesAhead(data, settings, functools.partial(self._draw, stream, dealer, batch_size))
+        for batch in ahead.batches:
+            length = ahead.lengths.popleft()
+            if dealer:
+                dealer.ahead -= length
+                self._sizes.use(dealer, batch_size)
             elif self._sizes.next(allowance, batch_size) == 0:
                 break
-            if self._end.over:
+            if settings.num_workers and self._end.over:  # else it was asked when this batch was drawn
                 return
-            yield from self._hand_out(batch, samples_of(batch) if samples_of else length)
-        if isinstance(allowance, SampleDealer):
-            self._sizes.spent = allowance.ends_run
+            self._handed_out(samples_of(batch) if samples_of else length)
+            try:
+                yield batch
+            finally:
+                self._watch.rest()
+        if dealer:
+            self._sizes.spent = dealer.ends_run
         self._guard.end_of_batches()
 
-    def _hand_out(self, batch: Any, samples: int) -> Iterator[Any]:
+    def streamed(
+        self, shard: StreamShard, batch_size: int | None, epochs: int | None, settings: LoaderSettings
+    ) -> Iterator[Any]:
+        """The same of a shard: of its items, as they come."""
+        if self._sizes.by_scheme is not None:
+            raise ConfigError(f"{self._run.recipe.scheme} says how large batches are: pace.shard has no such batches")
+        if id(shard) not in self._streams:
+            self._streams[id(shard)] = shard
+            self._resume(shard, batch_size or 1)
+        allowance = self._sizes.in_rounds(0, self._run.plan.samples)
+        count = settings.samples_of or (samples_in if batch_size is None else None)
+        for _ in itertools.count() if epochs is None else range(epochs):
+            batches = 0
+            for batch, items in ShardBatches(shard, batch_size, settings):
+                batches += 1
+                samples = count(batch) if count else items
+                if self._sizes.next(allowance, batch_size or samples) == 0 or self._end.over:
+                    return
+                shard.handed_out(items)
+                self._handed_out(samples)
+                try:
+                    yield batch
+                finally:
+                    self._watch.rest()
+            shard.end_pass()
+            if not batches:  # nor will there be any in the next pass
+                break
+        self._guard.end_of_batches()
+
+    def _handed_out(self, samples: int) -> None:
+        """The loop gets a batch of so many."""
         self._guard.batch()
         self.samples_at_hand = samples
         self._watch.hand_out()
-        try:
-            yield batch
-        finally:
-            self._watch.rest()
 
-    def _draw(self, stream: Stream, batch_size: int) -> list[int] | None:
+    def _draw(self, stream: Stream, dealer: SampleDealer | None, batch_size: int) -> list[int] | None:
         """The indices of a batch, which is not for the loop yet."""
-        allowance, wanted = self._allowances[id(stream)], self._sizes.by_scheme or batch_size
         if self._end.over:
             return None
-        if isinstance(allowance, SampleDealer):
-            wanted = allowance.size(wanted, begins=True)
-        indices = stream.indices(wanted) if wanted else None
-        if indices and isinstance(allowance, SampleDealer):
-            allowance.ahead += len(indices)
+        wanted = self._sizes.by_scheme or batch_size
+        if dealer is None:
+            return stream.indices(wanted)
+        size = dealer.size(wanted, begins=True)
+        indices = stream.indices(size) if size else None
+        dealer.ahead += len(indices or ())
         return indices
 
     def leave(self) -> None:
@@ -156,7 +195,8 @@ class BatchFeed:
             if settings.sampler is not None or settings.generator is not None:
                 order = SamplerOrder(data, settings.sampler, settings.generator, self._run.recipe.seed)
             stream = self._streams[id(data)] = self._make_stream(data, batch_size, partition, order)
-            self._resume(stream)
+            self._resume(stream, batch_size)
+        assert not isinstance(stream, StreamShard)
         stream.extend(self._bounded(epochs, stream))
         return stream
 
@@ -209,9 +249,11 @@ class BatchFeed:
         self._allowances[id(stream)] = None  # the coordinator counts what has been applied
         return stream
 
-    def _resume(self, stream: Stream) -> None:
+    def _resume(self, stream: Stream | StreamShard, batch_size: int) -> None:
         """Goes on where an earlier incarnation of the run has stopped, which was at the first data set."""
         behind, self._behind = self._behind, ResumedProgress()
+        if isinstance(stream, StreamShard) and not stream.is_new:  # the loop knows better
+            return
         if behind.memories is not None:
             stream.go_on(behind.memories.entry.position)
             self._counts.resume(behind.memories.entry.steps, stream.samples)
@@ -219,7 +261,10 @@ class BatchFeed:
             stream.go_on(behind.position)
             self._positions.corrected(stream.samples)
         elif behind.batches:
-            stream.skip(behind.batches)
+            if isinstance(stream, StreamShard):
+                stream.go_on(behind.batches * batch_size)
+            else:
+                stream.skip(behind.batches)
             self._positions.corrected(stream.samples)
             if (
                 not self._run.former_steps

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
+
+from paceline.core.errors import ConfigError
+
+WAYS_OUT = {
+    "shuffle": "each epoch has its own order; for another give sampler=torch.utils.data.SequentialSampler(dataset)",
+    "drop_last": "the last batch of an epoch is short; leave it out in the loop",
+    "batch_sampler": "give sampler= and batch_size=, as the workers share the samples and not the batches",
+}
+OWN_LOADER = "make a DataLoader of your own, over pace.shard(dataset), and call pace.step(samples)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,39 +31,50 @@ class LoaderSettings:
     generator: torch.Generator | None = None
     samples_of: Callable[[Any], int] | None = None
 
+    @classmethod
+    def of(cls, data: Any, batch_size: int | None, partition: str, settings: dict[str, Any], *, sharded: bool) -> Self:
+        """Raises ConfigError for what `pace.loader` has not, or not for such data, with the way out."""
+        unknown = sorted(settings.keys() - {field.name for field in fields(cls)})
+        if unknown:
+            raise ConfigError(f"pace.loader has no {unknown[0]}: {WAYS_OUT.get(unknown[0], OWN_LOADER)}")
+        if sharded and (partition != "auto" or not settings.keys().isdisjoint({"sampler", "generator"})):
+            raise ConfigError("pace.loader of a pace.shard: partition, sampler and generator need items with numbers")
+        if not sharded and (isinstance(data, IterableDataset) or not hasattr(data, "__len__")):
+            raise ConfigError("pace.loader: this data set has no items by number; give pace.shard(dataset) instead")
+        if not sharded and batch_size is None:
+            raise ConfigError("pace.loader(batch_size=None) is for a pace.shard of batches: say how many samples")
+        return cls(**settings)
+
 
 class BatchesAhead:
-    """Batches that a DataLoader makes of the indices it draws, with how many of them each has.
+    """Batches that a DataLoader makes of the indices it draws.
 
     `draw` gives the indices of the next batch, None after the last; a loader with processes of its own draws ahead.
     """
 
     def __init__(self, data: Any, settings: LoaderSettings, draw: Callable[[], list[int] | None]) -> None:
         self._draw = draw
-        self._lengths: deque[int] = deque()
-        self._loader = DataLoader(
+        self.lengths: deque[int] = deque()  # of the batches that the loader has not given yet
+        self.batches = DataLoader(
             data,
-            batch_sampler=_Drawn(self._drawn),
+            batch_sampler=_Drawn(self._next),
             collate_fn=settings.collate_fn,
             num_workers=settings.num_workers,
             pin_memory=settings.pin_memory,
         )
 
-    def _drawn(self) -> Iterator[list[int]]:
-        while (indices := self._draw()) is not None:
-            self._lengths.append(len(indices))
-            yield indices
-
-    def __iter__(self) -> Iterator[tuple[Any, int]]:
-        for batch in self._loader:
-            yield batch, self._lengths.popleft()
+    def _next(self) -> list[int] | None:
+        indices = self._draw()
+        if indices is not None:
+            self.lengths.append(len(indices))
+        return indices
 
 
 class _Drawn:
     """In place of a batch sampler."""
 
-    def __init__(self, drawn: Callable[[], Iterator[list[int]]]) -> None:
-        self._drawn = drawn
+    def __init__(self, draw: Callable[[], list[int] | None]) -> None:
+        self._draw = draw
 
     def __iter__(self) -> Iterator[list[int]]:
-        return self._drawn()
+        return iter(self._draw, None)  # a frame less for each batch than a generator

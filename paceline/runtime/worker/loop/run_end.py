@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from paceline.live.control.session import Session
 from paceline.runtime.worker.loop.batch_sizes import BatchSizes
 from paceline.runtime.worker.loop.joined_run import JoinedRun
 from paceline.runtime.worker.loop.progress import ProgressCounters
@@ -13,6 +12,7 @@ class RunEnd:
 
     def __init__(self, run: JoinedRun, counts: ProgressCounters, sizes: BatchSizes) -> None:
         self._run, self._counts, self._sizes = run, counts, sizes
+        self._session, self._steps_max = run.session, run.spec.steps  # asked for at every batch
         self.closed = False  # has the loop closed it?
         self.asked = ""  # why the loop has asked that the run ends for all
 
@@ -24,8 +24,9 @@ class RunEnd:
     @property
     def ended(self) -> bool:
         """The same, but for a worker that was told to go home and still hands over its step."""
-        left = self.closed or bool(self.asked)
-        return left or self._session.over.is_set() or self._sizes.spent or self._steps_done
+        if self.closed or self.asked or self._sizes.spent or self._session.over.is_set():
+            return True
+        return self._steps_max > 0 and self._steps_done
 
     @property
     def notice(self) -> str:
@@ -43,9 +44,5 @@ class RunEnd:
         return "steps" if self._steps_done else "every worker was done"
 
     @property
-    def _session(self) -> Session:
-        return self._run.session
-
-    @property
     def _steps_done(self) -> bool:
-        return 0 < self._run.spec.steps <= self._counts.steps + self._run.former_steps
+        return 0 < self._steps_max <= self._counts.steps + self._run.former_steps

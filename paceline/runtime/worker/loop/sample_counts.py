@@ -143,7 +143,7 @@ class ByQuota:
                 self._ask_for_more(batch)
             if not self._take(wait=True):
                 break
-        return min(batch, self._held)
+        return max(0, min(batch, self._held))  # batches of streams cannot be cut: there may be less than nothing
 
     def trained(self, samples: int) -> None:
         self._held -= samples

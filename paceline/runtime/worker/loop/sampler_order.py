@@ -11,11 +11,9 @@ import torch
 from torch.utils.data import RandomSampler
 
 from paceline.core.errors import ConfigError
+from paceline.engine.data.batches import ORDERS_KEPT
 from paceline.engine.data.partition_plan import PartitionPlan
 from paceline.engine.torch_generator import torch_generator
-
-KEPT = 2
-"""Epochs whose order is kept."""
 
 
 class SamplerOrder:
@@ -41,7 +39,7 @@ class SamplerOrder:
         """int64 [n]: the samples of `epoch`, or of one of the last, in order."""
         while self._next <= epoch:
             self._orders[self._next] = self._draw(self._next)
-            self._orders.pop(self._next - KEPT, None)
+            self._orders.pop(self._next - ORDERS_KEPT, None)
             self._next += 1
         return self._orders[epoch]
 

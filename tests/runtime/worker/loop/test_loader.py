@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
+from torch.utils.data import DataLoader, Dataset, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from paceline.core.errors import ConfigError
 from paceline.runtime.worker.pace import Pace
@@ -115,3 +116,121 @@ def test_a_loader_that_is_ahead_of_leases_is_refused(out: Path) -> None:
             next(iter(pace.loader(DATA, 8, partition="queue", num_workers=1)))
 
     run_loops(out, "asp", loop, workers=1)
+
+
+# ---- against torch's DataLoader --------------------------------------------------------------------------------
+class Point(NamedTuple):
+    x: torch.Tensor
+    label: int
+
+
+class Items(Dataset[Any]):
+    """Item i is whatever `make` makes of i."""
+
+    def __init__(self, make: Callable[[int], Any]) -> None:
+        self._make = make
+
+    def __len__(self) -> int:
+        return 21
+
+    def __getitem__(self, i: int) -> Any:
+        return self._make(i)
+
+
+KINDS: dict[str, Callable[[int], Any]] = {
+    "dict": lambda i: {"x": X[i], "label": i},
+    "tuple": lambda i: (X[i], i, 0.5 * i),
+    "named tuple": lambda i: Point(X[i], i),
+    "nested": lambda i: {"a": [X[i], {"b": (i, str(i))}], "c": (X[i],)},
+    "strings": lambda i: f"sample {i}",
+    "a tensor": lambda i: X[i],
+    "a number": lambda i: i,
+}
+
+
+def same(ours: Any, theirs: Any) -> bool:
+    if isinstance(theirs, torch.Tensor):
+        return bool(torch.equal(ours, theirs)) and ours.dtype == theirs.dtype
+    if isinstance(theirs, dict):
+        return ours.keys() == theirs.keys() and all(same(ours[key], theirs[key]) for key in theirs)
+    if isinstance(theirs, list | tuple):
+        return type(ours) is type(theirs) and len(ours) == len(theirs) and all(map(same, ours, theirs))
+    return bool(ours == theirs)
+
+
+def batches_of(out: Path, data: Any, **settings: Any) -> list[Any]:
+    found: list[Any] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for batch in pace.loader(data, 8, epochs=1, **settings):
+            found.append(batch)
+            model(X[:2]).sum().backward()
+            pace.step()
+
+    run_loops(out, "asp", loop, workers=1)
+    return found
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_are_those_of_a_torch_loader(out: Path, kind: str) -> None:
+    data = Items(KINDS[kind])
+    theirs = list(DataLoader(data, 8, shuffle=True, generator=seeded()))
+    assert [len(batch) for batch in DataLoader(range(21), 8)] == [8, 8, 5], "the last one is short"
+    assert same(batches_of(out, data, generator=seeded()), theirs)
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument:UserWarning")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_workers": 2},
+        {"collate_fn": tuple},
+        {"pin_memory": True},
+        {"num_workers": 1, "collate_fn": list, "pin_memory": True},
+        {"sampler": SequentialSampler(range(21))},
+        {"sampler": SubsetRandomSampler(range(3, 17), generator=seeded())},
+    ],
+    ids=str,
+)
+def test_so_they_are_with_every_setting(out: Path, settings: dict[str, Any]) -> None:
+    data = Items(KINDS["nested"])
+    order = {} if "sampler" in settings else {"generator": seeded()}
+    ours = batches_of(out, data, **settings, **order)
+    if "generator" in getattr(settings.get("sampler"), "__dict__", {}):
+        settings["sampler"].generator.manual_seed(5)
+    theirs = list(DataLoader(data, 8, **settings, **({"shuffle": True, "generator": seeded()} if order else {})))
+    assert same(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "way_out"),
+    [
+        (DATA, {"shuffle": False}, "SequentialSampler"),
+        (DATA, {"drop_last": True}, "leave it out in the loop"),
+        (DATA, {"batch_sampler": [[0]]}, "give sampler= and batch_size="),
+        (DATA, {"timeout": 3}, "make a DataLoader of your own"),
+        (DATA, {"batch_size": None}, "say how many samples"),
+        (DATA, {"sampler": iter([1, 2])}, "give one that has __len__"),
+        (iter([1, 2]), {}, "give pace.shard"),
+        ("shard", {"sampler": [1]}, "need items with numbers"),
+        ("shard", {"partition": "queue"}, "need items with numbers"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_in_a_line_with_the_way_out(
+    out: Path, data: Any, settings: dict[str, Any], way_out: str
+) -> None:
+    said: list[str] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        given = {"batch_size": 8, **settings}
+        with pytest.raises(ConfigError) as error:
+            next(iter(pace.loader(pace.shard(DATA) if data == "shard" else data, **given)))
+        said.append(str(error.value))
+
+    run_loops(out, "asp", loop, workers=2)
+    assert len(said) == 2
+    assert all(way_out in text and "\n" not in text for text in said)
