@@ -194,7 +194,7 @@ def test_batches_are_those_of_a_torch_loader(out: Path, kind: str) -> None:
         {"sampler": SequentialSampler(range(21))},
         {"sampler": SubsetRandomSampler(range(3, 17), generator=seeded())},
     ],
-    ids=str,
+    ids=["processes", "collate", "pinned", "all", "in order", "some at random"],
 )
 def test_so_they_are_with_every_setting(out: Path, settings: dict[str, Any]) -> None:
     data = Items(KINDS["nested"])
