@@ -135,3 +135,30 @@ def test_a_recurrent_network_learns_from_words_of_unlike_lengths(tmp_path: Path)
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("0*.py")), ids=lambda path: path.name)
 def test_examples_stay_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 80
+
+
+def test_a_gan_makes_points_of_the_ring_it_was_shown(tmp_path: Path) -> None:
+    out = run(str(EXAMPLES / "09_gan.py"), folder=tmp_path)
+    found = re.fullmatch(r"worker 0 of 1: made points lie (\d\.\d+) from the middle, the ring 1.00\n", out)
+    assert found, out
+    assert float(found[1]) == pytest.approx(1.0, abs=0.2), "those of an untrained model lie 0.1 from it"
+
+
+def test_a_stream_is_trained_to_its_end(tmp_path: Path) -> None:
+    found = re.fullmatch(
+        r"worker 0 of 1: 269 steps, loss (\d\.\d+)\n", run(str(EXAMPLES / "10_stream.py"), folder=tmp_path)
+    )
+    assert found
+    assert float(found[1]) < 0.5, "of 27 letters alike it is 3.3"
+
+
+def test_a_run_that_was_ended_goes_on(tmp_path: Path) -> None:
+    """The second command ends the run of the first, which was stopped in the middle, with as many steps as one run."""
+    example = str(EXAMPLES / "11_resume.py")
+    command = ["-m", "paceline", "launch", "-n", "1", "-s", "1", "--checkpoint-every", "0.3", "--out", "mine"]
+    run(*command, "--samples", "9600", sys.executable, example, folder=tmp_path)
+    out = run(*command, "--resume", "auto", sys.executable, example, folder=tmp_path)
+    assert "bsp:" in out
+    steps = int(re.findall(r"worker 0 of 1: (\d+) steps", out)[0])
+    assert steps in (940, 941), "those of 20 epochs; the mini-batch at which the first run ended may be in two parts"
+    assert json.loads((tmp_path / "mine" / "summary.json").read_text())["samples"] == 30_000

@@ -216,4 +216,6 @@ def _collate(data: MapStyle, indices: list[int]) -> tuple[Tensor, Tensor]:
         case [Tensor() as x, Tensor() as y]:
             return x, y
         case _:
-            raise TypeError(f"an item of {type(data).__name__} must be (x, y), two tensors or numbers")
+            raise TypeError(
+                f"an item of {type(data).__name__} must be (x, y), two tensors or numbers: pace.loader takes any items"
+            )

@@ -1,0 +1,49 @@
+"""A run that leaves checkpoints, and goes on where it was killed: weights, optimizer, data and all.
+
+python examples/11_resume.py                                                                         alone
+paceline launch -n 2 -s 1 --checkpoint-every 2 --out mine python examples/11_resume.py               leaves checkpoints
+paceline launch -n 2 -s 1 --checkpoint-every 2 --out mine --resume auto python examples/11_resume.py      goes on
+
+The plain loop needs lines that save and load the model, the optimizer, the epoch and the place in it. Here there are
+none: the command asks for checkpoints, and `join` goes on where the newest one was left. Kill the run with Ctrl-C or
+`kill -9`, and type the last line. `evaluate` judges the model of all workers beside training, with `--eval-every 2`.
+"""
+
+import time
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import paceline
+
+EPOCHS = 20
+
+digits = load_digits()
+images = torch.tensor(digits.images, dtype=torch.float32).flatten(1) / 16
+targets = torch.tensor(digits.target)
+dataset = TensorDataset(images[:1500], targets[:1500])
+
+torch.manual_seed(0)
+torch.set_num_threads(1)  # a model as small as this gains nothing by more
+model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+loss_of = nn.CrossEntropyLoss()
+
+
+def evaluate(model: nn.Module) -> dict[str, float]:
+    logits = model(images[1500:])
+    right = logits.argmax(1) == targets[1500:]
+    return {"accuracy": float(right.float().mean()), "loss": float(loss_of(logits, targets[1500:]))}
+
+
+pace = paceline.join(model, optimizer, scheme="bsp", evaluate=evaluate)
+for x, y in pace.batches(dataset, 32, epochs=EPOCHS):
+    loss_of(model(x), y).backward()
+    pace.step()
+    time.sleep(0.005)  # so that there is time to kill it
+pace.close()
+
+with torch.no_grad():
+    print(f"worker {pace.rank} of {pace.workers}: {pace.steps} steps, accuracy {evaluate(model)['accuracy']:.3f}")
