@@ -12,6 +12,7 @@ Where things are: `joining.py` makes the parts, `batch_feed.py` has the samples,
 from __future__ import annotations
 
 import contextlib
+import functools
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -28,7 +29,7 @@ from paceline.live.protocol import loop_messages
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.joining import join_run
-from paceline.runtime.worker.loop.loader import LoaderSettings
+from paceline.runtime.worker.loop.loader import LoaderSettings, SharedLoader
 from paceline.runtime.worker.loop.progress import ResumedProgress
 from paceline.runtime.worker.loop.shard import StreamShard
 from paceline.runtime.worker.shared_model import shared_weights
@@ -100,18 +101,22 @@ class Pace:
 
     def loader(
         self, dataset: Any, batch_size: int | None, *, epochs: int | None = 1, partition: str = "auto", **settings: Any
-    ) -> Iterator[Any]:
+    ) -> SharedLoader:
         """The same as `batches`, of whatever a torch DataLoader gives: dicts, tuples, nested, strings; not moved.
 
         `settings` are a DataLoader's `collate_fn`, `num_workers`, `pin_memory`, `sampler` and `generator` (give all
         workers the same ones), and `samples_of`: how many samples a batch counts as, by default its items. `dataset`
         may be a `shard`: then `epochs` are passes over it, and with a `batch_size` of None its items are batches, which
-        count as many samples as their first tensor is long. Raises ConfigError for what does not go together.
+        count as many samples as their first tensor is long. Made once, it may be iterated over again and again, for
+        `epochs` each time. Raises ConfigError for what does not go together.
         """
         told = LoaderSettings.of(dataset, batch_size, partition, settings, sharded=isinstance(dataset, StreamShard))
+        feed = self._worker.feed
         if isinstance(dataset, StreamShard):
-            return self._worker.feed.streamed(dataset, batch_size, epochs, told)
-        return self._worker.feed.loaded(dataset, batch_size or 1, epochs, partition, told)
+            begin = functools.partial(feed.streamed, dataset, batch_size, epochs, told)
+            return SharedLoader(dataset, batch_size, None, begin)
+        begin = functools.partial(feed.loaded, dataset, batch_size or 1, epochs, partition, told)
+        return SharedLoader(dataset, batch_size, dataset if told.sampler is None else told.sampler, begin)
 
     def shard(self, iterable: Iterable[Any]) -> StreamShard:
         """This worker's part of what can only be iterated over: item n of a pass is that of worker n modulo `workers`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -44,6 +44,29 @@ class LoaderSettings:
         if not sharded and batch_size is None:
             raise ConfigError("pace.loader(batch_size=None) is for a pace.shard of batches: say how many samples")
         return cls(**settings)
+
+
+class SharedLoader:
+    """What `pace.loader` gives: to be iterated over again and again, as a torch DataLoader is, `epochs` at a time.
+
+    dataset: what the batches are made of. batch_size: samples in one; None where the items are batches.
+    """
+
+    def __init__(
+        self, dataset: Any, batch_size: int | None, samples: object, begin: Callable[[], Iterator[Any]]
+    ) -> None:
+        """`samples`: as many as there are in one pass, if they have a length. `begin` gives the next `epochs`."""
+        self.dataset, self.batch_size, self._begin = dataset, batch_size, begin
+        self._count = len(samples) if isinstance(samples, Sized) else None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._begin()
+
+    def __len__(self) -> int:
+        """Returns the batches in one pass, which all workers share. Raises TypeError for a stream."""
+        if self._count is None or self.batch_size is None:
+            raise TypeError("pace.loader of a stream has no length")
+        return -(-self._count // self.batch_size)
 
 
 class BatchesAhead:

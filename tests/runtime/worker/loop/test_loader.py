@@ -79,6 +79,30 @@ def test_one_worker_trains_what_a_plain_loader_gives_bit_for_bit(out: Path, part
         assert torch.equal(ours, theirs)
 
 
+def test_a_loader_made_once_gives_an_epoch_each_time_as_torchs_does(out: Path) -> None:
+    def loop(pace: Pace, model: nn.Module) -> None:
+        loader = pace.loader(DATA, 8, generator=torch.Generator().manual_seed(3))
+        assert loader.dataset is DATA
+        assert len(loader) == len(plain_loader)
+        for _ in range(2):
+            before = pace.steps
+            for batch in loader:
+                train_on(model, batch)
+                pace.step()
+            assert pace.steps - before == len(loader)
+
+    plain, plain_loader = toy_model(), DataLoader(DATA, 8, shuffle=True, generator=torch.Generator().manual_seed(3))
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for _ in range(2):
+        for batch in plain_loader:
+            optimizer.zero_grad()
+            train_on(plain, batch)
+            optimizer.step()
+    _, models = run_loops(out, "asp", loop, workers=1)
+    for ours, theirs in zip(models[0].parameters(), plain.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
 @pytest.mark.parametrize("partition", ["uniform", "dynamic"])
 def test_a_sampler_says_which_samples_there_are_and_all_workers_share_its_order(out: Path, partition: str) -> None:
     seen: list[int] = []
