@@ -98,7 +98,7 @@ def test_without_leases_the_coordinator_does_not_end_a_run_by_epochs(scene: Scen
     ("src", "message", "why"),
     [
         (worker(0), control.Want(samples=9, size=4), "wants leases of 9 samples by 4, others of 8 samples by 4"),
-        (server(1), control.Settled(contributions=()), "sent Settled, which is for the first server to say"),
+        (server(1), control.Settled(contributions=()), "sent Settled, which only the first server may send"),
     ],
 )
 def test_what_cannot_be_is_refused(scene: Scene, src: Party, message: Any, why: str) -> None:

@@ -36,7 +36,8 @@ def test_two_begin_two_more_come_and_all_four_train_one_model(out: Path, scheme:
         (record.party, record.reason) for record in trace if isinstance(record, Membership) and "new" in record.reason
     ]
     assert sorted(who for who, _ in came) == ["worker 2", "worker 3"]
-    assert [reason for _, reason in came] == ["it is new; 3 of 4 train", "it is new; 4 of 4 train"]
+    reasons = ["its first incarnation; 3 of 4 train", "its first incarnation; 4 of 4 train"]
+    assert [reason for _, reason in came] == reasons
     lost = [record for record in trace if isinstance(record, Membership) and record.event == "lost"]
     assert lost == []
     assert [record.accuracy for record in trace if isinstance(record, Evaluated)][-1] > 0.3
