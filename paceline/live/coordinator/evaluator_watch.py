@@ -56,7 +56,7 @@ class EvaluatorLives:
         return self._run.state.phase in (RunPhase.TRAINING, RunPhase.FINISHING)
 
     def lost(self, why: str) -> None:
-        """Declares its present incarnation lost; a second loss of the same incarnation changes nothing."""
+        """Marks its present incarnation as lost; a second loss of the same incarnation changes nothing."""
         self._evict(self._members.lost(self._run.now(), EVALUATOR, self.incarnation, why))
 
     def look(self) -> None:

@@ -1,4 +1,4 @@
-"""The phases of a run, its stop rules, and the state that the parts of the coordinator share.
+"""Defines the phases of a run, its stop rules, and the state that the parts of the coordinator share.
 
     phase             waits for                                   then sends                     next phase
     GATHERING         Hello of everybody                          Roster to everybody            READYING

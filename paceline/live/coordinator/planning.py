@@ -1,4 +1,4 @@
-"""How the coordinator makes the plan of a run from what workers and servers reported of themselves.
+"""Makes the plan of a run from what workers and servers reported of themselves.
 
 The functions are pure: they take the reports and return the plan, so tests need no coordinator.
 """

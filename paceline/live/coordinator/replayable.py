@@ -1,4 +1,4 @@
-"""A coordinator driven by recorded lines: its inputs with their times. The same lines give the same outputs.
+"""Runs a coordinator on recorded lines, its inputs with their times. The same lines give the same outputs.
 
 It has no clock, no socket and no thread: `hear` takes a line and returns the coordinator's outputs. Time is that of the
 lines; timers that are due run before and after each line, at the time of that line. So whoever keeps the lines can

@@ -104,7 +104,7 @@ class Leasing:
                 raise ProtocolError(f"{src} sent {type(other).__name__}, which only the first server may send")
 
     def _settle(self, leases: Leases, rank: int, fate: str, data: Data) -> None:
-        """Settles a contribution; a false claim counts against the worker, not the server that passed it on."""
+        """Records the fate of a contribution; a false claim counts against the worker, not the reporting server."""
         try:
             leases.settled(rank, fate, data)
         except ValueError as error:
