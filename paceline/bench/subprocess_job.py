@@ -87,7 +87,7 @@ class Child:
             raise self._ended() from None
 
     def hear(self, patience_s: float = PATIENCE_S) -> Any:
-        """Returns the child's next message. Raises PeerLost if it has ended, TimedOut, or PacelineError if it failed."""
+        """Returns the child's next message. Raises PeerLost when it has ended, TimedOut, PacelineError if it failed."""
         out = self._process.stdout
         assert out is not None
         while not self._decoder.has_message:
