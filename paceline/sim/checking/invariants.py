@@ -1,21 +1,21 @@
-"""What must hold in every run, watched from outside the schemes: by messages, effects, records and the heap.
+"""Checks what must hold in every run, from outside the schemes: by messages, effects, records and the heap.
 
     contributions        an update is made of what arrived, each once, of as many as the parameters say, with their
                          samples; its staleness and its version are right; nobody gets weights who is further ahead of
-                         the slowest than the parameters say, or whose round is open (`recounts.contributions`)
+                         the slowest than the parameters say, or whose round is open (`oracles.contributions`)
     whole steps          all shards have heard the same contributions of a worker, but for the one that is under way and
                          one for each incarnation of it that was lost, which may have reached some shards only
     means                a mean weighs what its members brought, all that are there and each once, and is one for all of
-                         them (`recounts.means`); a worker has no more of them under way than its scheme says
+                         them (`oracles.means`); a worker has no more of them under way than its scheme says
     mass                 where every worker has a model of its own, each holds what its shares say; who leaves hands
-                         over all; a share arrives unless its sender or receiver is lost (`recounts.mass`)
-    leased samples       each is in one update, waits in a round, or may be had again (`recounts.samples`)
-    messages             each is given to a role once, in order (`recounts.deliveries`)
+                         over all; a share arrives unless its sender or receiver is lost (`oracles.mass`)
+    leased samples       each is in one update, waits in a round, or may be had again (`oracles.samples`)
+    messages             each is given to a role once, in order (`oracles.deliveries`)
     nobody waits for ever  when nothing is left to happen nobody waits; nobody waits while others make PATIENCE steps;
-                         messages do not go round for ever without a step
+                         messages do not circulate for ever without a step
 
-What the recounts see are messages and records, and what a run was drawn with. A violation raises `InvariantBroken` with
-the seed, the time and the last messages.
+The oracles read messages, records and the parameters of the run, never the state of the code that they check. A
+violation raises `InvariantBroken` with the seed, the time and the last messages.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ KEPT_MAX = 1000
 
 
 class InvariantBroken(AssertionError):  # noqa: N818  names what happened
-    """A scheme or a driver did what it must never do."""
+    """Is raised when a scheme or a driver breaks an invariant, with the seed, the time and the last messages."""
 
 
 class Invariants:
-    """Watches `sim`. `look_at`: the number of the event after which the whole is to be looked at again."""
+    """Checks `sim` at each message, and as a whole at event number `look_at`, again and again."""
 
     def __init__(self, sim: Simulation, *, robust: bool = False) -> None:
-        """`robust`: the servers have means that no single contribution moves, and count samples likewise."""
+        """`robust`: the servers use robust means, which no single contribution moves, and count samples likewise."""
         self._sim = sim
         self._recent: deque[tuple[Any, ...]] = deque(maxlen=20)
         self._reasons: dict[int, str] = {}  # by worker: why it was last held back
