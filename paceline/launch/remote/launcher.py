@@ -1,4 +1,4 @@
-"""The launcher of a run on several hosts, each led through its agent.
+"""This launcher starts and ends the processes of a run on several hosts, each through its agent.
 
 The launcher decides which host starts which party (`placement.py`) and remembers where each runs. A host is lost when
 its stream ends, when it is silent for SILENCE_SECONDS, or for SILENT_SECONDS while a party there was declared lost;

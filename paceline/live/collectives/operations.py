@@ -58,7 +58,7 @@ class Take:
 
 
 class Strip(Protocol):
-    """Executes one member's part in the mean of one strip of the vector."""
+    """Does one member's part in the mean of one strip of the vector."""
 
     @property
     def done(self) -> bool: ...

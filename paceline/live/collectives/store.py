@@ -1,4 +1,4 @@
-"""A key-value store on the coordinator, through which workers set up torch.distributed (its rendezvous).
+"""Keeps keys and values on the coordinator, through which workers set up torch.distributed (its rendezvous).
 
 torch's own TCPStore listens on every interface and asks nobody who they are; here each worker asks over the connection
 that it has already, under TLS where there is TLS.
@@ -170,7 +170,7 @@ class Rendezvous:
                 self._waits.append(wait)
 
     def _tick(self) -> None:
-        """Ticks while somebody waits. Ticks are counted, since this party's clock is reset when training starts."""
+        """Starts a tick while somebody waits. Ticks are counted, since this party's clock is reset when training starts."""
         if self._waits and not self._ticks:
             self._ticks = True
             self._transport.call_later(TICK_SECONDS, self._ticked)

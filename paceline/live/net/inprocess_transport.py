@@ -1,4 +1,4 @@
-"""The transport between threads of one process: messages pass by reference.
+"""This transport connects threads of one process: messages pass by reference.
 
 That is safe because vectors are values: what was sent is never changed. Each party has one thread, which runs its
 handler, its timers and nothing else, so the handler sees the same guarantees as over sockets: FIFO from each sender,

@@ -45,7 +45,7 @@ class Outgoing:
 
 
 class SendQueue:
-    """Orders frames for one socket. Its owner lets one thread in at a time.
+    """Keeps the frames for one socket in order. Its owner lets one thread in at a time.
 
     A control message passes everything but its like and the frame that has begun to leave, so it never waits for
     more than that one frame and what the kernel has taken already.

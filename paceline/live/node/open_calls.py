@@ -30,7 +30,7 @@ class OpenCall(NamedTuple):
 
 
 class OutgoingCalls:
-    """Numbers the calls of one process to others. Its owner lets one thread in at a time.
+    """Holds the calls of one process to others, by number. Its owner lets one thread in at a time.
 
     retries: calls to a lost server stay open, because another process will take its place.
     """

@@ -54,7 +54,7 @@ def check_one_capture(facts: Iterable[dict[str, Any]], number: int | None = None
 
 
 def fetch(node: Node, source: Party, slices: Sequence[int], whose: str) -> list[SliceState]:
-    """Fetches the state of these slices from `source`. Raises PeerLost, TimedOut, or Mixed if captures differ."""
+    """Reads the state of these slices from `source`. Raises PeerLost, TimedOut, or Mixed if captures differ."""
     shown = node.read_several(source, [(kept(whose, STATE), at) for at in slices])
     facts: list[dict[str, Any]] = [json.loads(read_published.facts) for read_published in shown]
     check_one_capture(facts)
