@@ -170,7 +170,7 @@ class Rendezvous:
                 self._waits.append(wait)
 
     def _tick(self) -> None:
-        """Starts a tick while somebody waits. Ticks are counted, since this party's clock is reset when training starts."""
+        """Starts a tick while somebody waits. Ticks are counted, since the clock is reset when training starts."""
         if self._waits and not self._ticks:
             self._ticks = True
             self._transport.call_later(TICK_SECONDS, self._ticked)
