@@ -30,7 +30,7 @@ TIMEOUT_S = 60.0
 
 
 class Ears:
-    """What a transport tells, passed on to a node; an error ends the process."""
+    """Passes what a transport tells on to a node; an error ends the process."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

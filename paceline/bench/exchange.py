@@ -48,9 +48,13 @@ LIMITS = {"shm": "a pass over memory", "tcp": "plain sockets, one way after the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeJob:
-    """What exchanges. load: the new weights are copied into a buffer of the worker's own, as into a module.
+    """Describes one measured exchange: who takes part, over which transport, with how many parameters.
 
-    tls: as between hosts; for tcp only. gate: whether the servers judge what is pushed (docs/numbers.md).
+    length    float32 parameters of the model
+    slice_mb  MiB of a slice; 0 for one slice a server
+    load      the new weights are copied into a buffer of the worker's own, as into a module
+    tls       as between hosts; for tcp only
+    gate      how the servers check what is pushed (docs/numbers.md)
     """
 
     transport: str
@@ -67,7 +71,7 @@ class ExchangeJob:
         return lay_out(self.length, self.servers, round(self.slice_mb * 2**20 / FLOAT_BYTES))
 
     def limit(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
-        """What gives the seconds of the limit, as often as it is called."""
+        """Returns a context whose function measures the seconds of the limit once for each call."""
         return _raw(self) if self.transport == "tcp" else contextlib.nullcontext(_updates(self))
 
 
@@ -83,7 +87,7 @@ def _raw(job: ExchangeJob) -> Iterator[Callable[[], float]]:
 
 
 class Running:
-    """The processes of a job; a context manager."""
+    """Starts the processes of a job on entry, connects them, and ends them on exit."""
 
     def __init__(self, job: ExchangeJob) -> None:
         self._job = job

@@ -1,6 +1,6 @@
-"""How long the way to another machine is, as workers measure it before training (`live/control/link_probe.py`).
+"""Measures latency and bandwidth to another machine, as workers do before training (`live/control/link_probe.py`).
 
-Two processes, each with the credentials of one party that both derive from the same secret, speak as a worker and a
+Two processes, each with the credentials of one party that both derive from the same secret, connect as a worker and a
 server of a run do between hosts: one TCP connection under TLS 1.3, more streams where one does not fill the link.
 """
 

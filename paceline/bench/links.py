@@ -1,7 +1,7 @@
-"""How long the way between two processes of this machine is, by each transport: latency, and bytes a second.
+"""Measures latency and bytes a second between two processes of this machine, for each transport.
 
 One process asks another for nothing and for a megabyte, as a worker does that measures its links before training
-(`paceline/live/control/link_probe.py`), and waits for the answer on a thread of its own. What bounds it:
+(`paceline/live/control/link_probe.py`), and waits for the answer on a thread of its own. The limits are:
 
 - nothing: one byte there and one back by a plain socket: by a Unix stream where memory is shared, else by TCP over the
   loopback address.
@@ -107,7 +107,7 @@ def ask(job: dict[str, Any], stream: ParentStream) -> None:
 
 @contextlib.contextmanager
 def _plain(transport: str) -> Iterator[Callable[[], Seconds]]:
-    """The same without anything of ours."""
+    """Measures the same over plain sockets, without any code of a transport."""
     unix = transport == "shm"
     source, target = torch.ones(FREIGHT_LENGTH), torch.zeros(FREIGHT_LENGTH)
     with RawSockets(1, 1, unix=unix) as small, RawSockets(1, FREIGHT_BYTES, unix=unix) as large:

@@ -41,7 +41,10 @@ LIMITS = {"shm": "a pass over memory", "tcp": "plain sockets, one way after the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanJob:
-    """Every carrier over every transport, and Gloo. tls: as between hosts; for tcp only."""
+    """Describes measured means: each carrier over each transport, and Gloo.
+
+    length: float32 elements of the vector. tls: as between hosts; for tcp only.
+    """
 
     carriers: Sequence[str]
     transports: Sequence[str]

@@ -17,7 +17,7 @@ WIDTH = 100
 
 
 def conditions() -> str:
-    """When, on what, by what: the line above every table."""
+    """Returns the line above every table: date, cores, and versions of Python and torch."""
     return ", ".join(str(value) for value in _machine().values())
 
 
@@ -33,7 +33,7 @@ def _machine() -> dict[str, str]:
 
 
 def table(figures: Sequence[Figure], *, speed: bool = True) -> str:
-    """One line a figure; the last column says what the limit is. speed: with bytes a second, where there are any."""
+    """Returns a table with one line a figure. speed: adds a column of bytes a second."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -55,14 +55,14 @@ def table(figures: Sequence[Figure], *, speed: bool = True) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`1.23 s`, `54.4 ms`, `25.1 us`."""
+    """Returns seconds for people to read: `1.23 s`, `54.4 ms`, `25.1 us`."""
     if seconds >= 1:
         return f"{seconds:.2f} s"
     return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} us"
 
 
 def write(path: str, subject: str, figures: Sequence[Figure]) -> None:
-    """As JSON. Raises ConfigError when the file cannot be written."""
+    """Writes the figures as JSON. Raises ConfigError when the file cannot be written."""
     whole: dict[str, Any] = {"subject": subject, **_machine(), "figures": [figure.row() for figure in figures]}
     try:
         Path(path).write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a measurement gives: the seconds reached, the seconds of the limit, and what they are of."""
+"""Holds results of measurements: the seconds reached, the seconds of the limit, and the conditions."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from typing import Any
 FLOAT_BYTES = 4
 
 Note = Callable[[str], None]
-"""Is told what is being measured now."""
+"""Is called with a line about what is being measured now."""
 
 
 def say_nothing(_text: str) -> None:
-    """The Note of whoever does not watch."""
+    """Ignores what is being measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One thing measured. `limit`: what bounds it, in words; `nbytes`: of the vector it is about.
+    """Holds one measurement and its limit, the medians of all rounds in seconds.
 
-    conditions: by name, what else was chosen: transport, workers, ...
+    limit       what bounds it, in words
+    nbytes      of the vector that is moved; 0 if none
+    conditions  what else was chosen, by name: transport, workers, ...
     """
 
     what: str
@@ -36,7 +38,7 @@ class Figure:
     def of(
         cls, what: str, limit: str, nbytes: int, reached: Sequence[float], bound: Sequence[float], **conditions: Any
     ) -> Figure:
-        """From the seconds of single measurements; the medians count."""
+        """Makes a figure from the seconds of single measurements, by their medians."""
         return cls(
             what=what,
             limit=limit,
@@ -52,7 +54,7 @@ class Figure:
         return self.seconds_median / self.seconds_limit
 
     def row(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Returns the figure as a row for JSON."""
         return {
             "what": self.what,
             "limit": self.limit,

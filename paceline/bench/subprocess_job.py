@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Told(LaunchMessage, frozen=True, kw_only=True, tag="told"):
-    """What one side tells the other: a value of the job's own."""
+    """Carries a value of the job from one side to the other."""
 
     value: Any
 
@@ -36,7 +36,7 @@ class JobFailed(LaunchMessage, frozen=True, kw_only=True, tag="failed"):
 
 
 class ParentStream:
-    """The child's end."""
+    """Is the child's end of the two pipes to its parent."""
 
     def __init__(self, lines: BinaryIO, out: BinaryIO) -> None:
         self._lines, self._out = lines, out
@@ -62,7 +62,7 @@ class ParentStream:
 
 
 class Child:
-    """The parent's end. What `hear` and `tell` raise names `role`."""
+    """Starts one child process and holds the pipes to it. Errors of `hear` and `tell` name `role`."""
 
     def __init__(self, role: str, job: dict[str, Any]) -> None:
         """role: MODULE.FUNCTION of this package, which is called with `job` and a ParentStream."""
@@ -87,7 +87,7 @@ class Child:
             raise self._ended() from None
 
     def hear(self, patience_s: float = PATIENCE_S) -> Any:
-        """Its next message. Raises PeerLost when it has ended, TimedOut, or PacelineError with what went wrong."""
+        """Returns the child's next message. Raises PeerLost when it has ended, TimedOut, PacelineError if it failed."""
         out = self._process.stdout
         assert out is not None
         while not self._decoder.has_message:

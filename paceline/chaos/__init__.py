@@ -1,4 +1,4 @@
-"""Real faults during a real run of processes: drawn from a seed, carried out, and what the run made of them.
+"""Chaos injects real faults into a real run of processes: it draws them from a seed and reports how the run recovers.
 
 Read `plan.py` first, then `runner.py`. May import `runtime/` and everything below it.
 """

@@ -1,4 +1,4 @@
-"""Which faults, when and to whom: drawn from a seed, and printed before anything happens.
+"""Draws from a seed which faults happen, when and to whom; the plan is printed before anything happens.
 
 | kind | what is done |
 |---|---|
@@ -31,7 +31,10 @@ SLOWNESSES = (3, 10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedFault:
-    """`at_s` after training began; `for_s` is 0 where it is over at once; so many `times` slower, if that is it."""
+    """Plans one fault, `at_s` seconds after training began.
+
+    for_s: how long it lasts; 0 for a kill. times: how many times slower, of kind `slow`.
+    """
 
     number: int
     at_s: float

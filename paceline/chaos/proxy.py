@@ -1,8 +1,8 @@
-"""Ways between parties that can be cut: what one sends another passes through this process.
+"""Proxies between parties, which simulate network partitions and slow links of a real run.
 
-Each ordered pair of parties has a relay of its own on the loopback address, which the one that calls is told instead of
-the other's address. While a party is cut off its relays hold what they have and read no more, as a network does that
-loses everything: nobody's connection is closed, and when the way is free again all of it arrives.
+Each ordered pair of parties has a proxy of its own on the loopback address; the caller is told the proxy's address in
+the roster instead of the other party's. While a party is cut off its proxies hold what they have and read no more. So
+no connection is closed, as in a partition, and when the link is free again all bytes arrive.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ACCEPTING_TURNS = 8  # of the loop; asyncio takes four from a socket that is acc
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Proxy:
-    """`address` is the relay's own, `onwards` that of whom it leads to."""
+    """Holds one proxy: it listens at `address` and forwards to `onwards`."""
 
     onwards: str
     address: str
@@ -42,7 +42,7 @@ class Proxy:
 
 
 class ProxySet:
-    """Of one run. Everything that moves bytes happens on one thread of its own."""
+    """Runs the proxies of one run. One asyncio thread of its own moves all bytes."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -55,7 +55,7 @@ class ProxySet:
         self._thread.start()
 
     def way(self, caller: Party, to: Party, address: str) -> str:
-        """Where `caller` reaches `to`, whose own address that is; only ways over TCP are kept."""
+        """Returns the address at which `caller` reaches `to` through a proxy; only addresses of TCP are used."""
         address = address.partition(" ")[0]
         way = self._ways.get((caller, to))
         if way is None or way.onwards != address:
@@ -133,7 +133,7 @@ class ProxySet:
         return await asyncio.open_connection(sock=sock, limit=THIN_BYTES)
 
     async def _carry(self, ends: set[Party], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One direction. What was read is held while the way is cut, and so is the end of the stream."""
+        """Forwards one direction. Bytes, and the end of the stream, are held while the link is cut."""
         with contextlib.suppress(OSError):
             while data := await reader.read(THIN_BYTES if ends & self._thin.keys() else PIECE_BYTES):
                 await self._passable(ends)

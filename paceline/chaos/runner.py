@@ -1,7 +1,13 @@
-"""The thread that carries a plan out, and hears what the run makes of it.
+"""Carries a plan of faults out on a thread of its own, and notes how the run reacts.
 
-The rule of this file: everything happens on the storm's thread, at its time, by the clock of the coordinator; records
-come from another thread and are looked at here.
+    kind        begins                                  ends                          settled when
+    kill        SIGKILL                                 at once                       it was lost and is back
+    stop        SIGSTOP                                 SIGCONT after `for_s`         back, or not lost by then
+    slow        SIGSTOP and SIGCONT in turn             after `for_s`                 as above
+    partition   its connections are cut (`proxy.py`)    let through after `for_s`     as above
+
+The rule of this file: everything happens on the runner's thread, by the clock of the coordinator; trace records arrive
+on another thread and are handled here. A fault whose target is away hits another party of the same kind, or waits.
 """
 
 from __future__ import annotations
@@ -32,9 +38,12 @@ class Targets(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class FaultOutcome:
-    """What came of a fault; seconds on the coordinator's clock. `whom`: another than planned, if that was away.
+    """Records the outcome of a fault, in seconds on the coordinator's clock.
 
-    ended_s: when nobody was held any more. lost_s, back_s: None while, or because, it was not given up, or not back.
+    whom     another party than planned, if that was away
+    ended_s  when the fault ended; None while it lasts
+    lost_s   when the party was declared failed; None if it was not
+    back_s   when it was back; None if it is not
     """
 
     fault: PlannedFault
@@ -60,14 +69,14 @@ class FaultOutcome:
     def _what_came(self) -> str:
         if self.lost_s is None:
             return "not heard of when the run ended" if self.ended_s is None or self.kills else "it went on"
-        lost = f"given up after {max(0.0, self.lost_s - self.at_s):.2f} s"
+        lost = f"declared failed after {max(0.0, self.lost_s - self.at_s):.2f} s"
         if self.back_s is None:
             return f"{lost}, not back when the run ended"
         return f"{lost}, back after {self.back_s - self.at_s:.2f} s"
 
 
 class FaultRunner:
-    """`clock`: seconds since training began. `tell` is called with a line for each fault, once it is over."""
+    """Runs a plan. `tell` is called with a line for each fault, once it is over."""
 
     def __init__(
         self,
@@ -95,12 +104,15 @@ class FaultRunner:
             self._at(fault.at_s, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
 
     def start(self, clock: Callable[[], float], calm: Callable[[], None]) -> None:
-        """It waits for the first step before anything happens; `calm` is called a while after all faults settled."""
+        """Starts the thread. Faults begin after the first step; `calm` is called a while after all have settled.
+
+        clock: seconds since training began.
+        """
         self._clock, self._calm = clock, calm
         self._thread.start()
 
     def heard(self, record: Record) -> None:
-        """From any thread."""
+        """Takes a trace record, from any thread; only updates, steps and changes of membership matter."""
         if not self._begun and isinstance(record, Applied | Span):
             self._begun = True
         elif not isinstance(record, Membership):
@@ -110,7 +122,7 @@ class FaultRunner:
             self._changed.notify()
 
     def end(self) -> None:
-        """The run is over: whoever is held is let go, and what has not been told is."""
+        """Ends all faults when the run is over, and reports the outcomes that were not reported yet."""
         with self._changed:
             self._over = True
             self._changed.notify()
@@ -121,7 +133,7 @@ class FaultRunner:
                 self._let_go(outcome.fault, outcome.whom)
             self._tell_of(outcome)
 
-    # ---- on the storm's thread ---------------------------------------------------------------------------
+    # ---- on the runner's thread --------------------------------------------------------------------------
     def _run(self) -> None:
         while self._wait():
             while self._records:
@@ -138,7 +150,7 @@ class FaultRunner:
                 self._at(self._clock() + CALM_SECONDS, self._calm)
 
     def _wait(self) -> bool:
-        """Until something is to be done; False when the run is over."""
+        """Waits until something is due; returns False when the run is over."""
         with self._changed:
             due = self._agenda[0][0] - self._clock() if self._begun and self._agenda else None
             self._changed.wait_for(lambda: self._records or self._over, due if due is None else max(0.0, due))
@@ -194,7 +206,10 @@ class FaultRunner:
         self._at(now + fault.for_s, lambda: self._ends(outcome))
 
     def _spared(self, fault: PlannedFault) -> Party | None:
-        """Whom it is for, or the next of its kind that is there and untouched; a run needs one worker at least."""
+        """Returns the target, or the next of its kind that is present and untouched; None if nobody can be spared.
+
+        One untouched worker must remain.
+        """
         kind = fault.whom.kind
         alike = [who for who in self._parties if who.kind == kind]
         fit = [who for who in alike if who not in self._away | self._held]
@@ -203,7 +218,7 @@ class FaultRunner:
         return next((who for who in fit if who >= fault.whom), fit[0])
 
     def _slow_down(self, outcome: FaultOutcome, until: float) -> None:
-        """One turn: stopped for most of it."""
+        """Slows a process down for one turn: it is stopped for (times - 1) / times of it."""
         now, whom = self._clock(), outcome.whom
         if now >= until or outcome.ended_s is not None:
             self._ends(outcome)

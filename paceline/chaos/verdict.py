@@ -1,4 +1,4 @@
-"""What a run made of its faults: pauses as the trace has them, the table, and whether the bounds held."""
+"""Judges a run with faults: pauses in the trace, a table by kind of fault, and whether the bounds held."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from paceline.core.trace import Applied, Ended, Record, Span
 from paceline.observe.formatting.columns import columns
 
 Pause = tuple[float, float]  # from, to
-HEADINGS = ("fault", "times", "given up", "back", "back p50", "back max", "pause p50", "pause max")
+HEADINGS = ("fault", "times", "declared failed", "back", "back p50", "back max", "pause p50", "pause max")
 
 
 def pauses(records: Iterable[Record]) -> list[Pause]:
-    """Between two updates of one shard; where the scheme has none, between any two steps of anybody.
+    """Returns the pauses between two updates of one shard; without servers, between any two steps of the run.
 
-    The last one is to the end of training. Each is by the clock of one shard.
+    The last pause reaches to the end of training. Each is measured on one shard's clock, in seconds.
     """
     moments: dict[int, list[float]] = defaultdict(list)
     steps, end = [], None
@@ -45,7 +45,12 @@ def longest(among: Iterable[Pause]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChaosVerdict:
-    """`accuracy` and `quiet`: of the model at the end, with the faults and without; None where nobody knows."""
+    """Holds what a run with faults is judged by.
+
+    accuracy, quiet  of the last model with the faults, and of a run without; None if unknown
+    unasked          losses that no fault explains
+    hang_s, points   bounds: seconds of a pause, and percentage points of accuracy lost
+    """
 
     outcomes: Sequence[FaultOutcome]
     planned: int
@@ -73,12 +78,12 @@ class ChaosVerdict:
         )
 
     def _pause_around(self, outcome: FaultOutcome) -> float:
-        """The longest that began or went on while the fault and the return from it did; others may share in it."""
+        """Returns the longest pause that overlaps the fault or the recovery; other faults may share in it."""
         end = max(filter(None, (outcome.at_s, outcome.ended_s, outcome.back_s)))
         return longest(pause for pause in self.pauses if pause[1] > outcome.at_s and pause[0] < end)
 
     def broken(self) -> list[str]:
-        """What was promised and not kept, a line each."""
+        """Returns the bounds that were broken, a line each."""
         found = []
         if len(self.outcomes) < self.planned:
             found.append(f"the run ended before {self.planned - len(self.outcomes)} of {self.planned} faults")

@@ -1,4 +1,12 @@
-"""The thread that moves bytes: one selector, one wake-up, a heap of timers. No polling."""
+"""The event loop of a party's network thread: one selector, one wake-up pipe, a heap of timers. It never polls.
+
+    call_soon(action)         runs it on the loop's thread, in order; from any thread, which rings the bell
+    call_later(seconds, ..)   runs it when the time is up
+    watch(sock, events, ..)   calls back when the socket is readable or writable; on the loop's thread only
+
+One ring is enough for all that is asked before it is heard, so a burst of calls costs one system call. A TLS stream may
+hold decrypted bytes that the selector cannot see; the loop asks such streams (`pending`) after each callback.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +28,7 @@ class Loop:
     """Runs callbacks for readable and writable sockets and for timers, all on one thread."""
 
     def __init__(self, name: str, failed: Callable[[BaseException], None]) -> None:
-        """`failed` hears of an exception that a callback let escape; the loop ends with it."""
+        """`failed` is called with an exception that escaped a callback; the loop ends with it."""
         self._selector = selectors.DefaultSelector()
         self._soon: deque[Action] = deque()
         self._timers: list[tuple[float, int, Action]] = []
@@ -28,7 +36,7 @@ class Loop:
         self._failed = failed
         self._unseen: set[int] = set()  # sockets that are read again at the next turn
         self._ending = False
-        self._rung = False  # and not heard yet: one ring is enough for all that is asked meanwhile
+        self._rung = False  # a ring is on its way: it is enough for all that is asked meanwhile
         self._bell, self._ear = socket.socketpair()
         self._bell.setblocking(False)
         self._ear.setblocking(False)
@@ -40,11 +48,11 @@ class Loop:
 
     @property
     def here(self) -> bool:
-        """Is this the loop's own thread?"""
+        """Returns True on the loop's own thread."""
         return threading.current_thread() is self._thread
 
     def call_soon(self, action: Action) -> None:
-        """Run `action` on the loop; from any thread."""
+        """Runs `action` on the loop's thread soon; may be called from any thread."""
         self._soon.append(action)
         if not self.here:
             self._ring()
@@ -54,7 +62,7 @@ class Loop:
         self.call_soon(lambda: heapq.heappush(self._timers, (when, next(self._sequence), action)))
 
     def watch(self, sock: socket.socket, events: int, callback: Callable[[int], None]) -> None:
-        """On the loop's thread only; `events` may be 0 for now, and `unwatch` is for good."""
+        """Watches a socket, on the loop's thread only. `events` may be 0 for a while; `unwatch` is for good."""
         watched = self._selector.get_map()  # None once the loop has ended
         if watched is None or sock.fileno() < 0:
             return
@@ -82,7 +90,7 @@ class Loop:
         self._look_again(sock, pending)
 
     def _look_again(self, sock: socket.socket, pending: Callable[[], int]) -> None:
-        """What a TLS stream has taken from the kernel, and nobody has read yet, no selector sees."""
+        """Calls back again for bytes that a TLS stream has decrypted and nobody has read: no selector sees them."""
         number = sock.fileno()
         if number >= 0 and number not in self._unseen and pending():
             self._unseen.add(number)
@@ -95,7 +103,7 @@ class Loop:
             key.data(selectors.EVENT_READ)
 
     def end(self, timeout_s: float = 1.0) -> None:
-        """Stop after what is due now, and close the selector."""
+        """Stops after what is due now, and closes the selector."""
         self._ending = True
         self._ring()
         if self._thread.ident is None:

@@ -1,4 +1,4 @@
-"""The catalogue: one file, one paper. Importing this package enters every scheme into the registry.
+"""The catalogue of schemes has one file for each paper. Importing it enters every scheme into the registry.
 
 Read `bsp.py` first, then `esync.py`. May import `core/` alone.
 """

@@ -1,4 +1,4 @@
-"""Bulk synchronous parallel: one update a round, made of everybody's gradient.
+"""Bulk synchronous parallel makes one update a round, from the gradients of all workers.
 
     worker i:  repeat  g_i <- grad f_i(w);  push g_i;  w <- pull
     server:    upon g_1 .. g_N:  g <- sum(n_i g_i) / sum(n_i);  w <- w - eta g;  answer everybody

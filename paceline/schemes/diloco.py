@@ -1,4 +1,4 @@
-"""DiLoCo: many local steps, then one step of an outer Nesterov momentum along their average; in fragments if wanted.
+"""DiLoCo takes many local steps, then one outer Nesterov step along their average; optionally in fragments.
 
     worker i:  repeat  H times:  x_i <- InnerOpt(x_i, grad f_i(x_i))
                        Delta <- sum(n_i (w - x_i)) / sum(n_i)          (one Mean over all)

@@ -39,7 +39,11 @@ from paceline.core.scheme import Paper, parameter, scheme
 
 
 def controller(p_last: float, p_interval: float, slowest_last: float, slowest_interval: float, r_max: int) -> int:
-    """r*: the least r in 0 .. r_max after which p would push nearest to a push of the slowest."""
+    """Returns r*, the least r in 0 .. r_max after which p would push nearest to a push of the slowest.
+
+    Times in seconds: the last push and the interval between the last two, of p and of the slowest. 0 while an interval
+    is unknown (Algorithm 2).
+    """
     if p_interval <= 0 or slowest_interval <= 0:
         return 0
 

@@ -1,4 +1,4 @@
-"""EAMSGD: elastic averaging with Nesterov's momentum at the workers.
+"""EAMSGD adds Nesterov's momentum at the workers to elastic averaging.
 
     worker i:  repeat  if tau divides t_i:  x_i <- x_i - alpha (x_i - x~);  x~ <- x~ + alpha (x_i - x~)
                        v_i <- delta v_i - eta g_i(x_i + delta v_i)

@@ -1,4 +1,4 @@
-"""Elastic averaging SGD: every worker explores with weights of its own, tied to a common centre by a spring.
+"""Elastic averaging SGD lets each worker train weights of its own, tied to a common centre by an elastic force.
 
     asynchronous (Algorithm 1)
     worker i:  repeat  if tau divides t_i:  x_i <- x_i - alpha (x_i - x~);  x~ <- x~ + alpha (x_i - x~)

@@ -1,4 +1,4 @@
-"""Grouping-SGD: synchronous inside a group of like workers, asynchronous between groups.
+"""Grouping-SGD is synchronous inside a group of equally fast workers, and asynchronous between groups.
 
     worker i:  repeat  g_i <- grad f_i(w);  push g_i;  w <- pull
     server:    upon the last g_i of group G:

@@ -193,7 +193,10 @@ class Hybrid(Scheme):
                 yield from said
 
         def meet(self) -> Generator[Effect, Any, Any]:
-            """The rendezvous at the end of a phase: the next one's w."""
+            """Waits for the others at the end of a phase; returns w of the next phase.
+
+            The servers average the workers' models, unless the phase kept its model on the servers.
+            """
             w, weight = self.inner.model()
             if self.scheme.schemes[self.phase].model_of(self.servers) == "servers":
                 weight = 0.0  # the servers know better

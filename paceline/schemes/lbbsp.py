@@ -60,7 +60,7 @@ class Report:
 
 @message("lbbsp.Size")
 class Size:
-    """The batch of the next round; 0: the worker's own."""
+    """Tells a worker its batch size of the next round, in samples; 0 means its own."""
 
     samples: bounds.Samples
 

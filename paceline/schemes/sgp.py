@@ -118,7 +118,7 @@ class SGP(Scheme):
                     self.mean_weight += FOLLOWED * (self.weight - self.mean_weight)
 
         def stepped(self, c: Computed) -> Any:
-            """z after a local update of x = w z."""
+            """Returns z after a local update of x = w z, both as long as the model."""
             x = self.w * self.weight
             moved = self.updated(x, c)
             if self.mean_weight is None:

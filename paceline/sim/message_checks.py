@@ -1,4 +1,4 @@
-"""Admission of messages: what a worker says is checked where it arrives, before any role sees it, as in a live run.
+"""Checks each message of a worker where it arrives, before any role sees it, as a live run does.
 
 A message that is beyond its bounds is brought within them, or dropped where it has no nearest, and is a strike against
 the worker in either case.
@@ -21,7 +21,7 @@ Process = tuple[str, int]
 
 
 class _Receiver:
-    """What one process knows of those who talk to it."""
+    """Holds what one process knows of the senders of its messages."""
 
     def __init__(self, limits: PlanLimits, *, from_start: bool) -> None:
         self.checker, self.claims = Checker(limits, from_start=from_start), FalseClaims()
@@ -30,10 +30,10 @@ class _Receiver:
 
 
 class SimulatedAdmission:
-    """Of all parties of `sim`. Servers and the coordinator have a worker expelled; workers only refuse what it says."""
+    """Checks messages for all parties of `sim`. Servers and the coordinator expel a worker; workers only reject."""
 
     def __init__(self, sim: Simulation, epoch_samples: int, batch_samples: int) -> None:
-        """0: not known."""
+        """`epoch_samples`, `batch_samples`: sizes that bound what a worker may claim; 0 if unknown."""
         self._sim = sim
         cluster = sim.cluster
         most = sim.scheme.most_samples(batch_samples, cluster.workers)
@@ -48,7 +48,7 @@ class SimulatedAdmission:
         self.strikes: Counter[int] = Counter()  # by rank, of all receivers together
 
     def admitted(self, party: SimulatedProcess, src: SimulatedProcess, message: Any) -> Any | None:
-        """`message` as the role of `party` is given it; None: not at all."""
+        """Returns the message as the role of `party` is given it, or None if it is dropped."""
         if src.kind != "worker":
             return message
         receiver = self._of(party)

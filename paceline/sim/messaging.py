@@ -1,4 +1,15 @@
-"""What parties say to one another: calls and their answers, means, news; and how it travels."""
+"""Carries messages between simulated parties: calls and answers, tells, means; and how they travel.
+
+    effect        here                                              the worker goes on
+    Call          one message to each party, answers are joined     when the last answer has arrived
+    Mean          a call to the servers' carriers; or, if workers   when the mean is there, after the time of the
+                  carry it, to `world.peers`                        schedule (`CollectiveTiming`)
+    Tell, Reply   one message to each party                         at once
+    Start         begins a Call or Mean                             at once, with a ticket
+    Wait          of a ticket                                       when its result is there
+
+A message with hazards passes `LossyLinks`; without, it is one event on the heap, at the time of its arrival.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +30,20 @@ WireCodec = Callable[[SimulatedProcess, SimulatedProcess, Any], tuple[Any, int]]
 
 
 class Coding(Protocol):
-    """What becomes of means that the workers carry themselves."""
+    """Encodes the means that the workers carry themselves."""
 
     def handed_in(self, rank: int, part: Part) -> tuple[Part, int, bool]:
-        """As the others get it; the bytes that travel; whether everybody gets all of them, and not their sum."""
+        """Returns the part as the others get it, its bytes, and whether everybody gets all parts, not their sum."""
 
     def handed_out(self, mean: Averaged) -> Averaged: ...
 
 
 BLOCKED = object()
-"""What carrying out an effect gives when its result comes later."""
+"""Returned by an arm when the result of its effect comes later."""
 
 
 class Messaging:
-    """All that is said in `sim`. `arms`: what carries out the effects by which a worker speaks and listens.
+    """Carries all messages of `sim`. `arms`: the functions that carry out a worker's effects, by type.
 
     `mean`: the schedule by which workers carry a `Mean` among themselves. `passage`, `coding`: see `Simulation`.
     """

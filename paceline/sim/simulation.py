@@ -39,7 +39,7 @@ from paceline.sim.world import World
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """Python's collector of cycles walks through every object there is, and here nothing leaves cycles behind."""
+    """Runs the garbage collector seldom: it walks through all objects, and a simulation leaves no cycles behind."""
     before = gc.get_threshold()
     gc.set_threshold(100_000, 50, 1000)
     try:
@@ -53,19 +53,25 @@ Arms = dict[type, Callable[[Incarnation, Any], Any]]
 
 
 class Simulation:
-    """`scheme` on `cluster`, from the weights `w0`, doing `work`, whose seconds are those on the reference device.
+    """Simulates `scheme` on `cluster`, from the weights `w0`, doing `work`.
 
-    Instead of a cluster the arguments of `paceline.sim.cluster.model.uniform` may be given. `mean`: the schedule by
-    which the workers carry a `Mean` among themselves; by default the servers do, and without servers a ring. `trace`
-    takes the records of all parties, each on its writer's clock. `watched`: every invariant is checked while it runs,
-    which may cost more than the simulation itself. `passage`: what becomes of a message on its way from one party to
-    another, and the bytes that travel; None where it arrives as it is. `coding`: the same of means that the workers
-    carry. `gate`: makes that of a shard, by its number; `rounds`: those of a shard, where they are not the plain ones.
-    `lender`: of whom the samples of `work` are leased, for clusters without hazards; `leases`: the queue of which they
-    are, for those with hazards. `shards`: what each server holds, and its update rule; by default equal parts, with a
-    rule of `update_factory`. `limit`: of what workers train. `batch_samples`: of the largest mini-batch of a worker's
-    own, where known, by which what one that lies says is judged. Raises ConfigError when the scheme cannot run on such
-    a cluster.
+    cluster        hosts, devices, network, faults; instead, the arguments of `paceline.sim.cluster.model.uniform`
+    work           seconds are those on the reference device
+    update_factory makes a server's update rule for so many parameters; SGD with lr 0.1 by default
+    seed           of all randomness
+    trace          takes the records of all parties, each on its writer's clock
+    watched        checks every invariant during the run, which may cost more than the simulation itself
+    mean           the schedule by which workers carry a `Mean` themselves; by default servers do, without them a ring
+    passage        turns a message into what arrives, and the bytes that travel; None: it arrives as it is
+    coding         the same for means that the workers carry
+    gate           makes the gradient check of a shard, by its number
+    rounds         makes the rounds of a shard, if they are not the plain ones (robust means)
+    lender         leases the samples of `work`, for clusters without hazards; `leases`: the queue, for those with
+    shards         the part and the update rule of each server; by default equal parts and `update_factory`
+    limit          of what workers train
+    batch_samples  of the largest mini-batch, if known; it bounds what a lying worker may claim
+
+    Raises ConfigError when the scheme cannot run on such a cluster.
     """
 
     def __init__(
@@ -144,8 +150,11 @@ class Simulation:
         max_events: float = math.inf,
         stop: Callable[[Simulation], bool] | None = None,
     ) -> Simulation:
-        """Until nothing is left to happen, the clock would pass `until`, there were `max_events` events in all,
-        or `stop` says so after an event."""
+        """Runs until nothing is left to happen, the clock would pass `until` (virtual seconds), `max_events` events
+        were handled in all, or `stop` returns True after an event. Returns this simulation, which can be run on.
+
+        Raises AssertionError for a violated invariant, if `watched`.
+        """
         with seldom_collected():
             if self.invariants is None:
                 self._run(until, max_events, stop)
@@ -157,7 +166,7 @@ class Simulation:
         return self
 
     def _run(self, until: float, max_events: float, stop: Callable[[Simulation], bool] | None) -> bool:
-        """True when only `max_events` ended it."""
+        """Handles events until a limit; returns True if `max_events` was that limit."""
         soon, due, reach = self.heap.soon, self.heap.due, self.heap.reach
         while True:  # its test is inside: Python 3.11 leaves a loop slow that ends in one
             if not (soon or due or reach()):
@@ -176,31 +185,31 @@ class Simulation:
         return False
 
     def judged(self, accuracy: float) -> None:
-        """The model has been evaluated, and the coordinator hears of it."""
+        """Tells the coordinator's role the accuracy of an evaluation, from 0 to 1."""
         party = self.world.coordinator
         if party:
             self.messaging.say_all(party, party.role.on_evaluation(self.now + party.skew_s, accuracy))
 
     def leave(self, rank: int) -> None:
-        """Worker `rank` shall leave, cleanly, where it would begin its next step."""
+        """Makes worker `rank` leave, cleanly, when it would begin its next step."""
         self.members.leaving.add(rank)
 
     def crash(self, rank: int) -> None:
-        """Worker `rank` is gone without goodbye; the others hear of it when its lease has run out."""
+        """Crashes worker `rank`; the others hear of it after `suspect_after_s` of silence."""
         self.members.crash(rank)
 
     def join(self, rank: int) -> None:
-        """Worker `rank` comes (back): a fresh role that begins with the current model; not if it was put out."""
+        """Lets worker `rank` join or rejoin with a fresh role and the current model, unless it was expelled."""
         if rank not in self.members.banned:
             self.members.join(rank)
 
     def expel(self, rank: int, reason: str) -> None:
-        """Worker `rank` is put out of the run for good, once what happens now is over."""
+        """Expels worker `rank` from the run for good, after the present event."""
         self.heap.push(self.now, self.members.expel, rank, reason)
 
     @property
     def liars(self) -> set[int]:
-        """Workers that have begun to lie; grows."""
+        """Returns the workers that have begun to lie; the set grows."""
         return self.lies.ever if self.lies else set()
 
     def rightful(self, ranks: Iterable[int] | None = None) -> set[int]:

@@ -1,4 +1,4 @@
-"""The parties of a simulation, put in their places."""
+"""Makes the parties of a simulation: each process with its role, network card and clock."""
 
 from __future__ import annotations
 
@@ -24,13 +24,18 @@ from paceline.sim.kernel.workload import ModelShard, equal_shards
 
 
 class World:
-    """`scheme` on `cluster`: every party with its role, its card and its clock.
+    """Holds every party of `scheme` on `cluster`.
 
-    means: the servers' other role, which carries `Mean`; on the same card and clock. peers: where the workers meet when
-    they carry it themselves, `by_peers` or because there are no servers. control: the card of the coordinator, whether
-    or not the scheme has a box for it. gate: makes that of a shard, by its number. rounds: makes those of a shard.
-    settled: hears from shard 0 what became of leased samples. shards: by server; equal ones by default.
-    most_samples: of one contribution, 0 where nobody knows.
+    workers, servers  by rank and by shard
+    means             the servers' other role, which carries `Mean`; on the same card and clock
+    peers             carries `Mean` among the workers, if asked for (`by_peers`) or without servers; else None
+    control           the card of the coordinator, whether or not the scheme has a role for it
+    gate, rounds      make the gradient check and the rounds of a shard
+    settled           hears from shard 0 what became of leased samples
+    shards            by server; equal ones by default
+    most_samples      of one contribution; 0 if unknown
+
+    Raises ConfigError when the scheme cannot run on such a cluster, or there are more servers than parameters.
     """
 
     def __init__(

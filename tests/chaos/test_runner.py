@@ -67,7 +67,7 @@ def test_a_kill_is_told_once_the_party_is_back() -> None:
     play.at(2.0, lambda: play.targets.done[1:] == ["SIGKILL server 0"])
     play.runner.end()
     assert play.lines == [
-        "    1.0 s  kill worker 1: given up after 0.25 s, back after 0.50 s",
+        "    1.0 s  kill worker 1: declared failed after 0.25 s, back after 0.50 s",
         "    2.0 s  kill server 0: not heard of when the run ended",
     ]
 
@@ -113,7 +113,9 @@ def test_who_takes_the_place_of_one_that_was_given_up_is_not_held() -> None:
     play.says("server 0", "replaced")
     play.at(
         10.0,
-        lambda: play.lines == ["    1.0 s  partition server 0 for 9.0 s: given up after 2.00 s, back after 3.00 s"],
+        lambda: (
+            play.lines == ["    1.0 s  partition server 0 for 9.0 s: declared failed after 2.00 s, back after 3.00 s"]
+        ),
     )
     play.runner.end()
     assert play.targets.done == ["cut server 0", "free server 0"]

@@ -306,7 +306,7 @@ def test_a_lost_server_is_replaced_and_nobody_else_is_restarted(
     train: Callable[..., Run], number: signal.Signals, options: list[str]
 ) -> None:
     run = train("--snapshot-every", "0.5", *options)
-    how = "it goes on from its copy" if "replica" in options else "all shards went back to version"
+    how = "restored from its copy" if "replica" in options else "all shards were restored to version"
     trace = run.out / "trace.jsonl"
     assert within(2 * BOUND_SECONDS, lambda: trace.read_text().count('"applied"') > 40)  # there is a snapshot by then
     os.kill(run.parties["server 0"], number)

@@ -29,7 +29,7 @@ from paceline.observe.terminal.progress import make_display
 from paceline.observe.trace.trace_file import TRACE, read_trace
 
 EPILOG = """The plan is drawn from --seed and printed first. While the run goes on there is a line for each
-fault once it is over: after how long the party was given up, and after how long it was back. At the end
+fault once it is over: after how long the party was declared failed, and after how long it was back. At the end
 a table and a verdict. Exits with 1 when the run failed, stood still for longer than --hang, or, with
 --baseline, lost more than --points of accuracy.
 

@@ -1,7 +1,8 @@
-"""Parties that somebody else starts: each calls who leads the run, and is given its place (see `detect.py`).
+"""The side of a process that somebody else starts: it calls the leader of the run and is assigned a part.
 
-On one host the ticket to the leader's listener (`paceline.launch.external.leader`) lies in a folder that only this user
-can enter. Beyond it, everybody who has the token in PACELINE_TOKEN_FILE can make the ticket, and nobody else can.
+`detect.py` recognises such a process. On one host the ticket to the leader's listener
+(`paceline.launch.external.leader`) lies in a folder that only this user can enter. Beyond it, everybody who has the
+token in PACELINE_TOKEN_FILE can make the ticket, and nobody else can.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ LAST_SECONDS = 30.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Assignment:
-    """An assignment is what the leader gave a caller. `lines` stay open for as long as it takes part."""
+    """Holds the part that the leader assigned. `lines` stay open for as long as the process takes part."""
 
     spec: ProcessSpec
     lines: MessageStream[Request]

@@ -1,10 +1,13 @@
-"""Who leads a run whose parties somebody else starts: gives out places, and misses who is gone.
+"""Leads a run whose processes somebody else starts: it assigns a part to each and notices who is lost.
 
     python -m paceline.launch.external.leader     the coordinator, and servers where nobody starts them
 
-It opens a listener (`paceline.launch.remote.callback_listener`). A caller speaks the protocol of an agent: it says its
-kind and gets Start (`paceline.launch.external.follower`). A caller whose stream ends is lost; once it is started again,
-it calls again and takes its place back.
+It opens a listener (`paceline.launch.remote.callback_listener`). A process that calls uses the protocol of an agent:
+
+    caller     input                     then                                            next
+    WAITING    a part is free            Start, with its specification                   STARTED
+    STARTED    its stream ends           it is lost; its part is free again              LOST
+    LOST       it is started again       it calls again and takes its part back          STARTED
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from paceline.runtime.spec.process_spec import ProcessSpec
 
 
 class ExternalLauncher:
-    """Parties that come by themselves; those of other kinds are `local`'s."""
+    """Assigns parts to processes that call by themselves; parties of other kinds are started by `local`."""
 
     def __init__(
         self,

@@ -168,7 +168,7 @@ class LocalLauncher:
         self._host.ask(Fork(spec=spec.to_json(), party=spec.party, log=str(log), environment=environment))
 
     def heard(self, event: Forked | ForkEnded) -> None:
-        """On the reader's thread."""
+        """Handles what the fork server reports, on the reader's thread."""
         party = event.party
         with self._change:
             if isinstance(event, Forked):
@@ -187,7 +187,7 @@ class LocalLauncher:
         self.signal(who, signals.SIGKILL)
 
     def signal(self, who: Party, number: signals.Signals) -> None:
-        """To its present process, if there is one."""
+        """Sends a signal to the present process of `who`, if there is one."""
         if str(who) in self._alive:
             self._signal(str(who), number)
 

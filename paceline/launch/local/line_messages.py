@@ -1,4 +1,4 @@
-"""The one form in which launchers, agents, the fork server and benchmarks talk: a typed message is a line of JSON.
+"""The protocol of launchers, agents, the fork server and benchmarks: each typed message is a line of JSON.
 
 A message is a class that derives from `LaunchMessage`; its tag stands under "word". `encode` makes the line, and a
 `LineDecoder` makes messages of the bytes that come. Lines are ASCII: names of files that are no UTF-8 pass as they are.
@@ -15,7 +15,7 @@ W = TypeVar("W")
 
 
 class LaunchMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="word", forbid_unknown_fields=True):
-    """One line."""
+    """Is the base of messages, one JSON line each; unknown fields are rejected."""
 
 
 def encode(message: LaunchMessage) -> bytes:
@@ -23,10 +23,10 @@ def encode(message: LaunchMessage) -> bytes:
 
 
 class LineDecoder(Generic[W]):
-    """Bytes of a stream, in pieces of any size, into messages."""
+    """Decodes a stream of bytes, fed in pieces of any size, into messages."""
 
     def __init__(self, types: Any) -> None:
-        """`types`: what the other side may say, a union of messages."""
+        """`types`: a union of the messages that the other side may send."""
         self._types = types
         self._rest = b""
         self._lines: list[bytes] = []  # whole ones, the oldest last

@@ -1,8 +1,8 @@
-"""Where agents that cannot be given input call back: a listener under TLS, and the ticket that lets them in.
+"""A listener under TLS to which agents call back that have no standard input, and the ticket that admits them.
 
 The ticket has the address, a token and the certificate of an authority made for this launch, whose only other
 certificate is the launcher's own. Both sides prove that they know the token (`paceline.launch.remote.agent_handshake`):
-an agent talks to nobody but its launcher, and whoever has no token is sent away.
+an agent talks to nobody but its launcher, and callers without the token are rejected.
 
 Callers that have not proved it are bounded, and the oldest is evicted when there are more. An agent that is sent
 away before it was let in, which the launcher's first beat tells it, calls again.
@@ -48,7 +48,7 @@ Caller = tuple[MessageStream[Event], words.AgentHello]
 
 
 class CallbackListener:
-    """Open until it is closed."""
+    """Listens for agents until it is closed."""
 
     def __init__(self, address: str, port: int = 0, secret: str = "") -> None:
         """Listens on `address` of this machine; `port` 0 is any. Raises ConfigError.

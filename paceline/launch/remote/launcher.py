@@ -1,4 +1,9 @@
-"""The launcher of a run on several hosts: each is led through its agent; who keeps the books stays here."""
+"""This launcher starts and ends the processes of a run on several hosts, each through its agent.
+
+The launcher decides which host starts which party (`placement.py`) and remembers where each runs. A host is lost when
+its stream ends, when it is silent for SILENCE_SECONDS, or for SILENT_SECONDS while a party there was declared lost;
+all its parties then count as lost.
+"""
 
 from __future__ import annotations
 
@@ -35,28 +40,28 @@ OVER_SECONDS = 3.0  # beyond the time that parties get
 
 
 class RemoteHost:
-    """This represents one host, by the lines to its agent."""
+    """Represents one host, by the stream of lines to its agent."""
 
     def __init__(self, name: str, lines: MessageStream[Event], *, why_gone: Callable[[], str] = lambda: "") -> None:
-        """`why_gone`: what is known of the reason, when the stream has ended."""
+        """`why_gone` returns what is known of the reason, when the stream has ended."""
         self.name, self.address = name, ""
         self.lines, self._why_gone = lines, why_gone
         self._answers: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._events: Callable[[Event], None] = lambda event: None
-        self._why = ""  # it is gone, once that is known
+        self._why = ""  # the host was lost, once that is known
         self.alive, self.leaving, self._doubted_at = True, False, math.inf
         self._beat = protocol.Heartbeat(lines, self._give_up)
         threading.Thread(target=self._read, name=f"agent on {name}", daemon=True).start()
 
     def follow(self, events: Callable[[Event], None]) -> None:
-        """`events` hears of what parties say and of their ends, on a thread of its own."""
+        """Sets who is called with the output and the ends of parties, on the stream's reading thread."""
         self._events = events
 
     def ask(self, request: protocol.Request) -> None:
         self.lines.say(request)
 
     def answer(self, seconds: float = ANSWER_SECONDS) -> Event:
-        """To what was asked last. Raises ConfigError with a refusal, PacelineError when there is none in time."""
+        """Returns the answer to the last request. Raises ConfigError for a refusal, PacelineError after a timeout."""
         try:
             event = self._answers.get(timeout=seconds)
         except queue.Empty:

@@ -1,17 +1,22 @@
 """A launcher and its agents send one JSON object a line, each way, over any stream of bytes.
 
-    agent     Knock         where it has called back: a nonce       launcher  Challenge    (see `agent_handshake.py`)
-    agent     Hello         who it is and what it runs on           launcher  Refused      or, after a first Beat:
-    launcher  Begin         the environment, the command (none: Paceline's own worker), where to listen
-    agent     Begun         the address that parties will listen on         or Refused
-    launcher  Prepare       load the data                     agent  Prepared           or Refused
-    launcher  Start         one party: its specification and its keys
-    agent     Said          a line that the party's command printed
-    agent     Leaving       its engine has told it to go; it stays for a while, so that the run can be ended in order
-    agent     Ended         the party is no more; `why` is empty when all went well
-    launcher  Kill          a party that the others have given up
-    launcher  End           everybody who is still there: asked first, killed after `seconds`        agent  Over
-    both      Beat          nothing, now and then: who is silent for `SILENCE_SECONDS` is gone
+    state      sender    message    meaning                                                          next
+    CALLED     agent     Knock      it has called back: a nonce                                      CALLED
+    CALLED     launcher  Challenge  a nonce and a proof (see `agent_handshake.py`)                   CALLED
+    CALLED     agent     Hello      which host it is and what it runs on                             KNOWN
+    KNOWN      launcher  Begin      the environment, the command (none: Paceline's own worker),      KNOWN
+                                    where to listen; after a first Beat; or else Refused
+    KNOWN      agent     Begun      the address that parties will listen on; or Refused              READY
+    READY      launcher  Prepare    load the data                                                    READY
+    READY      agent     Prepared   the data is loaded; or Refused                                   READY
+    READY      launcher  Start      start one party: its specification and its keys                  READY
+    READY      agent     Said       a line that the party's command printed                          READY
+    READY      agent     Ended      a party's process has ended; `why` is empty if all went well     READY
+    READY      launcher  Kill       kill a party that was declared lost                              READY
+    READY      agent     Leaving    its engine ends it soon, so that the run can be ended in order   READY
+    READY      launcher  End        end all parties: SIGTERM first, SIGKILL after `seconds`          ENDING
+    ENDING     agent     Over       all have ended                                                   closed
+    any        both      Beat       every BEAT_SECONDS; silence of `SILENCE_SECONDS` is a loss       as it was
 
 The stream belongs to one launcher. When it closes, the agent ends everything it started, and itself. Nothing secret is
 ever said but in Start, so that no argument and no environment variable has a key or a token in it.
@@ -35,9 +40,9 @@ from paceline.live.security.tls import TlsStream
 LINE_BYTES_MAX = 16 << 20
 BEAT_SECONDS = 1.0
 SILENT_SECONDS = 5.0
-"""A host of which nothing was heard for so long is lost, if a party there has been given up too."""
+"""Seconds of silence after which a host is lost, if a party there has been declared lost too."""
 SILENCE_SECONDS = 30.0
-"""The other side is gone in any case: a launcher may be stopped for a while, and its run go on."""
+"""Seconds of silence after which the other side is lost in any case. A launcher may be stopped for a while."""
 
 
 class AgentBeat(LaunchMessage, frozen=True, kw_only=True, tag="beat"):

@@ -1,4 +1,4 @@
-"""Means that a worker takes part in, one each: what is begun, what has come, what is still missing.
+"""Holds the means that a worker takes part in: for each, what has begun, what has arrived, what is missing.
 
 A `Meeting` adds up on the way, strip by strip. Where a codec is asked for, `RoundedMeeting` does the same with half as
 many bytes, and `Gathering` passes everybody's encoded vector on to all and adds here
@@ -36,15 +36,18 @@ class VectorAdder(Arithmetic, Protocol):
     """Arithmetic on the vectors of this worker, and where they may be read."""
 
     def readable(self, v: Any) -> Any:
-        """`v` where all members can read it: in host memory, every number in its place."""
+        """Returns `v` where all members can read it: in host memory, dense."""
 
     def when(self, v: Any, action: Callable[[], None]) -> None:
-        """Call `action` once the numbers of `v` are there: now, or later on any thread."""
+        """Calls `action` once the numbers of `v` are there: now, or later on any thread."""
 
 
 @message("meetings.Take", plane="collective")
 class Take:
-    """What a mean is; to one that has left: take part in it, with weight zero. `coding`: of `codec/pipeline/`."""
+    """Describes a mean, and asks a worker that has left to take part in it with weight zero.
+
+    among: ranks of the members. hosts: members by host, as positions in `among`. coding: of `codec/pipeline/`.
+    """
 
     name: bounds.Name
     among: bounds.Ranks
@@ -55,7 +58,7 @@ class Take:
 
 
 class Strip(Protocol):
-    """This is one member's part in the mean of one strip of the vector."""
+    """Does one member's part in the mean of one strip of the vector."""
 
     @property
     def done(self) -> bool: ...
@@ -67,9 +70,7 @@ class Strip(Protocol):
 
 
 class Tools(NamedTuple):
-    """These are the tools that a worker has for its means. `coder`: of the codec of this run, if any; `strip_bytes`: of
-    a strip at most.
-    """
+    """Bundles what a worker needs for its means. `coder`: of the run's codec, or None; `strip_bytes`: at most."""
 
     memory: Memory
     adder: VectorAdder
@@ -78,7 +79,17 @@ class Tools(NamedTuple):
 
 
 class Meeting:
-    """One mean that worker `me` takes part in: `effect`, whose vector is where all can read it."""
+    """Executes one mean that worker `me` takes part in. The vector of `effect` is where all members can read it.
+
+    a strip    input                              then                                          next
+    WAITING    its numbers are there              it may begin                                  READY
+    READY      fewer than `at_once` under way,    its first pieces are sent                     UNDER WAY
+               or a piece of it arrives
+    UNDER WAY  a piece of another member          added, and passed on as the schedule says     UNDER WAY
+    UNDER WAY  the schedule's last step           the strip of `out` is the mean                DONE
+
+    Strips bound memory, and let one be added up while the next is on its way.
+    """
 
     at_once = STRIPS_UNDER_WAY
 
@@ -100,7 +111,7 @@ class Meeting:
         return slice(length * strip // self.strips, length * (strip + 1) // self.strips)
 
     def needs(self, strip: int) -> Any | None:
-        """What has to be there before `strip` begins."""
+        """Returns the vector that must have arrived before `strip` begins, or None."""
         return self.v[self.where(strip)]
 
     def begin(self, strip: int) -> Strip:
@@ -114,7 +125,7 @@ class Meeting:
         return ScheduleExecution(schedule, self.me, self.v[where], self.weight, self.out[where], self.adder)
 
     def leaving(self, v: Any) -> Any:
-        """A piece as it travels."""
+        """Returns a piece as it travels."""
         return v
 
     def arrived(self, v: Any) -> Any:
@@ -122,16 +133,16 @@ class Meeting:
         return v
 
     def finished(self, strip: int) -> None:
-        """Raises ProtocolError for what cannot be decoded."""
+        """Closes a strip. Raises ProtocolError for what cannot be decoded."""
         self.done += 1
         self.total = self.parts.pop(strip).weight
 
     def result(self) -> Averaged:
-        """Once all strips are done."""
+        """Returns the mean and the sum of weights, once all strips are done; zeros if nobody had weight."""
         return Averaged(v=self.out if self.total else self.v * 0.0, weight=self.total)
 
     def heard(self) -> None:
-        """Something arrived. The longest silence is the wait for the slowest member; all the rest is communication."""
+        """Notes an arrival. The longest silence counts as waiting for the slowest member, the rest as communication."""
         now = time.monotonic()
         self.longest_gap, self.last = max(self.longest_gap, now - self.last), now
 
@@ -141,7 +152,7 @@ class Meeting:
 
 
 class RoundedMeeting(Meeting):
-    """Partial sums are sent rounded. Whoever added up the last of them takes what all others got of it."""
+    """Sends partial sums rounded. The member that adds up the last one also rounds it, so that all have the same."""
 
     def __init__(self, what: Take, pending: PendingReply, effect: Mean, me: int, tools: Tools) -> None:
         """Raises ProtocolError where no codec is asked for."""
@@ -161,10 +172,11 @@ class RoundedMeeting(Meeting):
 
 
 class Gathering(Meeting):
-    """Everybody sends its share to all. Strip i is the share of member i; they are added up in the order of members.
+    """Sends each member's encoded vector to all. Strip i is the share of member i.
 
-    A share goes in one piece, as the scales and places in it are those of all its numbers. One of weight zero is empty,
-    and what a residual holds stays there.
+    Shares are added in the order of members, whatever the order of arrival, so that all members get equal bits. A share
+    is one piece, since its scales and indices belong to all its numbers. One of weight zero is empty, and the residual
+    of error feedback keeps what it holds.
     """
 
     def __init__(self, what: Take, pending: PendingReply, effect: Mean, me: int, tools: Tools) -> None:
@@ -213,7 +225,7 @@ def _coder_of(tools: Tools) -> MeanCoder:
 
 
 KINDS: dict[str, type[Meeting]] = {SUMS: RoundedMeeting, SHARES: Gathering}
-"""By coding."""
+"""The kind of mean for each coding; plain for all others."""
 
 
 def meeting_of(what: Take, pending: PendingReply, effect: Mean, me: int, tools: Tools) -> Meeting:

@@ -4,9 +4,14 @@ A vector is averaged in strips. Each goes through the schedule (`paceline.core.c
 added up while the next is on its way, and only so many are under way that memory stays bounded. A mean is known by its
 name, so several may be under way at once, begun in different orders, each among any of the workers.
 
-A worker that has left says so (`Away`). Whoever still averages with it then tells it what (`Take`), and it takes part
-with weight zero: nobody hangs on uneven work, and the mean is that of those who are there. One that is lost fails the
-means that it was in.
+    a member       input                        then
+    takes part     its Piece                    passed to the mean; kept if this worker has not begun that yet
+    takes part     Away: it has left            for each open mean it is sent Take, and takes part with weight zero
+    has left       a mean with it begins        the same
+    takes part     its connection is lost       all means with it fail with PeerLost
+
+So uneven work does not hang: the mean is that of the workers that are there. Three threads meet here, as the sections
+below name them; the means themselves are touched by the carrier's own thread alone, which takes actions from a queue.
 """
 
 from __future__ import annotations
@@ -42,7 +47,7 @@ CLOSED_MAX = 256  # means that are over and still known by name
 
 @message("peers.Piece", plane="collective")
 class Piece:
-    """A part of a strip: the mean of what has been added up so far, its weight, and the length of the whole vector."""
+    """Carries part of a strip: the mean of what was added so far, its weight, and the length of the whole vector."""
 
     v: Vector
     weight: bounds.MeanWeight
@@ -51,11 +56,11 @@ class Piece:
 
 @message("peers.Away", plane="collective")
 class Away:
-    """This worker has left: it begins no mean any more."""
+    """Says that this worker has left: it begins no mean any more."""
 
 
 def key_of(name: str, among: tuple[int, ...]) -> int:
-    """Tells means apart: the high bits of the id of an envelope, whose low bits are strip and step."""
+    """Returns the key of a mean: the high bits of an envelope's id, whose low bits are strip and step."""
     digest = hashlib.blake2b(f"{name} {among}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> (STRIP_BITS + STEP_BITS) << (STRIP_BITS + STEP_BITS)
 
@@ -71,7 +76,7 @@ def from_id(id: int) -> tuple[int, int, int]:
 
 
 class PeerCarrier:
-    """This is one worker's end of the means over the connections of `transport`; it works on a thread of its own."""
+    """Carries one worker's part of all means over the connections of `transport`, on a thread of its own."""
 
     def __init__(
         self,
@@ -82,7 +87,7 @@ class PeerCarrier:
         coder: MeanCoder | None = None,
         strip_bytes: int = STRIP_BYTES,
     ) -> None:
-        """`coder`: of the codec of this run, if any."""
+        """`coder`: of the run's codec, or None. `strip_bytes`: of a strip at most."""
         self._transport, self._memory, self._adder, self._coder = transport, memory, adder, coder
         self._tools = Tools(memory, adder, coder, strip_bytes)
         self._me = transport.me.index
@@ -99,7 +104,10 @@ class PeerCarrier:
 
     # ---- the party's own thread --------------------------------------------------------------------------
     def begin(self, effect: Mean, schedule: str, hosts: Groups = ()) -> PendingReply:
-        """`schedule` and `hosts` (members by host, as positions in `among`) are the same on every member."""
+        """Begins a mean; returns its pending result.
+
+        schedule, hosts: members by host, as positions in `among`; both the same on every member.
+        """
         what = Take(
             name=str(effect.tag),
             among=effect.among,
@@ -113,18 +121,18 @@ class PeerCarrier:
         return pending
 
     def leave(self, workers: Iterable[int]) -> None:
-        """This worker begins no mean any more; `workers` are told."""
+        """Tells `workers` that this worker begins no mean any more."""
         for rank in workers:
             self._todo.put(lambda rank=rank: self._send(rank, 0, Away()))  # type: ignore[misc]
 
     def close(self) -> None:
-        """After what is under way."""
+        """Ends the thread, after what is under way."""
         self._todo.put(None)
         self._thread.join()
 
     # ---- the transport's thread --------------------------------------------------------------------------
     def deliver(self, src: Party, envelope: Envelope) -> None:
-        """Raises ProtocolError for what is no message between carriers."""
+        """Takes a message of another carrier. Raises ProtocolError for any other message."""
         match envelope.message:
             case Piece():
                 self._todo.put(lambda: self._arrived(src.index, envelope))
@@ -136,7 +144,7 @@ class PeerCarrier:
                 raise ProtocolError(f"{src} sent {type(other).__name__} where a mean is carried")
 
     def room_for(self, src: Party, id: int, lengths: Sequence[int], shared: Sequence[Any] = ()) -> list[Any]:
-        """Where pieces are received: at once where they belong, if nothing has to be added. Raises ProtocolError."""
+        """Returns where to receive a piece: in its place, if nothing has to be added. Raises ProtocolError."""
         if shared:  # a piece is one vector, and it is there, or needs no room but for its bytes
             longest = self._coder.length if self._coder else 0
             if isinstance(shared[0], Encoded) and lengths[0] > longest:
@@ -154,11 +162,11 @@ class PeerCarrier:
         return [self._memory.empty(length) for length in lengths]
 
     def lost(self, src: Party, why: str) -> None:
-        """Means with `src` in them fail with PeerLost."""
+        """Fails the means that `src` is a member of, with PeerLost."""
         self._todo.put(lambda: self._lose(src.index, f"lost {src}: {why}"))
 
     def fail(self, error: BaseException) -> None:
-        """This worker cannot go on: whoever waits for a mean is woken with `error`."""
+        """Fails all means with `error`, since this worker cannot go on."""
         self._todo.put(lambda: self._break(error))
 
     # ---- the carrier's own thread ------------------------------------------------------------------------
@@ -194,7 +202,7 @@ class PeerCarrier:
                 self._adder.when(needs, ready)
 
     def _ready(self, key: int, strip: int) -> None:
-        """Strips of a gradient that backward still works at are ready in its order, and go out in that."""
+        """Begins a strip whose numbers are there: strips of a gradient leave in the order that backward fills them."""
         meeting = self._open.get(key)
         if meeting is None:
             return

@@ -1,4 +1,4 @@
-"""Where workers meet whose means torch.distributed carries: keys and values, kept by the coordinator.
+"""Keeps keys and values on the coordinator, through which workers set up torch.distributed (its rendezvous).
 
 torch's own TCPStore listens on every interface and asks nobody who they are; here each worker asks over the connection
 that it has already, under TLS where there is TLS.
@@ -9,7 +9,7 @@ that it has already, under TLS where there is TLS.
     Add      to a number, 0 at first
     Forget   a key
 
-Nobody waits here: a Get that has to is kept until its key is there, its time is up or somebody is lost.
+The store never blocks. A Get is kept until its key is there (Found), its time is up, or a party is lost (Vain).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TICK_SECONDS = 0.25
 
 @message("rendezvous.Put", plane="collective")
 class Put:
-    """`instead_of`: only where the key has that value, or none and this is empty; for any where it is None."""
+    """Sets a key. `instead_of`: only if the key has this value (empty: no value); None sets it in any case."""
 
     key: bounds.LongText
     value: bounds.LongBytes
@@ -43,7 +43,7 @@ class Put:
 
 @message("rendezvous.Get", plane="collective")
 class Get:
-    """`seconds`: how long to wait for a value; 0: answer at once with what there is."""
+    """Asks for a value. `seconds`: how long to wait for it; 0 answers at once with what there is."""
 
     key: bounds.LongText
     seconds: bounds.Seconds = 0.0
@@ -51,7 +51,7 @@ class Get:
 
 @message("rendezvous.Add", plane="collective")
 class Add:
-    """`amount` to the number that the key's value is, in decimal."""
+    """Adds `amount` to the key's value, a decimal number."""
 
     key: bounds.LongText
     amount: bounds.Amount
@@ -64,14 +64,14 @@ class Forget:
 
 @message("rendezvous.Found", plane="collective")
 class Found:
-    """What the key has now; of one that is forgotten, what it had."""
+    """Answers with the key's value; for Forget, the value that it had."""
 
     value: bounds.MaybeBytes
 
 
 @message("rendezvous.Vain", plane="collective")
 class Vain:
-    """`late`: it took too long; else somebody is lost."""
+    """Answers that the value will not come. `late`: the time was up; else a party was lost."""
 
     why: bounds.LongText
     late: bool = False
@@ -93,20 +93,20 @@ class _Wait:
 
 
 class Rendezvous:
-    """This is the store of one run, on the thread of its coordinator. `hosts`: of each worker, as it said hello."""
+    """Stores the keys of one run, on the coordinator's thread. `hosts`: the host of each worker, for messages."""
 
     def __init__(self, transport: Transport, workers: Sequence[Party]) -> None:
         self._transport, self._workers = transport, workers
         self.hosts: dict[Party, str] = {}
         self._values: dict[str, bytes] = {}
         self._bytes = 0
-        self._came: set[Party] = set()  # who has brought something
+        self._came: set[Party] = set()  # workers that have set a key
         self._waits: list[_Wait] = []
         self._ticks = False
         self._lost = ""
 
     def deliver(self, src: Party, question: Envelope) -> None:
-        """Raises ProtocolError for what is too much, or no number."""
+        """Answers a question. Raises ProtocolError beyond the limits above, and for Add to what is no number."""
         match question.message:
             case Get(key=key, seconds=seconds):
                 self._get(_Wait(src, question.id, key, seconds, seconds))
@@ -126,7 +126,7 @@ class Rendezvous:
         self._look()
 
     def lost(self, who: Party, why: str) -> None:
-        """The run ends with it, and so does all waiting, now and later."""
+        """Fails all waiting, now and later, since the run ends with the loss of `who`."""
         self._lost = self._lost or f"lost {self._named(who)}: {why}"
         self._look()
 
@@ -170,7 +170,7 @@ class Rendezvous:
                 self._waits.append(wait)
 
     def _tick(self) -> None:
-        """While somebody waits; counted, since this party's clock begins anew with the training."""
+        """Starts a tick while somebody waits. Ticks are counted, since the clock is reset when training starts."""
         if self._waits and not self._ticks:
             self._ticks = True
             self._transport.call_later(TICK_SECONDS, self._ticked)

@@ -28,7 +28,10 @@ class PartyDirectory:
         self.late = False
 
     def learn(self, roster: control.Roster) -> None:
-        """Replaces all that was known. The transport's thread does it, so that what follows is not overwritten."""
+        """Replaces all that was known by the roster.
+
+        It runs on the transport's thread, before the next message, so that no later change is overwritten.
+        """
         self.addresses, self.hosts = dict(roster.addresses), dict(roster.hosts)
         self.incarnations = dict(enumerate(roster.incarnations))
         self.late = bool(roster.incarnations)

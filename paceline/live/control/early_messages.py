@@ -1,4 +1,14 @@
-"""Messages that reach a newcomer before its role exists."""
+"""Holds messages that reach a newcomer before its role exists.
+
+    state      input                    then                                   next
+    OFF        the roster, late         nothing yet                            HOLDING
+    HOLDING    a scheme's message       it is kept, in order                   HOLDING
+    HOLDING    a REPLY, a ReadState     they pass: they need no role           HOLDING
+    HOLDING    release                  all kept messages go to the role       OFF
+
+The role is made of another worker's state, which takes several messages to read. What other workers send meanwhile
+would otherwise find no role, and be an error.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +31,7 @@ class EarlyMessages:
         self._lock = threading.Lock()
 
     def begin(self, late: bool) -> None:
-        """The roster has come. Only a newcomer, which is `late`, holds messages."""
+        """Begins to hold messages, once the roster is here, if this party is `late` (a newcomer)."""
         self._held = [] if late else None
 
     def hold(self, src: Party, envelope: Envelope) -> bool:
@@ -38,7 +48,7 @@ class EarlyMessages:
             self.joined.add(rank)
 
     def release(self) -> list[tuple[Party, Envelope]]:
-        """The role exists: returns what was held, and holds nothing from now on."""
+        """Returns what was held, and holds nothing from now on; called when the role exists."""
         with self._lock:
             held, self._held = self._held or [], None
             return held

@@ -1,9 +1,24 @@
 """What a process does with each message that reaches it, on the transport's thread.
 
-permission   refused: ProtocolError (`permissions.py`)
-bounds       refused, or brought to its bounds (`paceline.live.node.message_checks`)
-CONTROL      handled here; what the party's own thread waits for goes to its mailbox
-all else     to the node, which has the role; a newcomer without a role holds it (`early_messages.py`)
+A message passes these, in this order:
+
+    permission   may this sender send it?  else ProtocolError (`permissions.py`)
+    bounds       rejected, or brought to its bounds (`paceline.live.node.message_checks`)
+    CONTROL      handled here; what the party's own thread waits for goes to its mailbox
+    all else     to the node, which has the role; a newcomer without a role holds it (`early_messages.py`)
+
+    CONTROL message                        then
+    Roster, Plan, Go                       learned here, then to the mailbox
+    Stop                                   the loop is woken with Stopped; the process stays until Exit
+    Exit, Finish                           to the mailbox; Exit also lets the process end
+    Total, Quota, Lease, Drawn             numbers and samples for the loop
+    WorkerLeft, WorkerJoined               membership: directory, node, callbacks; WorkerJoined is acknowledged (Aware)
+    Restore, Resume                        servers are replaced: open calls are repeated, or void
+    Fence                                  the first server answers which samples a lost worker has in open rounds
+    Rate, Capture                          callbacks
+    Explain                                a stack trace of all threads to standard error
+
+Nothing here may wait: this thread also moves the bytes of every connection.
 """
 
 from __future__ import annotations
@@ -36,15 +51,15 @@ COORDINATOR_GONE = "the coordinator is gone"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartyCallbacks:
-    """What a party does, on the transport's thread, when the control plane tells it something.
+    """Holds what a party does, on the transport's thread, when the control plane tells it something.
 
-    on_party_lost        the connection to another party is gone
-    on_worker_joined     worker `rank` takes part from now on
-    on_rate              worker `rank` has new numbers for the optimizer of its gradients
-    on_capture           a state is to be captured
-    on_server_replaced   before what is not answered is asked again
+    on_party_lost        called when the connection to another party was lost
+    on_worker_joined     called when worker `rank` takes part from now on
+    on_rate              called with new hyperparameters of the optimizer, for what worker `rank` sends from now on
+    on_capture           called when a state is to be captured
+    on_server_replaced   called before the calls that a lost server left unanswered are repeated
     pending_of           returns the leased samples of worker `rank` that wait for a round
-    after_replicated     calls `act` once the server that would take this one's place knows all that this one knows
+    after_replicated     calls `act` once the server that holds this one's copy knows all that this one knows
     """
 
     on_party_lost: Callable[[Party], None] = lambda who: None
@@ -60,7 +75,7 @@ NO_CALLBACKS = PartyCallbacks()
 
 
 class MessageHandlers:
-    """The `Handler` of a party that is not the coordinator."""
+    """Handles messages and losses for a worker, a server or the evaluator; it is their transport's `Handler`."""
 
     def __init__(
         self,
@@ -79,13 +94,13 @@ class MessageHandlers:
         self._callbacks = NO_CALLBACKS
 
     def attach(self, callbacks: PartyCallbacks) -> None:
-        """From now on `callbacks` hear. Raises AssertionError the second time: a party has one set of them."""
+        """Sets the callbacks. Raises AssertionError the second time: a party has one set of them."""
         assert self._callbacks is NO_CALLBACKS, f"{self._me} has callbacks already"
         self._callbacks = callbacks
 
     # ---- what a transport calls --------------------------------------------------------------------------
     def deliver(self, src: Party, envelope: Envelope) -> None:
-        """Handles a message. A server has a worker expelled that sends what it may not, or what breaks a rule.
+        """Handles a message. A server has a worker expelled that sends what it may not send, or what breaks a rule.
 
         Every other party raises ProtocolError for such a message, which ends the connection.
         """
@@ -95,7 +110,7 @@ class MessageHandlers:
             if src.kind != "worker" or self._me.kind != "server":
                 raise
             self._node.admission.strike(src, str(error), at_once=True)
-            if isinstance(envelope.message, ReadState):  # lest the run waits at its end for one that waits for this
+            if isinstance(envelope.message, ReadState):  # or the sender would wait for it, and the run for the sender
                 self._node.out.post_if_there(src, Envelope(Kind.REPLY, StateGone(), envelope.id))
 
     def room_for(
@@ -105,10 +120,14 @@ class MessageHandlers:
         return self._node.room_for(src, kind, id, lengths, shared)
 
     def lost(self, src: Party, why: str, cause: LossCause = LossCause.CLOSED) -> None:
-        """Losing the coordinator ends this party; losing anybody else only the calls that were open at it."""
+        """Handles a lost connection.
+
+        The loss of the coordinator ends this party. The loss of another party ends only the calls to it, and what
+        follows from that is decided by the coordinator.
+        """
         if src != party.COORDINATOR:
             if cause is LossCause.BROKE_PROTOCOL and (src.kind, self._me.kind) == ("worker", "server"):
-                # To a worker that stays, this server is lost: it would wait for another one, and the others for it.
+                # The worker cannot stay: to it this server is lost; it would wait for another, and the others for it.
                 self._node.admission.strike(src, why, at_once=True)
             self._node.lost(src, why)
             self._callbacks.on_party_lost(src)
@@ -131,7 +150,11 @@ class MessageHandlers:
             self.pass_on(src, envelope)
 
     def pass_on(self, src: Party, envelope: Envelope) -> None:
-        """To the node. What was packed is a message of its own, which may be sent or not, within bounds or not."""
+        """Passes a message to the node.
+
+        A packed message is unpacked first. The message inside is checked like one that came alone, or packing would be
+        a way around permissions and bounds.
+        """
         if not self._node.unpack(src, envelope) or permissions.admits(self._node, src, envelope):
             self._node.deliver(src, envelope)
 
@@ -156,7 +179,10 @@ class MessageHandlers:
                 self._course_of_the_run(message)
 
     def _course_of_the_run(self, message: Any) -> None:
-        """What the party's own thread waits for. What must hold before any later message is done here first."""
+        """Passes on to the mailbox what the party's own thread waits for.
+
+        What must hold before the next message is handled is done here first, since that thread may take its time.
+        """
         match message:
             case control.Roster() as roster:
                 self._directory.learn(roster)
@@ -165,7 +191,7 @@ class MessageHandlers:
             case control.Plan() as plan:
                 self._node.admission.planned(plan, late=self._directory.late)
             case control.Go() as go:
-                self._node.start_clock(go.at)  # so that no message of a worker is dated by the time before
+                self._node.start_clock(go.at)  # at once, so that no message is dated by the clock from before
                 self._mailbox.total_samples = go.samples
             case control.Stop(reason=reason):
                 self._mailbox.stop_reason = reason
@@ -180,8 +206,8 @@ class MessageHandlers:
         match message:
             case control.WorkerLeft(rank=rank, lost=lost, incarnation=incarnation):
                 self._directory.gone(rank, lost=lost)
-                if lost:  # it may wake up and go on
-                    self._transport.drop(party.worker(rank), incarnation, "it was given up")
+                if lost:  # it may still run, cut off or stopped, and must not send to this party again
+                    self._transport.drop(party.worker(rank), incarnation, "it was declared lost")
                 self._node.gone(rank)
             case control.WorkerJoined() as came:
                 self._came(came)

@@ -1,6 +1,13 @@
-"""How a process joins a run: says hello, and connects to the others.
+"""How a process joins a run: it says hello to the coordinator, and connects to the others.
 
-Hello -> coordinator; Roster <- coordinator (the directory); then each connects to those that it will send to
+    step   this process                                   the coordinator
+    1      opens its transport, connects, sends Hello
+    2                                                     has everybody's Hello, sends Roster (the directory)
+    3      connects to those that it will send to
+
+Of two workers the one of the higher rank calls, so that each pair makes one connection. A worker that joins later calls
+everybody, since those that train already call nobody. (The proof that caller and listener belong to the run is another
+handshake, `paceline.live.security.handshake`.)
 """
 
 from __future__ import annotations
@@ -24,7 +31,7 @@ from paceline.live.protocol.transport import Envelope, Handler, Kind, Transport
 
 
 class Handshake:
-    """On the party's own thread."""
+    """Joins a run, on the party's own thread. `reached` are those that this party has connected to."""
 
     def __init__(self, transport: Transport, node: Node, directory: PartyDirectory) -> None:
         self._transport, self._node, self._directory = transport, node, directory
@@ -39,7 +46,11 @@ class Handshake:
         speeds: tuple[float, float],
         incarnation: int,
     ) -> None:
-        """Opens the transport and makes this party known. Raises PeerLost when the coordinator cannot be reached."""
+        """Opens the transport and makes this party known to the coordinator.
+
+        device: as the trace names it. speeds: bytes a second at which a server applies updates, measured and at most.
+        Raises PeerLost when the coordinator cannot be reached.
+        """
         self._transport.open(handler)
         self._transport.connect(party.COORDINATOR, coordinator_address)
         hello = control.Hello(
@@ -70,9 +81,9 @@ class Handshake:
         return [LinkRounds(look) if other else None for look, other in zip(looks, others, strict=True)]
 
     def reach_all(self, servers: Iterable[Party]) -> None:
-        """Connects to all workers, the evaluator and these servers; returns when each that is still there knows.
+        """Connects to all workers, the evaluator and these servers; returns when all of them that live know it.
 
-        The lost are not called: where a whole host is gone, each call would cost the time of a call.
+        Lost workers are not called: if a whole host is down, each call would cost a timeout.
         """
         directory = self._directory
         others = [who for who in directory.parties() if who.kind in ("worker", "evaluator")]
@@ -107,5 +118,5 @@ class Handshake:
                 self._node.read_state_of(server, PRESENCE)
 
     def ways(self) -> tuple[str, ...]:
-        """How vectors travel to those that this party has connected to, each way once."""
+        """Returns how vectors travel to those that this party has connected to, each way once."""
         return tuple(sorted({self._transport.way_to(other) for other in self.reached}))

@@ -1,4 +1,8 @@
-"""How fast the way from another party is, by looking at things that it shows."""
+"""Measures latency and bandwidth of the link from another party.
+
+It times two reads: an empty state (PRESENCE), which takes one round trip, and one of 1 MiB (FREIGHT). The difference is
+the time of the bytes.
+"""
 
 from __future__ import annotations
 
@@ -16,31 +20,34 @@ SECONDS_PER_BYTE_MIN = 1e-10  # what comes by shared memory is there at once, bu
 
 
 def measure_link(node: Node, who: Party, tries: int = TRIES) -> tuple[float, float]:
-    """Seconds of latency one way, and seconds a byte from `who`: the best of a few tries. Raises PeerLost, TimedOut."""
+    """Returns one-way latency in seconds, and seconds a byte from `who`: the best of a few tries.
+
+    Raises PeerLost, TimedOut.
+    """
     empty, full = timed_looks(node, who, tries)
     return empty / 2, max((full - empty) / (4 * FREIGHT_LENGTH), SECONDS_PER_BYTE_MIN)
 
 
 class LinkRounds:
-    """This measures in rounds how fast bytes come from another party.
+    """Measures in rounds how fast bytes come from another party.
 
     `measure` is called at several moments, since what keeps a host busy for a while spoils all rounds of one moment.
     """
 
     def __init__(self, look: Callable[[str], float]) -> None:
-        """`look` returns the seconds until PRESENCE, or FREIGHT, has come."""
+        """`look` returns the seconds that reading PRESENCE, or FREIGHT, took."""
         self._look = look
         self._empty = math.inf
         self._full: list[float] = []
 
     def measure(self) -> None:
-        """Raises what `look` raises."""
+        """Makes one round. Raises what `look` raises."""
         self._empty = min(self._empty, *(self._look(PRESENCE) for _ in range(TRIES)))
         self._full += repeated(lambda: self._look(FREIGHT))
 
     @property
     def speeds(self) -> tuple[float, float]:
-        """Bytes a second that come, and how many it may be in truth."""
+        """Returns the measured bytes a second, and how many the link may really have, given the noise."""
         best, least = best_and_least([self._seconds_per_byte(full) for full in self._full])
         return 1 / best, 1 / least
 
@@ -49,7 +56,7 @@ class LinkRounds:
 
 
 def timed_looks(node: Node, who: Party, tries: int) -> tuple[float, float]:
-    """Seconds until nothing has come from `who`, and FREIGHT_LENGTH numbers: the best of a few tries.
+    """Returns the seconds of reading nothing, and FREIGHT_LENGTH numbers, from `who`: the best of a few tries.
 
     Raises PeerLost, TimedOut.
     """

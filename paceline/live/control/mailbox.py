@@ -1,4 +1,4 @@
-"""What has come for the party's own thread: messages, leases, quotas, and that the run is over."""
+"""The mailbox of a party's own thread: messages, leases, quotas, and that the run is over."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Mailbox:
         self._messages.put(message)
 
     def give(self, samples: control.Quota | control.Lease | loop_messages.Drawn) -> None:
-        """For the party's own thread, which has asked for samples."""
+        """Gives the party's own thread samples that it has asked for."""
         match samples:
             case control.Quota(samples=quota):
                 self.quotas.put(quota)

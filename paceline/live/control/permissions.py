@@ -1,4 +1,4 @@
-"""Who may send what to whom: roles in rows, verbs in columns; whatever has no place in it is refused.
+"""Who may send what to whom; whatever is not allowed here is rejected.
 
     control plane    a row for each message, below
     scheme           TELL, CALL and REPLY of messages of schemes, among workers, servers and the coordinator
@@ -6,8 +6,9 @@
     collective       MEAN, among workers; CALL of a question about a key, and its REPLY, from and to the coordinator
     connection       nothing: these messages belong to the two ends of a connection
 
-The class of a message declares its plane (`paceline.core.message.Plane`).
-A party is what its certificate or its token lets it be; this says what it may do as that.
+The class of a message declares its plane (`paceline.core.message.Plane`). Certificate and token prove which party a
+sender is; this file says what that party may do. A worker that may not send a message is expelled by the server that
+gets it (`handlers.py`); from anybody else such a message ends the connection.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
     },
     control.Total: (frozenset({COORDINATOR}), frozenset({WORKER, EVALUATOR})),
 }
-"""Of each message of the control plane: who sends it, and to whom."""
+"""For each message of the control plane: the kinds of party that send it, and that receive it."""
 
 LOOKS: dict[str, frozenset[str]] = {
     WORKER: frozenset({WORKER, SERVER}),
@@ -76,14 +77,14 @@ LOOKS: dict[str, frozenset[str]] = {
     COORDINATOR: frozenset({SERVER}),
     SERVER: frozenset({WORKER, EVALUATOR, COORDINATOR, SERVER}),  # one that takes another's place
 }
-"""At whom each may look."""
+"""For each kind of party: whose published state it may read."""
 
 COPIES = (Copied, Complete, Kept)
 
 
 @functools.cache
 def may_send(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
-    """May a party of kind `sender` send one of kind `receiver` such a message? Default: no."""
+    """Returns True if a party of kind `sender` may send such a message to one of kind `receiver`; False by default."""
     match plane_of(cls):
         case "control":
             return kind == Kind.CONTROL and _may_control(sender, receiver, cls)
@@ -101,7 +102,7 @@ def _may_control(sender: str, receiver: str, cls: type) -> bool:
     if cls in CONTROL:
         senders, receivers = CONTROL[cls]
         return sender in senders and receiver in receivers
-    # One that is new, until it has a row: nobody but the coordinator gives orders, or is told of anything.
+    # A message without a row: it must go to or come from the coordinator.
     return (sender == COORDINATOR) != (receiver == COORDINATOR)
 
 
@@ -127,9 +128,9 @@ def _may_take_part(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
 
 
 def admits(node: Node, src: Party, envelope: Envelope) -> bool:
-    """Is the message to be taken? It is brought to its bounds where it is beyond them.
+    """Returns True if the message is to be handled; brings it to its bounds where it is beyond them.
 
-    Whoever receives messages asks here and nowhere else, for each message once and for what is packed in it once.
+    Every receiver asks here and nowhere else: once for each message, and once for the message packed in it.
     Raises ProtocolError for what `src` may not send.
     """
     check_class(src, node.me, envelope.kind, type(envelope.message))

@@ -1,7 +1,13 @@
-"""A party reports to the coordinator a few times a second, from when training starts.
+"""A party reports to the coordinator every REPORT_SECONDS, from when training starts.
 
-Its progress, its trace records, and what became of leased samples; a party that has nothing to tell says that it is
-there.
+    Progress         of a worker
+    Records          the trace records noted since the last report
+    SamplesResolved  what became of leased samples (first server); sooner, after SETTLE_SECONDS
+    Beat             when there is nothing else to report
+
+Reports double as heartbeats: `--dead-after` seconds without one and the coordinator declares the party lost. A server
+can be busy with one update for longer than that, so a thread of its own sends Beats meanwhile, up to
+UPDATE_SECONDS_MAX.
 """
 
 from __future__ import annotations
@@ -32,16 +38,16 @@ SETTLED_MAX = 256  # contributions in one message
 
 
 line_of: Callable[[Row], bytes] = msgspec.json.Encoder().encode
-"""JSON of a row. Of `control.Records` each line is one."""
+"""Encodes a row as JSON; each line of `control.Records` is one."""
 
 
 def records_of(lines: str) -> Iterator[Record]:
-    """Raises ValueError, KeyError or TypeError, when it gets there, for what is no row."""
+    """Yields the records of these lines. Raises ValueError, KeyError or TypeError at a line that is none."""
     return (from_row(json.loads(line)) for line in lines.split("\n"))
 
 
 class Reports:
-    """Of one party; `ended` is set when it tells nothing more."""
+    """Sends the reports of one party until `ended` is set."""
 
     def __init__(self, transport: Transport, me: Party, ended: threading.Event) -> None:
         self._transport, self._me, self._ended = transport, me, ended
@@ -62,7 +68,7 @@ class Reports:
                 threading.Thread(target=self._beat_meanwhile, name=f"beat of {self._me}", daemon=True).start()
 
     def note(self, record: Record) -> None:
-        """Keep a trace record until the next report."""
+        """Keeps a trace record until the next report."""
         self._rows.append(to_row(record))
 
     def spent(
@@ -75,7 +81,7 @@ class Reports:
         hidden: float = 0.0,
         exchanges: int = 0,
     ) -> None:
-        """`note` of a worker's own `Span` with these values. None is made: a step of under 1 ms has three."""
+        """Notes a worker's own `Span` as a row, without making the object: a step of under 1 ms has three of them."""
         self._rows.append(("span", at, self._me.index, activity, seconds, steps, samples, hidden, exchanges))
 
     def settle(self, rank: int, fate: str, data: Data) -> None:
@@ -90,7 +96,7 @@ class Reports:
             self._tell(control.SamplesResolved(contributions=tuple(some)))
 
     def flush(self) -> None:
-        """Report now; from the party's own thread or the transport's, one at a time. Raises PeerLost."""
+        """Reports now; the party's own thread or the transport's may call it, one at a time. Raises PeerLost."""
         with self._flushing:
             self.tell_settled()
             if self._progress is not None:
@@ -119,8 +125,9 @@ class Reports:
             self._transport.call_later(REPORT_SECONDS, self._again)
 
     def _beat_meanwhile(self) -> None:
-        """Says that this party is alive while the transport's thread is in a long update. One that never comes out of
-        it falls silent in the end.
+        """Sends Beats while the transport's thread is busy with a long update.
+
+        They end after UPDATE_SECONDS_MAX, so that a server that hangs in an update is declared lost after all.
         """
         while not self._ended.wait(MEANWHILE_SECONDS):
             silent_s = time.monotonic() - self._last_at

@@ -1,4 +1,8 @@
-"""Control messages from a worker to all servers, past the scheme: today the numbers of its optimizer (`Rate`)."""
+"""Sends control messages of a worker to all servers, outside the scheme: the optimizer's hyperparameters (`Rate`).
+
+A server applies what worker i sends with the last Rate of worker i. A server that was restored has the Rate of its
+snapshot, so the worker repeats its own before it pushes again.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,14 @@ from paceline.live.protocol.transport import Envelope, Kind, Transport
 
 
 class ServerMessages:
-    """From any thread."""
+    """Tells the servers of one worker's changes; any thread may call it."""
 
     def __init__(self, transport: Transport, calls: OutgoingCalls) -> None:
         self._transport, self._calls = transport, calls
         self._rate: tuple[int, control.Rate] | None = None  # how many servers were told, and what
 
     def tell(self, count: int, message: Any) -> None:
-        """Raises PeerLost where a server is lost for good."""
+        """Sends `message` to the first `count` servers. Raises PeerLost if one is lost for good."""
         for shard in range(count):
             try:
                 self._send(shard, message)
@@ -29,12 +33,12 @@ class ServerMessages:
                     raise
 
     def tell_rate(self, count: int, rate: control.Rate) -> None:
-        """`rate` holds for all that is sent from now on, also to servers that replace these. Raises as `tell`."""
+        """Sets the rate of all that is sent from now on, also to servers that replace these. Raises as `tell`."""
         self._rate = count, rate
         self.tell(*self._rate)
 
     def repeat_rate(self) -> None:
-        """Servers that go on from an earlier state have the rate of that time; what is pushed next needs today's."""
+        """Repeats the present rate, since restored servers have that of an earlier time."""
         told = None
         while self._rate is not None and told is not self._rate:  # the party's own thread may tell another meanwhile
             told = self._rate

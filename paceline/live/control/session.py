@@ -1,12 +1,26 @@
 """A party's end of the control plane: it joins the run, learns the plan, reports, and hears when the run is over.
 
-handshake.py        joins the run: Hello, and connections to the others
-mailbox.py          what has come for the party's own thread
-handlers.py         what the transport's thread does with each message
-directory.py        where everybody is, and who takes part
-early_messages.py   what reaches a newcomer before its role exists
-server_messages.py  what a worker tells all servers past the scheme
-reports.py          what a party tells the coordinator a few times a second
+    handshake.py        joins the run: Hello, and connections to the others
+    mailbox.py          holds what arrived for the party's own thread
+    handlers.py         handles each message on the transport's thread
+    directory.py        knows where everybody is, and who takes part
+    early_messages.py   holds what reaches a newcomer before its role exists
+    server_messages.py  sends control messages of a worker to all servers
+    reports.py          reports to the coordinator four times a second
+
+A worker goes through these states; the messages in brackets come from the coordinator:
+
+    state       what it does                                       call                     next
+    NEW         opens its transport, says Hello                    hello                    WAITING
+    WAITING     [Roster] connects to those that it sends to        connect, meet_workers    READYING
+    READYING    measures, sends Ready; [Plan] makes its role       tell, expect, enter      PREPARED
+    PREPARED    sends Prepared; [Go] starts the clock              expect                   TRAINING
+    TRAINING    reports by itself; [Stop], or its data ends        reports.begin, leave     LEFT
+    LEFT        answers others; [Finish] reads or saves the model  wait_for_finish, done    SAVED
+    SAVED       [Exit]                                             close                    over
+
+A server or the evaluator does the same up to PREPARED and then serves until Exit (`serve`). Two threads meet here: the
+party's own thread calls these methods and may wait; the transport's thread only fills the mailbox.
 """
 
 from __future__ import annotations
@@ -39,19 +53,19 @@ M = TypeVar("M")
 
 
 class Served(Protocol):
-    """What is behind a party that only answers. On its own thread."""
+    """Does the work of a party that only answers (a server), called on its own thread by `Session.serve`."""
 
     def begin(self) -> None:
-        """Training starts, or has."""
+        """Begins to serve: training starts, or has started already."""
 
     def restore(self, order: control.Restore) -> None:
-        """Some server was lost, and all take up what `order` says."""
+        """Loads the state that `order` names, since some server was lost."""
 
     def resume(self) -> None:
-        """All servers have done so."""
+        """Continues, since all servers have been restored."""
 
     def end(self) -> None:
-        """Nobody trains any more."""
+        """Ends the work, since no worker trains any more."""
 
 
 class Session:
@@ -78,9 +92,9 @@ class Session:
         )
 
     def attach(self, callbacks: PartyCallbacks) -> None:
-        """Names who hears what the control plane tells this party; once, before this party says that it is ready.
+        """Sets the callbacks for what the control plane tells this party; once, before it sends Ready or Prepared.
 
-        Whoever hears exists only after the plan has come. Until then nobody hears.
+        They need the role, which exists only after the plan; until then such messages have no callback.
         """
         self.handlers.attach(callbacks)
 
@@ -88,7 +102,7 @@ class Session:
     def hello(
         self, coordinator_address: str, device: str, *, speeds: tuple[float, float] = (0.0, 0.0), incarnation: int = 0
     ) -> None:
-        """Makes this party known. `speeds`: bytes a second that a server updates, and how many it may be in truth.
+        """Makes this party known. `speeds`: bytes a second that a server updates, as measured and at most.
 
         Raises PeerLost when the coordinator cannot be reached.
         """
@@ -97,7 +111,7 @@ class Session:
             self.reports.begin()
 
     def connect(self, parties: Sequence[Party]) -> None:
-        """Waits for the roster, and connects to these."""
+        """Waits for the roster, and connects to these parties. Raises Stopped, PeerLost or TimedOut."""
         self.expect(control.Roster)
         for other in parties:
             self.reach(other)
@@ -140,25 +154,29 @@ class Session:
         self.handshake.meet_workers()
 
     def ways(self) -> tuple[str, ...]:
-        """How vectors travel to those that this party has connected to, each way once."""
+        """Returns how vectors travel to those that this party has connected to, each way once."""
         return self.handshake.ways()
 
     def enter(self, role: Role, layout: Layout, carrier: Carrier | None = None) -> None:
-        """A newcomer takes up `role`, which hears who is gone, and what others have sent to it already."""
+        """Places the role of a newcomer, while the others train.
+
+        The role first hears which workers left and joined, then what others have sent it already: a message of a worker
+        must not reach a role that does not know that worker. No message comes in between.
+        """
 
         def take_up() -> None:
             self.node.place(role, layout, carrier)
             for rank in sorted(self.departed):
                 self.node.gone(rank)
             for rank in sorted(self._early.joined - self.departed):
-                self.node.came(rank)  # what the role has taken over from another worker may be older than that
+                self.node.came(rank)  # the state that the role took over may be older
             for src, envelope in self._early.release():
                 self.handlers.pass_on(src, envelope)
 
         self.node.between_messages(take_up)
         self.node.times.reset()
 
-    # ---- what comes, for the party's own thread ----------------------------------------------------------
+    # ---- what arrived, for the party's own thread --------------------------------------------------------
     def expect(self, wanted: type[M]) -> M:
         """Returns the next message for this party's own thread. Raises Stopped, PeerLost or TimedOut."""
         return self.mailbox.expect(wanted)
@@ -178,32 +196,32 @@ class Session:
 
     @property
     def total_samples(self) -> int:
-        """Trained by all workers, as the coordinator has told."""
+        """Returns the samples that all workers have trained, as the coordinator last told."""
         return self.mailbox.total_samples
 
     @property
     def epochs(self) -> int:
-        """Whole epochs of leased data."""
+        """Returns the number of whole epochs of leased data that are done."""
         return self.mailbox.epochs
 
     @property
     def leases(self) -> queue.SimpleQueue[control.Lease | None]:
-        """Leases of this worker; None when there will be no other."""
+        """Returns the queue of this worker's leases; None in it means that there will be no other."""
         return self.mailbox.leases
 
     @property
     def quotas(self) -> queue.SimpleQueue[int]:
-        """Quotas of this worker; 0 when no samples are left."""
+        """Returns the queue of this worker's quotas; 0 in it means that no samples are left."""
         return self.mailbox.quotas
 
     @property
     def departed(self) -> set[int]:
-        """Workers that take no further part."""
+        """Returns the ranks of workers that take no further part."""
         return self.directory.departed
 
     @property
     def lost_ranks(self) -> set[int]:
-        """Those of them that cannot be asked for anything."""
+        """Returns the ranks of those of them that cannot be asked for anything: they were lost or drained."""
         return self.directory.lost_ranks
 
     @property
@@ -211,13 +229,13 @@ class Session:
         """True when this party came while training went on."""
         return self.directory.late
 
-    # ---- while training goes on --------------------------------------------------------------------------
+    # ---- during training ---------------------------------------------------------------------------------
     def tell(self, message: Any) -> None:
-        """To the coordinator."""
+        """Sends a control message to the coordinator. Raises PeerLost."""
         self.transport.send(party.COORDINATOR, Envelope(Kind.CONTROL, message))
 
     def tell_servers(self, count: int, message: Any) -> None:
-        """Raises PeerLost where one is lost for good."""
+        """Sends a control message to the first `count` servers. Raises PeerLost if one is lost for good."""
         self._servers.tell(count, message)
 
     def tell_rate(self, servers: int, rate: control.Rate) -> None:
@@ -236,10 +254,11 @@ class Session:
     def leave(self, reason: str, *, home: bool = False) -> None:
         """Says that this worker takes no further part: to the other workers first, then to the coordinator.
 
-        `home`: it would end at once.
+        The order matters: once the coordinator has told the others that this worker left, nothing of it may follow.
+        `home`: it is being drained, and asks to exit at once.
         """
         self.node.leave()
-        if home:  # nothing of what this worker sent may be on its way when it is gone
+        if home:  # all that it sent has arrived before the process ends
             self.handshake.confirm_servers()
         self.reports.flush()
         self.tell(control.Left(reason=reason, home=home))
@@ -248,7 +267,7 @@ class Session:
         """Waits until nobody trains any more, so that the model is final; None for one that may end before.
 
         The coordinator watches over this wait.
-        Raises PeerLost when the coordinator vanished, or what went wrong on the transport's thread.
+        Raises PeerLost when the coordinator was lost, or what went wrong on the transport's thread.
         """
         while not isinstance(message := self.mailbox.take(), control.Finish | control.Exit):
             if isinstance(message, BaseException) and not isinstance(message, Stopped):
@@ -263,7 +282,7 @@ class Session:
     def serve(self, served: Served | None = None) -> None:
         """Serves until Exit, for a party that only answers. Its last records are told before anybody may end.
 
-        Raises PeerLost when the coordinator vanished, or what went wrong on the transport's thread.
+        Raises PeerLost when the coordinator was lost, or what went wrong on the transport's thread.
         """
         self.reports.begin()
         while not isinstance(message := self.mailbox.take(), control.Finish):

@@ -1,7 +1,7 @@
-"""Trace records that a party tells the coordinator: lines of JSON into records that it may tell of.
+"""Decodes and checks the trace records that a party sends to the coordinator.
 
-A worker tells what it spent its own time on, and its own decisions. What became of the model is for servers and the
-evaluator to say.
+A worker may send spans of its own time and its own decisions, with finite numbers. Records about the model (Applied,
+Evaluated, ...) are accepted from servers and the evaluator only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from paceline.live.party import Party
 
 
 def records_from(src: Party, lines: str) -> Iterator[Record]:
-    """Raises ProtocolError, when it gets there, for a line that is no record, or none that `src` can tell."""
+    """Yields the records. Raises ProtocolError at a line that is no record, or not one that `src` may send."""
     records = records_of(lines)
     while True:
         try:
@@ -43,7 +43,7 @@ def _check(src: Party, record: Record) -> None:
 
 @functools.cache
 def _kinds(cls: type[Record]) -> tuple[tuple[str, Any], ...]:
-    """Of each field, the types that its value may have once it was JSON."""
+    """Returns, for each field of a plain type, the types that its value may have after JSON."""
     hints = get_type_hints(cls)
     plain = [name for name in FIELDS[cls] if hints[name] in (int, float, str)]
     return tuple((name, (int, float) if hints[name] is float else hints[name]) for name in plain)

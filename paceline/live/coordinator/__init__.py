@@ -1,4 +1,4 @@
-"""The coordinator: brings a run up, counts samples, replaces who is lost, ends the run.
+"""The coordinator brings a run up, counts samples, replaces processes that are lost, and ends the run.
 
 Read `coordinator.py` first, then `elasticity.py`. Of `live/` it may import `collectives/`, `control/`, `node/`,
 `protocol/` and the files beside the folders.

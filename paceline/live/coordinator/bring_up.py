@@ -1,6 +1,15 @@
 """How a run is brought up, and how it closes: who has to answer in each phase, and what follows when all have.
 
-The table of the phases is in `lifecycle.py`. A run trains between `begin_training` and the end of `ending.py`.
+    phase             must answer                          when all have
+    GATHERING         starting workers, servers, evaluator Roster to everybody
+    READYING          starting workers (Ready)             the plan is made; Plan to the servers
+    PLACING_SERVERS   servers (Prepared)                   Plan to the workers and the evaluator
+    PLACING_WORKERS   starting workers (Prepared)          the role is placed, the clock starts, Go to everybody
+    TRAINING          nobody                               `elasticity.py` and `ending.py` take over
+    FINISHING         everybody not lost (Saved)           Exit to everybody; the run is over
+
+The servers get the plan first: a worker pushes as soon as it is prepared, and its server must hold its slices by then.
+The whole table of the phases, with their messages, is in `lifecycle.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +41,7 @@ from paceline.live.protocol import control_messages as control
 
 @dataclass(frozen=True, slots=True)
 class TrainingParts:
-    """What works while training goes on, and so begins with it."""
+    """Bundles the parts that work only during training, so that `begin_training` can start them together."""
 
     elasticity: Elasticity
     evaluator: EvaluatorLives
@@ -41,7 +50,10 @@ class TrainingParts:
 
 
 class BringUp:
-    """On the coordinator's thread."""
+    """Moves a run from one phase to the next, up to training and again from the last model to the end.
+
+    All methods run on the coordinator's thread.
+    """
 
     def __init__(
         self,
@@ -72,14 +84,14 @@ class BringUp:
         return who in self._answers
 
     def missing(self) -> list[Party]:
-        """Who has not answered in this phase, or not left yet."""
+        """Returns who has not answered in this phase, or, while the run stops, the workers that still train."""
         run = self._run
         if run.state.stopping and run.state.training:
             return sorted(run.roster.training)
         return [who for who in self._concerned() if who not in self._answers]
 
     def _concerned(self) -> Sequence[Party]:
-        """Who has to answer before the next phase."""
+        """Returns who has to answer before the next phase begins."""
         roster = self._run.roster
         match self._run.state.phase:
             case RunPhase.GATHERING:
@@ -94,9 +106,12 @@ class BringUp:
                 return []
 
     def go_on(self) -> None:
-        """To the next phase, if nobody is missing in this one."""
+        """Enters the next phase if everybody has answered in this one.
+
+        It loops, since a phase can concern nobody: a run without servers is through PLACING_SERVERS at once.
+        """
         while self._run.state.phase not in (RunPhase.TRAINING, RunPhase.OVER) and not self.missing():
-            answers, self._answers = self._answers, {}
+            answers, self._answers = self._answers, {}  # emptied first: the next phase collects its own
             self._next(answers)
 
     def _next(self, answers: dict[Party, Any]) -> None:
@@ -124,7 +139,10 @@ class BringUp:
                 raise AssertionError(state.phase)
 
     def _agree(self, ready: list[control.Ready]) -> None:
-        """On a plan."""
+        """Makes the plan of the run from what the workers and servers reported.
+
+        Raises ConfigError if workers train different models.
+        """
         kept, roster, stop = self._snapshots, self._run.roster, self._rules.stop
         replaced = kept is not None and not kept.refuses(ready[0], len(roster.servers))
         state, members = self._run.state, self._run.members
@@ -143,7 +161,11 @@ class BringUp:
         self._run.decide.add(PlanAgreed(state.agreed))
 
     def _start(self) -> None:
-        """The role and the clock come first: what is decided next goes by that clock (`begin_training`)."""
+        """Places the coordinator's role and starts the clock of the run.
+
+        Both happen before anything else of training is decided, since every later decision is dated by that clock.
+        The executor calls `begin_training` when the clock runs.
+        """
         state, roster = self._run.state, self._run.roster
         state.phase = RunPhase.TRAINING
         context = role_context(state.plan, len(roster.workers), self._rules.seed, self._note)
@@ -151,7 +173,10 @@ class BringUp:
         self._run.decide.add(StartTraining(self._choices.make_role(state.plan, context), not_started))
 
     def begin_training(self) -> None:
-        """The clock has been started."""
+        """Starts the parts of training and sends Go, once the clock runs.
+
+        Watching begins before Go is sent: a worker that dies on receiving Go is noticed like any other.
+        """
         state, roster, decide = self._run.state, self._run.roster, self._run.decide
         self._parts.elasticity.begin()
         self._parts.evaluator.begin()

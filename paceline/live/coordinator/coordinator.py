@@ -6,10 +6,23 @@
     server_recovery.py   servers that are lost and replaced
     evaluator_watch.py   the evaluator's incarnations
     ending.py            what stops a run
+    sample_leases.py     which worker trains which samples
+    roster.py            who takes part, and the progress of each worker
     decisions.py         what the parts decide, as one value, and who carries it out
 
-Everything runs on the transport's thread. `Coordinator` hands each input (a message, a loss, a timer) to the part that
-it concerns, and then has carried out what that part has decided.
+Everything runs on the transport's thread. `Coordinator` hands each input to the part that it concerns:
+
+    input                       from                        part
+    Hello                       a party                     bring_up, or elasticity / evaluator_watch during training
+    Ready, Prepared, Saved      a party                     bring_up, or elasticity / server_recovery during training
+    Progress, Records           workers, evaluator          roster
+    EvaluationReport            the evaluator               ending
+    Left, Aware, Unfit          workers, servers            elasticity
+    SamplesResolved, Want, ...  workers, the first server   sample_leases
+    a lost connection           the transport               elasticity, evaluator_watch; bring_up before training
+    a timer                     the transport               whoever started it (`_timer`)
+
+A part sends nothing itself. It adds actions to `Decisions`, and `_carry_out` executes them when the input is done.
 """
 
 from __future__ import annotations
@@ -52,10 +65,14 @@ from paceline.live.protocol import loop_messages
 from paceline.live.protocol.transport import CONTROL, Envelope, Kind, LossCause, Transport
 
 STUCK_STEPS = 20.0
+"""A worker counts as stuck when one step takes as long as this many of its usual ones (and `stuck_after_s`)."""
 
 
 class Coordinator:
-    """Brings up and ends a run."""
+    """Brings up, watches and ends a run.
+
+    `stop`, `ended` may be called from any thread; everything else runs on the transport's thread.
+    """
 
     def __init__(
         self,
@@ -67,7 +84,10 @@ class Coordinator:
         rules: RunRules,
         snapshots: Snapshots | None = None,
     ) -> None:
-        """`snapshots`: what servers that are lost are replaced from; without, a lost server ends the run."""
+        """Builds the parts of the coordinator; `open` starts it.
+
+        snapshots: the store from which a lost server is replaced. Without one, a lost server ends the run.
+        """
         self.node, self._transport = node, transport
         patience = Patience(dead_s=rules.dead_after_s, stuck_s=rules.stuck_after_s, stuck_steps=STUCK_STEPS)
         roster = RunRoster(size.workers, size.servers, size.evaluator, size.not_started)
@@ -98,7 +118,7 @@ class Coordinator:
         node.admission.report_to(expel=self._expel, on_strike=self._refused)
 
     def open(self) -> str:
-        """Begins; returns the address for the others."""
+        """Opens the transport and returns the address that the other processes connect to."""
         self._transport.open(self)
         return self._transport.address
 
@@ -108,12 +128,12 @@ class Coordinator:
 
     @property
     def banned(self) -> set[Party]:
-        """Workers that nobody starts again, or lets in."""
+        """Returns the workers that were expelled or drained: they are not restarted and may not rejoin."""
         return self._run.roster.banned
 
     @property
     def samples(self) -> int:
-        """Trained by all workers together, as far as reported."""
+        """Returns the number of samples that all workers together have reported as trained."""
         return self._run.totals.samples
 
     @property
@@ -123,32 +143,32 @@ class Coordinator:
 
     @property
     def length(self) -> int:
-        """Of the model; 0 until it is known."""
+        """Returns the number of parameters of the model; 0 until worker 0 has reported it."""
         return self._run.state.length
 
     def missing(self) -> list[Party]:
-        """Who has not answered in this phase, or not left yet."""
+        """Returns who has not answered in this phase, or not left yet; a timeout names them."""
         return self._bring_up.missing()
 
     def survives(self, who: Party) -> bool:
-        """Does the run go on without `who`? Or has it already?"""
+        """Returns True if the run continues without `who`, or already does."""
         return self._evaluator.survives() if who == party.EVALUATOR else self._elasticity.survives(who)
 
     def why_last(self, who: Party) -> str:
-        """Why the run could otherwise go on without it, but ends; for the end of a line."""
+        """Returns why losing `who` ends a run that otherwise survives losses, as the end of a line; else nothing."""
         return self._elasticity.why_last(who)
 
     def incarnation_of(self, who: Party) -> int:
-        """Its present incarnation, or its last."""
+        """Returns the number of the present incarnation of `who`, or of its last one if it is lost."""
         return self._evaluator.incarnation if who == party.EVALUATOR else self._run.members.incarnation(who)
 
     # ---- inputs ------------------------------------------------------------------------------------------
     def stop(self, reason: str) -> None:
-        """Ends the run; from any thread."""
+        """Ends the run for `reason`; may be called from any thread."""
         self._soon(lambda: self._ending.stop(reason))
 
     def ended(self, who: Party, why: str) -> None:
-        """The process of `who` has ended; from any thread."""
+        """Reports that the process of `who` has ended; may be called from any thread."""
         self._soon(lambda: self._lost(who, why, LossCause.CLOSED))
 
     def _soon(self, act: Callable[[], None]) -> None:
@@ -171,7 +191,11 @@ class Coordinator:
         self._carry_out()
 
     def deliver(self, src: Party, envelope: Envelope) -> None:
-        """While training goes on, what a worker says that cannot be is its own end, and nobody else's."""
+        """Handles a message.
+
+        During training an invalid message of a worker expels that worker and leaves the run alone. In any other phase,
+        or from any other party, it raises ProtocolError, which closes the connection.
+        """
         try:
             self._deliver(src, envelope)
         except ProtocolError as error:
@@ -199,10 +223,10 @@ class Coordinator:
         self._carry_out()
 
     def _carry_out(self) -> None:
-        """At the end of each input, also where it ends by an error: carries out what was decided within it.
+        """Carries out what was decided within an input; called at its end, also when it ended by an error.
 
-        An input may come while another one's decision is carried out (a connection that is closed is lost at once):
-        what it decides is carried out after that.
+        Carrying out a decision can cause an input at once: closing a connection reports it as lost. What that input
+        decides is carried out after the present decision, not in the middle of it, so the order of actions holds.
         """
         if self._carrying_out:
             return
@@ -246,7 +270,7 @@ class Coordinator:
         members.heard(now, src)
         if src == party.EVALUATOR:
             self._evaluator.heard()
-        if src.kind == "server" and self._run.state.training:  # it makes no steps
+        if src.kind == "server" and self._run.state.training:  # it makes no steps, so it can be silent but not stuck
             members.progressed(now, src, 0, waits=True, step_s=math.inf)
 
     def _hello(self, src: Party, hello: control.Hello) -> None:
@@ -286,7 +310,7 @@ class Coordinator:
                 raise ProtocolError(f"{src} sent {type(other).__name__}")
 
     def _loop_said(self, src: Party, said: loop_messages.Draw | loop_messages.Reported | loop_messages.EndRun) -> None:
-        """What a loop of the user's own asks for, or says of the run."""
+        """Handles what a user's own training loop asks for (samples) or reports (an evaluation, the end of the run)."""
         run = self._run
         match said:
             case loop_messages.Draw():
@@ -313,7 +337,7 @@ class Coordinator:
             self._ending.stop_at_epochs()
 
     def _left(self, src: Party, reason: str, *, home: bool) -> None:
-        """`home`: it wants to end at once."""
+        """Takes a worker out of training. `home`: it is being drained and exits at once."""
         self._elasticity.left(src, reason, home=home)
         if not self._run.roster.training:
             self._ending.stop(reason)
@@ -336,10 +360,13 @@ class Coordinator:
             self._bring_up.go_on()
 
     def _failed(self, src: Party, failed: control.Failed) -> None:
-        """The failure of a worker whose claims were refused is its own end, as if it had been killed.
+        """Handles a party's report of its own error: the party is lost, or the run fails.
 
-        So is that of any worker once all have trained to their end: it fails at the last model or at its files, and the
-        others can do without it. Any other failure ends the run: mostly it is a bug in the script, which all have.
+        sender                                   then
+        worker whose claims were rejected        it is lost, as if it had been killed
+        worker, after training has finished      it is lost; the others can save the model without it
+        worker that is still joining             it is lost, and may try again
+        anybody else                             the run fails: mostly it is a bug in the script, which all have
         """
         refused = self.node.admission.strikes[src] or src in self._run.roster.banned
         ending = self.phase is RunPhase.FINISHING
@@ -354,7 +381,7 @@ class Coordinator:
         self._elasticity.expel(party.worker(rank), why)
 
     def _refused(self, src: Party, why: str, strike: int) -> None:
-        """The trace has it: what `src` said was beyond its bounds."""
+        """Records in the trace that a message of `src` was beyond its bounds."""
         reason = f"{src}: {why}"
         record = Decision(at=self.node.now(), party="coordinator", rank=src.index, verdict="refused", reason=reason)
         self._run.decide.record(record)

@@ -4,8 +4,10 @@
 
 The parts send, record and start nothing themselves. They add actions to `Decisions`; when an input has been dealt with,
 all of them come out as one `CoordinatorDecision`. Its actions are carried out in the order in which they were decided,
-since that order is a promise: who is told that a worker is gone hears it before the scheme's answers, and a run's last
-record is in the trace before anybody hears that the run is over.
+since others rely on that order: a party hears that a worker left before it gets answers of the scheme that already
+count without it, and a run's last record is in the trace before anybody hears that the run is over.
+
+A new kind of action needs a class here and an arm in `DecisionExecutor`; `assert_never` finds the missing arm.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ A = TypeVar("A")
 
 
 class Timer(enum.Enum):
-    """What the coordinator looks at when a timer runs out."""
+    """Names what the coordinator checks when a timer runs out."""
 
     MEMBERS = enum.auto()  # is a worker or a server silent or stuck?
     EVALUATOR = enum.auto()  # is the evaluator silent?
@@ -38,7 +40,7 @@ class Timer(enum.Enum):
 
 # ---- what is to be done: sent, recorded, started ------------------------------------------------------------
 class SendMessage(msgspec.Struct, frozen=True):
-    """`message` of the control plane goes to each of these that is there."""
+    """Sends a message of the control plane to each of these parties that is connected."""
 
     to: tuple[Party, ...]
     message: Any
@@ -55,7 +57,7 @@ class StartTimer(msgspec.Struct, frozen=True):
 
 
 class CloseConnection(msgspec.Struct, frozen=True):
-    """That incarnation of `who` is over; a later one may connect."""
+    """Closes the connection to that incarnation of `who`, which is over. A later incarnation may connect."""
 
     who: Party
     incarnation: int
@@ -64,13 +66,13 @@ class CloseConnection(msgspec.Struct, frozen=True):
 
 # ---- what the coordinator's own role and its open calls hear ------------------------------------------------
 class PlanAgreed(msgspec.Struct, frozen=True):
-    """From now on messages are checked against the bounds of `plan`."""
+    """Makes the node check messages against the bounds of `plan` from now on."""
 
     plan: control.Plan
 
 
 class StartTraining(msgspec.Struct, frozen=True):
-    """Place `role`, which hears that the workers `not_started` are not there, and start the clock."""
+    """Places `role`, tells it that the workers `not_started` are absent, and starts the clock of the run."""
 
     role: Role
     not_started: tuple[int, ...]
@@ -85,14 +87,14 @@ class NotifyWorkerJoined(msgspec.Struct, frozen=True):
 
 
 class FailCallsTo(msgspec.Struct, frozen=True):
-    """Nobody waits any longer for an answer of `who`."""
+    """Fails every call that waits for an answer of `who`."""
 
     who: Party
     why: str
 
 
 class VoidCallsToServers(msgspec.Struct, frozen=True):
-    """A server is replaced: what was asked of servers is void."""
+    """Voids all open calls to servers, since one of them is being replaced."""
 
 
 class ModelEvaluated(msgspec.Struct, frozen=True):
@@ -127,7 +129,7 @@ class ProgressReported(msgspec.Struct, frozen=True):
 
 
 class FailureKind(enum.Enum):
-    """Why a party makes the run fail. Of several failures in one moment the kind says which one is the cause."""
+    """Says why a party makes the run fail. When several failures come together, the kind decides which is the cause."""
 
     ENDED = "its process ended"
     ERROR = "it reports an error of its own"
@@ -164,23 +166,23 @@ Action = (
 
 
 class CoordinatorDecision(msgspec.Struct, frozen=True):
-    """All that follows from one input, in order."""
+    """Holds all actions that follow from one input, in the order in which they must be carried out."""
 
     actions: tuple[Action, ...]
 
     @property
     def messages(self) -> list[SendMessage]:
-        """What to send."""
+        """Returns the messages to send."""
         return self._of(SendMessage)
 
     @property
     def records(self) -> list[Record]:
-        """What to record in the trace."""
+        """Returns the records to write to the trace."""
         return [written.record for written in self._of(WriteRecord)]
 
     @property
     def timers(self) -> list[StartTimer]:
-        """What to look at later."""
+        """Returns the timers to start."""
         return self._of(StartTimer)
 
     def _of(self, kind: type[A]) -> list[A]:
@@ -189,7 +191,7 @@ class CoordinatorDecision(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class Decisions:
-    """The actions decided since they were taken last. The parts of the coordinator add to it."""
+    """Collects the actions that the parts of the coordinator decide, until `take` returns them as one value."""
 
     _actions: list[Action] = field(default_factory=list)
 
@@ -210,18 +212,18 @@ class Decisions:
         self.add(CloseConnection(who, incarnation, why))
 
     def fail(self, who: Party, cause: str, kind: FailureKind = FailureKind.ERROR) -> None:
-        """The run cannot go on."""
+        """Ends the run as failed, because of `who`."""
         self.add(RunFailure(who, cause, kind=kind))
 
     def take(self) -> CoordinatorDecision | None:
-        """Returns what was decided since, None if nothing was."""
+        """Returns what was decided since the last call, or None if nothing was."""
         actions, self._actions = self._actions, []
         return CoordinatorDecision(tuple(actions)) if actions else None
 
 
 # ---- carrying it out ----------------------------------------------------------------------------------------
 class CoordinatorListener(Protocol):
-    """Hears of everything, on the coordinator's thread."""
+    """Receives every event of the run, on the coordinator's thread. The supervisor implements it."""
 
     def joined(self, who: Party, hello: control.Hello) -> None: ...
     def started(self, plan: control.Plan) -> None: ...
@@ -232,19 +234,19 @@ class CoordinatorListener(Protocol):
 
 
 class SnapshotKeeper(Protocol):
-    """Who is told when snapshots begin, and when the one there is must be kept."""
+    """Takes snapshots of the servers, and keeps the newest one while servers are restored from it."""
 
     def begin(self, plan: control.Plan) -> None:
-        """Training has started."""
+        """Starts taking snapshots; called when training has started."""
 
     def hold(self) -> None:
-        """Keep the one there is, and no other, until `release`."""
+        """Keeps the newest snapshot and takes no other until `release`."""
 
     def release(self) -> None: ...
 
 
 class DecisionExecutor:
-    """Carries decisions out, on the coordinator's thread."""
+    """Carries decisions out, on the coordinator's thread; the only place where the coordinator acts."""
 
     def __init__(
         self,
@@ -256,7 +258,7 @@ class DecisionExecutor:
         on_timer: Callable[[Timer, int], None],
         on_clock: Callable[[], None],
     ) -> None:
-        """`on_timer` is called when a timer runs out; `on_clock` when the clock of the training has been started."""
+        """`on_timer` is called when a timer runs out, and `on_clock` when the clock of the run has been started."""
         self._transport, self._node = transport, node
         self._listener, self._snapshots = listener, snapshots
         self._on_timer, self._on_clock = on_timer, on_clock

@@ -1,19 +1,24 @@
-"""Workers that are lost, join late and leave while the others train; and who decides that somebody is lost.
+"""Membership of workers during training: workers that are lost, expelled, drained, leave, join and rejoin.
 
     state       input                                   then                                                  next
     TRAINING    lost: connection, silence, no step      WorkerLeft to the others; rounds close without it     LOST
-    TRAINING    expelled: what it sends is no good      the same; nobody starts it again                      LOST
-    TRAINING    Left                                    WorkerLeft to the others; after SIGTERM Exit to it    LEFT
+    TRAINING    expelled: its messages are invalid      the same; it is not restarted                         LOST
+    TRAINING    Left                                    WorkerLeft to the others; if drained, Exit to it      LEFT
+    LEFT        lost                                    recorded only; nobody has to react                    LEFT
     LOST        Hello of a later incarnation            Roster to it                                          JOINING
+    LOST        Hello, but banned or the run stops      Stop to it                                            LOST
     JOINING     Ready, with the model of the others     WorkerJoined to the others                            ANNOUNCED
     JOINING     Ready, with another model               it is lost                                            LOST
     ANNOUNCED   Aware from all others                   Plan and Go to it                                     TRAINING
     JOINING,    a server is lost                        it is lost too, and may try again                     LOST
     ANNOUNCED
 
-The states are those of `paceline.core.fault_tolerance.membership`, which decides; here its decisions become messages,
-records and what the coordinator's role hears. A run that does not survive a loss fails (`survives`). A lost server is
-the affair of `server_recovery.py`.
+The states are those of `paceline.core.fault_tolerance.membership`, which decides. This file turns its decisions (Evict,
+Announce, Enter, Refuse) into messages, trace records and calls to the coordinator's role. A run that does not survive a
+loss fails (`survives`). Lost servers are the subject of `server_recovery.py`.
+
+ANNOUNCED exists because rounds and means are formed from the membership that each process knows: a newcomer may train
+only when every other process has acknowledged that it counts with it.
 """
 
 from __future__ import annotations
@@ -43,7 +48,10 @@ TICK_SECONDS = 0.25
 
 
 class Elasticity:
-    """On the coordinator's thread. It changes the roster, and of the run's state only who holds the last model."""
+    """Handles changes of membership during training, on the coordinator's thread.
+
+    It changes the roster and, of the run's state, only who holds the last model.
+    """
 
     def __init__(
         self, run: RunContext, recovery: Recovery, ending: RunEnding, leasing: Leasing, quotas: Quotas, min_workers: int
@@ -53,21 +61,25 @@ class Elasticity:
         self._recovery, self._ending = recovery, ending
         self._leasing, self._min_workers = leasing, min_workers
         self.quotas = quotas
-        self._asked: set[Party] = set()  # where their loops hang
+        self._asked: set[Party] = set()  # for a stack trace, since their step takes long
 
     def begin(self) -> None:
-        """Training starts."""
+        """Begins to watch the starting workers and the servers; called when training starts."""
         for who in (*self._roster.beginning, *self._roster.servers):
             self._members.hello(0.0, who, 0)
         self._members.begin(0.0)
         self.look()
 
     def survives(self, who: Party) -> bool:
-        """Does the run go on without `who`? Or has it already?
+        """Returns True if the run continues without `who`, or already does.
 
-        It does without a worker while others train, and where a server can be replaced. Where workers carry means
-        themselves, it ends. Once the workers are told to stop, one of them is enough: it has the last model. Where the
-        servers have that, it is any one of them.
+        who       when                                    survives if
+        server    during training                         it can be replaced
+        anybody   already lost                            always
+        worker    it trains, the run is not stopping      more than `min_workers` train, and servers carry the means
+        worker    the run stops, or it has left           another worker has the last model, or can fetch it
+
+        Where the workers carry means among themselves, the loss of one that trains ends the run.
         """
         roster, state = self._roster, self._state
         if who.kind == "server":
@@ -89,20 +101,21 @@ class Elasticity:
         return next((other for other in self._roster.workers if other != who and other not in self._roster.lost), None)
 
     def why_last(self, who: Party) -> str:
-        """Why the run could otherwise go on without it, but ends; for the end of a line."""
+        """Returns why losing `who` ends a run that otherwise survives losses, as the end of a line; else nothing."""
         few = who in self._roster.training and 1 < self._min_workers >= len(self._roster.training)
-        why = f"--min-workers {self._min_workers} would not be left" if few else self._recovery.exhausted(who)
+        why = f"fewer than --min-workers {self._min_workers} would be left" if few else self._recovery.exhausted(who)
         return f"; {why}" if why else ""
 
-    # ---- going -------------------------------------------------------------------------------------------
+    # ---- lost, expelled, drained, left -------------------------------------------------------------------
     def lost(self, who: Party, why: str) -> None:
+        """Handles the loss of a worker or a server: the others go on without it, or the run fails."""
         if who in self._roster.lost and self._members.state(who) is MembershipState.LEFT:
-            return  # it was drained
+            return  # it was drained, or this loss has been recorded
         if self.survives(who) and who not in self._roster.lost and self._members.state(who) is MembershipState.LEFT:
-            self._roster.lost.add(who)  # it trains no more: nobody has to hear of it
+            self._roster.lost.add(who)  # it has left training, so nobody waits for it
             if self._state.holder == who:
                 self._state.holder = self._other_holder(who) if self._state.phase is RunPhase.FINISHING else None
-            told = {"event": "lost", "reason": f"{why}; it had trained to its end"}
+            told = {"event": "lost", "reason": f"{why}; it had finished training"}
             self._decide.record(Membership(at=self._run.now(), party=str(who), **told))
         elif self.survives(who):
             self.carry_out(self._members.lost(self._run.now(), who, self._members.incarnation(who), why))
@@ -110,13 +123,20 @@ class Elasticity:
             self._decide.fail(who, f"lost {who}: {why}{self.why_last(who)}", FailureKind.WAS_LOST)
 
     def expel(self, who: Party, why: str) -> None:
-        """For good. One whom the run could not do without stays: the servers go on refusing what it sends."""
+        """Expels a worker for good: it is not restarted and may not rejoin.
+
+        A worker that the run cannot lose (`survives`) stays, and the servers continue to reject its bad messages.
+        """
         if who not in self._roster.lost and self.survives(who):
             self._roster.banned.add(who)
             self.lost(who, f"{why}; it is not started again")
 
     def left(self, who: Party, reason: str, *, home: bool) -> None:
-        """It trains no more. `home`: it wants to end at once, so that from then on nobody can ask it for anything."""
+        """Takes a worker that sent Left out of training.
+
+        `home`: it is being drained and exits at once, so nobody can read its state any more. A worker that left
+        otherwise stays connected until the end of the run, and holds the last model if it left last.
+        """
         home = home and self.survives(who) and not self._state.stopping
         self._roster.training.discard(who)
         if not home:
@@ -141,7 +161,10 @@ class Elasticity:
             self._decide.send([who], control.Exit())
 
     def look(self) -> None:
-        """A few times a second while training goes on: has anybody fallen silent?"""
+        """Looks for silent and stuck workers and servers, several times a second during training.
+
+        A worker half way to counting as stuck is asked once for a stack trace (Explain), which goes to its log.
+        """
         if self._state.training:
             slow = {who for who in self._members.half_stuck(self._run.now()) if who.kind == "worker"}
             self._decide.send(sorted(slow - self._asked), control.Explain())
@@ -153,7 +176,7 @@ class Elasticity:
         for decision in decisions:
             match decision:
                 case Evict(who=who) if who.kind == "server" and self.survives(who):
-                    self._abort_joins("a server was lost while it came")
+                    self._abort_joins("a server was lost while it joined")
                     self._recovery.lost(who, decision.incarnation, decision.reason)
                 case Evict(who=who) if self.survives(who):
                     self._evict(decision)
@@ -168,18 +191,18 @@ class Elasticity:
 
     def _evict(self, decision: Evict[Party]) -> None:
         who, why = decision.who, decision.reason
-        why += "; its log says where it hangs" if who in self._asked else ""
+        why += "; its log shows where it is stuck" if who in self._asked else ""
         self._roster.lost.add(who)
         self._roster.training.discard(who)
         self._recovery.departed.add(who.index)
         self.quotas.gone(who.index)
         newcomer = self._roster.joining.pop(who, None) is not None
-        if not (newcomer and self._state.stopping):  # one that came too late to be told anything but that
-            before = " before it was back" if newcomer else ""
+        if not (newcomer and self._state.stopping):  # it asked to join too late: it was told Stop, and no record is due
+            before = " before it had rejoined" if newcomer else ""
             reason = f"{why}{before}; {self._roster.count('continue')}"
             self._decide.record(Membership(at=self._run.now(), party=str(who), event="lost", reason=reason))
         self._decide.add(FailCallsTo(who, why))
-        if decision.known:
+        if decision.known:  # the others were told of it, so they must be told that it is lost
             gone = control.WorkerLeft(rank=who.index, lost=True, incarnation=decision.incarnation)
             self._decide.send(self._roster.present(), gone)
             self._decide.add(NotifyWorkerLeft(who.index))
@@ -188,9 +211,12 @@ class Elasticity:
         if self._state.stopping and not self._roster.training and self._state.holder is not None:
             self._ending.finish()
 
-    # ---- coming ------------------------------------------------------------------------------------------
+    # ---- joining -----------------------------------------------------------------------------------------
     def hello(self, who: Party, hello: control.Hello) -> None:
-        """After everybody was there. Raises ProtocolError for one that nobody has lost."""
+        """Handles a Hello after the bring-up: a lost worker or server that is back.
+
+        Raises ProtocolError for a party that is not lost.
+        """
         if who in self._roster.lost:
             self._comes(who, hello)
         elif who.kind == "server" and self._members.state(who) is MembershipState.LOST:
@@ -201,7 +227,10 @@ class Elasticity:
             raise ProtocolError(f"{who} says hello while the run is {self._state.phase.value}")
 
     def _comes(self, who: Party, hello: control.Hello) -> None:
-        """A later incarnation of a lost worker. It learns where everybody is, and says when it is ready."""
+        """Lets a later incarnation of a lost worker join: it gets the roster, and answers Ready.
+
+        While servers are being replaced it has to wait, since it could connect to one that is about to go.
+        """
         if self._recovery.under_way:
             self._recovery.afterwards(lambda: self._comes(who, hello))
             return
@@ -216,7 +245,7 @@ class Elasticity:
         self._decide.send([who], self._roster.roster(self._recovery.server_view, late=self._members))
 
     def ready(self, who: Party, ready: control.Ready) -> None:
-        """Of one that comes."""
+        """Handles Ready of a joining worker: it is announced to the others if it trains the same model."""
         if self._recovery.under_way:
             self._recovery.afterwards(lambda: self.ready(who, ready))
         elif who not in self._roster.joining or self._state.stopping:
@@ -236,7 +265,10 @@ class Elasticity:
         self._decide.add(NotifyWorkerJoined(who.index))
 
     def _enter(self, who: Party) -> None:
-        """Everybody reckons with it, so it may begin; unless it was told to try again, or told that the run ends."""
+        """Lets a newcomer train, once all others have acknowledged it.
+
+        Nothing happens if its join was aborted meanwhile, or if it was told that the run ends.
+        """
         if self._state.stopping or who not in self._roster.joining:
             return
         hello = self._roster.joining.pop(who)
@@ -245,7 +277,9 @@ class Elasticity:
         now = self._run.now()
         former = self._run.totals.new_incarnation(who.index)
         incarnation = (
-            "it is new" if who in self._roster.not_started else f"incarnation {self._members.incarnation(who) + 1}"
+            "its first incarnation"
+            if who in self._roster.not_started
+            else f"incarnation {self._members.incarnation(who) + 1}"
         )
         self._roster.not_started.discard(who)
         told = {"event": "returned", "reason": f"{incarnation}; {self._roster.count('train')}"}
@@ -254,7 +288,7 @@ class Elasticity:
         self._decide.send([who], control.Go(at=now, samples=self._run.totals.samples, steps=former.steps))
 
     def _abort_joins(self, why: str) -> None:
-        """All newcomers, since nobody connects them to the server that comes: they may try again."""
+        """Drops all newcomers, which nothing connects to the server that replaces the lost one; they may try again."""
         now = self._run.now()
         for who in list(self._roster.joining):
             decisions = self._members.lost(now, who, self._members.incarnation(who), why)

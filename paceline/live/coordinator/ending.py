@@ -1,6 +1,10 @@
-"""How a run ends: a stop rule holds or somebody asks for it; the workers leave; the last model is looked at.
+"""How a run ends: a stop rule holds or somebody asks for it; the workers leave; the last model is evaluated and saved.
 
-Stop -> workers; Left <- workers; Finish -> everybody; Saved <- everybody; Exit -> everybody
+phase        input                                      then                                next
+TRAINING     a stop rule holds, or `stop` is called     Stop to the workers, once           TRAINING, stopping
+TRAINING     Left of the last worker                    Finish to everybody                 FINISHING
+TRAINING     the same, while servers are replaced       waits until they are restored       TRAINING
+FINISHING    Saved of everybody that is not lost        Exit to everybody (`bring_up.py`)   OVER
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from paceline.live.protocol import control_messages as control
 
 
 class RunEnding:
-    """On the coordinator's thread."""
+    """Ends a run, on the coordinator's thread."""
 
     def __init__(self, run: RunContext, rule: StopRule, recovery: Recovery, leasing: Leasing) -> None:
         self._run, self._rule, self._recovery, self._leasing = run, rule, recovery, leasing
@@ -30,14 +34,18 @@ class RunEnding:
         run.decide.send([*sorted(run.roster.training), *run.roster.joining], control.Stop(reason=reason))
 
     def stop_at_epochs(self) -> None:
-        """Of leased data; else the workers know when they are done, see `paceline.runtime.worker.sample_counts`."""
+        """Stops a run of leased data when all its epochs are done.
+
+        Without leases the workers count for themselves (`paceline.runtime.worker.sample_counts`).
+        """
         if self._rule.samples is not None and self._leasing.reached(self._rule.samples):
             self.stop("epochs")
 
     def evaluated(self, judged: control.EvaluationReport) -> None:
-        """The evaluator has a result: the trace has it, and the run stops where it has reached its target."""
+        """Records a result of the evaluator, and stops the run if the model has reached its target accuracy."""
         run = self._run
         record = Evaluated(
+            # An evaluation of the last model counts at the moment the run was stopped, not when it was done.
             at=min(judged.at, run.state.seconds) if run.state.seconds else judged.at,
             accuracy=judged.accuracy,
             loss=judged.loss,
@@ -52,7 +60,7 @@ class RunEnding:
             self.stop(TARGET_REACHED, target_reached=True)
 
     def finish(self) -> None:
-        """Nobody trains any more."""
+        """Asks everybody for the last model, once no worker trains any more."""
         if self._recovery.under_way:  # the last model is not whole yet
             self._recovery.afterwards(self.finish)
             return

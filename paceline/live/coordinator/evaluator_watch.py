@@ -1,4 +1,4 @@
-"""The evaluator, as the coordinator sees it: nobody waits for it while training goes on, and it may be restarted.
+"""The evaluator as the coordinator sees it: nobody waits for it during training, and it may be restarted.
 
     state    input                                         then                                               next
     THERE    connection, process lost; or it is silent     the trace has it; the supervisor starts it again   LOST
@@ -6,7 +6,7 @@
     LOST     Hello                                         Roster, Plan, Go; Finish if nobody trains now      THERE
     LOST     Hello, the run is over                        Exit                                               LOST
 
-Before training starts the run does not go on without it. It is not started again once it has said Saved.
+Before training starts the loss of the evaluator ends the run. It is not restarted once it has sent Saved.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ TICK_SECONDS = 0.25
 
 
 class EvaluatorLives:
-    """Everything happens on the coordinator's thread."""
+    """Watches the evaluator and brings its later incarnations up to date, on the coordinator's thread."""
 
     def __init__(self, run: RunContext, recovery: Recovery, ending: RunEnding, dead_after_s: float) -> None:
-        """`dead_after_s`: silence that counts as its death."""
+        """`dead_after_s`: after so many seconds of silence the evaluator counts as lost."""
         self._run, self._decide = run, run.decide
         self._recovery, self._ending = recovery, ending
         self._members = Members[Party](Patience(dead_s=dead_after_s))  # it is in no view of the others
 
     @property
     def incarnation(self) -> int:
-        """Which one is the present or the last."""
+        """Returns the number of the present incarnation, or of the last one."""
         return self._members.incarnation(EVALUATOR)
 
     def begin(self) -> None:
-        """Training starts."""
+        """Begins to watch the evaluator; called when training starts."""
         if self._run.roster.evaluator:
             self._members.hello(0.0, EVALUATOR, 0)
             self._members.begin(0.0)
             self.look()
 
     def heard(self) -> None:
-        """Something came from it."""
+        """Notes that the evaluator is alive."""
         self._members.heard(self._run.now(), EVALUATOR)
 
     def survives(self) -> bool:
-        """Does the run go on if the evaluator is lost now?"""
+        """Returns True if the run continues when the evaluator is lost now."""
         return self._run.state.phase in (RunPhase.TRAINING, RunPhase.FINISHING)
 
     def lost(self, why: str) -> None:
-        """Its present incarnation is over; of one that is lost already nobody hears again."""
+        """Marks its present incarnation as lost; a second loss of the same incarnation changes nothing."""
         self._evict(self._members.lost(self._run.now(), EVALUATOR, self.incarnation, why))
 
     def look(self) -> None:
-        """A few times a second until the run is over."""
+        """Looks for silence, several times a second until the run is over."""
         if self.survives():
             self._evict(self._members.tick(self._run.now()))
             self._decide.start_timer(min(TICK_SECONDS, self._members.patience.dead_s / 4), Timer.EVALUATOR)
@@ -76,7 +76,7 @@ class EvaluatorLives:
                 self._decide.close_connection(EVALUATOR, decision.incarnation, why)
 
     def hello(self, hello: control.Hello) -> None:
-        """A later incarnation. Servers that are being replaced come first."""
+        """Takes in a later incarnation; while servers are being replaced it has to wait until they are restored."""
         if self._recovery.under_way:
             self._recovery.afterwards(lambda: self.hello(hello))
             return

@@ -1,4 +1,4 @@
-"""What a run goes through, and what ends it.
+"""Defines the phases of a run, its stop rules, and the state that the parts of the coordinator share.
 
     phase             waits for                                   then sends                     next phase
     GATHERING         Hello of everybody                          Roster to everybody            READYING
@@ -8,8 +8,9 @@
     TRAINING          Left, or the loss, of the last worker       Finish to everybody            FINISHING
     FINISHING         Saved of all that are not lost              Exit to everybody              OVER
 
-Within TRAINING a run is stopping from when `RunState.reason` is set: the workers were told Stop, and nobody is let in.
+Within TRAINING a run is stopping as soon as `RunState.reason` is set: the workers were told Stop, and nobody may join.
 A failure ends the run from any phase; the supervisor sees to that. `bring_up.py` and `ending.py` have the transitions.
+Phases only advance. Each but TRAINING has a deadline (`WAIT_SECONDS`, and the time that the model takes on its way).
 """
 
 from __future__ import annotations
@@ -33,34 +34,34 @@ class RunPhase(enum.Enum):
     PLACING_SERVERS = "placing the servers"
     PLACING_WORKERS = "placing the workers"
     TRAINING = "training"
-    FINISHING = "looking at the last model"
+    FINISHING = "evaluating and saving the last model"
     OVER = "over"
 
 
 TARGET_REACHED = "target accuracy"
-"""Why a run has ended that has reached the accuracy it was to reach."""
+"""The reason recorded for a run that ended because it reached its target accuracy."""
 WAIT_SECONDS = 120.0
-"""What a phase may take, but for training; and a newcomer to get ready. Besides, what the model takes on its way."""
+"""The deadline of a phase other than training, and of a newcomer to get ready; `moving_seconds` comes on top."""
 LEAST_BYTES_PER_S = 125_000.0
-"""1 Mbit/s: the thinnest link that a run is made for."""
+"""1 Mbit/s: the slowest link that deadlines allow for."""
 PASSES = 4
-"""So often the model, or what is as long as it (a gradient, a vector of the optimizer), passes one link in a phase."""
+"""How often a vector as long as the model (weights, gradient, optimizer state) passes one link in a phase, at most."""
 
 
 def moving_seconds(length: int) -> float:
-    """What a model of `length` float32 parameters may take besides, over the thinnest link."""
+    """Returns the seconds to add to a deadline for moving `length` float32 parameters over the slowest link."""
     return PASSES * 4 * length / LEAST_BYTES_PER_S
 
 
 @dataclass(slots=True)
 class RunState:
-    """How far a run is.
+    """Holds how far a run is, and what it has agreed on.
 
-    reason, seconds   why and when the workers were told to stop
+    reason, seconds   why and when (seconds since training started) the workers were told to stop
     target_reached    they were told because of an evaluation
     holder            the worker that left last, which has the last model if workers have it
     model_on_servers  no worker is needed for the last model
-    model             what worker 0 said of its model; every other worker must train the same
+    model             what worker 0 reported of its model; every other worker must train the same
     agreed            the plan, once there is one
     """
 
@@ -79,33 +80,38 @@ class RunState:
 
     @property
     def stopping(self) -> bool:
-        """True from when the workers were told to stop."""
+        """Returns True from the moment the workers were told to stop."""
         return bool(self.reason)
 
     @property
     def plan(self) -> control.Plan:
-        """Of a run whose workers are ready."""
+        """Returns the plan; only valid once the workers are ready."""
         assert self.agreed is not None
         return self.agreed
 
     @property
     def first(self) -> control.Ready:
-        """What worker 0 said of its model, once the workers are ready."""
+        """Returns what worker 0 reported of its model; only valid once the workers are ready."""
         assert self.model is not None
         return self.model
 
     @property
     def length(self) -> int:
-        """Elements of the model; 0 until it is known."""
+        """Returns the number of parameters of the model; 0 until it is known."""
         return self.model.length if self.model else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRule:
-    """Whichever comes first; None is never. `samples` counts over all workers; `behind`: those of earlier incarnations.
+    """Says when a run stops: at whichever limit comes first; None sets no limit.
 
-    contribution: samples of one contribution at most; epoch_samples: of the data set. 0 where nobody knows.
-    epochs: passes over a data set that only the workers know the length of.
+    samples          trained by all workers together, those before a resume included
+    epochs           passes over a data set whose length only the workers know
+    behind           samples that were trained before this run was resumed
+    contribution     samples of one contribution at most; 0 if unknown
+    epoch_samples    samples of the data set; 0 if unknown
+    seconds          since training started
+    target_accuracy  of the evaluated model, from 0 to 1
     """
 
     samples: int | None = None
@@ -119,7 +125,7 @@ class StopRule:
 
 @dataclass(frozen=True, slots=True)
 class RunSize:
-    """How many processes a run has. `not_started`: workers of the highest ranks that may join during training."""
+    """Says how many processes a run has. `not_started`: workers of the highest ranks, which may join later."""
 
     workers: int
     servers: int
@@ -129,13 +135,13 @@ class RunSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRules:
-    """When a run stops, and when a process counts as lost.
+    """Says when a run stops, and when a process counts as lost.
 
-    dead_after_s    silence that counts as death, while training goes on; the evaluator's also later
-    stuck_after_s   a worker may be so long at one step, or for STUCK_STEPS of its usual ones, whichever is longer
-    min_workers     with fewer left after a loss the run ends
-    model_on_servers  no worker is needed for the last model
-    done            leased samples that an earlier incarnation of the run has behind it
+    dead_after_s      seconds of silence after which a process counts as lost during training; the evaluator also later
+    stuck_after_s     seconds that one step may take, or STUCK_STEPS of the worker's usual ones, whichever is longer
+    min_workers       the run ends when a loss leaves fewer
+    model_on_servers  the servers hold the model, so no worker is needed for the last one
+    done              leased samples that were finished before this run was resumed
     """
 
     stop: StopRule = field(default_factory=StopRule)
@@ -149,7 +155,7 @@ class RunRules:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What the parts of the coordinator share. `now` returns seconds since training started."""
+    """Bundles what the parts of the coordinator share. `now` returns seconds since training started."""
 
     state: RunState
     roster: RunRoster

@@ -1,4 +1,7 @@
-"""What the coordinator decides when everybody has said who it is."""
+"""Makes the plan of a run from what workers and servers reported of themselves.
+
+The functions are pure: they take the reports and return the plan, so tests need no coordinator.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import SHARED, TCP
 
 LayOut = Callable[[Sequence[control.Ready], Sequence[control.Hello]], tuple[Layout, str]]
-"""Which server holds what, and why, from what the workers and the servers said of themselves."""
+"""Chooses which server holds what, and says why, from the reports of the workers and the servers."""
 ChooseAllreduce = Callable[[Sequence[control.Ready], Sequence[control.Hello], int], Choice]
-"""Who carries means, from what the workers said, and how many servers there are."""
+"""Chooses who carries means, from the reports of the workers and the number of servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunChoices:
-    """What is decided by the scheme and the configuration, once the workers and servers have said what they are.
+    """Holds the decisions that depend on the scheme and the configuration, as functions of the reports.
 
     make_role          makes the coordinator's role
     lay_out            says which server holds what, and why
@@ -37,16 +40,17 @@ class RunChoices:
 
 
 def transport_of(ways: Collection[str]) -> str:
-    """How vectors travel in a run whose parties have these ways; nothing when none of them have to."""
+    """Describes how vectors travel in a run whose parties use these ways; empty if none have to travel."""
     if SHARED in ways:
         return f"{SHARED} on one host, {TCP} between hosts" if TCP in ways else f"{SHARED} (same host)"
     return ", ".join(sorted(ways))
 
 
 def crowded(workers: Sequence[control.Hello], servers: Sequence[control.Hello]) -> str:
-    """Why no core is idle in which to communicate while others compute; nothing where one may be.
+    """Says why no core is free to communicate while others compute; empty where one may be.
 
-    Over a link bytes take time and no processor, and a worker's GPU computes while its core is idle.
+    Only processes that all share one host can be crowded: over a link bytes take time and no processor. A worker on a
+    GPU is not counted, since its core is idle while the GPU computes.
     """
     everybody = (*workers, *servers)
     cores = min(hello.cores for hello in everybody)
@@ -57,7 +61,7 @@ def crowded(workers: Sequence[control.Hello], servers: Sequence[control.Hello]) 
 
 
 def other_model(rank: int, ready: control.Ready, first: control.Ready) -> str:
-    """What to say if this worker trains another model than worker 0 did at first."""
+    """Returns an error text if this worker trains another model than worker 0 reported; else nothing."""
     if (ready.fingerprint, ready.length) == (first.fingerprint, first.length):
         return ""
     return (
@@ -77,11 +81,13 @@ def make_plan(
     not_started: int,
     stop: StopRule,
 ) -> control.Plan:
-    """`replaced`: are servers that are lost; `copied`: from the copy that the next one has?
+    """Makes the plan that all processes follow.
 
-    not_started: how many workers may come besides these; they are taken to be as fast as the usual one of these.
+    ready        of the starting workers, by rank; all must train the model of worker 0
+    replaced     lost servers are replaced; `copied`: from the copy on the next server
+    not_started  number of workers that may join later; they count as fast as the median of the others
 
-    Raises ConfigError where workers train different models.
+    Raises ConfigError if workers train different models.
     """
     for rank, answer in enumerate(ready):
         if other := other_model(rank, answer, ready[0]):
@@ -116,7 +122,7 @@ def make_plan(
 
 
 def role_context(plan: control.Plan, workers: int, seed: int, note: Callable[[Record], None]) -> RoleContext:
-    """What the coordinator's role is given."""
+    """Returns the context of the coordinator's role, which holds no model and so no weights."""
     return RoleContext(
         me=0,
         workers=tuple(range(workers)),
@@ -130,5 +136,5 @@ def role_context(plan: control.Plan, workers: int, seed: int, note: Callable[[Re
 
 
 def no_update(w: Any, g: Any, samples: int) -> Any:
-    """The rule of one that holds no model."""
+    """Raises AssertionError: the coordinator holds no model, so its role may not update one."""
     raise AssertionError("the coordinator holds no model")

@@ -1,11 +1,18 @@
-"""A coordinator that is made of lines: what it heard, in which order and when. The same lines give the same one.
+"""Runs a coordinator on recorded lines, its inputs with their times. The same lines give the same outputs.
 
-It has no clock, no socket and no thread: `hear` takes a line and returns what the coordinator says to it. Time is that
-of the lines; a timer that is due runs before and after a line is heard, at the time of that line. So whoever keeps the
-lines can make the coordinator again, wherever and whenever, and it will have said the very same things.
+It has no clock, no socket and no thread: `hear` takes a line and returns the coordinator's outputs. Time is that of the
+lines; timers that are due run before and after each line, at the time of that line. So whoever keeps the lines can
+replay the coordinator at any time, and it decides the same again. Tests of the coordinator's determinism rest on this.
 
-    line    [at, what, ...]    at: seconds on the clock of whoever keeps the lines
-    said    [what, ...]
+    line    [at, what, ...]    at: seconds on the recorder's clock
+            "heard", party, frame              a message
+            "records", party, lines            trace records, which the recorder has already
+            "lost", party, why                 a lost connection
+            "stop", reason                     the run is to end
+            "kept"                             a snapshot is available
+            "asked", number, question, party   a query; the output "answered" has its number
+            "tick"                             time passes
+    said    [what, ...]        an output: "send", "drop", "recorded", "joined", "failed", ...
 """
 
 from __future__ import annotations
@@ -32,7 +39,7 @@ Make = Callable[[Transport, Node, CoordinatorListener, Snapshots], Coordinator]
 
 
 class NoVectors:
-    """The memory of one who is sent none."""
+    """Raises ProtocolError for every vector, since the coordinator is sent none and sends none."""
 
     def empty(self, length: int) -> Any:
         raise ProtocolError("the coordinator is sent no vectors")
@@ -48,7 +55,7 @@ _MEMORY: Memory = NoVectors()
 
 
 def framed(envelope: Envelope) -> bytes:
-    """A message without vectors, as it would go over a socket. Raises ProtocolError."""
+    """Encodes a message without vectors, as it would go over a socket. Raises ProtocolError."""
     return b"".join(frames.encode(envelope, _MEMORY))
 
 
@@ -61,12 +68,12 @@ def unframed(frame: bytes) -> Envelope:
 
 
 def alone(message: Any) -> bytes:
-    """A message of the control plane that is told by itself."""
+    """Encodes one message of the control plane."""
     return framed(Envelope(Kind.CONTROL, message))
 
 
 class Keeping(Protocol):
-    """What snapshots of a run can be kept, as everybody finds who knows what is asked for."""
+    """Says whether snapshots of a run can be kept; it depends on the configuration alone, so a replay agrees."""
 
     copies: bool
 
@@ -74,7 +81,11 @@ class Keeping(Protocol):
 
 
 class ReplayableCoordinator:
-    """`make` makes the coordinator, from what it is lent; `keeping` says for it what snapshots there can be."""
+    """Runs a coordinator on lines. It stands in for the transport, the listener and the snapshots.
+
+    make      builds the coordinator on these
+    keeping   says whether snapshots can be kept
+    """
 
     def __init__(self, make: Make, keeping: Keeping) -> None:
         self.now = 0.0
@@ -87,7 +98,7 @@ class ReplayableCoordinator:
         self.coordinator = make(self._transport, node, self, self._snapshots)
 
     def hear(self, line: list[Any]) -> list[list[Any]]:
-        """One line; returns what is said to it."""
+        """Takes one line and returns the outputs that follow. Raises ProtocolError for an unknown kind of line."""
         self.now = max(self.now, line[0])
         self._transport.run_due()
         self._hear(*line[1:])
@@ -115,10 +126,10 @@ class ReplayableCoordinator:
             case "tick":
                 pass
             case _:
-                raise ProtocolError(f"{what} is no line for a coordinator")
+                raise ProtocolError(f"{what} is no kind of line that a coordinator takes")
 
     def _deliver(self, src: Party, envelope: Envelope) -> None:
-        """As a connection does it: what breaks the rules closes that."""
+        """Delivers a message as a connection does: a ProtocolError drops the sender."""
         try:
             self.coordinator.deliver(src, envelope)
         except ProtocolError as error:
@@ -133,13 +144,13 @@ class ReplayableCoordinator:
             case _:
                 return [str(party) for party in self.coordinator.missing()]
 
-    # ---- what it says ------------------------------------------------------------------------------------
+    # ---- outputs -----------------------------------------------------------------------------------------
     def say(self, what: str, *of: Any) -> None:
         self._tell_facts()
         self.said.append([what, *of])
 
     def _tell_facts(self) -> None:
-        """What others may want to look at, whenever it has changed: before whatever else is said."""
+        """Outputs the state that others read (phase, banned, model length) before all else, if it has changed."""
         of = self.coordinator
         facts = (of.phase.name, of.stopping, len(of.banned), of.length)
         if facts != self._told:
@@ -170,7 +181,7 @@ class ReplayableCoordinator:
 
 
 class _Lines:
-    """The transport of a replica: what is sent is said, and timers wait for lines."""
+    """Replaces the transport: what is sent becomes an output, and timers wait for the time of the lines."""
 
     me, address = COORDINATOR, ""
 
@@ -193,7 +204,7 @@ class _Lines:
         self._replica.say("drop", str(party), incarnation, why)
 
     def open(self, handler: Handler) -> None:
-        """It is: the lines come."""
+        """Does nothing: there is nothing to listen at."""
 
     def connect(self, party: Party, address: str, incarnation: int = 0) -> None:
         raise PeerLost("the coordinator calls nobody")
@@ -211,11 +222,11 @@ class _Lines:
         return 0, False
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: nothing is open."""
 
 
 class _Snapshots:
-    """They are with whoever keeps the lines."""
+    """Replaces the snapshot store: orders become outputs, and the recorder keeps the snapshots."""
 
     def __init__(self, say: Say, keeping: Keeping) -> None:
         self._say, self._keeping, self.available = say, keeping, False

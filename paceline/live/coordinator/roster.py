@@ -1,4 +1,4 @@
-"""Who takes part in a run, and what the workers have done, as far as they have told."""
+"""Who takes part in a run, and what the workers have trained, as far as they reported it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from paceline.live.protocol import control_messages as control
 
 
 class RunRoster:
-    """Of `workers` workers and `servers` servers, with an evaluator or without."""
+    """Lists who takes part in a run, and which workers train, join, are lost or banned.
+
+    A worker trains, has left, or is lost. One that is `joining`, or not started yet, counts as lost until it trains.
+    """
 
     def __init__(self, workers: int, servers: int, evaluator: bool, not_started: Collection[int]) -> None:
-        """`not_started`: workers, those of the highest ranks, that may come later."""
+        """`not_started`: the ranks of workers that may join later; they are the highest."""
         self.workers = [party.worker(rank) for rank in range(workers)]
         self.servers = [party.server(shard) for shard in range(servers)]
         self.evaluator = [party.EVALUATOR] if evaluator else []
@@ -38,9 +41,10 @@ class RunRoster:
         return f"{len(self.training)} of {len(self.workers)} {what}"
 
     def roster(self, server_view: int, late: Members[Party] | None = None) -> control.Roster:
-        """`late`: who is here by now, and in which incarnation, for one that comes late; the announced are here.
+        """Returns the roster to send to a party.
 
-        Nobody has to call the lost: where a whole host is, each call would take its time.
+        late: the membership, for a party that joins during training; the roster then has the workers' incarnations.
+        The lost are marked, so that nobody calls them: if a whole host is down, each call costs a timeout.
         """
         away = set(self.workers).difference(late.here()) if late else self.not_started | self.lost
         hellos = self.hellos | self.joining
@@ -56,7 +60,7 @@ class RunRoster:
 
 
 class ProgressTotals:
-    """By rank, all incarnations of a worker together."""
+    """Sums the progress of each worker over all its incarnations."""
 
     def __init__(self) -> None:
         self._progress: dict[int, control.Progress] = {}
@@ -64,22 +68,22 @@ class ProgressTotals:
 
     @property
     def samples(self) -> int:
-        """Trained by all workers together."""
+        """Returns the number of samples trained by all workers together."""
         return sum(progress.samples for progress in self._progress.values())
 
     def of(self, rank: int) -> int:
-        """Samples of worker `rank` in this run."""
+        """Returns the samples that worker `rank` has trained in this run, without those before a resume."""
         progress = self._progress.get(rank, control.NOTHING)
         return progress.samples - progress.samples_before
 
     def told(self, rank: int, progress: control.Progress) -> control.Progress:
-        """`progress` is that of its present incarnation; returns that of all."""
+        """Takes the progress of a worker's present incarnation; returns that of all its incarnations."""
         if rank in self._former:
             progress = self._former[rank] + progress
         self._progress[rank] = progress
         return progress
 
     def new_incarnation(self, rank: int) -> control.Progress:
-        """What it has done before the incarnation that begins now."""
+        """Begins a new incarnation of worker `rank`; returns what the earlier ones have done."""
         former = self._former[rank] = self._progress.get(rank, control.NOTHING)
         return former

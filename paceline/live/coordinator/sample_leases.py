@@ -1,4 +1,6 @@
-"""Leases of data at the coordinator: who has which samples, and what became of them. The rules are in `core.leases`.
+"""Leases of data at the coordinator: which worker has which samples, and what became of them.
+
+The rules are in `paceline.core.samples`; here they become messages.
 
     worker                    coordinator                      first server
     Want             ->       Lease
@@ -6,7 +8,10 @@
     (it is lost)              WorkerLeft, Fence            ->        Fenced, after what it settled before
     Past             ->       (a server was lost)    <-        Restored, before it is there again
 
-The first server speaks for all: a contribution goes to every shard.
+The first server reports for all: a contribution goes to every shard, so one of them suffices.
+
+A lost worker may have sent samples that its server still holds for a round. Fence asks the first server for these;
+until Fenced has come they are neither done nor given to another worker, or they would be trained twice.
 """
 
 from __future__ import annotations
@@ -31,11 +36,14 @@ MESSAGES = (control.Want, control.Past, control.SamplesResolved, control.Fenced,
 Tell = Callable[[Iterable[Party], Any], None]
 
 STREAMS_MAX = 1000
-"""Data sets of one loop."""
+"""The maximum number of data sets of one training loop."""
 
 
 class Leasing:
-    """Nothing happens before the first Want."""
+    """Answers Want with leases, and keeps the account of which samples are done.
+
+    Nothing exists before the first Want, which brings the size of the data set.
+    """
 
     def __init__(
         self,
@@ -45,22 +53,22 @@ class Leasing:
         done: Data,
         on_false_claim: Callable[[Party, str], None],
     ) -> None:
-        """`done`: by an earlier incarnation of the run. `on_false_claim` hears which worker claimed what cannot be."""
+        """`done`: samples finished before a resume. `on_false_claim` hears which worker made a false claim."""
         self._tell, self._recorded, self._now, self._done = tell, recorded, now, done
         self._leases: Leases | None = None
         self._on_false_claim = on_false_claim
 
     @property
     def epochs(self) -> int:
-        """Whole ones, of which every sample is done."""
+        """Returns the number of whole epochs, of which every sample is done."""
         return self._leases.epochs if self._leases else 0
 
     def reached(self, samples: int) -> bool:
-        """Are so many done? Nobody knows where nothing is leased."""
+        """Returns True if `samples` are done; False also where nothing is leased."""
         return self._leases is not None and self._leases.reached(samples)
 
     def heard(self, src: Party, incarnation: int, said: Any) -> None:
-        """Raises ProtocolError for what cannot be."""
+        """Handles a message about leases. Raises ProtocolError for a claim that contradicts the account."""
         try:
             if isinstance(said, control.Want):
                 self._want(src, incarnation, said)
@@ -93,23 +101,26 @@ class Leasing:
             case control.Restored(done=done) if src == FIRST:
                 leases.restored(done)
             case other:
-                raise ProtocolError(f"{src} sent {type(other).__name__}, which is for the first server to say")
+                raise ProtocolError(f"{src} sent {type(other).__name__}, which only the first server may send")
 
     def _settle(self, leases: Leases, rank: int, fate: str, data: Data) -> None:
-        """What a server tells of a worker's contribution is what that worker claimed, who answers for it."""
+        """Records the fate of a contribution; a false claim counts against the worker, not the reporting server."""
         try:
             leases.settled(rank, fate, data)
         except ValueError as error:
             self._on_false_claim(worker(rank), str(error))
 
-    # ---- who comes and goes ------------------------------------------------------------------------------
+    # ---- membership --------------------------------------------------------------------------------------
     def gone(self, rank: int, incarnation: int) -> None:
-        """Everybody was told that this incarnation is over."""
+        """Ends the leases of an incarnation, once everybody was told that it is lost or has left."""
         if self._leases is not None and self._leases.leave(rank, incarnation):
             self._tell([FIRST], control.Fence(rank=rank, incarnation=incarnation))
 
     def servers_are_back(self, living: dict[int, int]) -> None:
-        """Asks again: a lost server may have taken its answer with it. `living`: incarnations of training workers."""
+        """Repeats the Fences that are not answered, since a lost server may have lost the question.
+
+        living: the incarnation of each training worker, by rank; their samples are still in their hands.
+        """
         for rank, incarnation in list(self._leases.unsettled()) if self._leases else ():
             if living.get(rank) != incarnation:
                 self._tell([FIRST], control.Fence(rank=rank, incarnation=incarnation))
@@ -121,7 +132,10 @@ class Leasing:
 
 
 class Quotas:
-    """What a worker has trained is what it told; what a lost one had not told any more is trained by others."""
+    """Divides the samples of a run without leases among the workers, by quotas or from the queue of a loop.
+
+    A worker has trained what it reported. What a lost worker trained after its last report is trained again by others.
+    """
 
     def __init__(self, stop_rule: StopRule, totals: ProgressTotals) -> None:
         self._budget = None if stop_rule.samples is None else Budget(stop_rule.samples - stop_rule.behind)
@@ -129,13 +143,19 @@ class Quotas:
         self._queues: dict[int, SampleQueue] = {}  # by data set of the loop
 
     def quota(self, rank: int, ask: control.Ask, *, training: int) -> int:
-        """For worker `rank`, where so many are training. Raises ProtocolError for what nobody can ask for."""
+        """Returns how many samples worker `rank` may train, where `training` workers train; 0 when none are left.
+
+        Raises ProtocolError for a request of less than one sample.
+        """
         if ask.samples < 1 or ask.batch < 1:
             raise ProtocolError(f"worker {rank} asks for {ask.samples} samples in mini-batches of {ask.batch}")
         return self._budget.quota(rank, ask.samples, ask.batch, training) if self._budget else 0
 
     def draw(self, rank: int, draw: loop_messages.Draw, *, training: int) -> loop_messages.Drawn:
-        """For worker `rank`, where so many are training. Raises ProtocolError for another data set than others have."""
+        """Draws a range of samples for worker `rank`, where `training` workers train.
+
+        Raises ProtocolError if its data set has another length than that of the others.
+        """
         queue = self._queues.get(draw.stream)
         if queue is None:
             queue = self._queues[draw.stream] = self._make_queue(draw)
@@ -152,9 +172,11 @@ class Quotas:
         return loop_messages.Drawn(stream=draw.stream, start=start, stop=stop, over=queue.over)
 
     def _make_queue(self, draw: loop_messages.Draw) -> SampleQueue:
-        """A rule that ends the run counts the first data set of a loop."""
+        """Makes the queue of a data set. Only a loop's first data set counts towards the rule that ends the run."""
         if draw.samples < 1 or draw.stream > STREAMS_MAX:
-            raise ProtocolError(f"data set {draw.stream} of {draw.samples} samples: there can be no such")
+            raise ProtocolError(
+                f"data set {draw.stream} of {draw.samples} samples: it needs a sample, and a number <= {STREAMS_MAX}"
+            )
         rule = self._stop_rule
         ends = [rule.samples or 0, round((rule.epochs or 0) * draw.samples)]
         if draw.stream:
@@ -162,7 +184,7 @@ class Quotas:
         return SampleQueue(draw.samples, min(filter(None, ends), default=None), rule.behind)
 
     def gone(self, rank: int) -> None:
-        """This incarnation of worker `rank` is over."""
+        """Returns to the others what the present incarnation of worker `rank` had and did not train."""
         for queue in self._queues.values():
             queue.gone(rank)
         if self._budget is not None:

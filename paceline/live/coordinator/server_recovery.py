@@ -10,10 +10,15 @@
     RESTORING, AWAY     another server is lost              a new order, with a new number              as it was
     RESTORING, AWAY     `_patience_s` after the last order  the run fails
 
-Who is concerned: the server that was lost, where it goes on from its copy on the next server (`--ack replica`,
-`paceline.live.state.replication`); else all of them, which go back to one snapshot together, so that the model is of
-one piece. That begins a new view: nobody hears any more what belongs to an earlier one. Which of the two it is, and
-which answers count, `paceline.core.fault_tolerance.server_recovery` decides. Workers then ask again for what they want.
+Which servers are concerned:
+
+    --ack replica    the lost server alone; it is restored from its copy on the next server
+                     (`paceline.live.state.replication`), and no acknowledged update is lost
+    else             all servers; they are restored from one snapshot together, so that no shard is newer than another
+
+The second begins a new server view: messages of an earlier view are ignored, since they belong to updates that were
+undone. `paceline.core.fault_tolerance.server_recovery` decides which of the two it is, and which answers count. Workers
+then repeat the calls that were not answered.
 """
 
 from __future__ import annotations
@@ -41,26 +46,29 @@ from paceline.live.protocol import control_messages as control
 PATIENCE_SECONDS = 60.0
 INCARNATIONS_MAX = 4  # of one server, each of them short
 SHORT_SECONDS = 5.0
-"""An incarnation that lasted longer says that whatever ended it may be over: one counts anew after it."""
+"""An incarnation that lasted longer does not count towards INCARNATIONS_MAX, and the count starts again after it."""
 
 
 class Snapshots(SnapshotKeeper, Protocol):
-    """Who keeps what servers that are replaced are made of."""
+    """Holds the snapshots and copies from which lost servers are restored."""
 
     @property
     def copies(self) -> bool:
-        """Do servers copy what they answer to one another?"""
+        """Returns True if each server copies its updates to the next one before it answers."""
 
     def refuses(self, ready: control.Ready, servers: int) -> str:
-        """Why nothing can be kept of such a run, so that a lost server ends it; nothing when it can."""
+        """Returns why such a run cannot be snapshotted, so that a lost server ends it; empty if it can."""
 
     @property
     def available(self) -> bool:
-        """Is there one?"""
+        """Returns True once there is a snapshot to restore from."""
 
 
 class Recovery:
-    """Everything happens on the coordinator's thread."""
+    """Replaces lost servers, on the coordinator's thread.
+
+    departed    ranks of workers that take no part; a restored server is told of them
+    """
 
     def __init__(self, run: RunContext, snapshots: Snapshots | None) -> None:
         self._run, self._members, self._decide = run, run.members, run.decide
@@ -69,10 +77,10 @@ class Recovery:
         self._began = dict.fromkeys(self._servers, 0.0)  # when that one began to train; none has while it is lost
         self._replacing = Replacing(len(self._servers))
         self._prepared: dict[Party, control.Prepared] = {}
-        self._versions: dict[int, int] = {}  # that each server has told of
+        self._versions: dict[int, int] = {}  # the newest version that each shard has reported
         self._afterwards: list[Callable[[], None]] = []
-        self.departed = {who.index for who in run.roster.not_started}  # workers
-        self._returned: set[int] = set()  # workers that are in a later incarnation
+        self.departed = {who.index for who in run.roster.not_started}  # ranks
+        self._returned: set[int] = set()  # ranks of workers that are in a later incarnation
 
     @property
     def under_way(self) -> bool:
@@ -83,11 +91,11 @@ class Recovery:
         return self._replacing.server_view
 
     def afterwards(self, act: Callable[[], None]) -> None:
-        """Once all servers are there again."""
+        """Calls `act` once all servers are restored."""
         self._afterwards.append(act)
 
     def can_replace(self, who: Party) -> bool:
-        """Or has that begun?"""
+        """Returns True if that server can be replaced when it is lost now, or is being replaced already."""
         plan = self._run.state.agreed
         if who not in self._incarnations or self._snapshots is None or plan is None or not plan.replaced:
             return False
@@ -96,19 +104,22 @@ class Recovery:
         return not self.exhausted(who) and (plan.copied or self._snapshots.available)
 
     def exhausted(self, who: Party) -> str:
-        """Why that server has had its last incarnation; nothing while it has not."""
+        """Returns why that server is not restarted again; empty while it may be."""
         if self._incarnations.get(who, 0) < INCARNATIONS_MAX or self._short_incarnations(who) < INCARNATIONS_MAX:
             return ""
         return f"it has died {INCARNATIONS_MAX} times in a row within {SHORT_SECONDS:g} s"
 
     def _short_incarnations(self, who: Party) -> int:
-        """In a row, if the present one ended now; 1 where that was a long one."""
+        """Returns the number of short incarnations in a row if the present one ends now; 1 if that was long."""
         return self._incarnations[who] if self._run.now() - self._began[who] < SHORT_SECONDS else 1
 
-    # ---- going -------------------------------------------------------------------------------------------
+    # ---- lost --------------------------------------------------------------------------------------------
     def lost(self, who: Party, incarnation: int, why: str) -> None:
-        """It has been evicted."""
-        if exhausted := self.exhausted(who):  # one that fell silent on its way back, about whom nobody has asked
+        """Begins to replace a server that the membership has evicted.
+
+        The newest snapshot is held until all are restored, so that all of them restore the same one.
+        """
+        if exhausted := self.exhausted(who):  # it fell silent while it was restored; `survives` was not asked
             self._decide.fail(who, f"lost {who}: {why}; {exhausted}", FailureKind.WAS_LOST)
             return
         self._decide.add(SnapshotOrder.HOLD)
@@ -121,7 +132,10 @@ class Recovery:
         self._order_all()
 
     def _order_all(self) -> None:
-        """A new number each time, so that no answer to an earlier order counts, nor the time that one took."""
+        """Sends Restore to all servers concerned, with a new number.
+
+        Answers and deadlines of an earlier order carry its number, so they no longer count.
+        """
         assert self._snapshots is not None
         replacing = self._replacing
         if replacing.rolled_back and not self._snapshots.available:
@@ -159,10 +173,10 @@ class Recovery:
     def still_waiting(self, number: int) -> None:
         if self._replacing.counts(number):
             who = self._servers[self._replacing.missing()[0]]
-            self._decide.fail(who, f"waited {self._patience_s:.0f} s for {who} to be back in its place")
+            self._decide.fail(who, f"waited {self._patience_s:.0f} s for {who} to be restored")
 
     def came_back(self, rank: int) -> None:
-        """Everybody hears of another incarnation of that worker."""
+        """Notes that a later incarnation of that worker has been announced."""
         self.departed.discard(rank)
         self._returned.add(rank)
 
@@ -170,15 +184,19 @@ class Recovery:
         if isinstance(record, Applied):
             self._versions[record.shard] = max(record.version, self._versions.get(record.shard, 0))
 
-    # ---- coming ------------------------------------------------------------------------------------------
+    # ---- restored ----------------------------------------------------------------------------------------
     def hello(self, who: Party, incarnation: int, roster: control.Roster) -> None:
-        """A new incarnation of a lost server; those between the two may have ended before they could say hello."""
+        """Takes in a new incarnation of a lost server: it gets the roster, the plan and the order to restore.
+
+        Its number may exceed the last one by more than 1, since incarnations in between may have died before Hello.
+        """
         self._members.hello(self._run.now(), who, max(incarnation, self._members.incarnation(who) + 1))
         for message in (roster, self._run.state.plan, self._order(who)):
             self._decide.send([who], message)
 
     def prepared(self, who: Party, prepared: control.Prepared) -> None:
-        if prepared.failed:  # its keeper was itself replaced a moment ago
+        """Handles the answer to Restore; when the last one concerned has answered, training continues."""
+        if prepared.failed:  # the server that held its copy was itself replaced a moment ago
             if self._replacing.failed(prepared.number):
                 self._order_all()
             return
@@ -195,7 +213,7 @@ class Recovery:
             self._decide.send([who], control.Go(at=now))
             self._members.ready(now, who)
             self._began[who] = now
-        for other in self._members.here():  # whoever asks it for something has heard of it by then
+        for other in self._members.here():  # Resume, sent below, reaches them before anything of it
             self._members.acknowledged(now, other, self._members.view)
         reason = self._reason(back, rolled_back)
         self._versions.clear()
@@ -210,10 +228,12 @@ class Recovery:
             act()
 
     def _reason(self, back: Sequence[Party], rolled_back: bool) -> str:
-        """In one line, what became of the updates."""
+        """Says in one line what became of the updates, for the trace."""
         version = max(prepared.version for prepared in self._prepared.values())
         if not rolled_back:
-            return f"it goes on from its copy, at version {self._prepared[back[0]].version:,}; nothing answered is lost"
+            return (
+                f"restored from its copy, version {self._prepared[back[0]].version:,}; no acknowledged update is lost"
+            )
         most = max(prepared.undone for prepared in self._prepared.values())
         most = max(most, *(self._versions.get(who.index, version) - version for who in back))
-        return f"all shards went back to version {version:,} ({most:,} update{'s' * (most != 1)} undone)"
+        return f"all shards were restored to version {version:,} ({most:,} update{'s' * (most != 1)} undone)"

@@ -42,9 +42,9 @@ _NOT_NOW = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EPERM
 
 
 def accept(listener: socket.socket) -> tuple[list[socket.socket], bool]:
-    """The callers that wait, at most ACCEPTED_MAX of them; and whether the system has no descriptor for the next.
+    """Returns the callers that wait, at most ACCEPTED_MAX, and whether the system has no descriptor for the next.
 
-    Where it has none the listener stays readable: it must not be watched for RETRY_SECONDS, or the loop would spin.
+    If it has none the listener stays readable: it must not be watched for RETRY_SECONDS, or the loop would spin.
     """
     found: list[socket.socket] = []
     while len(found) < ACCEPTED_MAX:
@@ -70,7 +70,7 @@ def address_of(sock: socket.socket) -> str:
 
 
 class FailureLimit:
-    """How many handshakes one address may begin that come to nothing: a token bucket for each address.
+    """Limits the failed handshakes of each address, by a token bucket.
 
     A handshake takes a token when it begins and returns it when it succeeds, so parties of a run are never held up,
     however many call at once. An IPv6 network of 64 bits counts as one address. Loopback addresses are exempt: all
@@ -82,7 +82,7 @@ class FailureLimit:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when they were counted
 
     def take(self, address: str) -> bool:
-        """False where the address must wait."""
+        """Takes a token; returns False if the address must wait."""
         key = _network(address)
         if not key:
             return True
@@ -118,7 +118,7 @@ def _network(address: str) -> str:
 
 
 class _Caller:
-    """Somebody whose handshake is not finished."""
+    """Holds a caller whose handshake is not finished."""
 
     __slots__ = ("address", "batch", "begun", "sock", "until")
 
@@ -205,7 +205,7 @@ class TlsListener(Generic[T]):
             self._close(next((one for one in crowd if not one.begun and one.batch <= before), crowd[0]), why)
 
     def _sweep(self) -> None:
-        """Who is late goes. All have the same time, so the oldest is the first to be late."""
+        """Closes callers that are late. All have the same time, so the oldest is the first to be late."""
         now = time.monotonic()
         while self._callers and (oldest := next(iter(self._callers))).until <= now:
             self._close(oldest, f"no handshake within {self._seconds:g} s")
@@ -218,7 +218,7 @@ class TlsListener(Generic[T]):
             self._loop.watch(caller.sock, selectors.EVENT_READ, partial(self._begin, caller))
 
     def _begin(self, caller: _Caller, _events: int) -> None:
-        """Its first byte is there, or its end."""
+        """Begins the handshake: the caller's first byte is there, or the end of its stream."""
         if caller not in self._callers:  # evicted in this same turn
             return
         self._loop.unwatch(caller.sock)

@@ -1,6 +1,16 @@
-"""Frames in, frames out: over one socket, and over lanes where one does not fill the link.
+"""One connection sends and receives frames: over one socket, and over lanes where one stream does not fill the link.
 
-Sending tries the socket at once, on the caller's thread, and leaves to the loop what the kernel would not take.
+    state       input                                    then                                            next
+    STRANGER    begin                                    headers only; no bodies, no shared memory       STRANGER
+    STRANGER    admit (its owner knows who it is)        bodies and shared memory from now on            OPEN
+    OPEN        send                                     the kernel takes it now, or the loop later      OPEN
+    OPEN        more bodies wait to leave than allowed   reading stops until the other side takes some   OPEN
+    any         end of the stream, an error              `closed` is called once, with the cause         CLOSED
+    any         bytes that are no message                the same, as LossCause.BROKE_PROTOCOL           CLOSED
+    STRANGER    detach                                   the socket becomes a lane of another connection CLOSED
+
+Sending tries the socket at once, on the caller's thread, which saves a switch of threads for the usual small message.
+What the kernel does not take is left to the loop, so a sender never waits for its receiver.
 """
 
 from __future__ import annotations
@@ -31,7 +41,7 @@ READS_MAX = 16  # one after the other, before other sockets get their turn
 
 
 def unsent(sock: socket.socket) -> int:
-    """Bytes that the kernel has taken and that have not arrived; 0 where it does not say."""
+    """Returns the bytes that the kernel has taken and that are not acknowledged; 0 where it does not say."""
     try:
         return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
     except (OSError, ValueError):  # it is closed, or another system's
@@ -39,7 +49,10 @@ def unsent(sock: socket.socket) -> int:
 
 
 class Connection:
-    """Frames over one connected stream socket, and its lanes. Callbacks run on the loop's thread."""
+    """Sends and receives frames over one connected stream socket, and its lanes. Callbacks run on the loop's thread.
+
+    `send` may be called from any thread; everything that changes the socket's registration runs on the loop's.
+    """
 
     def __init__(
         self,
@@ -53,7 +66,7 @@ class Connection:
         body_bytes_max: int = 0,
         segments: Segments | None = None,
     ) -> None:
-        """`segments`: this process's, to lend from to a process of the same host, over a Unix stream."""
+        """`segments`: shared memory of this process, to lend vectors from over a Unix stream."""
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -73,7 +86,7 @@ class Connection:
         self.idle.set()
 
     def begin(self) -> None:
-        """Read from now on; not before its owner has its place for it, as the end of it may be the first to be read."""
+        """Starts to read. The owner must be ready before, since the first thing read may be the end of the stream."""
         self._loop.call_soon(self._watch)
 
     @property
@@ -86,33 +99,33 @@ class Connection:
 
     @property
     def lanes(self) -> list[tuple[int, int]]:
-        """Bytes sent and received over each of the further streams."""
+        """Returns the bytes sent and received over each of the further streams."""
         return self._lanes.traffic
 
     @property
     def shares(self) -> bool:
-        """May vectors pass by reference?"""
+        """Returns True if vectors may pass by reference."""
         return self._sharing is not None
 
     @property
     def bytes_shared(self) -> tuple[int, int]:
-        """Of vectors that passed by reference, out and in."""
+        """Returns the bytes of vectors that passed by reference, out and in."""
         return (self._sharing.bytes_lent, self._sharing.bytes_borrowed) if self._sharing else (0, 0)
 
     def progress(self) -> tuple[int, bool]:
-        """A number that grows while bytes come or reach the other side; and are some on their way there?
+        """Returns a number that grows while bytes arrive here or there, and whether some are on their way.
 
-        What the kernel keeps for a thin link has not got there, where the system tells.
+        Bytes that the kernel still holds for a slow link do not count as arrived, where the system tells.
         """
         kept = unsent(self._sock)
         moved = self.bytes_sent + self.bytes_received + sum(self.bytes_shared) - kept
         return moved, kept > 0 or not self.idle.is_set()
 
     def admit(self, body_bytes_max: int, bodies_max: int = 0) -> None:
-        """From now on the other side may send bodies, of at most so many bytes, and share memory.
+        """Lets the other side send bodies of at most `body_bytes_max` bytes, and share memory.
 
-        bodies_max: with as many still to be sent, nothing more is read, so that who takes no answers asks for no more;
-        0 for no limit. One of the two sides must have none, or both could wait for the other to read.
+        bodies_max: while so many bodies wait to be sent, nothing is read: a peer that takes no answers may not ask for
+        more; 0 for no limit. One of the two sides must have none, or both could wait for the other to read.
         """
         self._receiver.body_bytes_max = body_bytes_max
         self._bodies_max = bodies_max
@@ -120,7 +133,7 @@ class Connection:
             self._sharing.admitted = True
 
     def add_lane(self, sock: socket.socket, *, called: bool) -> None:
-        """On the loop's thread: large bodies go over `sock` too; `called` by the other side. Raises ProtocolError."""
+        """Adds a lane for large bodies, on the loop's thread; `called` by the other side. Raises ProtocolError."""
         if not self._open:
             sock.close()
         elif len(self._lanes) >= LANES_MAX or sock.family == socket.AF_UNIX:
@@ -131,7 +144,7 @@ class Connection:
 
     # ---- out ---------------------------------------------------------------------------------------------
     def send(self, envelope: Envelope) -> None:
-        """Never waits for the receiver, and copies nothing. Raises PeerLost when the connection is closed."""
+        """Sends without waiting for the receiver, and without a copy. Raises PeerLost if the connection is closed."""
         buffers = frames.encode(envelope, self._memory, self._sharing)
         with self._lock:
             if not self._open:
@@ -151,7 +164,7 @@ class Connection:
         self.send(Envelope(Kind.CONTROL, message))
 
     def _send_alone(self, envelope: Envelope, frame: memoryview) -> bool:
-        """The usual small message, with nothing before it; True when it is gone. Under the lock."""
+        """Sends a small message with nothing queued before it, the usual case; returns True if the kernel took it."""
         try:
             sent = self._outbox.send_now(self._sock, envelope, frame)
         except OSError:
@@ -165,7 +178,7 @@ class Connection:
         return Outgoing(envelope, buffers)
 
     def _flush(self) -> bool:
-        """Hand over what the kernel takes now; True when nothing is left. Under the lock."""
+        """Gives the kernel what it takes now; returns True when nothing is left. Called under the lock."""
         try:
             self._sent += self._outbox.flush(self._sock)
         except OSError:
@@ -212,7 +225,7 @@ class Connection:
 
     @property
     def _full(self) -> bool:
-        """Has the other side to take some of what it was sent before it is heard again?"""
+        """Returns True if the other side must take some of its answers before it is read again."""
         return 0 < self._bodies_max <= self._outbox.bodies
 
     # ---- the end -----------------------------------------------------------------------------------------
@@ -222,7 +235,7 @@ class Connection:
             self._loop.watch(self._sock, reading | (selectors.EVENT_WRITE if len(self._outbox) else 0), self._ready)
 
     def close(self, why: str, cause: LossCause = LossCause.CLOSED) -> None:
-        """On the loop's thread. `closed` is told once."""
+        """Closes the socket and its lanes, on the loop's thread. `closed` is called once."""
         with self._lock:
             if not self._open:
                 return
@@ -238,7 +251,7 @@ class Connection:
         self._closed(why, cause)
 
     def detach(self) -> socket.socket:
-        """On the loop's thread: the socket, for another use. `closed` is not told, nothing more arrives."""
+        """Gives the socket away for another use, on the loop's thread: nothing arrives, `closed` is not called."""
         self._open, self._receiver.closed = False, True
         self._loop.unwatch(self._sock)
         return self._sock

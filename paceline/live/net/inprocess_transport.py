@@ -1,4 +1,9 @@
-"""Parties as threads of one process: messages pass by reference, which value semantics makes safe."""
+"""This transport connects threads of one process: messages pass by reference.
+
+That is safe because vectors are values: what was sent is never changed. Each party has one thread, which runs its
+handler, its timers and nothing else, so the handler sees the same guarantees as over sockets: FIFO from each sender,
+one call at a time, `lost` once for each incarnation.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +21,7 @@ from paceline.live.protocol.transport import HERE, Envelope, Handler
 
 
 class Hub:
-    """The meeting place of all parties of one run in this process."""
+    """Connects all parties of one run in this process."""
 
     def __init__(self) -> None:
         self._members: dict[Party, HubTransport] = {}
@@ -24,7 +29,7 @@ class Hub:
     def transport(
         self, me: Party, failed: Callable[[BaseException], None] | None = None, incarnation: int = 0
     ) -> HubTransport:
-        """`failed` hears of an exception that escaped the handler, in its place."""
+        """Adds a party. `failed` is called with an exception that escaped the handler, in the handler's place."""
         member = HubTransport(self, me, failed, incarnation)
         self._members[me] = member
         return member
@@ -33,7 +38,7 @@ class Hub:
         return self._members.get(party)
 
     def leave(self, leaver: HubTransport, why: str) -> None:
-        """Everyone else hears that it is lost, if no later incarnation has taken its place."""
+        """Tells all others that `leaver` is lost, unless a later incarnation has taken its place."""
         if self._members.get(leaver.me) is leaver:
             del self._members[leaver.me]
             for member in list(self._members.values()):
@@ -41,7 +46,7 @@ class Hub:
 
 
 class HubTransport:
-    """This has one party's mailbox and the thread that empties it."""
+    """Holds one party's inbox and the thread that empties it."""
 
     def __init__(
         self, hub: Hub, me: Party, failed: Callable[[BaseException], None] | None, incarnation: int = 0
@@ -70,7 +75,7 @@ class HubTransport:
             raise PeerLost(f"{self.me} cannot reach {party}: it is not in this process")
 
     def _reached(self, party: Party) -> HubTransport | None:
-        """None when it is away, when one has given up the other, or when it has not called yet in this incarnation."""
+        """Returns the other party, or None: it is away, one dropped the other, or it is another incarnation."""
         member = self._hub.find(party)
         if member is None or self.refuses(member) or member.refuses(self):
             return None
@@ -118,11 +123,11 @@ class HubTransport:
         self._inbox.put(lambda: heapq.heappush(self._timers, (when, next(self._sequence), action)))
 
     def traffic(self) -> tuple[int, int]:
-        """Bytes of vectors only: there is no socket here to count at."""
+        """Returns the bytes of vectors sent and received: there is no socket to count frames at."""
         return self._sent, self._received
 
     def progress(self, party: Party) -> tuple[int, bool]:
-        """Nothing is ever on its way here."""
+        """Returns a constant: nothing is ever on its way here."""
         return 0, False
 
     def way_to(self, party: Party) -> str:

@@ -31,7 +31,7 @@ log = logging.getLogger("paceline.live")
 
 
 def with_logging(transport: Transport, verbose: int, path: Path | None = None) -> Transport:
-    """`transport`, or one that tells: of connections from 1 on, of every message from 2 on; into `path`, if given."""
+    """Returns `transport`, wrapped to log connections (`verbose` >= 1) and every message (2), into `path` if given."""
     if verbose < CONNECTIONS:
         return transport
     _listen(path)
@@ -39,7 +39,7 @@ def with_logging(transport: Transport, verbose: int, path: Path | None = None) -
 
 
 def _listen(path: Path | None) -> None:
-    """Where the user's own program has not said where lines go, into the file or to standard error."""
+    """Adds a handler, to the file or standard error, unless the user's program has configured logging."""
     log.setLevel(logging.DEBUG)
     if not log.hasHandlers():
         handler = logging.FileHandler(path, delay=True) if path else logging.StreamHandler(sys.stderr)
@@ -48,7 +48,7 @@ def _listen(path: Path | None) -> None:
 
 
 class LoggingTransport:
-    """A transport with a voice; what is not here is the transport's own."""
+    """Wraps a transport and logs its calls; methods that are not here are the transport's own."""
 
     def __init__(self, transport: Transport, *, messages: bool) -> None:
         self._transport, self._messages = transport, messages
@@ -84,7 +84,7 @@ class LoggingTransport:
 
 
 class LoggingHandler:
-    """A handler that tells of what it is given."""
+    """Wraps a handler and logs what it is given."""
 
     def __init__(self, handler: Handler, me: Party, messages: bool) -> None:
         self._handler, self._me, self._messages = handler, me, messages
@@ -120,7 +120,7 @@ def _facts(envelope: Envelope) -> Iterator[tuple[str, object]]:
 
 
 def _text(value: object) -> str:
-    """Single numbers and short words as they are; of all else, how much there is of it."""
+    """Returns single numbers and short words as they are, and of all else the length."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, bytes | tuple | list | dict) and not isinstance(value, Party):

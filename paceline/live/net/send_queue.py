@@ -1,4 +1,12 @@
-"""What waits to leave over one socket: control first, all else in order, several frames a system call."""
+"""The queue of frames that wait to leave over one socket: control first, all else in order.
+
+    front                                                            back
+    | frame that has begun | control, control, ... | all other frames, in order |
+    |<------------- `_ahead` frames -------------->|
+
+A control message is inserted behind the last control message, never before a frame of which some bytes have left. So it
+waits for one frame at most, though gradients of many MiB are queued. Several frames go into one system call.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +23,12 @@ BATCH_BYTES = 1 << 20  # what one system call is offered, but for a frame that i
 
 
 class Outgoing:
-    """A frame on its way out; holds the envelope, and so its vectors, until the last byte is gone."""
+    """Holds a frame on its way out, with the envelope and so its vectors, until the last byte has left."""
 
     __slots__ = ("body", "buffers", "envelope", "left", "vectors")
 
     def __init__(self, envelope: Envelope, buffers: list[memoryview], body: Sequence[memoryview] = ()) -> None:
-        """The bytes of `envelope` are `buffers`, one after the other; `body` goes over the lanes."""
+        """`buffers`: the bytes of the frame, one after the other; `body`: those that go over the lanes."""
         self.envelope = envelope
         self.buffers = buffers
         self.body = body
@@ -37,7 +45,7 @@ class Outgoing:
 
 
 class SendQueue:
-    """Frames in the order in which they will leave. Not for two threads at a time.
+    """Keeps the frames for one socket in order. Its owner lets one thread in at a time.
 
     A control message passes everything but its like and the frame that has begun to leave, so it never waits for
     more than that one frame and what the kernel has taken already.
@@ -54,7 +62,7 @@ class SendQueue:
         self.bodies = 0  # frames with vectors of which some are still here
 
     def __len__(self) -> int:
-        """Frames that the socket could take now."""
+        """Returns the number of frames that the socket could take now."""
         return self._ahead if self._striping else len(self._line)
 
     @property
@@ -74,9 +82,10 @@ class SendQueue:
             self._line.append(frame)
 
     def send_now(self, sock: socket.socket, envelope: Envelope, frame: memoryview) -> int:
-        """A message of one buffer, when nothing is here: keeps what the kernel does not take. Raises OSError.
+        """Sends a message of one buffer when nothing is queued, and keeps what the kernel does not take.
 
-        Returns how many bytes that took. As `put` and `flush`, in fewer calls: most messages go this way.
+        Returns the bytes that the kernel took. It does what `put` and `flush` do in fewer calls, since most messages go
+        this way. Raises OSError.
         """
         try:
             sent = sock.sendmsg((frame,))
@@ -94,7 +103,7 @@ class SendQueue:
         self._ahead, self._striping, self.bodies = 0, False, 0
 
     def flush(self, sock: socket.socket) -> int:
-        """Hand over what the kernel takes now; returns how many bytes that was. Raises OSError."""
+        """Gives the kernel what it takes now; returns how many bytes that was. Raises OSError."""
         total = 0
         try:
             while ready := len(self):
@@ -119,7 +128,7 @@ class SendQueue:
         return buffers[:IOV_MAX]
 
     def _left(self, sent: int) -> None:
-        """`sent` bytes are gone from the front."""
+        """Removes `sent` bytes from the front; a frame with its body on lanes starts to be striped."""
         line = self._line
         while line and sent >= line[0].left:
             frame = line.popleft()

@@ -6,8 +6,18 @@ control stay on the connection itself. So a slow lane gets fewer pieces, and not
     piece    20 bytes, big-endian: number of the frame in 64 bits (striped ones count from 0), offset in its body,
              length; then the bytes, from and into the final buffers
 
-Whoever was called sends a piece of length 0 first: the lane may be used. Everything but `send` and the properties
-runs on the loop's thread.
+The called side sends a piece of length 0 first, which says that the lane may be used. Everything but `send` and the
+properties runs on the loop's thread.
+
+    a lane, in      input                                 then                                       next
+    HEAD            20 bytes, of a known frame            room within that frame's body              BODY
+    HEAD            20 bytes, of a frame not known yet    reading stops until its header arrives     WAITS
+    HEAD            20 bytes, length 0                    the lane may be used                       HEAD
+    HEAD            20 bytes, of a complete frame         ProtocolError
+    WAITS           `expect`: the header is there         room within that frame's body              BODY
+    BODY            all bytes of the piece                the frame is complete with its last one    HEAD
+
+The header of a frame travels on the connection and may be overtaken by its pieces; hence WAITS.
 """
 
 from __future__ import annotations
@@ -56,7 +66,7 @@ class _Lane:
 
 
 class _Body:
-    """Where the body of a striped frame goes, and who is told when all of it is there."""
+    """Holds where the body of a striped frame goes, and calls `done` when all of it is there."""
 
     def __init__(self, targets: Sequence[memoryview], done: Callable[[], None]) -> None:
         self.done = done
@@ -64,7 +74,7 @@ class _Body:
         self._targets = targets
 
     def room(self, at: int, length: int) -> memoryview:
-        """Raises ProtocolError unless these bytes lie within one vector of it, and no more are claimed than it has."""
+        """Returns room for these bytes. Raises ProtocolError unless they lie within one vector and are claimed once."""
         self._unclaimed -= length
         for target in self._targets:
             if at < target.nbytes:
@@ -76,7 +86,7 @@ class _Body:
 
 
 class Striping:
-    """This has the lanes of one connection, in both directions."""
+    """Sends and receives bodies over the lanes of one connection."""
 
     def __init__(
         self,
@@ -86,7 +96,7 @@ class Striping:
         left: Callable[[], None],
         closed: Callable[[str, LossCause], None],
     ) -> None:
-        """`taken`: all pieces of a frame have found a lane, told once a frame; `left`: nothing is on its way out."""
+        """`taken` is called once a frame, when all its pieces have a lane; `left` when nothing is on its way out."""
         self._loop, self._taken, self._all_left, self._closed = loop, taken, left, closed
         self._lanes: list[_Lane] = []
         self._next: Outgoing | None = None  # its body has not been cut yet
@@ -100,7 +110,7 @@ class Striping:
 
     @property
     def ready(self) -> bool:
-        """May bodies be sent over them?"""
+        """Returns True if bodies may be sent over a lane."""
         return any(lane.ready for lane in self._lanes)
 
     @property
@@ -113,7 +123,7 @@ class Striping:
         return [(lane.bytes_sent, lane.bytes_received) for lane in self._lanes]
 
     def add(self, sock: socket.socket, *, called: bool) -> None:
-        """One more lane; `called`: by the other side, which hears that it may be used."""
+        """Adds a lane; `called`: by the other side, which is told that it may be used."""
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         lane = _Lane(sock, called)
@@ -132,7 +142,7 @@ class Striping:
 
     # ---- out ---------------------------------------------------------------------------------------------
     def send(self, frame: Outgoing) -> None:
-        """Its header has left, now its body. From any thread; not before the pieces of the one before are taken."""
+        """Sends the body of a frame whose header has left, from any thread, once the body before has found lanes."""
         self._next = frame
         self._loop.call_soon(self._cut)
 
@@ -155,7 +165,7 @@ class Striping:
                 self._watch(lane)
 
     def _send(self, lane: _Lane) -> None:
-        """Piece after piece, as long as the kernel takes them."""
+        """Sends piece after piece, as long as the kernel takes them."""
         with contextlib.suppress(OSError):  # no room now; or the reading side hears the reason and tells
             while lane.out or self._take(lane):
                 assert lane.out is not None
@@ -187,7 +197,7 @@ class Striping:
 
     # ---- in ----------------------------------------------------------------------------------------------
     def expect(self, targets: Sequence[memoryview], done: Callable[[], None]) -> None:
-        """The header of a striped frame has come. Raises ProtocolError when what has come of its body does not fit."""
+        """Expects the body of a frame whose header has arrived. Raises ProtocolError if a piece does not fit."""
         self._bodies[self._expected] = _Body(targets, done)
         self._expected += 1
         for lane in self._lanes:
@@ -213,7 +223,7 @@ class Striping:
                 return
 
     def _place(self, lane: _Lane) -> None:
-        """The head of a piece is there: find room for its bytes, or wait for the header of its frame."""
+        """Finds room for the bytes of a piece whose head is there, or waits for the header of its frame."""
         number, at, length = HEAD.unpack(lane.head)
         body = self._bodies.get(number)
         if not length:

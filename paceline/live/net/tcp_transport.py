@@ -8,6 +8,19 @@ handshake.
 
 An address names the ways to a party, such as `127.0.0.1:4711 unix:paceline-17@4c...`; a Unix stream is taken where both
 sides have one, on one host.
+
+    a stream that calls here    input                               then                                    next
+    (under TLS)                 TLS handshake, own thread           the certificate's party is known        STRANGER
+    STRANGER                    Greeting, then a valid Proof        an earlier incarnation is dropped       CONNECTED
+    STRANGER                    the same, as a lane                 added to its connection, or kept        LANE
+                                                                    until that is there
+    STRANGER                    GREETING_SECONDS, or too many       closed; the log names the address       CLOSED
+                                strangers
+    CONNECTED                   a later incarnation greets, `drop`  closed; the handler hears `lost`        CLOSED
+    CONNECTED                   end of stream, protocol error       closed; the handler hears `lost`        CLOSED
+
+`_burnt` has, for each party, the last incarnation that is over: nothing of it is accepted or called any more, so a
+process that was declared lost and still runs cannot come back under its old number.
 """
 
 from __future__ import annotations
@@ -65,7 +78,7 @@ class TcpTransport:
         tls: Tls | None = None,
         incarnation: int = 0,
     ) -> None:
-        """`failed` hears of an exception that escaped the handler; `shared_only` refuses whoever is not on this host.
+        """`failed` is called with an exception that escaped the handler; `shared_only` rejects parties of other hosts.
 
         streams: over how many sockets large vectors go to a party that is called from here over TCP; 0 decides by the
         round trip, and is one on the loopback address. tls: this party's credentials, without which nothing listens
@@ -151,7 +164,7 @@ class TcpTransport:
         if incarnation <= self._burnt.get(party, -1):
             raise PeerLost(f"{party} takes no part any more")
         sock = self._dialer.reach(party, address)
-        if incarnation <= self._burnt.get(party, -1):  # it was given up meanwhile
+        if incarnation <= self._burnt.get(party, -1):  # it was declared lost meanwhile
             sock.close()
             raise PeerLost(f"{party} takes no part any more")
         connection = self._wrap(sock, party)
@@ -182,7 +195,7 @@ class TcpTransport:
             self._loop.call_later(RETRY_SECONDS, self._listen)
 
     def _evict(self, why: str) -> None:
-        """The oldest that has said nothing though it was read, else the oldest: who belongs here says so at once."""
+        """Closes the oldest stranger that has sent nothing, else the oldest: parties of the run greet at once."""
         greeted = {lane for lanes in self._early.values() for lane, _ in lanes}
         waiting = [stranger for stranger in self._strangers if stranger not in greeted]
         before = self._batch - READ_AFTER
@@ -201,13 +214,13 @@ class TcpTransport:
             self._hear_out(*self._finished.popleft())
 
     def _hear_out(self, sock: socket.socket, certified: Party | None = None) -> None:
-        """For a while, until it says who it is; `certified`: who that must be."""
+        """Reads a stream until it greets, for GREETING_SECONDS; `certified`: who it must be, by its certificate."""
         if len(self._strangers) >= STRANGERS_MAX:
             self._evict(EVICTED)
         stranger = self._wrap(sock, None, certified)
         self._strangers[stranger] = self._batch
         stranger.begin()
-        found = weakref.ref(stranger)  # those who are gone shall not be kept for as long as others may take
+        found = weakref.ref(stranger)  # the timer must not keep a closed connection alive
 
         def end() -> None:
             late = found()
@@ -221,7 +234,7 @@ class TcpTransport:
             self._refusals.note(peer, why)
 
     def _wrap(self, sock: socket.socket, party: Party | None, certified: Party | None = None) -> Connection:
-        """Callbacks look the peer up in `known`, which a stranger enters by its greeting."""
+        """Makes a connection. Its callbacks look the peer up in `known`, which a stranger enters by its greeting."""
         peer = address_of(sock)
         known: list[Party] = [party] if party else []
         listening = ListenerSide(self.me, self._token, certified)
@@ -269,12 +282,15 @@ class TcpTransport:
         return connection
 
     def _admit(self, connection: Connection, party: Party) -> None:
-        """Servers copy to one another, both ways at once: between them neither may wait for the other to read."""
+        """Lets `party` send vectors. Only a server limits what it reads, and only of workers.
+
+        Servers copy to one another in both directions: if both waited for the other to read, both would hang.
+        """
         served = self.me.kind == "server" and party.kind == "worker"
         connection.admit(self._body_bytes_max, ANSWERS_MAX if served else 0)
 
     def _greeted(self, connection: Connection, party: Party, greeting: Greeting) -> None:
-        """`party` calls, and has proved it."""
+        """Takes in a stream of `party`, which has proved who it is: as its connection, or as a lane of that."""
         if greeting.incarnation <= self._burnt.get(party, -1):
             raise ProtocolError(f"incarnation {greeting.incarnation} of {party} is over")
         if greeting.lane:
@@ -288,13 +304,13 @@ class TcpTransport:
             self._adopt(party)
 
     def _make_way(self, party: Party, incarnation: int) -> None:
-        """An earlier incarnation of `party`, whose end has not been heard of yet, ends here."""
+        """Drops an earlier incarnation of `party`, whose end has not been noticed yet."""
         if party in self._connections and incarnation <= self._incarnations[party]:
             raise ProtocolError(f"{party} is connected already")
         self.drop(party, incarnation - 1, "it came back")
 
     def _adopt(self, party: Party) -> None:
-        """The streams that this incarnation of `party` opened before its connection, or just now, become its lanes."""
+        """Adds the lanes that this incarnation of `party` opened before its connection, or just now."""
         for stream, incarnation in self._early.pop(party, ()):
             if stream not in self._strangers:  # it has lost patience, or was closed
                 continue

@@ -1,8 +1,16 @@
 """Vectors that pass over one connection by reference, because both its ends are on one host.
 
-The lender keeps what it lent until the borrower gives it back; a number tells one loan from the next. Loans that are
-over travel back in the header of whatever frame goes that way next, or in one of their own a moment later. When the
-connection ends, so do all loans.
+    lender                                                   borrower
+    keeps the vector as it is, numbers the loan
+    Opened, with a descriptor, once for each segment   ->    maps the segment, read-only
+    a frame with (segment, offset, loan)               ->    reads the vector where it lies
+                                                       <-    the numbers of loans that are over, in the header of the
+                                                             next frame, or in BuffersReleased after RETURN_SECONDS
+    may use the memory again
+    Closed, when a segment is no more                  ->    unmaps it
+
+When the connection ends, so do all loans. The borrower may still read what it has, so the lender never reuses that
+memory while its segment lives (`Segments.leave`).
 """
 
 from __future__ import annotations
@@ -48,23 +56,23 @@ class Closed:
 
 @message("sharing.Over", plane="connection")
 class BuffersReleased:
-    """Nothing but loans that are over, in the header."""
+    """Carries nothing but the loans that are over, in its header."""
 
 
 @runtime_checkable
 class SharedMemory(Memory, Protocol):
-    """What else a driver needs of memory that is shared."""
+    """Says what else a driver needs of memory that is shared."""
 
     def address_of(self, v: Any) -> int:
-        """Where the bytes of `v` lie in this process; 0 when they are not in host memory."""
+        """Returns the address of the bytes of `v` in this process; 0 if they are not in host memory."""
 
     def view(self, room: memoryview, over: Callable[[], None]) -> Any:
-        """A vector of what lies in `room`; `over` is called, on any thread, when nobody has it any more."""
+        """Returns a vector of what lies in `room`; `over` is called, on any thread, when it is freed."""
 
 
 @functools.cache
 def _can_be_shared(memory: type) -> bool:
-    """To be asked for each caller, and it takes 40 us to find out."""
+    """Returns True if such memory can be shared; cached, since the check takes 40 us and each caller asks."""
     return issubclass(memory, SharedMemory)
 
 
@@ -104,7 +112,7 @@ class ZeroCopy:
 
     # ---- lending -----------------------------------------------------------------------------------------
     def lend(self, v: Any) -> SharedRef | None:
-        """A reference to `v`, which stays as it is until it is given back; None when its bytes have to travel."""
+        """Returns a reference to `v`, which must not change until it is given back; None if its bytes must travel."""
         if v.nbytes < LENT_BYTES_MIN or len(self._lent) >= LOANS_MAX:
             return None
         address = self._memory.address_of(v)
@@ -134,7 +142,7 @@ class ZeroCopy:
             self._shown[segment] = None
 
     def _forget(self) -> None:
-        """Tell which segments are no more: their memory is there for as long as the other side maps it."""
+        """Tells which segments are no more; their memory is freed when the other side unmaps it."""
         self._dropped = self._segments.dropped
         closed = self._segments.gone(self._shown)
         for number in closed:
@@ -144,14 +152,14 @@ class ZeroCopy:
                 self._tell(Closed(numbers=tuple(closed)))
 
     def given_back(self, loans: Iterable[int]) -> None:
-        """Raises ProtocolError for what was not lent."""
+        """Ends these loans. Raises ProtocolError for one that was not lent."""
         for loan in loans:
             if self._lent.pop(loan, None) is None:
                 raise ProtocolError(f"the other side returns loan {loan}, which it does not have")
 
     # ---- borrowing ---------------------------------------------------------------------------------------
     def take(self, place: SharedRef, length: int) -> Any:
-        """The vector of `length` elements that lies there. Raises ProtocolError when nothing may lie there."""
+        """Returns the vector of `length` float32 elements at `place`. Raises ProtocolError outside shared memory."""
         segment, offset, loan = place
         room = self._maps.get(segment)
         nbytes = ITEM_BYTES * length
@@ -167,7 +175,7 @@ class ZeroCopy:
         return v
 
     def over(self) -> tuple[int, ...]:
-        """Loans to be given back with the frame that leaves now."""
+        """Returns loans to give back with the frame that leaves now, at most RETURNS_MAX."""
         if not self._over:
             return ()
         with self._counting:
@@ -176,7 +184,7 @@ class ZeroCopy:
         return tuple(loans)
 
     def _return(self) -> None:
-        """Now and then while something is borrowed, for loans that no frame has taken along."""
+        """Gives back loans that no frame has taken along; runs every RETURN_SECONDS while something is borrowed."""
         with contextlib.suppress(PeerLost):
             while self._over and not self._ended:
                 self._tell(BuffersReleased())
@@ -185,7 +193,10 @@ class ZeroCopy:
             self._later(RETURN_SECONDS, self._return)
 
     def heard(self, message: Any) -> bool:
-        """Whether `message` was for this end of the connection, not for the party. Raises ProtocolError."""
+        """Handles a message for this end of the connection; returns False for one that is for the party.
+
+        Raises ProtocolError.
+        """
         if isinstance(message, Opened | Closed | BuffersReleased) and not self.admitted:
             raise ProtocolError("the other side shares memory before it has said who it is")
         match message:
@@ -201,7 +212,7 @@ class ZeroCopy:
         return True
 
     def check(self) -> None:
-        """Raises ProtocolError when one who has not said who it is has passed descriptors on."""
+        """Raises ProtocolError if a stranger, which has not said who it is, has passed descriptors."""
         if self._sock.unclaimed and not self.admitted:
             raise ProtocolError("the other side passes descriptors before it has said who it is")
 
@@ -217,7 +228,7 @@ class ZeroCopy:
             os.close(descriptor)
 
     def end(self) -> None:
-        """The connection is gone, and all loans with it. Its other end may go on reading, for all that is known."""
+        """Ends all loans with the connection. The other side may still read, so that memory is not used again."""
         self._ended = True
         for v in list(self._lent.values()):
             self._segments.leave(self._memory.address_of(v), v.nbytes)

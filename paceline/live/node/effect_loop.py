@@ -1,4 +1,16 @@
-"""This runs the loop box of one party's role, on the party's own thread."""
+"""Runs the loop box (`Role.run`) of one party, on the party's own thread.
+
+at             input                              then                                        next
+NOT BEGUN      begin                              the generator is made                       RUNNING
+RUNNING        Tell, Reply, Start                 carried out at once                         RUNNING
+RUNNING        Call, Mean, Wait                   sent; `begin` returns                       AWAITING
+RUNNING        Compute, Train                     `begin` returns                             LOCAL WORK
+AWAITING       finish: the answer                 the generator gets it                       RUNNING
+AWAITING       finish: PeerLost                   thrown into the generator, which may go on  RUNNING
+LOCAL WORK     finish returns the effect          the caller computes, and calls `begin`      RUNNING
+any            start_anew, then resumed           a new generator, since servers went back    RUNNING
+any            the run is stopped                 Stopped, or the cause, is raised
+"""
 
 from __future__ import annotations
 
@@ -16,7 +28,7 @@ from paceline.live.protocol.pending_reply import PendingReply
 
 
 class EffectLoop:
-    """Carries out its effects, each the next when the one before has its result."""
+    """Carries out the effects of a generator one after the other, each when the one before has its result."""
 
     def __init__(
         self,
@@ -28,25 +40,25 @@ class EffectLoop:
         mean: Callable[[Mean], PendingReply],
         reply: Callable[[Role, Reply], None],
     ) -> None:
-        """`role`: whose it is. `lock` keeps its box apart from what is received."""
+        """`role` returns whose loop it is. `lock` keeps the generator apart from `on`, which runs on another thread."""
         self._out, self._times, self._lock = out, times, lock
         self._role, self._mean, self._reply = role, mean, reply
         self._generator: Generator[Effect, Any, None] | None = None
-        self._wanted: Compute | Train | AwaitedSeconds | None = None  # where it stands
+        self._wanted: Compute | Train | AwaitedSeconds | None = None  # the effect it stopped at
         self._anew = False
-        self.begun_anew = 0  # how often it was
-        self._server_view = 0  # that it knows of
+        self.begun_anew = 0  # how often it was started anew
+        self._server_view = 0  # of its last step: what it sends belongs to that view
 
     def start_anew(self) -> None:
-        """Once it is resumed; under the lock."""
+        """Makes the loop start from the beginning when it is resumed next; called under the lock."""
         self._anew = True
 
     def begin(self, result: Any) -> None:
-        """Carry out effects up to the first that has to be waited for."""
+        """Carries out effects up to the first that has to be waited for, or to local work."""
         self._wanted = self._proceed(result, None)
 
     def finish(self, since: float, sending: float) -> Compute | Train:
-        """The second half; `since` and `sending` as in `Node.finish`."""
+        """Waits and carries out effects until local work; returns that. `since`, `sending`: as in `Node.finish`."""
         while isinstance(self._wanted, AwaitedSeconds):
             awaited, self._wanted = self._wanted, None
             awaited.since = max(awaited.since, since)
@@ -56,7 +68,7 @@ class EffectLoop:
                 value, lost = None, error
             sending = 0.0
             self._wanted = self._proceed(value, lost)
-        wanted, self._wanted = self._wanted, None  # whose weights nobody keeps once they have served
+        wanted, self._wanted = self._wanted, None  # not kept here, so that its weights can be freed
         assert wanted is not None
         return wanted
 

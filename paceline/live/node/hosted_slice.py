@@ -1,4 +1,4 @@
-"""What a party has to answer with."""
+"""Holds the roles of one slice, and the answers that say that there is none."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from paceline.live.protocol.pending_reply import PendingReply
 
 @dataclass(slots=True, eq=False)
 class ServedSlice:
-    """What stands behind one slice of a server, or behind any other party: who hears what is sent there.
+    """Holds what handles the messages to one slice of a server, or to any other party.
 
     length: elements of the longest vector that may come, one that is as long as what is held here; 0 for any.
-    after: called after each message to the role, before another one, by who wants to know.
+    after: callbacks, by name, called after each message to the role and before the next.
     """
 
     length: int = 0
@@ -35,18 +35,18 @@ class ServedSlice:
 
 
 class Carrier(Protocol):
-    """Who carries `Mean` when the servers do not."""
+    """Carries `Mean` when the servers do not."""
 
     def begin(self, effect: Mean) -> PendingReply: ...
 
 
 @message("hosted.Declined", plane="state")
 class Declined:
-    """In place of an answer: this worker has left."""
+    """Answers a call with: this worker has left."""
 
     def error(self, src: Party) -> PeerLost:
         return PeerLost(f"{src} has left")
 
 
 IN_VAIN = (Declined, StateGone, Vain)
-"""Answers to nobody's question."""
+"""Answers that make a call fail."""

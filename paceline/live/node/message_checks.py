@@ -1,13 +1,13 @@
-"""Checks what others say where it arrives: it is taken as it is, brought to its bounds, or dropped.
+"""Checks each message where it arrives: it is accepted as it is, brought to its bounds, or dropped.
 
-    within its bounds                 taken
-    beyond them                       a strike against its sender; taken as the nearest message within the bounds, so
-                                      that nobody waits for ever, the sender's round least of all
-    where there is no nearest one     dropped, and its sender is expelled at once: who was asked cannot answer
+    within its bounds                 accepted
+    beyond them                       a strike against its sender; accepted as the nearest message within the bounds,
+                                      so that the round it belongs to does not wait for ever
+    where there is no nearest one     dropped, and its sender is expelled at once, since nothing can be answered
 
 A worker is expelled at its third strike; the coordinator is told (`Unfit`) or does it itself. Workers cannot have one
-another expelled, or a liar could accuse the others: they take what is within its bounds and say what was not. The
-bounds are in `paceline.core.validation.bounds`; the coordinator, which gives the orders, is believed.
+another expelled, or a Byzantine worker could accuse the others: they accept what is within its bounds and log what was
+not. The bounds are in `paceline.core.validation.bounds`; messages of the coordinator are trusted and not checked.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from paceline.live.protocol.transport import REPLY, Envelope
 
 WHY_MAX = 400
 EPOCHS_AHEAD = 8
-"""Leases are taken ahead of the last epoch of a run, too, where epochs are short."""
+"""How many epochs beyond the last one a lease may name: workers lease ahead, and epochs may be short."""
 
 Strike = Callable[[Party, str, int], None]
-"""Hears whose message was beyond its bounds, in which way, and which strike of that sender it is."""
+"""Is called with the sender of a message beyond its bounds, the reason, and the number of that sender's strike."""
 
 
 def limits_of(plan: control.Plan, me: Party) -> PlanLimits:
@@ -45,7 +45,7 @@ def limits_of(plan: control.Plan, me: Party) -> PlanLimits:
 
 
 class MessageChecks:
-    """Of one party, on the thread that delivers to it."""
+    """Checks what one party is sent, on the thread that delivers to it, and counts strikes."""
 
     def __init__(self, me: Party) -> None:
         self._me = me
@@ -56,26 +56,29 @@ class MessageChecks:
         self._expel: Callable[[int, str], None] = lambda rank, why: None
 
     def report_to(self, *, expel: Callable[[int, str], None], on_strike: Strike) -> None:
-        """From now on `on_strike` hears of each strike, and `expel` has a worker expelled, by its rank and a reason.
+        """Sets who is told: `on_strike` of each strike, `expel` of a worker to expel, with its rank and a reason.
 
-        A worker reports to nobody. A server and the coordinator begin to when they take up their part.
+        A server and the coordinator call this when they begin. A worker does not: it may not accuse others.
         """
         self._expel, self._on_strike = expel, on_strike
 
     def planned(self, plan: control.Plan, *, late: bool = False) -> None:
-        """From now on the bounds are those of `plan`. `late`: training goes on already when this party hears of it."""
+        """Sets the bounds of `plan`. `late`: this party joins during training, so clocks do not begin at 1."""
         self._checker = Checker(limits_of(plan, self._me), from_start=not (late or plan.resumed))
 
     def came(self, rank: int) -> None:
-        """A later incarnation of a worker."""
+        """Forgets what the sender's earlier incarnation had counted, since a worker rejoined."""
         self._checker.came(party.worker(rank))
 
     def begin_server_view(self) -> None:
-        """Servers went back: what was pushed since then is pushed again."""
+        """Forgets all clocks: servers went back, and workers push again what was undone."""
         self._checker.forget_all()
 
     def admit(self, src: Party, envelope: Envelope, length: int = 0) -> bool:
-        """Is the message to be taken? Changes it where it is beyond its bounds. `length`: of what is held for it."""
+        """Returns True if the message is to be handled, changed where it was beyond its bounds.
+
+        length: elements of the slice that it is for; 0 if unknown.
+        """
         if src == party.COORDINATOR:
             return True
         why = self._checker.check(src, envelope.message, envelope.slice, length)
@@ -84,16 +87,16 @@ class MessageChecks:
         near = self._checker.nearest(src, envelope.message, envelope.slice, length)
         self.strike(src, why, at_once=near is None and envelope.kind != REPLY)
         if near is None and envelope.kind == REPLY:
-            near = Declined()  # whoever asked is told that there is no answer
+            near = Declined()  # the caller must not wait for ever: it is told that there is no answer
         envelope.message = near
         return near is not None
 
     def strike(self, src: Party, why: str, *, at_once: bool = False) -> None:
-        """`at_once`: it is expelled for that alone."""
+        """Counts a strike against `src`, and expels a worker at its third, or `at_once`."""
         why = why if len(why) <= WHY_MAX else f"{why[:WHY_MAX]}..."  # it may quote what was said
         reason = self._claims.strike(src, why, at_once=at_once)
         count = self.strikes[src]
-        if count <= STRIKES or count & (count - 1) == 0:  # a liar that goes on does not fill the log
+        if count <= STRIKES or count & (count - 1) == 0:  # then powers of two: it cannot fill the log
             print(f"{self._me}: {src} is refused (strike {count}): {why}", file=sys.stderr, flush=True)
             self._on_strike(src, why, count)
         if src.kind == "worker" and reason:

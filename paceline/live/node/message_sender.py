@@ -1,4 +1,8 @@
-"""What one party says to others: cut, encoded, sent once it is there; and what it has asked and nobody has answered."""
+"""Sends the messages of one party: cuts them into slices, encodes them, and keeps the calls that are not answered.
+
+message of the scheme  ->  one part a slice (`Scatter`)  ->  held until its vectors are there (`DeferredSends`)
+                       ->  codec, rows, frames (`MessageChannel`)  ->  transport
+"""
 
 from __future__ import annotations
 
@@ -26,8 +30,7 @@ from paceline.live.protocol.transport import Envelope, Kind
 
 
 class Scatter:
-    """How what is said to the servers is cut, and in which order its parts leave: by `layout`,
-    which says which server holds what."""
+    """Cuts messages to the servers into parts, one a slice of `layout`, and orders them for sending."""
 
     def __init__(self, layout: Layout) -> None:
         self.slices, self.edges = layout.slices, layout.edges
@@ -36,7 +39,7 @@ class Scatter:
         self._order = [(part, party.server(server), at) for at, server, part in sorted(order)]
 
     def parts(self, to: To, whole: Any) -> list[tuple[int, Party, int, Any]]:
-        """Number of each part, who gets it, for which of their slices, and the part: in the order of sending."""
+        """Returns number, receiver, the receiver's slice and content of each part, in the order of sending."""
         if to == SERVERS:
             pieces = scatter(whole, self.slices)
             return [(part, server, at, pieces[part]) for part, server, at in self._order]
@@ -44,10 +47,10 @@ class Scatter:
 
 
 class MessageSender:
-    """From any thread. `lock` is that of the party: who holds it knows that no call is opened or closed meanwhile."""
+    """Sends from any thread. `lock` is that of the party: while it is held no call is opened or closed."""
 
     def __init__(self, channel: MessageChannel, memory: Memory, lock: threading.RLock, timeout_s: float) -> None:
-        """`timeout_s` bounds the wait for each answer."""
+        """`timeout_s` bounds the wait for each answer, in seconds."""
         self.memory, self.timeout_s = memory, timeout_s
         self._channel, self._lock = channel, lock
         self.streams = DeferredSends(channel)
@@ -58,7 +61,10 @@ class MessageSender:
         self.stopped: BaseException | None = None
 
     def send(self, to: Party, envelope: Envelope, part: int) -> None:
-        """`part` is the number of the slice that the message is for or comes from."""
+        """Sends one part, now or when its vectors are there. `part`: the slice that it is for or comes from.
+
+        Raises PeerLost, unless `to` is a server that will be replaced: then the call stays open and is repeated.
+        """
         encode = vector_fields(type(envelope.message)) and (lambda: self._channel.encode_and_send(to, envelope, part))
         try:
             self.streams.send(to, envelope, encode or None)
@@ -67,14 +73,14 @@ class MessageSender:
                 raise
 
     def tell(self, to: To, whole: Any, server_view: int | None = None) -> None:
-        """`server_view`: in which it is said, the present one by default."""
+        """Sends `whole` to `to`, in that server view, the present one by default. Raises PeerLost."""
         server_view = self.server_view if server_view is None else server_view
         self.neighbours.told += 1
         for part, target, at, piece in self.cut.parts(to, whole):
             self.send(target, Envelope(Kind.TELL, piece, slice=at, server_view=server_view), part)
 
     def call(self, to: To, whole: Any, *, streams: bool = False, server_view: int | None = None) -> PendingReply:
-        """`streams`: whoever waits may read what is there while the rest arrives."""
+        """Sends a call; returns its pending reply. `streams`: the caller may read slices while others arrive."""
         what = f"the answer of {to} to {type(whole).__name__}"
         return self.ask(self.cut.parts(to, whole), what, self.cut.edges if streams else (), server_view)
 
@@ -88,7 +94,11 @@ class MessageSender:
         edges: Sequence[int] = (),
         server_view: int | None = None,
     ) -> PendingReply:
-        """`server_view`: in which it is asked, the present one by default; once that ends, all of it is void."""
+        """Sends the parts of one call and returns the pending reply that joins the answers.
+
+        what: names the call in a timeout. edges: slice borders, if the answer may be read while it arrives.
+        server_view: of the call, the present one by default; when that ends, the call is void.
+        """
         progress = functools.partial(self._channel.progress_of, [target for _, target, _, _ in parts])
         pending = PendingReply(what, len(parts), self.memory, edges=edges, timeout_s=self.timeout_s, progress=progress)
         server_view = self.server_view if server_view is None else server_view
@@ -102,7 +112,7 @@ class MessageSender:
     def asking(
         self, target: Party, at: int, piece: Any, pending: PendingReply, part: int, server_view: int
     ) -> Envelope:
-        """The question, whose answer is part `part` of `pending`. Raises Undone if `server_view` is over."""
+        """Opens the call whose answer is part `part` of `pending`. Raises Undone if `server_view` is over."""
         with self._lock:
             if self.stopped is not None and not isinstance(piece, ReadState):
                 raise self.stopped
@@ -113,18 +123,21 @@ class MessageSender:
         return envelope
 
     def ask_again(self, servers: Collection[Party]) -> None:
-        """These are in the place of others, with all that those had answered: ask what is still to be answered."""
+        """Repeats the unanswered calls to these servers, which were restored from copies.
+
+        A restored server has all that was acknowledged, so a call that it knows already is answered, not applied again.
+        """
         with self._lock:
             asked = self.calls.asked_again(servers)
         for to, envelope in asked:
-            self.post_if_there(to, envelope)  # the very same; whoever encoded it has counted on its arrival
+            self.post_if_there(to, envelope)  # the same bytes: codecs with error feedback assume that each arrives once
 
     def post_if_there(self, to: Party, envelope: Envelope) -> None:
         with contextlib.suppress(PeerLost):
             self.streams.send(to, envelope)
 
     def stop(self, error: BaseException | None) -> BaseException:
-        """Wake whoever waits with `error`, Stopped by default, or the earlier one; returns it."""
+        """Wakes all waiting calls with `error` (Stopped by default), or with that of an earlier stop; returns it."""
         with self._lock:
             stopped = self.stopped = self.stopped or error or Stopped()
             calls = self.calls.close_all()

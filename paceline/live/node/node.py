@@ -2,6 +2,21 @@
 
 Two threads meet here. The transport's thread brings messages (`deliver`); the party's own thread moves the loop
 box on (`advance`). A lock keeps the roles to one of them at a time, so `on` is never interleaved with `run`.
+
+    effect of the role          becomes
+    Compute, Train              the return value of `advance`; the caller does it and passes the result to the next call
+    Call                        CALL envelopes, one a slice; the loop waits for all REPLYs (`PendingReply`)
+    Tell                        TELL envelopes
+    Reply                       a REPLY to the oldest open CALL of that worker (`IncomingCalls`)
+    Mean                        by the carrier, if the workers carry means; else a call to the servers
+    Start, Wait                 the same as Call or Mean, waited for later
+
+    envelope                    goes to
+    MEAN                        the workers' own means (`peers`)
+    REPLY                       the `PendingReply` of its number; too late or void: ignored
+    CALL of ReadState           what this party publishes (`published`), without its role
+    CALL, TELL                  `on` of the role, or the server of means, of its slice
+    any, of an older view       dropped, between servers and others: what it belongs to was rolled_back
 """
 
 from __future__ import annotations
@@ -50,7 +65,7 @@ T = TypeVar("T")
 
 
 class Node(StateReader):
-    """Carries effects out over a transport."""
+    """Carries the effects of one party's roles out over a transport, and hands its roles the messages of others."""
 
     def __init__(
         self,
@@ -61,7 +76,7 @@ class Node(StateReader):
         packer: Packer | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`timeout_s` bounds every single wait. `clock`: seconds, never backwards."""
+        """`timeout_s` bounds each single wait. `clock` returns seconds and is monotonic."""
         self.me, self.times, self._clock = transport.me, Times(), clock
         self._memory, self._lock = memory, threading.RLock()
         self.channel = MessageChannel(transport, memory, packer)
@@ -75,7 +90,7 @@ class Node(StateReader):
         )
         self.holds: dict[Role, Callable[[Role, Iterable[Tell | Reply]], Iterable[Tell | Reply]]] = {}  # what may go now
         self._unanswered = IncomingCalls()
-        self.admission = MessageChecks(self.me)  # of what others say
+        self.admission = MessageChecks(self.me)
         self._left = False
         self._began = clock()
         self.published = StatePublisher(self.out.streams)
@@ -85,20 +100,20 @@ class Node(StateReader):
 
     # ---- setting up --------------------------------------------------------------------------------------
     def place(self, role: Role | None, layout: Layout = NOWHERE, carrier: Carrier | None = None) -> None:
-        """Take up `role`. `layout` says which server holds what; without a carrier the servers carry `Mean`."""
+        """Places `role`. `layout` says which server holds what; without a carrier the servers carry `Mean`."""
         with self._lock:
             self._hosted, self._carrier, self.out.cut = (ServedSlice(layout.length, role),), carrier, Scatter(layout)
         if role is not None:
             self.published[WEIGHTS] = self._model
 
     def host(self, slices: Sequence[ServedSlice]) -> None:
-        """Of a server: take up its slices, in the order of the layout. They may change under `on` only."""
+        """Places the slices of a server, in the order of the layout. They may change within `on` only."""
         with self._lock:
             self._hosted = slices
         self.published[WEIGHTS] = self._model
 
     def forget(self, tag: str) -> None:
-        """Of a server: nobody will ask again for what it has averaged under `tag`."""
+        """Drops what a server has averaged under `tag`, for which nobody will ask again."""
         with self._lock:
             for hosted in self._hosted:
                 if hosted.mean_server is not None:
@@ -114,13 +129,13 @@ class Node(StateReader):
 
     @property
     def role(self) -> Role:
-        """Of a party that is no server."""
+        """Returns the role of a party that is no server."""
         role = self._hosted[0].role
         assert role is not None
         return role
 
     def model(self) -> Any:
-        """The weights as this party knows them: a value that nobody will change."""
+        """Returns the weights as this party knows them, as a value that nobody will change."""
         return self._model(0)[0]
 
     def _model(self, slice: int) -> tuple[Any, float]:
@@ -131,49 +146,50 @@ class Node(StateReader):
 
     # ---- the party's own thread: the loop box ------------------------------------------------------------
     def advance(self, result: Any = None) -> Compute | Train:
-        """Resume the loop box and carry out effects until it wants local work done; returns that.
+        """Resumes the role's generator and carries out effects until it wants local work done; returns that.
 
+        result: of the local work before, None at first.
         Raises Stopped when the run is over, PeerLost or TimedOut when somebody is missing.
         """
         self.begin(result)
         return self.finish()
 
     def begin(self, result: Any) -> None:
-        """The first half of `advance`: carry out effects up to the first that has to be waited for.
+        """Does the first half of `advance`: carries out effects up to the first that has to be waited for.
 
-        `result` may hold vectors that are still arriving; what is sent of them leaves when it is there. What was taken
-        from the last answer has to be there.
+        `result` may hold vectors that are still arriving; what is sent of them leaves when it is there. The vectors of
+        the last answer must have arrived.
         """
         self.times.arrived()
         self._loop.begin(result)
 
     def finish(self, since: float = 0.0, sending: float = 0.0) -> Compute | Train:
-        """Does the second half.
+        """Does the second half of `advance`. Halves let a worker compute between sending and waiting.
 
-        since: when this party turned to waiting, if that was after `begin` (monotonic clock); sending: how many
-        seconds before that it has spent on sending.
+        since: when this party turned to waiting, if that was after `begin` (monotonic clock).
+        sending: seconds that it spent on sending before that.
         """
         return self._loop.finish(since, sending)
 
     @property
     def begun_anew(self) -> int:
-        """How often the loop box has, since the servers went back."""
+        """Returns how often the loop has started anew, each time because the servers went back to an earlier state."""
         return self._loop.begun_anew
 
     def mean(self, effect: Mean) -> Any:
-        """Carry out one `Mean` outside any scheme, such as that of the initial weights."""
+        """Carries out one `Mean` outside any scheme, such as that of the initial weights."""
         return self._loop.wait(AwaitedSeconds(self._mean(effect), time.monotonic()))
 
     def between_messages(self, act: Callable[[], T]) -> T:
-        """`act` while no role of this party is at work."""
+        """Calls `act` while no role of this party is at work."""
         with self._lock:
             return act()
 
     # ---- the end -----------------------------------------------------------------------------------------
     def leave(self) -> None:
-        """Take no further part: the role says its last words, and Calls of others are declined.
+        """Takes no further part: the role sends its last messages, and calls of others are declined.
 
-        Returns when everything that this party told others has reached them, and come back from those who had left.
+        Returns when everything that this party told others has been handled, and what those that had left sent back.
         """
         with self._lock:
             role = self._hosted[0].role
@@ -188,13 +204,13 @@ class Node(StateReader):
         self.out.post_if_there(to, Envelope(REPLY, Declined(), id))
 
     def stop(self, error: BaseException | None = None) -> None:
-        """Wake whoever waits with `error` (Stopped by default); every later effect raises it too."""
+        """Wakes whoever waits with `error` (Stopped by default); every later effect raises it too."""
         stopped = self.out.stop(error)
         if self.peers is not None and not isinstance(stopped, Stopped):
             self.peers.fail(stopped)
 
     def lost(self, src: Party, why: str) -> None:
-        """Whoever waits for an answer of `src` gets PeerLost; what `src` waits for is answered to nobody."""
+        """Fails the calls to `src` with PeerLost, and forgets the calls of `src`, which nobody can answer any more."""
         self.channel.lost(src)
         with self._lock:
             if src.kind == "worker":
@@ -206,10 +222,10 @@ class Node(StateReader):
             self.peers.lost(src, why)
 
     def go_back(self, server_view: int, *, rolled_back: bool) -> None:
-        """Servers were replaced: what was under way between this party and servers is void.
+        """Voids what was under way between this party and the servers, since servers were replaced.
 
-        view: the one that there is now; another one than before if the servers went back.
-        rolled_back: they went back to an earlier state, so that the loop box starts anew on that once it is resumed.
+        server_view: the present one; it has grown if the servers went back.
+        rolled_back: they went back to an earlier state, so the loop starts anew from that once it is resumed.
         """
         with self._lock:
             self.out.server_view = server_view
@@ -223,14 +239,14 @@ class Node(StateReader):
             pending.fail(Undone("a server was replaced"))
 
     def begin_server_view(self, server_view: int) -> None:
-        """Between two messages: from now on what belongs to another one is not heard."""
+        """Begins a server view: from now on messages of another one are dropped. Called between two messages."""
         self.out.server_view = server_view
         self.admission.begin_server_view()
         self._unanswered.clear()
 
     @property
     def server_view(self) -> int:
-        """Grows whenever the servers go back."""
+        """Returns the number of the server view, which grows whenever the servers go back."""
         return self.out.server_view
 
     @property
@@ -257,7 +273,7 @@ class Node(StateReader):
 
     # ---- the transport's thread: the "upon receiving" box ------------------------------------------------
     def admits(self, src: Party, envelope: Envelope) -> bool:
-        """Is the message to be taken? It is brought to its bounds where it is beyond them."""
+        """Returns True if the message is to be handled; brings it to its bounds where it is beyond them."""
         at = envelope.slice
         here = self._hosted[at].length if self.me.kind == "server" and at < len(self._hosted) else 0
         return self.admission.admit(src, envelope, here)
@@ -270,7 +286,10 @@ class Node(StateReader):
         return self.channel.unpack(src, envelope, self._longest())
 
     def deliver(self, src: Party, envelope: Envelope) -> None:
-        """Raises ProtocolError for an answer to no question, and for what cannot be decoded."""
+        """Hands a message to the role or the call it is for.
+
+        Raises ProtocolError for an answer to no question, and for what cannot be decoded.
+        """
         if envelope.kind == MEAN:
             self._carrier_of_peers(src).deliver(src, envelope)
             return
@@ -278,7 +297,7 @@ class Node(StateReader):
             self.channel.decode(src, envelope, functools.partial(self.room_for, src, envelope.kind, envelope.id))
         between = "server" in (src.kind, self.me.kind) and not isinstance(envelope.message, PAST_ROLES)
         if between and envelope.server_view != self.server_view:
-            return  # it is of before the servers went back
+            return  # sent before the servers went back
         if envelope.kind == REPLY:
             self._answered(src, envelope)
             return
@@ -287,7 +306,7 @@ class Node(StateReader):
             return
         with self._lock:
             if between and envelope.server_view != self.server_view:
-                return  # the servers went back while it waited for its turn
+                return  # the servers went back while it waited for the lock
             if self._left and envelope.kind == CALL:
                 self._decline(src, envelope.id)
                 return
@@ -311,19 +330,19 @@ class Node(StateReader):
         return self.peers
 
     def judged(self, accuracy: float) -> None:
-        """The coordinator has heard how good the model is."""
+        """Tells the coordinator's role the accuracy of an evaluation, from 0 to 1."""
         with self._lock:
             self._carry_out(self.role, self.role.on_evaluation(self.now(), accuracy))
 
     def gone(self, rank: int) -> None:
-        """Worker `rank` takes no further part."""
+        """Tells the roles that worker `rank` takes no further part."""
         with self._lock:
             self._unanswered.gone(rank)
             for role in self._roles():
                 self._carry_out(role, role.on_worker_left(self.now(), rank))
 
     def came(self, rank: int) -> None:
-        """Worker `rank` takes part from now on, as a newcomer."""
+        """Tells the roles that worker `rank` takes part from now on, as a newcomer."""
         self.admission.came(rank)
         with self._lock:
             self._unanswered.came(rank)
@@ -344,7 +363,7 @@ class Node(StateReader):
         self.release(role, effects)
 
     def release(self, role: Role, effects: Iterable[Tell | Reply]) -> None:
-        """Carry out what was held; between two messages."""
+        """Carries out effects that were held; called between two messages."""
         for effect in effects:
             try:
                 match effect:
@@ -354,7 +373,7 @@ class Node(StateReader):
                         self.out.tell(effect.to, effect.message)
                     case _:
                         assert_never(effect)
-            except PeerLost:  # one that is lost is the coordinator's affair; the others get theirs
+            except PeerLost:  # the coordinator deals with the loss; the others get theirs
                 continue
 
     def _answered(self, src: Party, envelope: Envelope) -> None:
@@ -371,13 +390,16 @@ class Node(StateReader):
         pending.put(part, envelope.message, envelope.seconds_receiving)
 
     def _longest(self) -> int:
-        """Elements of the longest vector that may come here; 0 for any."""
+        """Returns the elements of the longest vector that may be sent here; 0 means any length."""
         return max(hosted.length for hosted in self._hosted)
 
     def room_for(
         self, src: Party, kind: Kind, id: int, lengths: Sequence[int], shared: Sequence[Any] = ()
     ) -> list[Any]:
-        """Vectors to receive into. Raises ProtocolError for more than what is held here can explain."""
+        """Returns vectors to receive into, one for each length.
+
+        It is asked before the bytes arrive, so it raises ProtocolError for vectors longer than any slice held here.
+        """
         if kind == MEAN:
             return self._carrier_of_peers(src).room_for(src, id, lengths, shared)
         longest = self._longest()
@@ -391,8 +413,11 @@ class Node(StateReader):
     def room_for_look(
         self, src: Party, kind: Kind, id: int, lengths: Sequence[int], shared: Sequence[Any], *, longest: int
     ) -> list[Any]:
-        """`room_for` of one that is sent no vectors but those, `longest` elements at most, that it has asked to see."""
-        asked = self.calls.find(id) is not None or self.calls.is_void(id)  # of what is void, nobody was told
+        """Does `room_for` for the coordinator, which is sent no vectors but those that it has asked to read.
+
+        longest: elements of a vector, at most.
+        """
+        asked = self.calls.find(id) is not None or self.calls.is_void(id)  # the sender need not know that it is void
         if kind != REPLY or not asked or max(lengths) > longest:
             raise ProtocolError(f"{src} sends vectors to the {self.me}")
         return self.room_for(src, kind, id, lengths, shared)

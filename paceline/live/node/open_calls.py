@@ -1,4 +1,12 @@
-"""Calls that are not answered yet: those that a process has made, and those that others have made to it."""
+"""Holds the calls that are not answered yet: those that a process has made, and those that others made to it.
+
+an outgoing call   input                                              then
+OPEN               REPLY with its number                              closed; the answer goes to its PendingReply
+OPEN               the other party is lost                            fails with PeerLost
+OPEN               a server is lost that will be replaced (`retries`) stays open
+OPEN               that server is restored from a copy                the same call is sent again (`asked_again`)
+OPEN               servers went back to a snapshot                    void: fails with Undone, late answers are ignored
+"""
 
 from __future__ import annotations
 
@@ -14,7 +22,7 @@ from paceline.live.protocol.transport import Envelope
 
 
 class OpenCall(NamedTuple):
-    """The answer of `to` is part `part` of `pending`."""
+    """Names what a call is for: the answer of `to` is part `part` of `pending`."""
 
     pending: PendingReply
     part: int
@@ -22,17 +30,16 @@ class OpenCall(NamedTuple):
 
 
 class OutgoingCalls:
-    """What one process has asked of others, by number. Its owner sees to it that one thread is here at a time.
+    """Holds the calls of one process to others, by number. Its owner lets one thread in at a time.
 
-    patient: what is asked of a server that is lost stays open, because another one will take its place; once that is
-    there, all that was asked of servers is void, and asked again by whoever still wants to know.
+    retries: calls to a lost server stay open, because another process will take its place.
     """
 
     def __init__(self) -> None:
         self.retries = False
         self._ids = itertools.count(1)
         self._calls: dict[int, OpenCall] = {}
-        self._void = 0  # up to this number
+        self._void = 0  # calls below this number are void
 
     def open(self, pending: PendingReply, part: int, to: Party) -> int:
         number = next(self._ids)
@@ -50,23 +57,23 @@ class OutgoingCalls:
         return [call.pending for call in calls.values()]
 
     def waits_for(self, who: Party) -> bool:
-        """Is nothing lost that is said to `who` while it is not there?"""
+        """Returns True if calls to `who` stay open while it is lost, since it will be replaced."""
         return self.retries and who.kind == "server"
 
     def lost(self, who: Party) -> list[PendingReply]:
-        """What `who` will not answer any more."""
+        """Closes the calls that `who` will not answer any more, and returns their replies."""
         if self.waits_for(who):
             return []
         return [self._calls.pop(number).pending for number, call in list(self._calls.items()) if call.to == who]
 
     def void(self) -> list[PendingReply]:
-        """What was asked of servers."""
+        """Closes all calls to servers, and returns their replies; answers that still arrive are void."""
         self._void = next(self._ids)
         asked = [number for number, call in self._calls.items() if call.to.kind == "server"]
         return [self._calls.pop(number).pending for number in asked]
 
     def asked_again(self, whom: Collection[Party]) -> list[tuple[Party, Envelope]]:
-        """What was asked of these and is not answered, but for what is still held back; it may be answered twice."""
+        """Returns the calls to send again: sent to these, and not answered. An answer may then arrive twice."""
         self._void = next(self._ids)
         open_there = [(number, call) for number, call in self._calls.items() if call.to in whom]
         return [
@@ -81,9 +88,9 @@ class OutgoingCalls:
 
 
 class IncomingCalls:
-    """What others have asked of the roles of one process: calls by role and rank, the oldest first.
+    """Holds the calls of others to the roles of one process, by role and rank, the oldest first.
 
-    Its owner sees to it that one thread is here at a time.
+    Its owner lets one thread in at a time.
     """
 
     def __init__(self) -> None:
@@ -91,7 +98,7 @@ class IncomingCalls:
         self._away: set[int] = set()
 
     def take(self, role: Role, rank: int, id: int) -> bool:
-        """Is that call of worker `rank` new?"""
+        """Notes a call of worker `rank`; returns False if it is a repetition of one that is open."""
         waiting = self._calls[role, rank]
         if id in waiting:
             return False  # asked again, and will be answered
@@ -99,12 +106,12 @@ class IncomingCalls:
         return True
 
     def oldest(self, role: Role, rank: int) -> int | None:
-        """Take it out, to answer it; None where there is none."""
+        """Takes out the number of the oldest call, to answer it; None if there is none."""
         calls = self._calls.get((role, rank))
         return calls.popleft() if calls else None
 
     def away(self, rank: int) -> bool:
-        """Has that worker left, or was it lost? Whatever it still waits for is not answered."""
+        """Returns True if that worker has left or was lost, so that it gets no answers."""
         return rank in self._away
 
     def came(self, rank: int) -> None:

@@ -1,4 +1,13 @@
-"""What a party shows to whoever asks, past its role: its weights, its buffers, that it is there."""
+"""The state that a party publishes, which others read without its role taking part (ReadState, PublishedState).
+
+name                       content                                            if there is none yet
+WEIGHTS, FINAL             the model now; the last model                      the reader waits
+COMMON                     what a newcomer takes over                         an error
+PRESENCE                   nothing: the answer says that all before arrived   an error
+FREIGHT                    1 MiB, to measure a link                           an error
+<whose>/state              facts of a captured state                          the reader waits
+<whose>/<vector>           one vector of it                                   StateGone: it was withdrawn
+"""
 
 from __future__ import annotations
 
@@ -30,15 +39,14 @@ Provider = Callable[[int], Any]
 
 @message("state.ReadState", plane="state")
 class ReadState:
-    """Asks for a state that a party publishes, or that of one slice it holds; the role is not asked. The answer waits
-    for a state that is not there yet."""
+    """Asks for published state of a party, or of one slice it holds; answered at once, or once there is one."""
 
     what: bounds.Name
 
 
 @message("state.PublishedState", plane="state")
 class PublishedState:
-    """`weight`: what a model counts in a mean over the workers. `facts`: JSON, of a state or of what is common."""
+    """Carries published state. `weight`: of a model in a mean over workers. `facts`: JSON, for COMMON and states."""
 
     v: Vector
     weight: bounds.AnyWeight = 1.0
@@ -47,7 +55,7 @@ class PublishedState:
 
 @message("state.StateGone", plane="state")
 class StateGone:
-    """Answers in place of a PublishedState that was kept for a while, and may have been for this asker."""
+    """Answers in place of PublishedState when a captured state was withdrawn before it was read."""
 
     def error(self, src: Party) -> Undone:
         return Undone(f"{src} no longer publishes the state that it had kept")
@@ -58,11 +66,10 @@ PAST_ROLES = (ReadState, PublishedState, StateGone)
 
 
 class StatePublisher:
-    """Publishes states by name. A provider takes the number of a slice held here, and gives a vector, a vector and its
-    weight, or a PublishedState.
+    """Publishes state by name. A provider returns, for a slice, a vector, a vector and its weight, or PublishedState.
 
-    Weights, those at the end among them, and a state that is being kept may be waited for. The vectors of such a state
-    go by `<whose>/<name>`; what they are made of is known from the state, so that one who asks in vain is too late.
+    Weights and a state that is being captured may be waited for. A reader knows the vectors of a state from its facts,
+    so one that asks for a vector in vain is too late.
     """
 
     def __init__(self, post: Post) -> None:
@@ -72,7 +79,7 @@ class StatePublisher:
         self._lock = threading.Lock()
 
     def __setitem__(self, what: str, provider: Provider) -> None:
-        """From now on; whoever has asked already is answered."""
+        """Publishes state from now on, and answers those who wait for it."""
         with self._lock:
             self._providers[what] = provider
             waiting = self._curious.pop(what, [])
@@ -80,7 +87,7 @@ class StatePublisher:
             self._answer(src, question, provider)
 
     def withdraw(self, names: Iterable[str]) -> None:
-        """Show these no more."""
+        """Stops publishing these names."""
         with self._lock:
             for what in names:
                 self._providers.pop(what, None)

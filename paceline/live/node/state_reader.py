@@ -1,4 +1,4 @@
-"""What a party asks of single others, past the scheme: mostly a look at what they hold, unnoticed by their role."""
+"""Reads the published state of other parties, without their roles taking part."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from paceline.live.protocol.transport import Envelope, Kind
 
 
 class StateReader:
-    """A party that asks others by `out`. Each look raises PeerLost or TimedOut when nobody answers."""
+    """Reads state through `out`. Each read raises PeerLost or TimedOut when nobody answers."""
 
     def __init__(self, out: MessageSender) -> None:
         self.out = out
 
     def read_state(self, to: To, what: str) -> Any:
-        """A look at what `to` holds, such as its weights, without its role noticing; also when the run is over."""
+        """Returns the vector that `to` publishes as `what`, such as its weights; also when the run is over."""
         return self.read_published(to, what).v
 
     def read_state_of(self, who: Party, what: str) -> Any:
-        """Reads the same of one party, or of its first slice."""
+        """Returns the same of one party, or of its first slice."""
         return self.read_published_of(who, what).v
 
     def read_published(self, to: To, what: str) -> PublishedState:
-        """The same with what is said of it."""
+        """Returns the vector with its weight and facts."""
         shown: PublishedState = self.out.call(to, ReadState(what=what)).wait(self.out.timeout_s)
         return shown
 
@@ -37,21 +37,21 @@ class StateReader:
         return self.read_several(who, [(what, slice)])[0]
 
     def read_several(self, who: Party, wanted: Sequence[tuple[str, int]]) -> list[PublishedState]:
-        """Several, asked for at once: of which slice each."""
+        """Returns several, read at once. `wanted`: name and slice of each."""
         asked = [self.out.ask([(0, who, at, ReadState(what=what))], f"the {what} of {who}") for what, at in wanted]
         return [pending.wait(self.out.timeout_s) for pending in asked]
 
     def version_of(self, who: Party, what: str) -> float:
-        """The number that `who` shows by this name."""
+        """Returns the number that `who` publishes by this name, such as a version."""
         return self.read_published_of(who, what).weight
 
     def read_model(self, to: To) -> tuple[Any, float]:
-        """The weights of `to`, and what they count in a mean over the workers."""
+        """Returns the weights of `to`, and their weight in a mean over the workers."""
         shown = self.read_published(to, WEIGHTS)
         return shown.v, shown.weight
 
     def ask(self, who: Party, slice: int, message: Any, what: str) -> PendingReply:
-        """Send `message` to one slice of `who`; `what` is named when its answer is waited for in vain."""
+        """Sends a call to one slice of `who`; `what` names it in a timeout."""
         pending = PendingReply(what, 1, self.out.memory)
         envelope = self.out.asking(who, slice, message, pending, 0, self.out.server_view)
         self.out.send(who, envelope, slice)

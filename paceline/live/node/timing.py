@@ -1,4 +1,9 @@
-"""Where the time of a party goes that is not work: waiting, communicating, and what of that cost it nothing."""
+"""Measures the time of a party that is not work: waiting, communicating, and communication hidden behind work.
+
+|------ computing ------|---- the party waits for the answer ----|
+       |---- bytes of the call move ----|
+       |<--- hidden --->|<communicating>|<------ waiting ------->|
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from paceline.live.protocol.pending_reply import PendingReply
 
 @dataclass(slots=True)
 class AwaitedSeconds:
-    """A party waits for this result, `since` when (monotonic clock)."""
+    """Notes that a party waits for this result, `since` when (monotonic clock, seconds)."""
 
     pending: PendingReply
     since: float
@@ -31,7 +36,7 @@ class Times:
         self.waiting = self.communicating = self.hidden = 0.0
 
     def waited(self, awaited: AwaitedSeconds, until: float, sending: float = 0.0) -> None:
-        """A wait is over; `sending`: seconds before it that went into sending, not hidden either."""
+        """Adds a wait that is over; `sending`: seconds spent on sending before it, which are not hidden either."""
         passed = until - awaited.since
         after = awaited.pending.seconds_communicating(since=awaited.since)
         before = awaited.pending.seconds_communicating() - after
@@ -40,7 +45,7 @@ class Times:
         self._streaming = AwaitedSeconds(awaited.pending, until) if awaited.pending.streams else None
 
     def arrived(self) -> None:
-        """All is there of the answer that was taken before it was: what the rest has cost."""
+        """Adds what the rest of an answer cost that was read while it still arrived."""
         if self._streaming is not None:
             pending, since = self._streaming.pending, self._streaming.since
             self._streaming = None

@@ -1,4 +1,4 @@
-"""What a process does to the vectors of a message on its way out, and undoes on the way in; out and in side by side.
+"""Encodes the vectors of a message on its way out, and decodes them on the way in, side by side.
 
     out    codec (`encode`)      ->  rows (`send`)     ->  transport: frames (`frames.encode`)
     in     codec (`decode`)      <-  rows (`unpack`)   <-  transport: frames (`frames.assemble`)
@@ -24,7 +24,7 @@ from paceline.live.protocol.transport import Envelope, Post, Transport, progress
 
 
 class MessageChannel:
-    """Of one process. It sends from any thread, and receives on the transport's."""
+    """Encodes and decodes for one process. It sends from any thread, and receives on the transport's."""
 
     def __init__(self, transport: Transport, memory: Memory, packer: Packer | None = None) -> None:
         self.me = transport.me
@@ -34,7 +34,7 @@ class MessageChannel:
         self._post: Post = self._rows or transport
 
     def use(self, stage: Stage) -> None:
-        """From now on the codecs are those of `stage`; before the scheme's first message."""
+        """Sets the codecs, before the scheme's first message."""
         self.stage = stage
 
     # ---- out ---------------------------------------------------------------------------------------------
@@ -62,11 +62,11 @@ class MessageChannel:
 
     # ---- both --------------------------------------------------------------------------------------------
     def lost(self, other: Party) -> None:
-        """The connection to `other` is gone, and what either side knows of the other's vectors."""
+        """Forgets what codecs and rows know of `other`, since the connection to it was lost."""
         if self._rows:
             self._rows.forget(other)
         self.stage.lost(other)
 
     def progress_of(self, whom: Sequence[Party]) -> tuple[int, bool]:
-        """As `Transport.progress`, of several together."""
+        """Returns the `Transport.progress` of several parties together."""
         return progress_of(self._transport, whom)

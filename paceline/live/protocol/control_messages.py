@@ -1,24 +1,24 @@
 """Messages of the control plane: everything between the parties and the coordinator that is not the scheme's.
 
 party -> coordinator                                       coordinator -> party
-Hello            I am here, reach me there                 Roster        where everybody is, and who is not
-Ready            my model and its speed (workers)          Plan          what each of you does
-Prepared         my role is in place                       Go            training starts now
-Progress         what I have done so far (workers)         Total         samples trained by all workers
-Records          lines of the trace                        WorkerLeft    a worker takes no further part
-Aware            I have heard who joins                    WorkerJoined  a worker takes part (again)
-EvaluationReport an evaluation (evaluator)                  Stop          the run is over
-Unfit            what a worker sends is no good (servers)  Explain       where does your loop hang? (workers)
-Left             I take no further part (workers)          Finish        evaluate and save the last model (evaluator)
-Saved            the model is on disk (evaluator)          Exit          end your process
-Failed           I cannot go on, because                   Restore       be what you were in the snapshot (servers)
-Beat             I am alive, with nothing to report        Resume        all servers are there again (the others)
-Ask              how much may I train? (workers)           Quota         so many samples more (workers)
-Want             samples to work at (workers)              Lease         these samples are yours now (workers)
-Past             so far nothing is under way (workers)     Fence         is anything left of that incarnation? (servers)
-SamplesResolved  what became of samples (servers)
-Fenced           so much (servers)
-Restored         just these samples are done (servers)
+Hello             I am here, reach me there                Roster        where everybody is, and who is not
+Ready             my model and its speed (workers)         Plan          what each of you does
+Prepared          my role is in place                      Go            training starts now
+Progress          what I have done so far (workers)        Total         samples trained by all workers
+Records           lines of the trace                       WorkerLeft    a worker takes no further part
+Aware             I have heard who joins                   WorkerJoined  a worker joins or rejoins
+EvaluationReport  an evaluation (evaluator)                Stop          the run is over
+Unfit             a worker must be expelled (servers)      Explain       print your stack trace (workers)
+Left              I take no further part (workers)         Finish        evaluate and save the last model (evaluator)
+Saved             the model is on disk (evaluator)         Exit          end your process
+Failed            I cannot go on, because                  Restore       load a snapshot or a copy (servers)
+Beat              I am alive, with nothing to report       Resume        all servers are restored (the others)
+Ask               how much may I train? (workers)          Quota         so many samples more (workers)
+Want              samples to work at (workers)             Lease         these samples are yours now (workers)
+Past              so far nothing is under way (workers)    Fence         is anything left of that incarnation? (servers)
+SamplesResolved   what became of samples (servers)
+Fenced            so much (servers)
+Restored          just these samples are done (servers)
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Links = tuple[float, ...]
 
 
 def finite(message: Any, *names: str) -> None:
-    """Raises ValueError where one of these fields of `message` has a number that is none, or has no end."""
+    """Raises ValueError where one of these fields of `message` has a NaN or an infinity."""
     for name in names:
         value = getattr(message, name)
         for number in value if isinstance(value, tuple) else (value,):
@@ -45,10 +45,12 @@ def finite(message: Any, *names: str) -> None:
 
 @message("control.Hello", plane="control")
 class Hello:
-    """`bytes_per_second`: how fast a server applies an update to its weights; 0 when nobody measured.
+    """Makes a party known to the coordinator: the first message of every process.
 
-    `bytes_per_second_max`: how fast it may be in truth, for all that was measured.
-    `incarnation`: which incarnation of this party it is. `cores`: how many its process may use; 0 when nobody looked.
+    bytes_per_second      at which a server applies an update to its weights; 0 if not measured
+    bytes_per_second_max  the most that this may really be, given the noise of the measurement
+    incarnation           number of this incarnation of the party, from 0
+    cores                 that its process may use; 0 if unknown
     """
 
     address: bounds.Name
@@ -66,10 +68,14 @@ class Hello:
 
 @message("control.Roster", plane="control")
 class Roster:
-    """A roster has the addresses and hosts by party.
+    """Tells a party where all others are.
 
-    For a newcomer: `incarnations` has one number a worker, by rank. The `gone` take no further part. Those `lost` among
-    them cannot be asked for anything, but may be `joining`, as is this one, which said hello last.
+    addresses, hosts  by party
+    incarnations      of the workers, by rank; only for a newcomer
+    gone              ranks that take no further part
+    lost              those of them that cannot be asked for anything
+    joining           those of the lost that are joining now, as the receiver is
+    server_view       grows whenever the servers go back to an earlier state
     """
 
     addresses: dict[str, str]
@@ -83,14 +89,18 @@ class Roster:
 
 @message("control.Ready", plane="control")
 class Ready:
-    """`length` parameters; `fingerprint` of their names and shapes; `optimizer`: recipe as JSON, of rank 0.
+    """Says that a worker is ready, and what it measured.
 
-    `links`: bytes a second from each server; 0 for one on the same host, nothing when nobody measured.
-    `links_max`: how many they may be in truth, for all that was measured.
-    `peers`: measured to another worker of this host, and to one of another host: seconds of latency and seconds a
-    byte of each, 0 where there is none; nothing when nobody measured.
-    `by_rows`: gradients come as rows of tables. `tensors`: their lengths, where the optimizer needs whole ones.
-    `ways`: how vectors travel to servers and other workers.
+    length            parameters of the model; `fingerprint`: of their names and shapes
+    seconds_per_step  measured on this worker
+    optimizer         recipe as JSON; that of rank 0 counts
+    links             bytes a second from each server; 0 for one on the same host, empty if not measured
+    links_max         the most that these may really be, given the noise
+    peers             to a worker of this host, and of another: seconds of latency and seconds a byte of each; 0 where
+                      there is none, empty if not measured
+    ways              how vectors travel to servers and other workers
+    by_rows           gradients come as rows of tables
+    tensors           their lengths, if the optimizer needs whole ones
     """
 
     length: bounds.Count
@@ -110,17 +120,20 @@ class Ready:
 
 @message("control.Plan", plane="control")
 class Plan:
-    """`seconds_per_step`, `devices` and `hosts` by rank, the first empty when unknown.
+    """Tells all processes what the coordinator decided (`coordinator/planning.py`).
 
-    `allreduce`: who carries the means of this run. `transport`: how vectors travel. `notes`: what was decided, and why.
-    `tensors`: their lengths, where the optimizer needs whole ones; no slice cuts any of them then.
-    `workers`: how many there can be; those of the highest ranks may come later than at the beginning.
-    `replaced`: is a server that is lost replaced by another one? `copied`: is what it answers on the next one first?
-    `crowded`: why no core is idle in which to communicate while others compute; nothing where one may be.
-    `samples`: that all workers together train, earlier incarnations of the run included; 0 where nobody counts them.
-    `epochs`: passes over a data set that only the workers know, after which the run ends; 0 for no such rule.
-    `contribution`: samples of one contribution, at most; `epoch_samples`: of the data set. 0 where nobody knows.
-    `resumed`: the run goes on from a checkpoint, so that clocks do not begin with 1.
+    workers           the most that there can be; those of the highest ranks may join later
+    layout            which server holds which slices of the `length` parameters
+    seconds_per_step  by rank, empty if unknown; `devices` and `hosts` are by rank, too
+    allreduce         who carries the means of this run
+    transport         how vectors travel; `notes`: what was decided, and why
+    tensors           their lengths, if the optimizer needs whole ones; no slice cuts one of them then
+    replaced          a lost server is replaced; `copied`: each update is on the next server before it is acknowledged
+    crowded           why no core is free to communicate while others compute; empty where one may be
+    samples           that all workers together train, before a resume included; 0 if not counted
+    epochs            passes over a data set that only the workers know, after which the run ends; 0 for no such rule
+    contribution      samples of one contribution, at most; `epoch_samples`: of the data set; 0 if unknown
+    resumed           the run was resumed from a checkpoint, so clocks do not begin with 1
     """
 
     workers: int
@@ -147,9 +160,10 @@ class Plan:
 
 @message("control.Prepared", plane="control")
 class Prepared:
-    """`number`: of the Restore that it answers; the server is at `version` now, `undone` behind what it was.
+    """Says that a party has taken up its plan, or that a server was restored.
 
-    failed: it could not; the source had not all of it.
+    number: of the Restore that it answers. version: of the server now; `undone`: updates that it lost by that.
+    failed: it could not be restored, since the source did not have all of its slices.
     """
 
     number: bounds.Count = 0
@@ -160,7 +174,7 @@ class Prepared:
 
 @message("control.Go", plane="control")
 class Go:
-    """For one who comes later: training started `at` seconds ago; all workers have trained `samples` since, and earlier
+    """Starts training. For a newcomer: it began `at` seconds ago, all workers have trained `samples` since, and earlier
     incarnations of this one made `steps`.
     """
 
@@ -171,11 +185,12 @@ class Go:
 
 @message("control.Progress", plane="control")
 class Progress:
-    """Sums since the start. `seconds_*` add up to the time the worker has been training, without `seconds_hidden`:
-    those of communication that it did not wait for.
+    """Reports a worker's sums since training started. `seconds_*` add up to the time it has trained, all but two:
 
-    seconds_at_batch: how long its loop has been at its mini-batch by now; 0 while that waits, or does something else.
-    steps_before, samples_before: those that an earlier run has made, whose seconds are not in these sums.
+    seconds_hidden                communication that it did not wait for
+    seconds_at_batch              how long it has been computing its present mini-batch; 0 while it waits
+    steps_before, samples_before  done before the run was resumed; their seconds are not in these sums
+    bytes_shared                  bytes of `bytes_up` and `bytes_down` that passed by shared memory
     """
 
     steps: bounds.Count
@@ -213,17 +228,17 @@ NOTHING = Progress(
 
 @message("control.Beat", plane="control")
 class Beat:
-    """From those who make no progress of their own, as often as workers report theirs."""
+    """Says that a party is alive that has nothing else to report."""
 
 
 @message("control.Explain", plane="control")
 class Explain:
-    """To one whose loop seems to hang: write down where it is, on standard error, which is its log."""
+    """Asks a worker whose step takes too long to print its stack trace to standard error, which is its log."""
 
 
 @message("control.Total", plane="control")
 class Total:
-    """`epochs`: whole ones, of which every sample is in an update, where data is leased."""
+    """Tells the samples trained by all workers. `epochs`: whole ones of leased data, all in updates."""
 
     samples: int
     epochs: int = 0
@@ -231,14 +246,14 @@ class Total:
 
 @message("control.Records", plane="control")
 class Records:
-    """`lines`: trace records, each a row of JSON on a line of its own."""
+    """Carries trace records. `lines`: each a row of JSON on a line of its own."""
 
     lines: bounds.LongText
 
 
 @message("control.Ask", plane="control")
 class Ask:
-    """For a quota of `samples`, or fewer where not so many are left, in mini-batches of `batch`."""
+    """Asks for a quota of `samples`, or fewer if not so many are left, in mini-batches of `batch`."""
 
     samples: bounds.TotalSamples
     batch: bounds.Samples
@@ -246,14 +261,14 @@ class Ask:
 
 @message("control.Quota", plane="control")
 class Quota:
-    """So many samples more; 0 where none are left."""
+    """Grants so many samples more; 0 when none are left."""
 
     samples: int
 
 
 @message("control.Want", plane="control")
 class Want:
-    """A lease: of an epoch of `samples`, all of which are cut into leases of `size`."""
+    """Asks for a lease, of an epoch of `samples` that is cut into leases of `size`."""
 
     samples: bounds.Count
     size: bounds.Count
@@ -261,7 +276,7 @@ class Want:
 
 @message("control.Lease", plane="control")
 class Lease:
-    """Places `start` to `stop` in the order of that epoch."""
+    """Grants the samples at positions `start` to `stop` of the order of that epoch."""
 
     epoch: int
     start: int
@@ -270,21 +285,21 @@ class Lease:
 
 @message("control.Past", plane="control")
 class Past:
-    """Nothing of the first `handed` samples that this incarnation was leased is on its way to servers, or will be."""
+    """Says that none of the first `handed` samples of this incarnation's leases is, or will be, on its way."""
 
     handed: bounds.Count
 
 
 @message("control.SamplesResolved", plane="control")
 class SamplesResolved:
-    """From the first server: whose contributions, what became of them, and which samples were in each."""
+    """Reports, from the first server, the fate of contributions: whose, what became of it, which samples."""
 
     contributions: bounds.Fates
 
 
 @message("control.Fence", plane="control")
 class Fence:
-    """To the first server, after WorkerLeft: what is in open rounds of that incarnation of a worker?"""
+    """Asks the first server, after WorkerLeft, which samples of that incarnation wait in open rounds."""
 
     rank: int
     incarnation: int
@@ -292,7 +307,7 @@ class Fence:
 
 @message("control.Fenced", plane="control")
 class Fenced:
-    """All that was not `pending` when this was sent is in an earlier SamplesResolved, or is never reported."""
+    """Answers Fence: only `pending` samples may still be applied; all others are settled or will never arrive."""
 
     rank: bounds.Rank
     incarnation: bounds.Count
@@ -301,16 +316,16 @@ class Fenced:
 
 @message("control.Restored", plane="control")
 class Restored:
-    """From the first server, when it was made anew: just these samples are in its weights."""
+    """Says, from the first server after it was restored, which samples are in its weights."""
 
     done: bounds.LeasedByAll
 
 
 @message("control.EvaluationReport", plane="control")
 class EvaluationReport:
-    """The model as it was `at` seconds after the start, when the workers had reported `samples`.
+    """Reports an evaluation of the model `at` seconds after the start, when workers had reported `samples`.
 
-    Where training went wrong the loss may be no number. chance: as in `paceline.core.trace.EvaluationReport`.
+    The loss may be NaN if training diverged. accuracy: from 0 to 1. chance: as in `paceline.core.trace.Evaluated`.
     """
 
     at: bounds.Seconds
@@ -331,7 +346,9 @@ class Stop:
 
 @message("control.Left", plane="control")
 class Left:
-    """`home`: it would end at once. It may where the others can do without it: then it hears Exit, else Finish."""
+    """Says that a worker trains no more. `home`: it is being drained; it gets Exit if the run survives that, else
+    Finish, like the others.
+    """
 
     reason: bounds.Name
     home: bool = False
@@ -339,7 +356,7 @@ class Left:
 
 @message("control.Rate", plane="control")
 class Rate:
-    """From a worker to the servers: new numbers of its optimizer, for what it contributes from now on.
+    """Sets the hyperparameters of a worker's optimizer on the servers, for what it contributes from now on.
 
     groups: all numbers of all parameter groups, one after the other; nothing where there is one group, whose numbers
     are the other fields.
@@ -358,10 +375,10 @@ class Rate:
 
 @message("control.Capture", plane="control")
 class Capture:
-    """Keep the state of each slice as it is once it has reached `version`, for that purpose; below 0: forget it.
+    """Asks for the state of each slice once it has reached `version`, for that purpose; below 0: forget it.
 
-    To workers: what they have after so many contributions, or as soon after that as can be. `number`: of the capture,
-    which each slice bears, so that slices of two captures are never put together.
+    A worker captures its state after so many contributions, or as soon after that as possible. number: of the capture;
+    each slice bears it, so that slices of two captures are never put together.
     """
 
     version: bounds.VersionWanted
@@ -371,12 +388,12 @@ class Capture:
 
 @message("control.Restore", plane="control")
 class Restore:
-    """To servers, when one was lost: load your slices from `source`, and hear messages of `server_view` alone.
+    """Orders servers, when one was lost, to load their slices from `source`, and to drop messages of other views.
 
-    source: the coordinator, with a snapshot for all servers; a server, with copies for the one in the lost one's place.
-    number: of this order.
-
-    departed: workers that take no part any more. returned: those in a later incarnation than the snapshot may know.
+    number    of this order; answers to an earlier one do not count
+    source    the coordinator, with a snapshot for all servers; or a server, with the copy of the lost one
+    departed  ranks of workers that take no part any more
+    returned  ranks in a later incarnation than the snapshot may know
     """
 
     number: int
@@ -388,10 +405,10 @@ class Restore:
 
 @message("control.Resume", plane="control")
 class Resume:
-    """To everybody: all servers are there again, some in the place of others.
+    """Tells everybody that all servers are restored.
 
-    rolled_back: all went back to an earlier state; what was under way to or from them is void; `server_view` begins.
-    Else what was asked of those that were replaced is asked again.
+    rolled_back: all went back to an earlier state; what was under way is void, and `server_view` begins. If not, the
+    unanswered calls to the `replaced` servers are repeated.
     """
 
     server_view: int
@@ -401,7 +418,7 @@ class Resume:
 
 @message("control.WorkerLeft", plane="control")
 class WorkerLeft:
-    """`lost`: that incarnation of it without a word, so that it cannot be asked for anything any more."""
+    """Tells that worker `rank` takes no further part. `lost`: it failed, so nothing can be read from it any more."""
 
     rank: int
     lost: bool = False
@@ -410,7 +427,7 @@ class WorkerLeft:
 
 @message("control.Unfit", plane="control")
 class Unfit:
-    """Worker `rank` is to be put out of the run, for that reason."""
+    """Asks the coordinator to expel worker `rank`, for that reason."""
 
     rank: bounds.Rank
     reason: bounds.Name
@@ -418,7 +435,7 @@ class Unfit:
 
 @message("control.Came", plane="control")
 class WorkerJoined:
-    """Worker `rank` takes part from here on, in that incarnation and at that address; `view` counts such changes."""
+    """Tells that worker `rank` takes part from here on, in that incarnation; `view` counts such changes."""
 
     rank: int
     incarnation: int
@@ -429,17 +446,18 @@ class WorkerJoined:
 
 @message("control.Aware", plane="control")
 class Aware:
-    """Of every change up to `view`."""
+    """Acknowledges every change of membership up to `view`."""
 
     view: bounds.Count
 
 
 @message("control.Finish", plane="control")
 class Finish:
-    """To everybody; each answers Saved once it has what it wants of the last model, and has told all it noted.
+    """Tells everybody that training has ended; each answers Saved once it needs the others no more.
 
-    `holder`: the worker that left last, and so has the last model where models live on workers. `reason`: why the
-    workers were told to stop, or stopped, for people to read. target_reached: because of an evaluation.
+    holder          the worker that left last; it has the last model where models live on workers
+    reason          why training ended, for people to read
+    target_reached  an evaluation ended it
     """
 
     holder: int
@@ -459,7 +477,7 @@ class Exit:
 
 @message("control.Failed", plane="control")
 class Failed:
-    """`cause`: one line; `details`: a traceback or nothing. `lost_another`: it fails because another party was lost."""
+    """Reports a failure. `cause`: one line; `details`: traceback or empty; `lost_another`: a lost party caused it."""
 
     cause: bounds.LongText
     details: bounds.LongText

@@ -1,4 +1,4 @@
-"""What training loops say to the coordinator: which samples they want, how good the model is, that the run may end."""
+"""Messages of a user's own training loop to the coordinator: it draws samples, reports evaluations, ends the run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from paceline.live.protocol.control_messages import finite
 
 @message("control.Draw", plane="control")
 class Draw:
-    """For samples of the queue of a data set: `wanted` or fewer, in mini-batches of `batch`; 0 asks for none.
+    """Asks for `wanted` samples or fewer of the queue of a data set, in mini-batches of `batch`; 0 asks for none.
 
-    stream: which data set of the loop it is; samples: its length. epochs: for so many passes of all workers together
-    the loop goes on, 0 without end. trained: of what this incarnation was given.
+    stream   number of the data set in the loop; `samples`: its length
+    epochs   passes of all workers together after which the loop ends; 0 for no end
+    trained  samples trained of those that this incarnation was given
     """
 
     stream: bounds.Count
@@ -25,7 +26,7 @@ class Draw:
 
 @message("control.Drawn", plane="control")
 class Drawn:
-    """Places `start` to `stop` of the queue of that data set, none where both are equal. over: there will be none."""
+    """Grants positions `start` to `stop` of the queue, none if both are equal. over: there will be no more."""
 
     stream: int
     start: int
@@ -35,7 +36,7 @@ class Drawn:
 
 @message("control.Reported", plane="control")
 class Reported:
-    """How good the model is by the loop of a worker; 0 for what it did not say."""
+    """Reports an evaluation made by a worker's loop; 0 for what it did not measure."""
 
     accuracy: bounds.Fraction
     loss: bounds.Loss
@@ -46,6 +47,6 @@ class Reported:
 
 @message("control.EndRun", plane="control")
 class EndRun:
-    """The loop of a worker asks that the run ends for all."""
+    """Asks, from a worker's loop, that the run ends for all."""
 
     reason: bounds.Name

@@ -1,4 +1,10 @@
-"""The model of the run, wherever the scheme keeps it: while training goes on, and the one it ends with."""
+"""Reads the model of the run, wherever the scheme keeps it: during training (`model_now`), and the last one.
+
+model_of            during training                         the last model
+servers             their slices, joined                    the same
+any worker          of the first worker that answers        of worker `holder`
+mean of workers     the weighted mean of those that answer  the mean, which `holder` computes for all
+"""
 
 from __future__ import annotations
 
@@ -16,13 +22,13 @@ from paceline.live.node.published_state import FINAL, WEIGHTS
 from paceline.live.state.responsive_reads import Answering
 
 Peek = Callable[[int], tuple[Any, float]]
-"""The model of a worker, and what it counts."""
+"""Returns the model of a worker, and its weight in the mean."""
 
 
 def model_now(session: Session, answering: Answering, model_of: ModelOf, workers: int) -> Any:
-    """As those who still train have it; for a party that is connected to everybody. Nobody stops for it.
+    """Returns the present model, for a party that is connected to everybody. Training does not stop for it.
 
-    Of workers that do not answer now, nobody's is in it. Raises NoAnswer, which is a PeerLost, where none does.
+    Workers that do not answer are left out. Raises NoAnswer, which is a PeerLost, if none answers.
     """
     if model_of == "servers":
         return session.node.read_state(SERVERS, WEIGHTS)
@@ -32,12 +38,12 @@ def model_now(session: Session, answering: Answering, model_of: ModelOf, workers
 
 
 def mean_now(session: Session, ranks: list[int]) -> Any:
-    """Of the models of these workers, without those that are lost meanwhile. Raises PeerLost when all are."""
+    """Returns the mean of these workers' models, without those lost meanwhile. Raises PeerLost if all are."""
     return mean_model(_models(session.node.read_model, ranks))
 
 
 def _models(read_model: Peek, ranks: list[int]) -> Iterator[tuple[Any, float]]:
-    """One after the other, of those that are not lost meanwhile. Raises PeerLost when all are."""
+    """Yields the models of those not lost meanwhile, one after the other. Raises PeerLost if all are lost."""
     lost: list[PeerLost] = []
     yield from peeked_models(read_model, ranks, lost)
     if lost and len(lost) == len(ranks):
@@ -47,7 +53,7 @@ def _models(read_model: Peek, ranks: list[int]) -> Iterator[tuple[Any, float]]:
 def peeked_models(
     read_model: Peek, ranks: list[int], lost: list[PeerLost] | None = None
 ) -> Iterator[tuple[Any, float]]:
-    """Of those of these workers that are not lost meanwhile, whoever is; `lost` takes up why."""
+    """Yields the models of those of `ranks` that are not lost meanwhile; `lost` collects the errors."""
     for rank in ranks:
         try:
             model = read_model(rank)
@@ -59,9 +65,10 @@ def peeked_models(
 
 
 def final_model(session: Session, model_of: ModelOf, holder: int, workers: int) -> Any:
-    """Once nobody trains any more. Workers that keep the model, and the evaluator, have it from worker `holder`.
+    """Returns the last model, when nobody trains any more.
 
-    Where workers differ it takes the mean for everybody, lest two of them round it differently.
+    Where workers keep the model, all read it from worker `holder`. Where they differ, `holder` computes the mean for
+    all, since two workers could round it differently.
     """
     node = session.node
     if model_of == "servers":

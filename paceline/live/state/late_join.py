@@ -1,4 +1,13 @@
-"""How a worker comes (back) to a run that is going on: what it takes over, and from whom."""
+"""How a worker joins or rejoins during training: which state it takes over, and from whom.
+
+    1   read the join state (clocks, rounds, ...) of every worker that has a role
+    2   choose the worker that is least far: the newcomer then waits for nobody, and nobody for it
+    3   read the model: from the servers, from that worker, or the mean of the workers
+    4   if the model is that worker's own, read its join state again: it must not have changed meanwhile
+    5   load the join state into a fresh role
+
+A worker that is lost on the way, or has moved on in step 4, makes it start again.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +33,10 @@ def others(session: Session, workers: int) -> list[int]:
 
 
 def come_late(session: Session, model_of: ModelOf, workers: int, role_with: Callable[[Any], Role]) -> Role:
-    """A fresh role with the model of the moment and what all workers have in common, as they have it.
+    """Returns a fresh role with the present model and the join state of the worker that is least far.
 
-    That is of the one that is least far, so that nobody waits for what it has behind it already. Everybody reckons with
-    this worker by now, so nobody leaves it behind. Raises PeerLost when nobody else is left, and servers do not know.
+    All others have acknowledged this worker by now, so their rounds already wait for it. Raises PeerLost if no other
+    worker is left and the servers do not keep the state.
     """
     while True:
         found = _seen(session, workers)
@@ -49,7 +58,7 @@ def come_late(session: Session, model_of: ModelOf, workers: int, role_with: Call
 
 
 def _from_servers(session: Session, model_of: ModelOf, role_with: Callable[[Any], Role]) -> Role:
-    """All who trained are lost, and newcomers alone are left: the servers have the model, and may count for them."""
+    """Returns a role made from the servers alone, when all workers that trained are lost. Raises PeerLost."""
     if model_of == "servers":
         role = role_with(session.node.read_state(SERVERS, WEIGHTS))
         if role.servers_count:
@@ -58,7 +67,7 @@ def _from_servers(session: Session, model_of: ModelOf, role_with: Callable[[Any]
 
 
 def _seen(session: Session, workers: int) -> list[tuple[int, Shown]]:
-    """What each shows that has a role: not other newcomers, which may wait for this one's in turn."""
+    """Returns the join state of each worker that has a role; other newcomers have none yet, and are not waited for."""
     found: list[tuple[int, Shown]] = []
     for rank in others(session, workers):
         try:

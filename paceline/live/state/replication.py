@@ -22,7 +22,7 @@ COMPLETE = kept(COPY, "complete")
 
 
 class SliceReplication(replication.Copies):
-    """Shows what it keeps to the server that comes in the place of the one before it."""
+    """Keeps copies of the previous server's slices, and publishes them to the process that replaces it."""
 
     def __init__(
         self,

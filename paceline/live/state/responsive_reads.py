@@ -1,4 +1,4 @@
-"""Looks at single workers, by a party that must not wait for one that stands still: who does not answer is left out."""
+"""Reads the state of single workers without waiting for one that hangs: who does not answer is left out."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from paceline.live.node.state_reader import StateReader
 from paceline.live.protocol.pending_reply import PendingReply
 
 PATIENCE_S = 2.0
-"""A worker that does not answer for so long is left out until it has."""
+"""Seconds after which a worker that does not answer is left out, until it has answered."""
 
 
 class NoAnswer(PeerLost):
-    """It does not answer now. It is not lost."""
+    """Is raised for a worker that does not answer now and is not lost."""
 
 
 class Answering:
-    """Asks by `looking`. Each worker keeps it waiting once for each time that it falls silent, and no longer."""
+    """Reads through `looking`. A silent worker delays it once by PATIENCE_S, not at every read.
+
+    The unanswered call stays open; while it is not answered, further reads of that worker fail at once.
+    """
 
     def __init__(self, looking: StateReader, patience_s: float = PATIENCE_S) -> None:
         self._looking, self._patience_s = looking, patience_s
@@ -40,16 +43,16 @@ class Answering:
         return shown
 
     def read_state(self, rank: int, what: str) -> Any:
-        """Returns the vector of it."""
+        """Returns the vector of what worker `rank` publishes."""
         return self.read_published(rank, what).v
 
     def read_model(self, rank: int) -> tuple[Any, float]:
-        """The weights of worker `rank`, and what they count in a mean over the workers."""
+        """Returns the weights of worker `rank`, and their weight in a mean over the workers."""
         shown = self.read_published(rank, WEIGHTS)
         return shown.v, shown.weight
 
     def all_answer(self, ranks: Iterable[int]) -> bool:
-        """Does each of them that is not lost?"""
+        """Returns True if each of these workers answers, or is lost."""
         for rank in ranks:
             try:
                 self.read_published(rank, PRESENCE)

@@ -1,7 +1,10 @@
-"""A state that somebody keeps for others, as published states: what JSON can say of it in one, and each of its vectors.
+"""Publishes and fetches the captured state of slices: facts as JSON, and each vector by itself.
 
-<whose>/state     the facts, and by what names there are vectors
-<whose>/<name>    one of these
+    <whose>/state     the facts, and the names of the vectors
+    <whose>/<name>    one of these vectors
+
+States are captured at one version on all servers. Each bears the number of its capture, so slices of two captures are
+never put together.
 """
 
 from __future__ import annotations
@@ -18,24 +21,24 @@ from paceline.live.party import Party
 
 VERSION, LOCK_STEP = "version", "lock-step"
 CHECKPOINT, SNAPSHOT = "", "snapshot"
-"""For whom something is kept: for the evaluator, or for a server that may have to be replaced."""
+"""What a state is captured for: a checkpoint by the evaluator, or a snapshot to restore lost servers from."""
 CAPTURE = "capture"  # under this name facts have the number of the capture that a state is of
 FORGET = -1  # in place of a version
 AHEAD = 2  # versions, before what is asked for is kept: in lock-step no server is further than one from another
 
 
 def kept(whose: str, name: str) -> str:
-    """By what name a kept vector is shown."""
+    """Returns the name under which a captured vector is published."""
     return f"{whose}/{name}"
 
 
 def publish_state(facts: dict[str, Any], vectors: Iterable[str], nothing: Any) -> PublishedState:
-    """`nothing`: an empty vector, for the place of one."""
+    """Returns the facts and names of a state, to publish. `nothing`: an empty vector."""
     return PublishedState(v=nothing, facts=json.dumps({**facts, "vectors": sorted(vectors)}))
 
 
 class Mixed(PacelineError):  # noqa: N818
-    """Slices of more than one capture: put together they are no model that there ever was."""
+    """Is raised for slices of more than one capture, which together are no model that ever existed."""
 
 
 def of_capture(state: SliceState, number: int) -> SliceState:
@@ -51,7 +54,7 @@ def check_one_capture(facts: Iterable[dict[str, Any]], number: int | None = None
 
 
 def fetch(node: Node, source: Party, slices: Sequence[int], whose: str) -> list[SliceState]:
-    """What `source` shows of these slices. Raises PeerLost or TimedOut, and Mixed where they are not of one capture."""
+    """Reads the state of these slices from `source`. Raises PeerLost, TimedOut, or Mixed if captures differ."""
     shown = node.read_several(source, [(kept(whose, STATE), at) for at in slices])
     facts: list[dict[str, Any]] = [json.loads(read_published.facts) for read_published in shown]
     check_one_capture(facts)

@@ -1,21 +1,21 @@
-"""What must hold in every run, watched from outside the schemes: by messages, effects, records and the heap.
+"""Checks what must hold in every run, from outside the schemes: by messages, effects, records and the heap.
 
     contributions        an update is made of what arrived, each once, of as many as the parameters say, with their
                          samples; its staleness and its version are right; nobody gets weights who is further ahead of
-                         the slowest than the parameters say, or whose round is open (`recounts.contributions`)
+                         the slowest than the parameters say, or whose round is open (`oracles.contributions`)
     whole steps          all shards have heard the same contributions of a worker, but for the one that is under way and
                          one for each incarnation of it that was lost, which may have reached some shards only
     means                a mean weighs what its members brought, all that are there and each once, and is one for all of
-                         them (`recounts.means`); a worker has no more of them under way than its scheme says
+                         them (`oracles.means`); a worker has no more of them under way than its scheme says
     mass                 where every worker has a model of its own, each holds what its shares say; who leaves hands
-                         over all; a share arrives unless its sender or receiver is lost (`recounts.mass`)
-    leased samples       each is in one update, waits in a round, or may be had again (`recounts.samples`)
-    messages             each is given to a role once, in order (`recounts.deliveries`)
+                         over all; a share arrives unless its sender or receiver is lost (`oracles.mass`)
+    leased samples       each is in one update, waits in a round, or may be had again (`oracles.samples`)
+    messages             each is given to a role once, in order (`oracles.deliveries`)
     nobody waits for ever  when nothing is left to happen nobody waits; nobody waits while others make PATIENCE steps;
-                         messages do not go round for ever without a step
+                         messages do not circulate for ever without a step
 
-What the recounts see are messages and records, and what a run was drawn with. A violation raises `InvariantBroken` with
-the seed, the time and the last messages.
+The oracles read messages, records and the parameters of the run, never the state of the code that they check. A
+violation raises `InvariantBroken` with the seed, the time and the last messages.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ KEPT_MAX = 1000
 
 
 class InvariantBroken(AssertionError):  # noqa: N818  names what happened
-    """A scheme or a driver did what it must never do."""
+    """Is raised when a scheme or a driver breaks an invariant, with the seed, the time and the last messages."""
 
 
 class Invariants:
-    """Watches `sim`. `look_at`: the number of the event after which the whole is to be looked at again."""
+    """Checks `sim` at each message, and as a whole at event number `look_at`, again and again."""
 
     def __init__(self, sim: Simulation, *, robust: bool = False) -> None:
-        """`robust`: the servers have means that no single contribution moves, and count samples likewise."""
+        """`robust`: the servers use robust means, which no single contribution moves, and count samples likewise."""
         self._sim = sim
         self._recent: deque[tuple[Any, ...]] = deque(maxlen=20)
         self._reasons: dict[int, str] = {}  # by worker: why it was last held back
@@ -196,13 +196,16 @@ class Invariants:
         self.watch(party)
 
     def enters(self, rank: int, copies: Iterable[tuple[int, ShardRecount]]) -> None:
-        """`copies`: of shards, and what those who made them had counted. Each knows of all who were announced."""
+        """Checks that each copy of a shard knows the worker that joins. `copies`: shard numbers and their recounts."""
         for number, kept in copies:
             if kept.comings[rank] != self._shards[number].comings[rank]:
                 raise self.broken(f"worker {rank} enters, and the copy of shard {number} does not know it")
 
     def servers_are_back(self, order: int, *, rolled_back: bool) -> None:
-        """All of them. Those that went back together may have other contributions, of as many updates."""
+        """Checks that all servers are restored to the same order, once training continues.
+
+        Servers that went back together may have applied other contributions than before, in as many updates.
+        """
         for party in self._sim.world.servers:
             shard = self._shards[party.me]
             if rolled_back and shard.order != order:
@@ -215,14 +218,14 @@ class Invariants:
         return self._shards[number]
 
     def crashed(self, rank: int) -> None:
-        """That worker is lost, or counts as lost: with its mass, and with what is on its way to it or from it."""
+        """Notes that a worker counts as lost, with its mass and with what is on its way to it or from it."""
         self._lost[rank] += 1
         if self.mass:
             self.mass.lost(self._sim.world.workers[rank])
 
     # ---- the whole -------------------------------------------------------------------------------------------
     def look(self) -> None:
-        """Every so many events, and when a run pauses."""
+        """Checks the whole run: mass, tables, steps, and workers that nobody answers. Called every so many events."""
         self.look_at = self._sim.events + self._every
         if self.mass:
             self.mass.look()
@@ -237,7 +240,7 @@ class Invariants:
         self._steps_before = steps
 
     def nothing_is_left(self) -> None:
-        """The heap is empty."""
+        """Raises if a worker still waits although the heap is empty, so that nothing can answer it."""
         for incarnation in self._sim.incarnations:
             if incarnation.alive and incarnation.awaited:
                 raise self.broken(f"nothing is left to happen, but {self._who(incarnation)}")
@@ -253,7 +256,7 @@ class Invariants:
         )
 
     def all_is_accounted_for(self) -> None:
-        """Everybody has left: whatever a shard heard has become part of an update, or was dropped for a reason."""
+        """Checks, when everybody has left, that each contribution was applied or dropped for a reason."""
         self._look_at_steps(under_way=0)
         if self.mass:
             self.mass.all_is_accounted_for()
@@ -263,12 +266,12 @@ class Invariants:
             shard.all_is_accounted_for(number, self._sim.server(number).samples_waiting())
 
     def torn(self, rank: int) -> int:
-        """How many contributions of worker `rank` some shards have heard and others have not."""
+        """Returns how many contributions of worker `rank` some shards have heard and others have not."""
         heard = [shard.heard_of(rank) for shard in self._shards]
         return max(heard, default=0) - min(heard, default=0)
 
     def _torn_since(self, rank: int) -> int:
-        """The same of shards that went back: as they are, and once they all have its last contribution again.
+        """Returns the same for shards that went back: as they are, and once all have its last contribution again.
 
         Shards that went back twice may have heard as many of it and not the same: 1 and 2 here, 2 and 3 there.
         """
@@ -306,7 +309,7 @@ class Invariants:
         return f"worker {incarnation.rank} waits for {whom}" + (f" ({why})" if why else "")
 
     def _look_at_tables(self) -> None:
-        """What streams keep is bounded by who takes part and what is under way, not by how long a run lasts."""
+        """Checks that what streams keep is bounded by who takes part and what is under way, not by the time."""
         streams, parties = self._sim.streams, self._sim.cluster.workers + self._sim.cluster.servers + 2
         if streams is None:
             return

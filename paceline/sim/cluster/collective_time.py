@@ -52,7 +52,7 @@ class CollectiveTiming:
         return gathering_for(self._name, len(among), self._hosts(among))
 
     def _cost(self, among: tuple[int, ...], gathered: bool) -> Cost:
-        """Remembered by the identity of `among`, which members share, so that a mean costs each of them O(1)."""
+        """Returns the cost of a mean, cached by the identity of `among`, which its members share: O(1) for each."""
         known = self._costs.get((id(among), gathered))
         if known and known[0] is among:
             return known[1]

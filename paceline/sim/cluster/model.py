@@ -133,13 +133,13 @@ class Host:
 
     @property
     def workers(self) -> int:
-        """On each of the hosts."""
+        """Returns the number of workers on each copy of this host."""
         return sum(device.count for device in self.devices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSpec:
-    """Inside a site a switch that never blocks; a card of `bandwidth_gbps` sends and takes in one message at a time.
+    """Describes the network: a non-blocking switch in each site; each card moves one message at a time each way.
 
     incast: a message that finds others before it at the receiver's card takes that fraction longer to take in.
     local_*: between parties on one host.
@@ -262,13 +262,13 @@ class Fault:
         need(self.one_in >= 1, "lie: one_in must be 1 or more: of so many messages one is a lie")
 
     def names(self, placement: DevicePlacement) -> bool:
-        """Is it a fault of that place's host or site? (Of a worker by its rank: see `workers`.)"""
+        """Returns True if the fault names that place's host or site. (`workers` names workers by rank.)"""
         return bool({placement.host.name, placement.host_name} & set(self.hosts)) or placement.host.site in self.sites
 
 
 @dataclass(frozen=True, slots=True)
 class DevicePlacement:
-    """Where a worker or a server is: copy `copy` of `host`. `device`: a worker's."""
+    """Says where a worker or a server runs: on copy number `copy` of `host`, a worker on `device`."""
 
     host: Host
     copy: int
@@ -348,7 +348,7 @@ class Cluster:
         return copies | {host.name for host in self.hosts}
 
     def worker_placements(self) -> list[DevicePlacement]:
-        """By rank."""
+        """Returns the place of each worker, by rank."""
         return [
             DevicePlacement(host, copy, device)
             for host in self.hosts
@@ -358,11 +358,11 @@ class Cluster:
         ]
 
     def server_placements(self) -> list[DevicePlacement]:
-        """By shard."""
+        """Returns the place of each server, by shard."""
         return [DevicePlacement(host, n) for host in self.hosts for n in range(host.count) for _ in range(host.servers)]
 
     def seconds_per_step(self) -> tuple[float, ...]:
-        """By rank: what a calm step takes, as a measurement before the start would find it."""
+        """Returns, by rank, the seconds of a step without jitter, as a measurement before the start would find it."""
         return tuple(placement.device.step_s(self.step_s) for placement in self.worker_placements() if placement.device)
 
     def without_servers(self) -> Cluster:
@@ -374,7 +374,7 @@ class Cluster:
         return replace(left, faults=tuple(filter(None, map(left._adopted, self.faults))))
 
     def _adopted(self, fault: Fault) -> Fault | None:
-        """What is left of a fault of a larger cluster; None when nothing would come of it."""
+        """Returns what is left of a fault of a larger cluster, or None if it would have no effect."""
         names, sites = self.host_names(), {host.site for host in self.hosts}
         hosts = tuple(host for host in fault.hosts if host in names)
         cut = tuple(site for site in fault.sites if site in sites)

@@ -1,11 +1,13 @@
-"""When a message arrives: latency, bandwidth, and one message at a time through every network card and every link.
+"""Computes when a message arrives, from latency, bandwidth, and the queues at network cards and links.
 
-A message leaves once its sender's card has sent what came before it, and has arrived once the receiver's card has
-taken in all of it; the two overlap, as bytes flow. What a card has to take in queues from the moment it is sent, not
-from when its first bytes come: one event a message instead of two, exact while a receiver's senders are equally fast,
-FIFO between any two parties, and a slow sender holds nobody else up. A message without vectors costs latency only.
-Between sites it passes a link as well, behind all else that goes the same way. Parties on one host share its card,
-and do not use it among themselves.
+A card sends one message at a time and takes in one at a time; each direction of a link passes one at a time. A message
+leaves once its sender's card has sent what came before it, and has arrived once the receiver's card has taken in all of
+it; the two overlap, as bytes flow. Between sites it passes a link as well, behind all else that goes the same way. A
+message without vectors costs latency only. Parties on one host share its card, and do not use it among themselves.
+
+What a card has to take in queues from the moment it is sent, not from when its first bytes arrive. That costs one event
+a message instead of two, is exact while a receiver's senders are equally fast, keeps FIFO between any two parties, and
+lets a slow sender hold nobody else up.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from paceline.sim.cluster.model import NetworkSpec as Speeds
 
 
 class Nic:
-    """A network card: when it will have sent, and taken in, all that is under way.
+    """Models a network card by the times until which it sends, and takes in, what is under way.
 
     `latency_s` is this card's part of the way; the sender's and the receiver's add up.
     """
@@ -34,14 +36,14 @@ class Nic:
         self.receiving_until = 0.0
 
     def block(self, until: float) -> None:
-        """Nothing passes before `until`."""
+        """Lets nothing pass before `until`."""
         self.sending_until = max(self.sending_until, until)
         self.receiving_until = max(self.receiving_until, until)
 
 
 @dataclass(slots=True)
 class Line:
-    """One direction of a link between two sites."""
+    """Models one direction of a link between two sites, which passes one message at a time."""
 
     latency_s: float
     seconds_per_byte: float
@@ -49,7 +51,7 @@ class Line:
 
 
 class Network:
-    """All the ways between the cards of a cluster."""
+    """Holds the cards and links of a cluster, and computes arrival times. Times are in virtual seconds."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.speeds: Speeds = cluster.network
@@ -66,7 +68,7 @@ class Network:
         return Nic(self.speeds.latency_s / 2 + host.latency_s, gbps, name, host.site)
 
     def arrival(self, now: float, src: Nic, dst: Nic, nbytes: int) -> float:
-        """Occupies both cards with a message of `nbytes` sent at `now`; when it will have arrived."""
+        """Occupies both cards, and a link, with a message of `nbytes` sent at `now`; returns when it arrives."""
         if src is dst:
             return self._local(now, src, nbytes)
         seconds = nbytes * src.seconds_per_byte
@@ -92,13 +94,13 @@ class Network:
         return now + self.speeds.local_latency_s + nbytes * self._local_s_per_byte
 
     def cut(self, sites: frozenset[str], until: float) -> None:
-        """Nothing passes between `sites` and the others before `until`."""
+        """Lets nothing pass between `sites` and the others before `until`."""
         for (a, b), line in self._lines.items():
             if (a in sites) != (b in sites):
                 line.busy_until = max(line.busy_until, until)
 
     def lines_between(self, sites: list[str]) -> None:
-        """Sites that no link joins are joined by the network's own latency and bandwidth; a line each, to be cut."""
+        """Adds a line between sites that no link joins, at no extra cost, so that a partition can cut it."""
         for a in sites:
             for b in sites:
                 if a != b:

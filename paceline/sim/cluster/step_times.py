@@ -1,4 +1,8 @@
-"""How long a step takes on a device: the models of `paceline.sim.cluster.model.Device`, drawn and integrated."""
+"""Computes how long a step takes on a device, by the models of `paceline.sim.cluster.model.Device`.
+
+seconds = (factor * reference, or the recorded trace) * jitter * (1 + drift * now) + slow disk
+          and stretched while another tenant uses the device (`_Tenant`)
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from paceline.sim.cluster.model import Bursts, Device
 
 
 class Speed:
-    """One worker's device. `extra_s`: what a slow disk adds to every step, at the moment."""
+    """Computes step times of one worker's device. `extra_s`: seconds that a slow disk adds to each step now."""
 
     def __init__(self, device: Device, reference_s: float, seed: str) -> None:
         self.extra_s = 0.0
@@ -23,7 +27,7 @@ class Speed:
         self._tenant = _Tenant(device.bursts, Random(f"{seed}/bursts")) if device.bursts else None
 
     def seconds(self, now: float, reference_s: float, steps: int) -> float:
-        """Of work that begins at `now`: `steps` steps that would take `reference_s` in all on the reference device."""
+        """Returns the seconds of `steps` steps that begin at `now`; on the reference device all take `reference_s`."""
         if self._trace:
             seconds = reference_s / steps * self._recorded(steps)
         else:
@@ -41,7 +45,7 @@ class Speed:
         return total
 
     def _noise(self, steps: int) -> float:
-        """Mean of `steps` log-normal factors, each with mean 1."""
+        """Returns the mean of `steps` log-normal factors, each with mean 1."""
         assert self._rng is not None
         mean = -self._jitter * self._jitter / 2
         total = 0.0
@@ -51,7 +55,10 @@ class Speed:
 
 
 class _Tenant:
-    """Who shares the device: there from `begin` to `end`, then again later. Time only goes forward."""
+    """Models bursts of another tenant of the device: active from `begin` to `end`, then again later.
+
+    Gaps and bursts are exponential. It may only be asked about times that do not decrease.
+    """
 
     def __init__(self, bursts: Bursts, rng: Random) -> None:
         self._bursts = bursts
@@ -64,7 +71,7 @@ class _Tenant:
         self._end = self._begin + self._rng.expovariate(1 / self._bursts.for_s)
 
     def stretch(self, now: float, seconds: float) -> float:
-        """How long work of `seconds` takes that begins at `now`."""
+        """Returns how long work of `seconds` takes that begins at `now`, slower by `factor` within bursts."""
         at, left = now, seconds
         while True:
             while self._end <= at:
@@ -80,7 +87,7 @@ class _Tenant:
 
 
 def speed_of(device: Device, reference_s: float, seed: str) -> Speed | None:
-    """None when a step takes just what the work says."""
+    """Returns the model of a device, or None if a step takes exactly the seconds of the workload."""
     plain = device.factor == 1 and not device.seconds and not device.trace
     if plain and not device.jitter and not device.drift_per_hour and not device.bursts:
         return None

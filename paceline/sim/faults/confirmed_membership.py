@@ -1,11 +1,16 @@
-"""Who comes and who goes where messages may be lost: news is confirmed, and who is declared dead may live on.
+"""Membership where messages may be lost: changes are acknowledged, and a worker declared dead may still run.
 
-    evict(worker)   everybody is told `gone`, with a fence: nothing more of that incarnation is taken by whoever heard
-    join(worker)    once everybody has confirmed that its former incarnation is gone, everybody is told `came`, and the
-                    newcomer enters when all have confirmed that too
-    zombie          an evicted worker whose process goes on until it is refused or told; then it ends, and joins anew
+    state      input                                     then                                          next
+    HERE       crash, or silence                         everybody is told `gone`, with a fence        EVICTED
+    HERE       leave                                     everybody is told `gone`                      LEFT
+    EVICTED    its process still runs (a zombie)         its messages are rejected, until it is told   ENDED
+    EVICTED,   join, and all have acknowledged `gone`    everybody is told `came`                      ANNOUNCED
+    LEFT
+    ANNOUNCED  all have acknowledged `came`              a new incarnation begins                      HERE
+    ANNOUNCED  a server is lost                          the join is aborted                           EVICTED
 
-The one who tells is the membership itself, at the coordinator's place. It does not fail here.
+A fence means that the receiver takes nothing more of that incarnation. Whoever tells is the membership itself, in the
+coordinator's place; it does not fail here.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ DRAINED_EVERY_S = 0.5
 
 
 class MembershipUpdate:
-    """`hear(party, who)` shall happen at every party; `then` when all have confirmed it."""
+    """Makes `hear(party, who)` happen at every party, and `then(who)` when all have acknowledged it."""
 
     def __init__(
         self,
@@ -43,7 +48,7 @@ class MembershipUpdate:
 
 
 class AckedMembership(Members):
-    """`Members` over streams, which may be as bad as `hazards` say."""
+    """Does what `Members` does, over lossy links: each change is acknowledged before the next step."""
 
     streams: LossyLinks
 
@@ -61,11 +66,11 @@ class AckedMembership(Members):
             self.servers = Servers(sim, self, self._control, hazards.snapshot_every_s, copied=copied)
             self.streams.loses = self.servers.crash
 
-    # ---- going ---------------------------------------------------------------------------------------------
+    # ---- lost and left -------------------------------------------------------------------------------------
     def leave(self, incarnation: Incarnation) -> None:
         if incarnation.party.here:
             super().leave(incarnation)
-        else:  # a zombie: nobody reckons with it any more
+        else:  # a zombie: it is out of the membership already
             self.leaving.discard(incarnation.rank)
             self._end(incarnation.party)
 
@@ -78,7 +83,7 @@ class AckedMembership(Members):
             self.streams.forget(party)
 
     def suspect(self, rank: int) -> None:
-        """Nothing was heard of worker `rank` for `suspect_after_s`, whether or not it runs."""
+        """Evicts worker `rank`, which was silent for `suspect_after_s`, whether or not it still runs."""
         party = self._sim.world.workers[rank]
         if party.here and party not in self._lost:
             if self._sim.invariants:
@@ -91,7 +96,7 @@ class AckedMembership(Members):
         super()._evict(party, reason)
 
     def _fence(self, party: SimulatedProcess) -> None:
-        """By those who hear of it: see `_hears_of_death`; who comes later is told when it enters."""
+        """Remembers the fence; each party sets it when it hears of the loss, a newcomer when it enters."""
         self._fences[party.me] = party
         if not party.hears:
             self.streams.give_up(self._control, party)
@@ -141,17 +146,17 @@ class AckedMembership(Members):
         self.hears_gone(party, who.me)
 
     def _calls_end(self, party: SimulatedProcess, who: SimulatedProcess) -> None:
-        """What `party` has asked the one who is gone will not be answered."""
+        """Fails the calls of `party` to a worker that is gone."""
         who.open.pop(party.me, None)
         for call in self.streams.questions(party, who):
             self._sim.heap.push(self._sim.now, self._sim.messaging.lost, call, who.name)
 
     def _sent_in_vain(self, dst: SimulatedProcess, act: Callable[..., None], args: tuple[Any, ...]) -> None:
-        """A message to one who is known to be dead: if it is a question, it has got its answer."""
+        """Handles a message to a process known to be dead: a call fails at once."""
         if act is self._sim.messaging.asked:
             self._sim.heap.push(self._sim.now, self._sim.messaging.lost, args[1], dst.name)
 
-    # ---- coming --------------------------------------------------------------------------------------------
+    # ---- joining -------------------------------------------------------------------------------------------
     def join(self, rank: int) -> None:
         self.leaving.discard(rank)
         party = self._sim.world.workers[rank]
@@ -185,7 +190,7 @@ class AckedMembership(Members):
         self.hears_came(party, who.me)
 
     def _enter(self, old: SimulatedProcess) -> None:
-        if old.hears and not self.streams.quiet(old):  # who left cleanly brings home what is on its way
+        if old.hears and not self.streams.quiet(old):  # what a worker that left cleanly has sent still arrives
             news = self._announced[old.me]
             self._sim.heap.push(self._sim.now + DRAINED_EVERY_S, self._is_awaited, news)
             return
@@ -209,15 +214,15 @@ class AckedMembership(Members):
 
     # ---- servers that are lost and replaced ----------------------------------------------------------------
     def is_missed(self, party: SimulatedProcess) -> bool:
-        """It has crashed, and nobody knows."""
+        """Returns True if that worker has crashed and the membership does not know yet."""
         return party in self._lost
 
     def fences(self) -> Iterable[SimulatedProcess]:
-        """The last incarnation of each worker that was declared dead."""
+        """Returns the last incarnation of each worker that was declared dead."""
         return self._fences.values()
 
     def server_is_gone(self, parties: Iterable[SimulatedProcess]) -> None:
-        """That server's incarnation is over. Joins under way are aborted: nobody has told the next server of them."""
+        """Aborts the joins under way, since the server that replaces the lost one was not told of them."""
         sent_home = list(self._announced.values())
         self._announced.clear()
         self._under_way = [news for news in self._under_way if news not in sent_home]  # before the dead count as told
@@ -274,7 +279,7 @@ class AckedMembership(Members):
         )
 
     def _after_replicated(self, party: SimulatedProcess, act: Callable[[], object]) -> None:
-        """Once whoever takes the place of that server would know, too."""
+        """Calls `act` once the copy of that server knows what it knows, so that its successor would know it too."""
         if self.servers:
             self.servers.after_replicated(party, act)
         else:

@@ -142,7 +142,7 @@ class _Happening:
         return self._sim.streams
 
     def _silent(self) -> None:
-        """Whoever is not heard of for a lease counts as dead."""
+        """Has the membership declare lost whoever stays silent for `suspect_after_s`, if the fault lasts longer."""
         suspect_after_s = self._sim.cluster.suspect_after_s
         if self._sim.streams and self._fault.for_s > suspect_after_s:
             self._sim.heap.push(self._sim.now + suspect_after_s, self._each, self._sim.members.suspect)
@@ -164,7 +164,7 @@ class _Happening:
             self._streams.fill_disk(server, self._fault.for_s)
 
     def _tear(self) -> None:
-        """Half of the torn messages turn out to have been written whole."""
+        """Crashes servers in the middle of a message, which by chance was saved or was not."""
         for server in self._servers:
             self._streams.crash_with_next(server, self._fault.for_s, after=bool(self._rng.getrandbits(1)))
 

@@ -1,9 +1,17 @@
-"""Streams between processes, over links that lose, repeat, delay and reorder what passes.
+"""Reliable streams between processes, over links that lose, repeat, delay and reorder messages.
 
-What a party says is numbered and sent again until it is acknowledged (`paceline.sim.faults.reliable_delivery`), so the
-roles see what they always see: each message once, in order. Every process can be crashed between any two messages: what
-it took and what it has said survive with its role, as one; what was on its way from it or to it does not. A server
-whose disk is full takes nothing. A worker that is declared dead and is not finds its messages refused.
+What a party sends is numbered and sent again until it is acknowledged (`paceline.sim.faults.reliable_delivery`), so the
+roles see each message once and in order, as over TCP.
+
+    event                              then
+    a message is sent                  numbered, put on the link; a timer looks for its acknowledgement
+    it arrives, the next number        given to the role, acknowledged
+    it arrives again                   acknowledged again
+    it arrives too early               dropped; it will be sent again
+    no acknowledgement                 up to IN_FLIGHT_MAX are sent again, with growing pauses up to PATIENCE_MAX_S
+    its sender was declared lost       rejected, and the sender is told
+    a process crashes                  its role, what it took and what it sent survive as one; messages under way do not
+    a server's disk is full            it takes nothing until there is room
 """
 
 from __future__ import annotations
@@ -25,16 +33,16 @@ if TYPE_CHECKING:
 
 Act = Callable[..., None]
 Item = tuple[int, Act, tuple[Any, ...], int]
-"""Bytes of vectors, what its arrival does, and the view in which it was said."""
+"""Bytes of the vectors, the action on arrival with its arguments, and the server view it was sent in."""
 
 IN_FLIGHT_MAX = 16
 """Messages that are sent again at once after a silence."""
 PATIENCE_MAX_S = 1.0
-"""Between two attempts, however often the earlier ones failed."""
+"""The longest pause between two attempts, however often the earlier ones failed."""
 
 
 class Channel:
-    """One direction between two processes. `waiting`: somebody will look whether it was acknowledged."""
+    """Holds one direction between two processes. `waiting`: a timer will look for acknowledgements."""
 
     __slots__ = ("dst", "over", "patience_s", "questions", "sender", "src", "waiting")
 
@@ -50,9 +58,10 @@ class Channel:
 
 
 class LossyLinks:
-    """All the ways of `sim`, as bad as `hazards` say until `calm`. `injected`: how often what went wrong.
+    """Connects all processes of `sim` by links with `hazards`, until `calm`. `injected`: counts of injected faults.
 
-    fenced: is told who was refused; in_vain: whom a message was for who is known to be gone, and what it was.
+    fenced    called with a process whose messages were rejected, since it was declared lost
+    in_vain   called with a message to a process that is known to be lost
     """
 
     def __init__(
@@ -87,7 +96,7 @@ class LossyLinks:
     def post(
         self, src: SimulatedProcess, dst: SimulatedProcess, message: Any, act: Act, args: tuple[Any, ...]
     ) -> float:
-        """In place of `Simulation._post`."""
+        """Sends a message, after the codec if there is one; takes the place of `Messaging`'s direct delivery."""
         if self._passage is None:
             nbytes = size(message)
         else:
@@ -98,7 +107,7 @@ class LossyLinks:
         return self.send(src, dst, nbytes, act, args)
 
     def send(self, src: SimulatedProcess, dst: SimulatedProcess, nbytes: int, act: Act, args: tuple[Any, ...]) -> float:
-        """`act(*args)` shall happen at `dst` once; when it will, if all goes well."""
+        """Makes `act(*args)` happen at `dst` exactly once; returns when, if nothing goes wrong."""
         if self.receiver(src).refuses(dst.name, dst.incarnation):
             self._in_vain(dst, act, args)
             return self._sim.now

@@ -60,7 +60,7 @@ def hostile(random: Random, value: Any, edges: Sequence[Any] = (), wide: int = 1
 
 
 def edges_of(cls: type, limits: PlanLimits) -> dict[str, tuple[Any, ...]]:
-    """The ends of the ranges of its fields, and what lies beyond them."""
+    """Returns, for each field with a range, both ends and the next values beyond them."""
     found: dict[str, tuple[Any, ...]] = {}
     kinds = get_type_hints(cls)
     for name, bound in bounds_of(cls).items():
@@ -72,7 +72,7 @@ def edges_of(cls: type, limits: PlanLimits) -> dict[str, tuple[Any, ...]]:
 
 
 def _hostile_tuple(random: Random, value: tuple[Any, ...], wide: int) -> tuple[Any, ...]:
-    """Of ranks (`wide` 1), of spans (2) or of pieces of leases (3)."""
+    """Returns a hostile tuple of ranks (`wide` 1), of spans (2) or of pieces of leases (3)."""
     if value and random.random() < 0.5:
         at = random.randrange(len(value))
         return random.choice((value[:at] + value[at + 1 :], value + value[at : at + 1], tuple(reversed(value))))
@@ -96,14 +96,14 @@ def width(hint: Any) -> int:
 
 @dataclass(slots=True)
 class Lying:
-    """Of one worker, `until` then: one message in `one_in` is a lie."""
+    """Says how one worker lies: `until` that time, one message in `one_in`."""
 
     until: float
     one_in: int
 
 
 class Lies:
-    """Who of `workers` lies, and what. `told`: lies, by message and field."""
+    """Makes messages of lying workers hostile, drawn from the seed. `told` counts lies by message and field."""
 
     def __init__(self, seed: int, limits: PlanLimits) -> None:
         self._edges: Callable[[type], dict[str, tuple[Any, ...]]] = functools.cache(lambda cls: edges_of(cls, limits))
@@ -117,7 +117,7 @@ class Lies:
         self.ever.add(rank)
 
     def parts(self, now: float, rank: int, parts: Sequence[Any]) -> Sequence[Any]:
-        """What worker `rank` says in place of `parts`, which are one message as each receiver gets it."""
+        """Returns `parts`, one message as each receiver gets it, or a lie of worker `rank` in their place."""
         lying = self._lying.get(rank)
         if lying is None or now >= lying.until or self._random.randrange(lying.one_in):
             return parts

@@ -1,4 +1,16 @@
-"""Who comes and who goes: leaving, crashes and leases, late comers."""
+"""Membership without lost messages: workers leave, crash, are expelled, join and rejoin.
+
+    state     input                                  then                                            next
+    HERE      leave                                  its role sends its last messages; all are told  LEFT
+    HERE      crash                                  its process ends; nobody knows                  CRASHED
+    CRASHED   silent for `suspect_after_s`           all are told; calls to it fail                  LOST
+    HERE      expel                                  crash and loss at once; it may not rejoin       LOST
+    LEFT,     join                                   all are told; a new incarnation begins          HERE
+    LOST
+    CRASHED   join                                   the loss is told first                          HERE
+
+`confirmed_membership.py` is the same where messages may be lost.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +32,9 @@ if TYPE_CHECKING:
 
 
 class Members:
-    """Ends and begins the incarnations of the workers of `sim`. `leaving`: who shall leave at its next step.
+    """Ends and begins the incarnations of the workers of `sim`.
 
-    banned: those who were expelled and do not come back.
+    leaving: ranks that leave at their next step. banned: ranks that were expelled and may not rejoin.
     """
 
     streams: LossyLinks | None = None  # a cluster without hazards loses no message
@@ -31,12 +43,12 @@ class Members:
         self.leaving: set[int] = set()
         self.banned: set[int] = set()
         self._sim = sim
-        self._lost: set[SimulatedProcess] = set()  # crashed, and nobody knows yet
-        self.servers: Servers | None = None  # where those are lost with what they hold
+        self._lost: set[SimulatedProcess] = set()  # crashed, and the others do not know yet
+        self.servers: Servers | None = None  # set if servers can be lost with their state
 
-    # ---- going ---------------------------------------------------------------------------------------------
+    # ---- left and lost -------------------------------------------------------------------------------------
     def leave(self, incarnation: Incarnation) -> None:
-        """Cleanly: with a last word, and the others hear of it from the leaver itself."""
+        """Ends an incarnation cleanly: its role sends its last messages, and tells the others itself."""
         sim, party = self._sim, incarnation.party
         self.leaving.discard(incarnation.rank)
         incarnation.end()
@@ -66,7 +78,7 @@ class Members:
             self._evict(party, reason)
 
     def suspect(self, rank: int) -> None:
-        """Nothing was heard of worker `rank` for a lease; here that is no reason to think that it is dead."""
+        """Does nothing: without lost messages, silence of a process that lives is no reason to declare it lost."""
 
     def _suspect(self, party: SimulatedProcess) -> None:
         if party in self._lost:

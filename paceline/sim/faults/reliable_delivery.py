@@ -26,7 +26,7 @@ from typing import Any
 
 
 class DeliveryVerdict(Enum):
-    """What is to become of a message."""
+    """Says what to do with a message that has arrived."""
 
     NEW = "new"  # give it to the role, then acknowledge
     REPEAT = "repeat"  # acknowledge: it was taken already
@@ -35,7 +35,7 @@ class DeliveryVerdict(Enum):
 
 
 class Receiver:
-    """What one process has taken of every other, by name: the incarnation, and the number of its last message."""
+    """Remembers, for each sender by name, its incarnation and the number of the last message taken from it."""
 
     def __init__(self) -> None:
         self._taken: dict[str, tuple[int, int]] = {}

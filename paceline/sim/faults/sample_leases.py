@@ -28,16 +28,18 @@ if TYPE_CHECKING:
     from paceline.sim.simulation import Simulation
 
 DELAY_MAX_S = 0.3
-"""Of what a process tells the queue: a live server tells what it has settled so often."""
+"""The longest delay of what a process tells the queue: a live server reports what it has settled that often."""
 OPEN_MAX = 64
-"""Pieces of work of one process whose end is not known."""
+"""The most pieces of work of one process that are remembered while their end is not known."""
 
 
 class _Taken:
-    """What one incarnation of a worker has of its leases. `handed`: samples of the work it was given so far.
+    """Holds the leases of one incarnation of a worker.
 
-    rest: of its lease. anew: it has begun anew on what servers went back to, and has not said so. open: data of work
-    that may still be broken off.
+    handed   samples of the work it was given so far
+    rest     what is left of its lease
+    anew     it restarted from what the servers went back to, and has not said so
+    open     data of work that may still be broken off
     """
 
     __slots__ = ("anew", "handed", "open", "rest")
@@ -50,7 +52,7 @@ class _Taken:
 
 
 class SimulatedLeases:
-    """The queue `leases` of `sim`, and the ways to it. It is the `Workload` of workers whose samples are leased."""
+    """Connects the workers and the first server to the queue `leases`; it is the `Workload` of leased samples."""
 
     def __init__(self, sim: Simulation, leases: Leases, work: Workload) -> None:
         self._sim, self.leases, self._work = sim, leases, work
@@ -64,7 +66,7 @@ class SimulatedLeases:
 
     @staticmethod
     def suits(sim: Simulation) -> bool:
-        """Does the first server know what becomes of each contribution? Without hazards a `Lender` hears it."""
+        """Returns True if leases are simulated here: with hazards, and a first server that settles contributions."""
         return sim.cluster.hazards is not None and settles(sim.scheme, sim.cluster.servers)
 
     # ---- the work of workers -------------------------------------------------------------------------------

@@ -1,12 +1,19 @@
-"""Servers that are lost with all they hold and replaced, by the rules and the copies of a live run.
+"""Servers that are lost with all their state and replaced, by the rules and the copies of a live run.
 
-    lost       noticed after `suspect_after_s`; a silent one goes on until it is told, and nobody hears it
-    replaced   by a new incarnation, from its copy on the next server or, all together, from the newest snapshot
-               (`paceline.core.fault_tolerance.server_recovery`, `paceline.core.fault_tolerance.replication`)
-    go on      workers ask again for what was not answered, or begin anew on what the servers went back to; what was
-               said in an earlier view is not heard
+    state       input                                   then                                              next
+    IN PLACE    it crashes                              nothing yet                                       CRASHED
+    CRASHED     silent for `suspect_after_s`            evicted; a new incarnation; orders (`_order_all`) RESTORING
+    IN PLACE    silent for so long, though it runs      evicted, too; it ends once it is told             RESTORING
+    RESTORING   its copy, from the next server          it has the copy's state, and says so              PREPARED
+    RESTORING   the newest snapshot (all servers)       all have the snapshot's state, and say so         PREPARED
+    RESTORING   the next server has no complete copy    a new order, by the snapshot                      RESTORING
+    PREPARED    all that were ordered are prepared      workers continue (`_resume`)                      IN PLACE
+    any         another server is evicted               a new order, with a new number                    RESTORING
 
-What is different from a live run: snapshots and states travel as one message, and the coordinator, which keeps the
+Workers then repeat their unanswered calls, or, if all went back to the snapshot, start anew from it; messages of the
+earlier server view are dropped. `paceline.core.fault_tolerance.server_recovery` and `.replication` have the rules.
+
+What differs from a live run: snapshots and states travel as one message, and the coordinator, which keeps the
 snapshots, does not fail.
 """
 
@@ -35,18 +42,18 @@ if TYPE_CHECKING:
 
 
 class ServerLost(PeerLost):
-    """Nothing is left from which the servers could go on: the run is over."""
+    """Is raised when neither a copy nor a snapshot is left to restore a server from: the run is over."""
 
 
 def can_be_replaced(scheme: Scheme, servers: int) -> bool:
-    """May the servers of this scheme go back to an earlier state?"""
+    """Returns True if servers and workers of this scheme can go back to an earlier state."""
     box = scheme.server(servers)
     return box is not None and not scheme.uses_mean(servers) and box.goes_back and scheme.worker(servers).goes_back
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Be what the slices were in the snapshot, or in the copy that a server has."""
+    """Orders a server to load its state from the snapshot, or else from the copy that server `keeper` has."""
 
     number: int
     server_view: int
@@ -55,7 +62,7 @@ class Order:
 
 
 class RecoverableServer:
-    """One incarnation of a server. `wanted`: number and version of a snapshot."""
+    """Holds one incarnation of a server. `wanted`: number and version of the snapshot that it is to take."""
 
     def __init__(self, whole: Servers, party: SimulatedProcess, means: SimulatedProcess) -> None:
         self.whole, self.party, self.means = whole, party, means
@@ -97,7 +104,7 @@ class RecoverableServer:
         self.whole.streams.send(self.copier, other.copier, size(message), self.whole.hears_copy, (other, self, message))
 
     def hold(self, effects: Iterable[Tell | Reply]) -> list[Tell | Reply]:
-        """What of it may go at once."""
+        """Returns the effects that may leave at once; the others wait until the next server has their copy."""
         effects = list(effects)
         now = self.copies.hold(0, self.party.role, effects) if self.copies else effects
         for effect in now:
@@ -113,7 +120,7 @@ def _nobody(shard: int) -> RoleContext:
 
 
 class Servers:
-    """All servers of `sim`, in their present incarnations. `control`: who orders what, at the coordinator's place."""
+    """Replaces the servers of `sim`. `control`: the process that gives the orders, in the coordinator's place."""
 
     def __init__(
         self, sim: Simulation, members: AckedMembership, control: SimulatedProcess, every_s: float, *, copied: bool
@@ -135,7 +142,7 @@ class Servers:
         self.snapshots.keep_on()
 
     def _listen(self, server: RecoverableServer) -> None:
-        """To all that its box hears and says; invariants hear it before."""
+        """Wraps the server's `on`: replies are held for copies, and snapshots are taken. Invariants see it first."""
         on = server.party.on
 
         def held(now: float, src: int, message: Any) -> list[Tell | Reply]:
@@ -147,7 +154,7 @@ class Servers:
 
     # ---- copies --------------------------------------------------------------------------------------------
     def _begin(self, server: RecoverableServer, former: tuple[SimulatedProcess, ...]) -> None:
-        """All servers are there, and these incarnations over."""
+        """Starts copying to the next server, once all servers are in place and the `former` incarnations are over."""
         for dead in former:
             self._knows_of_loss(server, self._all[dead.process])
         if server.copies:
@@ -167,7 +174,7 @@ class Servers:
             raise AssertionError("copies answer by what they tell")
 
     def released(self, server: RecoverableServer, effects: Iterable[Tell | Reply]) -> None:
-        """What had to wait for its state to be kept; nothing for who is gone meanwhile."""
+        """Sends effects that had waited for their copy; replies to workers that left meanwhile are dropped."""
         for effect in effects:
             call = server.held.pop(id(effect), None)
             self.answers(server, effect)
@@ -181,7 +188,7 @@ class Servers:
             self.sim.invariants.answered(server.party, effect.to)
 
     def knows(self, party: SimulatedProcess, rank: int, *, here: bool) -> None:
-        """That server, of that worker."""
+        """Tells a server's copies that worker `rank` has left."""
         server = self._all.get(party.process)
         if server and server.party is party and server.copies and not here:
             list(server.copies.on_worker_left(self.sim.now, rank))
@@ -201,13 +208,16 @@ class Servers:
             act()
 
     def hold(self, party: SimulatedProcess, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
-        """What of it may go at once."""
+        """Returns the effects that may leave at once; the others wait until the next server has their copy."""
         server = next((server for server in self.servers if server.party is party), None)
         return server.hold(effects) if server else effects
 
-    # ---- going ---------------------------------------------------------------------------------------------
+    # ---- lost ----------------------------------------------------------------------------------------------
     def crash(self, party: SimulatedProcess) -> bool:
-        """With all it holds; False if that is not the process of a server. Where it would end the run it does not."""
+        """Crashes a server with all its state; returns False if `party` is no server.
+
+        Nothing happens where the crash would end the run, since there is no copy and no snapshot yet.
+        """
         server = self._all.get(party.process)
         if server is None:
             return False
@@ -218,7 +228,7 @@ class Servers:
         return True
 
     def suspect(self, shard: int) -> None:
-        """Nothing was heard of it for `suspect_after_s`, whether or not it runs."""
+        """Evicts a server that was silent for `suspect_after_s`, whether or not it still runs."""
         if self._can_be_replaced():
             self._evict(self.servers[shard])
 
@@ -260,7 +270,7 @@ class Servers:
         self.learns_it_is_lost(party)
 
     def learns_it_is_lost(self, party: SimulatedProcess) -> bool:
-        """Another one is in its place; False if that is not the process of a server."""
+        """Ends an evicted server that still runs; returns False if `party` is no server."""
         server = self._all.get(party.process)
         if server is None:
             return False
@@ -280,7 +290,7 @@ class Servers:
         if server.copies and dead in (server.before, server.after):
             server.copies.lost(dead.shard)
 
-    # ---- coming --------------------------------------------------------------------------------------------
+    # ---- restored ------------------------------------------------------------------------------------------
     def _order_all(self) -> None:
         replacing = self.replacing
         if replacing.rolled_back and self.snapshots.newest is None:
@@ -394,7 +404,7 @@ class Servers:
     def _resume(
         self, party: SimulatedProcess, server_view: int, rolled_back: bool, former: tuple[SimulatedProcess, ...]
     ) -> None:
-        """At a worker: ask again, or begin anew."""
+        """Continues at a worker: it repeats unanswered calls, or, if the servers went back, starts anew."""
         asked = [question for dead in former for question in self.streams.unanswered(party, dead)]
         for dead in former:
             self.streams.fence(party, dead)
@@ -411,7 +421,7 @@ class Servers:
             self.streams.send(party, server, size(message), act, (server, call, message))
 
     def afterwards(self, act: Callable[[], None]) -> bool:
-        """Once all servers are there again; False when they are."""
+        """Calls `act` once all servers are restored, and returns True; returns False if they are in place."""
         if self.replacing.away:
             self._afterwards.append(act)
         return bool(self.replacing.away)

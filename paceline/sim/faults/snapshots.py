@@ -1,4 +1,7 @@
-"""Snapshots of simulated servers: all of them at one version, every so often, as long as somebody trains."""
+"""Snapshots of simulated servers: all of them at one version, every `every_s` seconds, while somebody trains.
+
+A snapshot counts when the states of all servers have arrived. One that is being taken when a server is lost is dropped.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ if TYPE_CHECKING:
 
 WEIGHTS, UPDATE, RECOUNT = "weights", "update", "recount"
 AHEAD = 2
-"""A snapshot is of a version that lies so far ahead: everybody hears of it before it is there."""
+"""A snapshot is of a version this far ahead, so that each server hears of it before it gets there."""
 
 
 class Carried:
-    """What travels with a state and is no vector."""
+    """Wraps a value that travels with a state, is no vector, and costs no bytes."""
 
     __slots__ = ("value",)
     nbytes = 0
@@ -34,7 +37,7 @@ class Snapshot:
 
 
 class SimulatedSnapshots:
-    """Of the servers `whole`, kept by `control`. `newest`: that all of them are in."""
+    """Takes snapshots of the servers `whole`, kept by `control`. `newest`: the last complete one, or None."""
 
     def __init__(self, whole: Servers, control: SimulatedProcess, every_s: float) -> None:
         self._whole, self._control, self._every_s = whole, control, every_s
@@ -43,17 +46,17 @@ class SimulatedSnapshots:
         self._capturing = False
 
     def keep_on(self) -> None:
-        """Take them as long as somebody trains."""
+        """Takes snapshots as long as somebody trains."""
         if not self._capturing:
             self._capturing = True
             self._whole.sim.heap.push(self._whole.sim.now, self._capture)
 
     def break_off(self) -> None:
-        """What is on its way of the one that is being taken does not count."""
+        """Drops the snapshot that is being taken; its states that still arrive do not count."""
         self._coming = Snapshot(self._coming.number + 1, {})
 
     def look(self, server: RecoverableServer) -> None:
-        """Is it at the version that is wanted of it?"""
+        """Sends the server's state if it has reached the version that is wanted of it."""
         if server.wanted and server.version >= server.wanted[1]:
             (number, _), server.wanted = server.wanted, None
             state = state_of(server)
@@ -86,7 +89,7 @@ class SimulatedSnapshots:
 
 
 def state_of(server: RecoverableServer) -> SliceState:
-    """All that its box is made of, and what an onlooker has counted of it."""
+    """Returns all the state of a server's role, and the oracle's recount of it."""
     role, invariants = server.party.role, server.whole.sim.invariants
     recount = Carried(invariants.recount(server.party) if invariants else None)
     vectors = {WEIGHTS: role.w, UPDATE: Carried(copy.deepcopy(role.update)), RECOUNT: recount}

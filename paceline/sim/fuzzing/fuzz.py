@@ -27,10 +27,10 @@ from paceline.sim.simulation import Simulation
 CALM_S = 20.0
 """From here on nothing goes wrong; a step takes about a second."""
 FURTHER_STEPS = 8
-"""That everybody must make then, within BOUND_S."""
+"""Steps that each worker must make then, within BOUND_S virtual seconds."""
 BOUND_S = 400.0
 STEPS_ALONE = 3
-"""That those must make then who are left when the others have gone."""
+"""Steps that the remaining workers must make when the others have left."""
 CRASH_AT_LAST = 0.5
 """How likely the first of these is to crash; all others leave."""
 LENGTH = 12
@@ -42,7 +42,7 @@ OF_SERVERS = ("crash", "pause", "mute", "deaf", "reset", "clock-step", "disk-ful
 
 @dataclass(frozen=True)
 class FuzzPlan:
-    """What a seed means."""
+    """Holds the run that a seed stands for: scheme, cluster with faults and hazards, and batch sizes."""
 
     seed: int
     scheme: Scheme
@@ -59,7 +59,7 @@ class FuzzPlan:
 
 @dataclass(frozen=True)
 class FuzzOutcome:
-    """`faults`: how often what went wrong. `digest`: of all that was recorded, where that was asked for."""
+    """Holds the result of a fuzzed run. `faults`: counts by kind. `digest`: of the trace, if asked for."""
 
     events: int
     seconds: float

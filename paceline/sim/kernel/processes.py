@@ -1,4 +1,4 @@
-"""Who takes part in a simulation, and what they wait for."""
+"""Simulated processes, their incarnations, and the calls they wait for."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ On = Callable[[float, int, Any], Iterable[Tell | Reply]]
 
 
 class SimulatedProcess:
-    """One role at its place: its network card, its clock, and the Calls it has not answered yet.
+    """Holds one role with its network card, its clock, and the calls it has not answered yet.
 
-    `skew_s` is what this party's clock shows at virtual time 0. `here`: it takes part; `hears`: its process lives, so
-    that it hears what it is told (until it crashes). `speed`: of a worker's device; None when the work says it all.
-    `sent`, `received`: bytes of vectors. `incarnation`: of its process, from 0; the two roles of a server share one
-    `process`.
+    skew_s          what this party's clock shows at virtual time 0, in seconds
+    here            it takes part, as far as the membership knows
+    hears           its process lives; an evicted worker may still hear, a crashed one does not
+    speed           of a worker's device; None if the workload's seconds hold as they are
+    sent, received  bytes of vectors
+    incarnation     of its process, from 0; the two roles of a server share one `process`
     """
 
     __slots__ = (
@@ -59,11 +61,11 @@ class SimulatedProcess:
 
     @property
     def kind(self) -> str:
-        """`worker`, `server`, ..."""
+        """Returns `worker`, `server`, ..."""
         return self.name.partition(" ")[0]
 
     def admit(self, call: PendingCall) -> None:
-        """Open a Call. What an earlier incarnation of the caller still waited for will never be asked for again."""
+        """Opens a call, and drops those of an earlier incarnation of the caller, which nobody waits for."""
         rank = call.incarnation.rank
         calls = self.open.get(rank)
         if calls is None or (calls and calls[0].incarnation is not call.incarnation):

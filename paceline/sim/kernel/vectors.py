@@ -1,4 +1,4 @@
-"""Room for vectors in a simulation: the vectors' own, numpy arrays, or Ghosts where only time is of interest.
+"""Allocates vectors in a simulation: numpy arrays, or Ghosts (a length without content) if only time matters.
 
 Arrays are handled through their own methods, so this package needs no numpy for a timing-only run.
 """
@@ -12,7 +12,7 @@ from paceline.core.vector import Ghost, Memory
 
 
 class ArrayMemory:
-    """Memory of numpy arrays with the type of `like`."""
+    """Allocates numpy arrays with the dtype of `like`."""
 
     def __init__(self, like: Any) -> None:
         self._one = like[:1]
@@ -33,7 +33,7 @@ class ArrayMemory:
 
 
 class GhostMemory:
-    """Memory of nothing."""
+    """Allocates Ghosts, which have a length and no content."""
 
     def empty(self, length: int) -> Ghost:
         return Ghost(length)
@@ -46,7 +46,7 @@ class GhostMemory:
 
 
 def memory_for(w: Any) -> Memory:
-    """The memory for vectors of the kind of `w`, which may bring its own."""
+    """Returns the memory for vectors of the kind of `w`, which may bring its own."""
     if isinstance(w, Ghost):
         return GhostMemory()
     own: Memory | None = getattr(w, "memory", None)

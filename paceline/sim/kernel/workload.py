@@ -1,4 +1,4 @@
-"""What a worker's step gives and how many virtual seconds it takes."""
+"""Workloads: what a worker's step computes, and how many virtual seconds it takes on the reference device."""
 
 from __future__ import annotations
 
@@ -14,44 +14,45 @@ from paceline.core.vector import cut
 
 
 class Workload(Protocol):
-    """The work of all workers. `rng` is the worker's own, so that no worker's speed depends on another's."""
+    """Does the work of all workers. `rng` is the worker's own, so that no worker's speed depends on another's."""
 
     def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
         """Returns what worker `rank` gets for `wanted`."""
 
     def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
-        """Mini-batches of the worker's own optimizer."""
+        """Returns the weights after `wanted.steps` mini-batches of the worker's own optimizer."""
 
 
 class Limit(Protocol):
-    """How much the workers of a run train."""
+    """Limits how much the workers of a run train."""
 
     def done(self, rank: int) -> bool:
-        """Has worker `rank` no more work to do? It leaves then, where it would begin some."""
+        """Returns True if worker `rank` has no more work; it leaves when it would begin some."""
 
     def steps(self, rank: int) -> int:
-        """How many mini-batches the work of worker `rank` has that was begun last."""
+        """Returns the number of mini-batches in the work that worker `rank` began last."""
 
 
 class SimulatedLeaseSource(Protocol):
     """Hears what becomes of leased samples, which are the `data` of a result."""
 
     def settled(self, rank: int, fate: str, data: Data) -> None:
-        """What the first server made of a contribution."""
+        """Notes the fate of a contribution at the first server: applied, dropped, late."""
 
     def unused(self, rank: int, data: Data) -> None:
         """The worker was restarted in the middle of its work at them."""
 
     def gone(self, rank: int, pending: Data) -> None:
-        """The first server hears no more of that incarnation; of what it heard, only `pending` may still be applied."""
+        """Notes that the incarnation is over: of what the first server heard, only `pending` may still be applied."""
 
 
 class LocalSteps:
-    """A workload made of functions.
+    """Builds a workload from functions.
 
-    seconds: of one step of worker `rank` with a mini-batch of its own size; another size takes time in proportion.
-    gradient: of worker `rank` at w; without it the gradient is w itself, which is right for a Ghost.
-    samples: in a batch of worker `rank`. lr, momentum: of the local optimizer.
+    seconds       of one step of worker `rank` with a mini-batch of its own size; other sizes take time in proportion
+    gradient      of worker `rank` at w, as long as w; without it the gradient is w itself, which is right for a Ghost
+    samples       in a mini-batch of worker `rank`
+    lr, momentum  of the local optimizer: v = momentum v + g, x = x - lr v
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class LocalSteps:
 
 
 def plain_sgd(lr: float) -> Callable[[int], Update]:
-    """An update factory: w - lr g for a party that holds `length` parameters."""
+    """Returns an update factory for plain SGD: w - lr g, for a party that holds `length` parameters."""
 
     def factory(length: int) -> Update:
         return lambda w, g, samples, unused=(): w - g * lr

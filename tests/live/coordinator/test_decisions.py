@@ -88,7 +88,7 @@ def test_a_worker_that_the_run_needs_is_a_failure_and_nothing_else() -> None:
     training.elasticity.lost(W2, "killed")
     (failure,) = training.decided()
     assert isinstance(failure, RunFailure)
-    assert (failure.who, failure.cause) == (W2, "lost worker 2: killed; --min-workers 3 would not be left")
+    assert (failure.who, failure.cause) == (W2, "lost worker 2: killed; fewer than --min-workers 3 would be left")
 
 
 def test_workers_are_told_to_stop_once() -> None:

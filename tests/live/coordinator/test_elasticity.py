@@ -176,7 +176,7 @@ def test_one_that_is_put_out_while_the_run_ends_is_not_waited_for(companies: Any
         company.say(W0, control.Failed(cause="worker 0: nobody answers", details=""))
     ends_in_order(company, "steps", holder=1)
     told = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
-    assert told == ["it asked for what cannot be; it is not started again; it had trained to its end"]
+    assert told == ["it asked for what cannot be; it is not started again; it had finished training"]
 
 
 def test_a_worker_that_fails_while_others_look_at_the_last_model_is_not_waited_for(companies: Any) -> None:
@@ -188,7 +188,7 @@ def test_a_worker_that_fails_while_others_look_at_the_last_model_is_not_waited_f
     company.say(W0, control.Failed(cause="worker 0: a server shows no more", details="where"))
     ends_in_order(company, "steps", holder=1)
     told = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
-    assert told == ["worker 0: a server shows no more; it had trained to its end"]
+    assert told == ["worker 0: a server shows no more; it had finished training"]
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -204,7 +204,7 @@ def test_where_servers_have_the_last_model_no_single_worker_is_needed_for_it(com
         company.kill(W1)
     ends_in_order(company, "steps", holder=1, of=W0)
     told = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
-    assert [reason.removeprefix("worker 1: ") for reason in told] == ["it left; it had trained to its end"]
+    assert [reason.removeprefix("worker 1: ") for reason in told] == ["it left; it had finished training"]
 
 
 def test_the_last_worker_of_all_is_not_lost_in_silence(companies: Any) -> None:
@@ -246,7 +246,7 @@ def test_one_whose_loop_hangs_is_asked_where_and_given_up_but_not_one_that_waits
     company.settled()
     (why,) = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
     assert why.startswith("alive, but no step for ")
-    assert why.endswith("; its log says where it hangs; 1 of 2 continue")
+    assert why.endswith("; its log shows where it is stuck; 1 of 2 continue")
 
 
 def test_one_that_goes_home_is_no_loss_and_may_end_before_the_others_do(companies: Any) -> None:
@@ -350,7 +350,7 @@ def test_one_who_is_lost_again_before_it_is_back_is_missed_by_nobody(companies: 
     company.settled()
     assert company.heard[S0].delivered.empty()
     lost = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
-    assert lost[1:] == ["it left before it was back; 1 of 2 continue"]
+    assert lost[1:] == ["it left before it had rejoined; 1 of 2 continue"]
 
 
 def test_one_that_was_never_there_comes_as_one_that_was_lost_does(companies: Any) -> None:
@@ -373,7 +373,7 @@ def test_one_that_was_never_there_comes_as_one_that_was_lost_does(companies: Any
     go = company.hears(w2)
     assert (go.samples, go.steps) == (0, 0)
     told = [(r.party, r.reason) for r in company.ears.records if isinstance(r, Membership) and r.event == "returned"]
-    assert told == [("worker 2", "it is new; 3 of 3 train")]
+    assert told == [("worker 2", "its first incarnation; 3 of 3 train")]
 
 
 def test_a_newcomer_with_another_model_is_not_let_in(companies: Any) -> None:
@@ -431,7 +431,7 @@ def test_fewer_workers_than_asked_for_end_the_run(companies: Any) -> None:
     company.kill(W1)
     who, cause, _ = company.told("failed")
     assert who == W1
-    assert cause == "lost worker 1: it left; --min-workers 2 would not be left"
+    assert cause == "lost worker 1: it left; fewer than --min-workers 2 would be left"
 
 
 def test_the_last_worker_that_is_lost_ends_the_run(companies: Any) -> None:

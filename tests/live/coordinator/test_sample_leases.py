@@ -101,7 +101,7 @@ def test_without_leases_the_coordinator_does_not_end_a_run_by_epochs(scene: Scen
         (
             server(1),
             control.SamplesResolved(contributions=()),
-            "sent SamplesResolved, which is for the first server to say",
+            "sent SamplesResolved, which only the first server may send",
         ),
     ],
 )

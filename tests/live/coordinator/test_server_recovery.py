@@ -107,7 +107,7 @@ def test_all_shards_go_back_together_and_then_everybody_asks_again(companies: An
     company.settled()
     assert not snapshot.held
     assert events(company) == [("server 0", "lost"), ("server 0", "replaced")]
-    assert company.ears.records[-1].reason == "all shards went back to version 42 (8 updates undone)"  # type: ignore[attr-defined]
+    assert company.ears.records[-1].reason == "all shards were restored to version 42 (8 updates undone)"  # type: ignore[attr-defined]
 
 
 def test_the_one_that_comes_calls_no_worker_that_is_lost(companies: Any) -> None:
@@ -429,7 +429,7 @@ def test_with_copies_only_the_lost_shard_is_made_anew(companies: Any) -> None:
         control.Resume(server_view=0, rolled_back=False, replaced=(1,))
     ] * 3
     company.settled()
-    assert company.ears.records[-1].reason == "it goes on from its copy, at version 62; nothing answered is lost"  # type: ignore[attr-defined]
+    assert company.ears.records[-1].reason == "restored from its copy, version 62; no acknowledged update is lost"  # type: ignore[attr-defined]
 
 
 def test_neighbours_that_are_lost_together_take_the_copies_with_them(companies: Any) -> None:

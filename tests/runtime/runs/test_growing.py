@@ -33,10 +33,11 @@ def test_two_begin_two_more_come_and_all_four_train_one_model(out: Path, scheme:
     assert all(worker.steps for worker in summary.workers)
     trace = list(read_trace(out / TRACE))
     came = [
-        (record.party, record.reason) for record in trace if isinstance(record, Membership) and "new" in record.reason
+        (record.party, record.reason) for record in trace if isinstance(record, Membership) and "first" in record.reason
     ]
     assert sorted(who for who, _ in came) == ["worker 2", "worker 3"]
-    assert [reason for _, reason in came] == ["it is new; 3 of 4 train", "it is new; 4 of 4 train"]
+    reasons = ["its first incarnation; 3 of 4 train", "its first incarnation; 4 of 4 train"]
+    assert [reason for _, reason in came] == reasons
     lost = [record for record in trace if isinstance(record, Membership) and record.event == "lost"]
     assert lost == []
     assert [record.accuracy for record in trace if isinstance(record, Evaluated)][-1] > 0.3

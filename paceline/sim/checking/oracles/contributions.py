@@ -1,4 +1,8 @@
-"""What a shard heard, answered and applied, counted once more; and what of it is in a state that is kept of it."""
+"""Recounts what each shard heard, answered and applied, from the messages alone, and compares it with the scheme.
+
+The oracle is an independent second count: it reads messages and trace records, never the role under test. It is saved
+and restored with the shard's snapshots and copies, so that it knows which updates were undone.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from paceline.sim.checking.oracles.promises import EVERYBODY, Promised
 
 @dataclass(slots=True, eq=False)
 class Contribution:
-    """A contribution that was heard. `data`: its samples, if leased. `former`: its worker has a later incarnation."""
+    """Records a contribution that a shard heard. `data`: its leased samples. `former`: its worker was restarted."""
 
     samples: int
     data: Data
@@ -23,11 +27,13 @@ class Contribution:
 
 
 class ShardRecount:
-    """What one incarnation of a shard heard, answered and applied. `broken` makes the error for what must not be.
+    """Counts what one incarnation of a shard heard, answered and applied. `broken` makes the error of a violation.
 
-    `promises`: one of every phase. `number` of the shard. liars: workers that lie, to whom nothing is promised.
-    robust: an update counts as many samples as its contributions claim once the largest and smallest claims are brought
-    to the next ones.
+    promises   one for each phase of the scheme
+    number     of the shard
+    liars      Byzantine workers, to which nothing is promised
+    robust     an update counts as many samples as its contributions claim, after the largest and the smallest claims
+               were clipped to the next ones
     """
 
     def __init__(

@@ -1,6 +1,7 @@
-"""Mass of gossip: what every worker holds, by the shares that it was seen to send and receive.
+"""Checks that gossip conserves mass, by the shares that each worker was seen to send and receive.
 
-Nothing here depends on how a worker counts its mass, but that `Role.model` tells it and a share has a `weight`.
+Under push-sum the weights of all workers add up to a constant. The check relies only on `Role.model`, which returns a
+worker's mass, and on the `weight` of a share.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def held_by(party: SimulatedProcess) -> float:
 
 
 class Mass:
-    """The books of all workers of `sim`. `broken` makes the error for what must not be.
+    """Keeps an account of the mass of each worker of `sim`. `broken` makes the error of a violation.
 
     _books: by process, what it holds by its shares. _left: who has left cleanly while others were there. _lost: who was
     lost, with its mass and what was on its way to it and from it. _under_way: shares that nobody has heard yet.
@@ -46,7 +47,7 @@ class Mass:
         self._under_way: dict[Process, list[tuple[Process, Any]]] = defaultdict(list)  # by receiver
 
     def watch(self, party: SimulatedProcess) -> None:
-        """A newcomer has nothing where others are; without any it begins with what everybody has at first."""
+        """Checks the mass a worker begins with: a newcomer has none, unless no other worker is present."""
         self._parties[party.process] = party
         held = self._books[party.process] = held_by(party)
         if held and party.incarnation and any(other.here for other in self._sim.world.workers if other is not party):

@@ -1,4 +1,4 @@
-"""Means, counted once more at each of their carriers: who contributed how much, and what the members were given."""
+"""Recounts means at each of their carriers: who contributed how much, and what the members were given."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ class _Count:
         return self.missing is not None and not self.missing
 
     def weighs(self, weight: float, liars: Set[int]) -> bool:
-        """What liars say they bring may count, in part or not at all."""
+        """Returns True if `weight` fits these parts; what liars claim may count in full, in part or not at all."""
         honest = sum(own for rank, own in self.weights.items() if rank not in liars)
         lied = len(self.weights) > sum(rank not in liars for rank in self.weights)
         return math.isclose(weight, honest, rel_tol=TOLERANCE) or (lied and weight > honest * (1 - TOLERANCE))
 
     def awaits(self, liars: Set[int]) -> set[int]:
-        """Members without whom it must not close."""
+        """Returns the members without whom the mean must not close."""
         return (self.missing or set()).difference(liars)
 
 
 class _ExpectedMean:
-    """One mean. `present`: who waits for the result.
+    """Counts the parts of one mean. `present`: the members that wait for the result.
 
-    counts: one; another one, of what comes from then on, once nobody waits any more: the carrier forgets what it has if
-    whoever is there begins anew, which is not seen here.
+    counts: usually one. When nobody waits any more, a second count begins, of the parts that arrive from then on: the
+    carrier drops what it has if its members start anew, which the oracle cannot see, so either count may be right.
     """
 
     def __init__(self, part: Part) -> None:
@@ -83,9 +83,9 @@ class _ExpectedMean:
             self.counts.append(_Count())
 
     def fault(self, weight: float, liars: Set[int]) -> str | None:
-        """Why a result of that weight is not what its members brought, all of them and each once.
+        """Returns why a result of that weight is wrong, or None: each member's part must count exactly once.
 
-        Where a liar contradicts one other worker nobody knows which of the two is right.
+        Where a liar contradicts the only honest member, nothing can be said.
         """
         if len(set(self.counts[0].weights) - liars) < 2 and liars & set(self.among):
             return None
@@ -98,9 +98,9 @@ class _ExpectedMean:
 
 
 class MeanRecount:
-    """What one carrier of means heard and answered. `broken` makes the error for what must not be.
+    """Counts what one carrier of means heard and answered. `broken` makes the error of a violation.
 
-    liars: workers that have begun to lie. Nobody knows which mean they speak of.
+    liars: workers that have begun to lie; the mean that their parts name may be any.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a scheme promises, read off its parameters: never off the boxes that are watched."""
+"""Derives what a scheme promises from its parameters, never from the code that is being checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL_BUT_ONE = -2
 
 @dataclass(frozen=True, slots=True)
 class Promised:
-    """What holds on every server of a run, or of one phase of it.
+    """States what must hold on each server of a run, or of one phase of it.
 
     ahead: exchanges that a worker may be ahead of the slowest when it gets weights; None where there is no bound.
     together: contributions that make one update, EVERYBODY or ALL_BUT_ONE; None where that is not known.
@@ -32,7 +32,7 @@ class Promised:
     samples: int = 0
 
     def contributions(self, present: int) -> int | None:
-        """Contributions to an update that is made now, with so many workers present."""
+        """Returns the contributions to an update made now, with `present` workers; None if unknown."""
         if self.together is None or self.together == EVERYBODY:
             return None
         if self.together == ALL_BUT_ONE:
