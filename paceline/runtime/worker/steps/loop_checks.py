@@ -45,6 +45,7 @@ class LoopGuard:
         self._hook = optimizer.register_step_pre_hook(self._refuse) if optimizer else None
         self._versions: list[int] = []
         self._steps = self._batches = 0
+        self._named_no_step = False
         self._said: set[str] = set()
 
     # ---- the optimizer -----------------------------------------------------------------------------------
@@ -129,6 +130,9 @@ class LoopGuard:
             self._no_step(f"{self._batches} batch{'es' if self._batches > 1 else ''}")
 
     def _no_step(self, batches: str) -> None:
+        if self._named_no_step:
+            return  # the counts of later epochs say nothing new
+        self._named_no_step = True
         self._say(f"{batches} without pace.step(): without it nothing is trained; call it after backward()")
 
     # ---- the end -----------------------------------------------------------------------------------------

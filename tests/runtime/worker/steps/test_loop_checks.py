@@ -168,9 +168,11 @@ def test_batches_without_a_step_are_warned_of() -> None:
 def test_so_is_an_epoch_without_one() -> None:
     model = toy_model()
     pace, _ = joined("asp", model)
-    with pace, pytest.warns(UserWarning, match=r"12 batches without pace\.step\(\)"):
-        for x, y in pace.batches(toy_data(), 8):
-            backward(model, x, y)
+    with pace, pytest.warns(UserWarning, match=r"12 batches without pace\.step\(\)") as said:
+        for _ in range(3):
+            for x, y in pace.batches(toy_data(), 8):
+                backward(model, x, y)
+    assert len(said) == 1
 
 
 def test_what_is_added_or_unfrozen_after_join_is_named() -> None:

@@ -1,0 +1,97 @@
+"""Public scripts, converted, under several schemes on uneven workers: do they reach the loss of the script alone?
+
+    python benchmarks/scripts/run.py [--from DIR] [--scripts mnist,vae] [--schemes bsp,esync]
+
+The script alone and the converted one train as many samples. The latter runs as three workers, one of which is three
+times as slow (`paceline launch -n 3 -s 1 --slowdown 1,1,3 --step-ms 30`). It holds where its last loss is at most 5 %
+above that of the script alone. torchvision is stood in for by `stand_ins/`, so that nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import re
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from array import array
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+
+from sources import HERE, catalogue, fetch
+
+WORSE_MAX = 1.05
+SECONDS_MAX = 600
+LAUNCH = ["-m", "paceline", "launch", "-n", "3", "-s", "1", "--slowdown", "1,1,3", "--step-ms", "30"]
+
+
+def write_characters(folder: Path) -> None:
+    """Writes text as nanoGPT reads it: Python's own sources, a number for each character."""
+    home = Path(sysconfig.get_paths()["stdlib"])
+    text = "".join((home / name).read_text() for name in ("argparse.py", "inspect.py", "typing.py"))
+    letters = sorted(set(text))
+    numbers = array("H", map({letter: at for at, letter in enumerate(letters)}.__getitem__, text))
+    cut = len(numbers) * 9 // 10
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.bin").write_bytes(numbers[:cut].tobytes())
+    (folder / "val.bin").write_bytes(numbers[cut:].tobytes())
+    (folder / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": len(letters)}))
+
+
+def loss_of(command: list[str], folder: Path, pattern: str) -> float:
+    """Runs a command in `folder`, and returns the last loss it prints. Raises SystemExit if it fails."""
+    environment = {**os.environ, "PYTHONPATH": str(HERE / "stand_ins"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX
+    )
+    found = re.findall(pattern, done.stdout)
+    if done.returncode or not found:
+        print(f"{done.stdout}\n{done.stderr}"[-2000:])
+        raise SystemExit(f"{' '.join(command)} in {folder}: exit code {done.returncode}")
+    return float(found[-1])
+
+
+def run(name: str, of: dict[str, Any], schemes: list[str], source: Path | None, folder: Path) -> bool:
+    """Prints a row for each scheme. Returns whether all hold."""
+    home, entry, settings = fetch(name, of, source, folder), Path(of["entry"]).name, of.get("settings", [])
+    for version in ("alone", "shared"):
+        (home / version / "results").mkdir(exist_ok=True)
+        if of.get("data") == "characters":
+            write_characters(home / version / "data" / "characters")
+    alone = loss_of([entry, *settings, *of["alone"]], home / "alone", of["loss"])
+    rule = ["--samples", str(of["samples"])] if "samples" in of else []
+    holds = True
+    for scheme in schemes:
+        os.environ["PACELINE_SCHEME"] = scheme
+        command = [*LAUNCH, *rule, sys.executable, entry, *settings, *of["shared"]]
+        loss = loss_of(command, home / "shared", of["loss"])
+        good = loss <= WORSE_MAX * alone
+        holds &= good
+        verdict = "" if good else "FALLS SHORT"
+        print(f"{name:12} {scheme:8} {loss:10.4f} {alone:10.4f} {loss / alone - 1:+8.1%}  {verdict}")
+        sys.stdout.flush()
+    return holds
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--from", dest="source", type=Path, metavar="DIR", help="local clones, DIR/OWNER/NAME")
+    parser.add_argument("--scripts", default=",".join(catalogue()), help="default: %(default)s")
+    parser.add_argument("--schemes", default="bsp,asp,esync,diloco", help="default: %(default)s")
+    options = parser.parse_args()
+    print(f"{'script':12} {'scheme':8} {'loss':>10} {'alone':>10} {'':>8}")
+    with tempfile.TemporaryDirectory(prefix="scripts-") as folder:
+        every = [
+            run(name, catalogue()[name], options.schemes.split(","), options.source, Path(folder))
+            for name in options.scripts.split(",")
+        ]
+    return 0 if all(every) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
