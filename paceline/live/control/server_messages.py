@@ -1,4 +1,5 @@
-"""Sends control messages of a worker to all servers, outside the scheme: the optimizer's hyperparameters (`Rate`).
+"""Sends control messages to all servers, outside the scheme: of a worker the optimizer's hyperparameters (`Rate`), of
+the evaluator captures (`Capture`).
 
 A server applies what worker i sends with the last Rate of worker i. A server that was restored has the Rate of its
 snapshot, so the worker repeats its own before it pushes again.

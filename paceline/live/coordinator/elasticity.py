@@ -2,7 +2,7 @@
 
     state       input                                   then                                                  next
     TRAINING    lost: connection, silence, no step      WorkerLeft to the others; rounds close without it     LOST
-    TRAINING    expelled: its messages are invalid      the same; it is not restarted                         LOST
+    TRAINING    expelled: bad messages or gradients     the same; it is not restarted                         LOST
     TRAINING    Left                                    WorkerLeft to the others; if drained, Exit to it      LEFT
     LEFT        lost                                    recorded only; nobody has to react                    LEFT
     LOST        Hello of a later incarnation            Roster to it                                          JOINING

@@ -1,7 +1,7 @@
 """What a process has to know to take part in a run: who it is, and the run's configuration.
 
-A setting is declared once, in its section of `paceline.config`. It reaches every process in `ProcessSpec.config`, and
-nothing has to be added here, to the environment of scripts or to the messages of launchers.
+A setting is declared once, in its section of `paceline.config`. It reaches every process in `ProcessSpec.config`
+(scripts of the user's own: with `variable=True`), and nothing has to be added here or to the messages of launchers.
 """
 
 from __future__ import annotations
