@@ -1,15 +1,14 @@
 """A run that leaves checkpoints, and goes on where it was killed: weights, optimizer, data and all.
 
-python examples/11_resume.py                                                                         alone
-paceline launch -n 2 -s 1 --checkpoint-every 2 --out mine python examples/11_resume.py               leaves checkpoints
-paceline launch -n 2 -s 1 --checkpoint-every 2 --out mine --resume auto python examples/11_resume.py      goes on
+python examples/11_resume.py     alone
+paceline launch -n 2 -s 1 --step-ms 20 --checkpoint-every 2 --out mine python examples/11_resume.py
+paceline launch -n 2 -s 1 --step-ms 20 --checkpoint-every 2 --out mine --resume auto python examples/11_resume.py
 
 The plain loop needs lines that save and load the model, the optimizer, the epoch and the place in it. Here there are
-none: the command asks for checkpoints, and `join` goes on where the newest one was left. Kill the run with Ctrl-C or
-`kill -9`, and type the last line. `evaluate` judges the model of all workers beside training, with `--eval-every 2`.
+none: the second line leaves checkpoints, and with the third one `join` goes on from the newest. Kill the run in between
+with Ctrl-C or `kill -9`; `--step-ms` makes it slow enough for that. `evaluate` judges the model of all workers beside
+training, if the command has `--eval-every 2`.
 """
-
-import time
 
 import torch
 from sklearn.datasets import load_digits
@@ -42,7 +41,6 @@ pace = paceline.join(model, optimizer, scheme="bsp", evaluate=evaluate)
 for x, y in pace.batches(dataset, 32, epochs=EPOCHS):
     loss_of(model(x), y).backward()
     pace.step()
-    time.sleep(0.005)  # so that there is time to kill it
 pace.close()
 
 with torch.no_grad():

@@ -21,8 +21,6 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-
 from sources import HERE, catalogue, fetch
 
 WORSE_MAX = 1.05
@@ -43,9 +41,10 @@ def write_characters(folder: Path) -> None:
     (folder / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": len(letters)}))
 
 
-def loss_of(command: list[str], folder: Path, pattern: str) -> float:
+def loss_of(command: list[str], folder: Path, pattern: str, scheme: str = "") -> float:
     """Runs a command in `folder`, and returns the last loss it prints. Raises SystemExit if it fails."""
     environment = {**os.environ, "PYTHONPATH": str(HERE / "stand_ins"), "OMP_NUM_THREADS": "1"}
+    environment |= {"PACELINE_SCHEME": scheme} if scheme else {}
     done = subprocess.run(
         [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX
     )
@@ -67,9 +66,8 @@ def run(name: str, of: dict[str, Any], schemes: list[str], source: Path | None, 
     rule = ["--samples", str(of["samples"])] if "samples" in of else []
     holds = True
     for scheme in schemes:
-        os.environ["PACELINE_SCHEME"] = scheme
         command = [*LAUNCH, *rule, sys.executable, entry, *settings, *of["shared"]]
-        loss = loss_of(command, home / "shared", of["loss"])
+        loss = loss_of(command, home / "shared", of["loss"], scheme)
         good = loss <= WORSE_MAX * alone
         holds &= good
         verdict = "" if good else "FALLS SHORT"

@@ -63,11 +63,8 @@ def own(path: str, what: str, *, makes: str) -> Any:
     try:
         if module.endswith(".py"):
             return _named(_file(Path(module)), name, f"{what} {path}", module)
-        example, hosts = (
-            f"my_{makes}:make",
-            "; name its file, such as my_code.py:make, or run the command in its folder",
-        )
-        return of_module(path, f"{what} {path}", makes=makes, example=example, hosts=hosts)
+        hosts = "; name its file, such as my_code.py:make, or run the command in its folder"
+        return of_module(path, f"{what} {path}", makes=makes, example=f"my_{makes}:make", hosts=hosts)
     except ConfigError:
         raise
     except FileNotFoundError as error:

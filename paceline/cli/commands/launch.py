@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from paceline.cli.support.engine_launch import ENGINES, over_engine
 from paceline.cli.support.kubernetes_launch import over_kubernetes
 from paceline.cli.support.options import Parser, help_of, metavar_of, values_of, with_log_level
 from paceline.cli.support.run_and_report import Losses, ending_in_order, run_and_report, run_scripts
+from paceline.cli.support.script_runs import add_host_options, check_program, ssh_of
 from paceline.cli.support.watch_page import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
@@ -24,7 +24,7 @@ from paceline.launch.engines import kubernetes, slurm
 from paceline.launch.local.environment import split_environment
 from paceline.launch.local.interfaces import resolve
 from paceline.launch.local.launcher import LocalHost
-from paceline.launch.local.script_launcher import ScriptLauncher, programs_path
+from paceline.launch.local.script_launcher import ScriptLauncher
 from paceline.launch.local.script_output import Output
 from paceline.launch.local.train import make_supervisor, new_folder, removing_unused
 from paceline.launch.remote.host_settings import fit, hosts_of, is_address, listens_on, only_used
@@ -98,25 +98,8 @@ def _parser() -> Parser:
     add = parser.add_argument
     add("-n", "--workers", metavar="N", help="number of workers (default: the slots of the hosts file, or 2)")
     add("-s", "--servers", metavar="S", help="number of server shards (default: 1)")
-    add("-H", "--hosts", metavar="FILE", help="file with one machine a line (default: this machine)")
+    add_host_options(add)
     add("--launcher", choices=LAUNCHERS, help="how processes are started (default: ssh with --hosts, or else local)")
-    add(
-        "-i",
-        "--interface",
-        metavar="WHICH",
-        help="where processes listen, here and on the hosts: eth0, 10.0.0.5 or 10.0.0.0/8",
-    )
-    add(
-        "--env",
-        metavar="K[=V]",
-        action="append",
-        default=[],
-        help="environment variable for all processes; worker:K=V for workers only",
-    )
-    add("--sync-dir", metavar="DIR", help="send this folder to DIR on every host first, by rsync, and run there")
-    add("--sync-exclude", metavar="PATTERN", action="append", default=[], help="do not send files of this pattern")
-    add("--python", metavar="FILE", default=sys.executable, help="interpreter on the hosts (default: as here)")
-    add("--ssh-config", metavar="FILE", help="configuration for ssh -F (default: $PACELINE_SSH, or ssh's own)")
     add("--launcher-args", metavar="WORDS", default="", help="more options for mpirun, srun, ..., as one word")
     add("--start-timeout", metavar="S", default="600", help="maximum seconds until a queue has started all processes")
     add("--dry-run", action="store_true", help="print what would be executed where, and end")
@@ -173,8 +156,8 @@ def _settings_given(options: argparse.Namespace) -> list[str]:
 
 # ---- here ------------------------------------------------------------------------------------------------
 def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, Any]) -> int:
-    if script and shutil.which(script[0], path=programs_path()) is None:
-        raise ConfigError(f"{script[0]}: no such program")
+    if script:
+        check_program(script)
     for flag in ("sync_dir", "sync_exclude", "ssh_config"):
         if getattr(options, flag):
             raise ConfigError(f"--{flag.replace('_', '-')} is for other machines: name them with --hosts FILE")
@@ -211,12 +194,7 @@ def _over_ssh(
     if not hosts:
         raise ConfigError("--launcher ssh needs --hosts FILE: one machine a line, such as gpu1 slots=2")
     everybody, by_role = split_environment(options.env, os.environ)
-    ssh = Ssh(
-        folder=options.sync_dir or os.getcwd(),
-        python=options.python,
-        path=everybody.get("PYTHONPATH", ""),
-        config=options.ssh_config or os.environ.get("PACELINE_SSH", ""),
-    )
+    ssh = ssh_of(options)
     defaults = Config().cluster
     cluster = values.setdefault("cluster", {})
     workers, servers = (cluster.get(key, getattr(defaults, key)) for key in ("workers", "servers"))

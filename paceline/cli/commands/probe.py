@@ -14,9 +14,9 @@ from typing import Any
 from paceline import config as configuration
 from paceline.cli.support.options import Parser, help_of, metavar_of
 from paceline.cli.support.probe_runs import (
-    Here,
     MeasuredSteps,
-    There,
+    ProbedHosts,
+    ThisMachine,
     measure_links,
     measure_steps,
     one_each,
@@ -39,7 +39,7 @@ from paceline.launch.remote.placement import Placement, place
 from paceline.launch.remote.ssh import reachable, sync
 from paceline.observe.formatting.columns import columns
 from paceline.observe.formatting.number_format import counted
-from paceline.sim.cluster.measured import MeasuredHost, MeasuredLink, cluster_of, step_seconds
+from paceline.sim.cluster.measured import MeasuredHost, MeasuredLink, cluster_of, median_step_s
 from paceline.sim.cluster.model import Cluster
 from paceline.sim.cluster.toml_file import text_of
 
@@ -91,7 +91,7 @@ def _parser() -> Parser:
     add("-o", "--write", metavar="FILE", default="mine.toml", help="the cluster file to write (default: mine.toml)")
     add("--seconds", metavar="S", type=_seconds, default=60.0, help="maximum seconds of all of it (default: 60)")
     add("--steps", metavar="N", type=_count, default=40, help="steps of each worker (default: 40)")
-    add_host_options(parser)
+    add_host_options(parser.add_argument_group("where a script runs").add_argument)
     for setting in configuration.settings():
         if setting.flag in SETTINGS:
             add(f"--{setting.flag}", metavar=metavar_of(setting), help=help_of(setting))
@@ -148,7 +148,7 @@ def _here(options: argparse.Namespace, command: Sequence[str], values: dict[str,
     began = time.monotonic()
     everybody, by_role = split_environment(options.env, os.environ)
     os.environ.update(everybody)
-    here, workers = Here(by_role), values["cluster"]["workers"]
+    here, workers = ThisMachine(by_role), values["cluster"]["workers"]
     _say("[1/2] the way between two processes of this machine")
     within = measure_links(here, 2, options.seconds / 2)
     _say(f"[2/2] {options.steps} steps of {_what(command, values)} on {counted(workers, 'worker')}")
@@ -183,10 +183,10 @@ def _over_ssh(
     if options.sync_dir:
         sync(ssh, good, options.sync_exclude)
     _say(f"[2/3] the links between {counted(len(good), 'host')}")
-    links = measure_links(There(SshHosts(options, ssh, one_each(good))), max(2, len(good)), options.seconds / 2)
+    links = measure_links(ProbedHosts(SshHosts(options, ssh, one_each(good))), max(2, len(good)), options.seconds / 2)
     _say(f"[3/3] {options.steps} steps of {_what(command, values)} on {counted(len(kept), 'worker')}")
     left = options.seconds - (time.monotonic() - began)
-    there = There(SshHosts(options, ssh, placement))
+    there = ProbedHosts(SshHosts(options, ssh, placement))
     steps = measure_steps(there, values, command, steps=options.steps, seconds=max(1.0, left))
     within = links[0] if len(good) == 1 else None
     return _leave(options, command, values, placement, steps, links if len(good) > 1 else [], within)
@@ -247,7 +247,7 @@ def _table(hosts: Sequence[MeasuredHost], placement: Placement, steps: MeasuredS
     rows = []
     for rank, seconds in enumerate(steps.seconds):
         if seconds:
-            median = step_seconds(seconds)
+            median = median_step_s(seconds)
             name = hosts[placement.workers[rank]].name
             speed = f"{cluster.step_s / median:.2f}"
             rows.append((name, str(rank), steps.devices[rank], str(len(seconds)), f"{median * 1e3:.4g}", speed))

@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--schemes", default="all", help="names separated by commas, or all (default: all)")
     add_settings(parser, leave_out=("scheme",))
     add_watch(parser)
-    add_host_options(parser)
+    add_host_options(parser.add_argument_group("where a script runs").add_argument)
     namespace = parsed(parser, arguments)
     if command:
         return _of_script(namespace, command)

@@ -40,7 +40,7 @@ SHOW_SECONDS = 3.0
 Said = Callable[[str, str], None]
 
 
-class Place(Protocol):
+class ProbeSite(Protocol):
     """Where the workers of a probe run."""
 
     def run(
@@ -49,7 +49,7 @@ class Place(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class ThisMachine:
     """This machine. `environment`: what --env says, by kind of party."""
 
     environment: Environment
@@ -65,7 +65,7 @@ class Here:
 
 
 @dataclass(frozen=True, slots=True)
-class There:
+class ProbedHosts:
     """The hosts of a file."""
 
     hosts: SshHosts
@@ -102,7 +102,7 @@ def one_each(hosts: Sequence[HostEntry]) -> Placement:
     return Placement(hosts=tuple(hosts), workers=at, slots=slots, servers=())
 
 
-def measure_links(at: Place, workers: int, seconds: float) -> list[MeasuredLink]:
+def measure_links(at: ProbeSite, workers: int, seconds: float) -> list[MeasuredLink]:
     """Between those workers, in so many seconds. Raises PacelineError where they do not come together."""
     from paceline.bench.peer_links import MODULE, PeerLink
 
@@ -165,7 +165,7 @@ class StepCounts:
 
 
 def measure_steps(
-    at: Place, values: Mapping[str, Mapping[str, Any]], command: Sequence[str], *, steps: int, seconds: float
+    at: ProbeSite, values: Mapping[str, Mapping[str, Any]], command: Sequence[str], *, steps: int, seconds: float
 ) -> MeasuredSteps:
     """Of each worker. `values`: settings of the cluster, and of a named model where there is no command.
 
@@ -192,12 +192,11 @@ def measure_steps(
         raise PacelineError(
             f"no worker finished a step in the {seconds:.0f} s that were left: give more --seconds{said}"
         )
+    devices = {worker.rank: worker.device for worker in summary.workers}
     sizes = [record.samples / record.steps for record in records if isinstance(record, Span) and record.steps]
     return MeasuredSteps(
         seconds=found,
-        devices=[
-            {worker.rank: worker.device for worker in summary.workers}.get(rank, "cpu") for rank in range(workers)
-        ],
+        devices=[devices.get(rank, "cpu") for rank in range(workers)],
         batch=max(1, round(statistics.median(sizes))),
         length=summary.model_length,
     )

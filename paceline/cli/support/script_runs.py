@@ -110,12 +110,12 @@ def with_scheme(values: dict[str, dict[str, Any]], scheme: str) -> Config:
 
 
 # ---- on other machines -----------------------------------------------------------------------------------
-def add_host_options(parser: argparse.ArgumentParser) -> None:
-    """What is needed to start a script on the machines of a hosts file, as `launch` has it."""
-    add = parser.add_argument_group("where a script runs").add_argument
+def add_host_options(add: Callable[..., object]) -> None:
+    """Adds what is needed to start a script on the machines of a hosts file; `add`: of a parser, or of a group."""
     add("-H", "--hosts", metavar="FILE", help="file with one machine a line (default: this machine)")
-    add("-i", "--interface", metavar="WHICH", help="where processes listen on the hosts: eth0, 10.0.0.5 or 10.0.0.0/8")
-    add("--env", metavar="K[=V]", action="append", default=[], help="environment variable for all processes")
+    add("-i", "--interface", metavar="WHICH", help="where processes listen: eth0, 10.0.0.5 or 10.0.0.0/8")
+    words = "environment variable for all processes; worker:K=V for workers only"
+    add("--env", metavar="K[=V]", action="append", default=[], help=words)
     add("--sync-dir", metavar="DIR", help="send this folder to DIR on every host first, by rsync, and run there")
     add("--sync-exclude", metavar="PATTERN", action="append", default=[], help="do not send files of this pattern")
     add("--python", metavar="FILE", default=sys.executable, help="interpreter on the hosts (default: as here)")
@@ -141,6 +141,10 @@ def ssh_of(options: argparse.Namespace) -> Ssh:
         path=everybody.get("PYTHONPATH", ""),
         config=options.ssh_config or os.environ.get("PACELINE_SSH", ""),
     )
+
+
+Opened = tuple[Config, Launcher]
+"""The configuration that fits the hosts, and what starts parties there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +178,6 @@ class SshHosts:
         values["cluster"] = cluster = {key: of for key, of in values["cluster"].items() if key not in found_there}
         fit(values, self.placement, listens_on(self.options.interface, self.ssh, self.placement, cluster))
         return configuration.build(values)
-
-
-Opened = tuple[Config, Launcher]
 
 
 class HostRun:

@@ -19,6 +19,7 @@ from paceline.engine.torch_generator import seeded
 WHAT = "--data"
 WAY_OUT = "return (train, test), each a torch Dataset or a pair of tensors (x, y)"
 SEED = 0
+NAMES = ("train", "test")
 
 
 def load(path: str) -> Splits:
@@ -43,9 +44,6 @@ def load(path: str) -> Splits:
         raise ConfigError(f"{WHAT} {path}: samples of train are {shapes}: make them alike")
     classes = 1 + int(torch.cat([y, y_test]).max())
     return Splits(train=Dataset(x, y, classes), test=Dataset(x_test, y_test, classes))
-
-
-NAMES = ("train", "test")
 
 
 def _tensors(part: Any, begin: str) -> tuple[Tensor, Tensor]:

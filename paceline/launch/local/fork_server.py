@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 OWNERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Terminals, `timeout` and batch systems send these to everybody at once: what they mean the owner decides. Only to a
-worker that trains SIGTERM says that it shall go home."""
+worker that trains SIGTERM says that it is to be drained."""
 
 
 class ForkServer:
@@ -148,7 +148,7 @@ class ForkServer:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             if party.startswith(
                 "worker"
-            ):  # it waits until there is somebody who can go home: `paceline.runtime.worker.preemption_notice`
+            ):  # it waits until there is a worker that can be drained: `paceline.runtime.worker.preemption_notice`
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
             for end in (self._owner, *self._own):

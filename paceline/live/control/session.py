@@ -251,17 +251,17 @@ class Session:
         return True
 
     # ---- the end -----------------------------------------------------------------------------------------
-    def leave(self, reason: str, *, home: bool = False) -> None:
+    def leave(self, reason: str, *, drained: bool = False) -> None:
         """Says that this worker takes no further part: to the other workers first, then to the coordinator.
 
         The order matters: once the coordinator has told the others that this worker left, nothing of it may follow.
-        `home`: it is being drained, and asks to exit at once.
+        `drained`: it is being drained, and asks to exit at once.
         """
         self.node.leave()
-        if home:  # all that it sent has arrived before the process ends
+        if drained:  # all that it sent has arrived before the process ends
             self.handshake.confirm_servers()
         self.reports.flush()
-        self.tell(control.Left(reason=reason, home=home))
+        self.tell(control.Left(reason=reason, drained=drained))
 
     def wait_for_finish(self) -> control.Finish | None:
         """Waits until nobody trains any more, so that the model is final; None for one that may end before.

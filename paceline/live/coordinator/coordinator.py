@@ -291,8 +291,8 @@ class Coordinator:
                     self._run.decide.record(record)
             case control.EvaluationReport() as judged:
                 self._ending.evaluated(judged)
-            case control.Left(reason=reason, home=home):
-                self._left(src, reason, home=home)
+            case control.Left(reason=reason, drained=drained):
+                self._left(src, reason, drained=drained)
             case control.Unfit(rank=rank, reason=reason):
                 self._expel(rank, reason)
                 self._bring_up.go_on()  # where the run ends, it is not waited for
@@ -336,9 +336,9 @@ class Coordinator:
             run.decide.send([src, *run.roster.evaluator], total)
             self._ending.stop_at_epochs()
 
-    def _left(self, src: Party, reason: str, *, home: bool) -> None:
-        """Takes a worker out of training. `home`: it is being drained and exits at once."""
-        self._elasticity.left(src, reason, home=home)
+    def _left(self, src: Party, reason: str, *, drained: bool) -> None:
+        """Takes a worker out of training. `drained`: it is being drained and exits at once."""
+        self._elasticity.left(src, reason, drained=drained)
         if not self._run.roster.training:
             self._ending.stop(reason)
             self._ending.finish()

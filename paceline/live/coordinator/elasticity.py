@@ -131,33 +131,33 @@ class Elasticity:
             self._roster.banned.add(who)
             self.lost(who, f"{why}; it is not started again")
 
-    def left(self, who: Party, reason: str, *, home: bool) -> None:
+    def left(self, who: Party, reason: str, *, drained: bool) -> None:
         """Takes a worker that sent Left out of training.
 
-        `home`: it is being drained and exits at once, so nobody can read its state any more. A worker that left
+        `drained`: it is being drained and exits at once, so nobody can read its state any more. A worker that left
         otherwise stays connected until the end of the run, and holds the last model if it left last.
         """
-        home = home and self.survives(who) and not self._state.stopping
+        drained = drained and self.survives(who) and not self._state.stopping
         self._roster.training.discard(who)
-        if not home:
+        if not drained:
             self._state.holder = who
-        if home:
+        if drained:
             self._roster.banned.add(who)
             self._roster.lost.add(who)
             reason += f"; {self._roster.count('continue')}"
         now = self._run.now()
-        self._decide.record(Membership(at=now, party=str(who), event="drained" if home else "left", reason=reason))
+        self._decide.record(Membership(at=now, party=str(who), event="drained" if drained else "left", reason=reason))
         self._recovery.departed.add(who.index)
         self._members.left(now, who)
         self.quotas.gone(who.index)
         if self._state.training and not self._state.stopping:
-            incarnation = self._members.incarnation(who) if home else 0
+            incarnation = self._members.incarnation(who) if drained else 0
             self._decide.send(
-                self._roster.present(), control.WorkerLeft(rank=who.index, lost=home, incarnation=incarnation)
+                self._roster.present(), control.WorkerLeft(rank=who.index, lost=drained, incarnation=incarnation)
             )
             self._decide.add(NotifyWorkerLeft(who.index))
             self._leasing.gone(who.index, self._members.incarnation(who))
-        if home:
+        if drained:
             self._decide.send([who], control.Exit())
 
     def look(self) -> None:

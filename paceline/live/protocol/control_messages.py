@@ -346,12 +346,12 @@ class Stop:
 
 @message("control.Left", plane="control")
 class Left:
-    """Says that a worker trains no more. `home`: it is being drained; it gets Exit if the run survives that, else
+    """Says that a worker trains no more. `drained`: it is being drained; it gets Exit if the run survives that, else
     Finish, like the others.
     """
 
     reason: bounds.Name
-    home: bool = False
+    drained: bool = False
 
 
 @message("control.Rate", plane="control")

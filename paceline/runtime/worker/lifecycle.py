@@ -1,4 +1,4 @@
-"""How a worker joins its run and leaves it, and what it takes home."""
+"""How a worker joins its run and leaves it, and what it loads at the end."""
 
 from __future__ import annotations
 
@@ -172,13 +172,13 @@ class WorkerLifecycle:
         self._rest.begin()
 
     # ---- leaving -----------------------------------------------------------------------------------------
-    def leave(self, reason: str, *, home: bool = False) -> None:
+    def leave(self, reason: str, *, drained: bool = False) -> None:
         """Take no further part, and load the final model, once nobody trains any more.
 
-        `home`: or end at once, without it, where the others can do without this worker.
+        `drained`: or end at once, without it, where the others can do without this worker.
         """
         try:
-            self._session.leave(reason, home=home)
+            self._session.leave(reason, drained=drained)
             if self._carrier is not None:
                 self._carrier.drain()
             finish = self._session.wait_for_finish()

@@ -137,7 +137,7 @@ class Pace:
         if isinstance(model, int):
             model, samples = None, model
         worker = self._worker
-        if not worker.end.ended:  # a step that is made is handed over, also by one who is to go home
+        if not worker.end.ended:  # a step that is made is handed over, also by one that is drained
             worker.steps.step(samples if samples is not None else max(1, worker.feed.samples_at_hand), model)
         elif not worker.end.closed:
             worker.run.session.check()
@@ -196,9 +196,8 @@ class Pace:
             worker.steps.end()
             worker.positions.end()
             worker.feed.leave()
-            home, reason = bool(end.notice), end.reason
             try:
-                worker.lifecycle.leave(reason, home=home)
+                worker.lifecycle.leave(end.reason, drained=bool(end.notice))
             finally:
                 worker.stop_watching()
 

@@ -28,7 +28,7 @@ from paceline.runtime.spec.shard_layout import lay_out
 
 
 class _Quiet:
-    """Says nothing: the training loop is the user's, and so is what it prints. Goes home when all is over."""
+    """Says nothing: the training loop is the user's, and so is what it prints. Ends when all is over."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

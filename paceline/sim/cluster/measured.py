@@ -47,7 +47,7 @@ class MeasuredLink:
         return self.latency_s + 8e-3 / self.gbps
 
 
-def step_seconds(steps: Sequence[float]) -> float:
+def median_step_s(steps: Sequence[float]) -> float:
     """The median of a device's steps, without those that warm it up."""
     return statistics.median(_warm(steps))
 
@@ -56,7 +56,7 @@ def cluster_of(
     hosts: Sequence[MeasuredHost], links: Sequence[MeasuredLink], within: MeasuredLink | None = None, *, about: str = ""
 ) -> Cluster:
     """`within`: between two processes of one host, where that was measured. Every host has a device or a server."""
-    step_s = min(step_seconds(steps) for host in hosts for _, steps in host.steps)
+    step_s = min(median_step_s(steps) for host in hosts for _, steps in host.steps)
     sites = sites_of(len(hosts), links)
     made = [
         Host(name=host.name, site=sites[number], devices=_devices(host, step_s), servers=host.servers)
@@ -110,7 +110,7 @@ def _median(links: Sequence[MeasuredLink]) -> NetworkSpec:
 def _devices(host: MeasuredHost, step_s: float) -> tuple[Device, ...]:
     """Equal ones together."""
     each = [
-        Device(name=name, factor=_rounded(step_seconds(steps) / step_s), jitter=_jitter(steps))
+        Device(name=name, factor=_rounded(median_step_s(steps) / step_s), jitter=_jitter(steps))
         for name, steps in host.steps
     ]
     return tuple(replace(device, count=count) for device, count in Counter(each).items())

@@ -461,10 +461,10 @@ def test_a_worker_that_goes_home_when_the_run_stops_says_goodbye_all_the_same(
         raise Stopped
 
     monkeypatch.setattr(scene.node, "read_state_of", stopped)
-    scene.session.leave("SIGTERM", home=True)
+    scene.session.leave("SIGTERM", drained=True)
     while not isinstance(said := scene.hears(), control.Left):
         pass
-    assert said == control.Left(reason="SIGTERM", home=True)
+    assert said == control.Left(reason="SIGTERM", drained=True)
 
 
 def test_a_server_in_a_long_update_is_heard_of_but_not_one_that_never_comes_out_of_it(

@@ -252,7 +252,7 @@ def test_one_whose_loop_hangs_is_asked_where_and_given_up_but_not_one_that_waits
 def test_one_that_goes_home_is_no_loss_and_may_end_before_the_others_do(companies: Any) -> None:
     company: Company = companies(allreduce="servers")
     company.train()
-    company.say(W1, control.Left(reason="SIGTERM", home=True))
+    company.say(W1, control.Left(reason="SIGTERM", drained=True))
     for who in (S0, EVALUATOR, W0):
         assert company.hears(who) == control.WorkerLeft(rank=1, lost=True)
     assert company.hears(W1) == control.Exit()
@@ -262,7 +262,9 @@ def test_one_that_goes_home_is_no_loss_and_may_end_before_the_others_do(companie
     told = [(r.event, r.reason) for r in company.ears.records if isinstance(r, Membership) and r.event != "joined"]
     assert told == [("drained", "SIGTERM; 1 of 2 continue")]
     assert company.coordinator.banned == {W1}
-    company.say(W0, control.Left(reason="SIGTERM", home=True))  # the last one: somebody has to see the run to its end
+    company.say(
+        W0, control.Left(reason="SIGTERM", drained=True)
+    )  # the last one: somebody has to see the run to its end
     for who in (S0, EVALUATOR):
         assert company.hears(who) == control.WorkerLeft(rank=0)
     for who in (S0, EVALUATOR, W0):

@@ -266,7 +266,5 @@ class BatchFeed:
             else:
                 stream.skip(behind.batches)
             self._positions.corrected(stream.samples)
-            if (
-                not self._run.former_steps
-            ):  # the coordinator adds up what the incarnations of one worker did in this run
+            if not self._run.former_steps:  # the coordinator adds up the incarnations of one worker in this run
                 self._counts.resume(behind.batches, stream.samples)

@@ -23,7 +23,7 @@ class RunEnd:
 
     @property
     def ended(self) -> bool:
-        """The same, but for a worker that was told to go home and still hands over its step."""
+        """The same, but for a worker that is drained and still hands over its step."""
         if self.closed or self.asked or self._sizes.spent or self._session.over.is_set():
             return True
         return self._steps_max > 0 and self._steps_done

@@ -57,6 +57,23 @@ def test_each_sample_of_an_epoch_is_in_one_batch_and_batches_are_what_the_items_
     assert summary.samples == 180
 
 
+def torch_loader() -> DataLoader[Any]:
+    return DataLoader(DATA, 8, shuffle=True, generator=torch.Generator().manual_seed(3))
+
+
+def assert_trained_as_by_torch(model: nn.Module) -> None:
+    """Bit for bit what two epochs of a plain loop over `torch_loader` make of the same model."""
+    plain, loader = toy_model(), torch_loader()
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for _ in range(2):
+        for batch in loader:
+            optimizer.zero_grad()
+            train_on(plain, batch)
+            optimizer.step()
+    for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
 @pytest.mark.parametrize("partition", ["auto", "dynamic"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_one_worker_trains_what_a_plain_loader_gives_bit_for_bit(out: Path, partition: str, workers: int) -> None:
@@ -66,24 +83,15 @@ def test_one_worker_trains_what_a_plain_loader_gives_bit_for_bit(out: Path, part
             train_on(model, batch)
             pace.step()
 
-    plain = toy_model()
-    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
-    loader = DataLoader(DATA, 8, shuffle=True, generator=torch.Generator().manual_seed(3))
-    for _ in range(2):
-        for batch in loader:
-            optimizer.zero_grad()
-            train_on(plain, batch)
-            optimizer.step()
     _, models = run_loops(out, "asp", loop, workers=1)
-    for ours, theirs in zip(models[0].parameters(), plain.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    assert_trained_as_by_torch(models[0])
 
 
 def test_a_loader_made_once_gives_an_epoch_each_time_as_torchs_does(out: Path) -> None:
     def loop(pace: Pace, model: nn.Module) -> None:
         loader = pace.loader(DATA, 8, generator=torch.Generator().manual_seed(3))
         assert loader.dataset is DATA
-        assert len(loader) == len(plain_loader)
+        assert len(loader) == len(torch_loader())
         for _ in range(2):
             before = pace.steps
             for batch in loader:
@@ -91,16 +99,8 @@ def test_a_loader_made_once_gives_an_epoch_each_time_as_torchs_does(out: Path) -
                 pace.step()
             assert pace.steps - before == len(loader)
 
-    plain, plain_loader = toy_model(), DataLoader(DATA, 8, shuffle=True, generator=torch.Generator().manual_seed(3))
-    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
-    for _ in range(2):
-        for batch in plain_loader:
-            optimizer.zero_grad()
-            train_on(plain, batch)
-            optimizer.step()
     _, models = run_loops(out, "asp", loop, workers=1)
-    for ours, theirs in zip(models[0].parameters(), plain.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    assert_trained_as_by_torch(models[0])
 
 
 @pytest.mark.parametrize("partition", ["uniform", "dynamic"])
