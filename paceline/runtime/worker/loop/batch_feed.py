@@ -65,7 +65,9 @@ class BatchFeed:
         self._behind = behind
         self._streams: dict[int, Stream | StreamShard] = {}  # by the id of the data set
         self._allowances: dict[int, Allowance | None] = {}  # by the id of the stream
-        self.samples_at_hand = 0  # of the mini-batch that the loop has, or had last
+        self._last = 0  # samples of the mini-batch that the loop was given last
+        self._stepped = True  # has there been a step since?
+        self.samples_at_hand = 0  # of the mini-batches that the gradient of the next step is of, or was
 
     @property
     def position(self) -> int:
@@ -148,10 +150,21 @@ class BatchFeed:
         self._guard.end_of_batches()
 
     def _handed_out(self, samples: int) -> None:
-        """The loop gets a batch of so many."""
+        """The loop gets a batch of so many. Its gradient adds to what backward has left of the batches before."""
         self._guard.batch()
-        self.samples_at_hand = samples
+        if self._stepped or not self._guard.has_gradient:  # no gradient of theirs: the loop has passed over them
+            self.samples_at_hand = 0
+        self.samples_at_hand += samples
+        self._last, self._stepped = samples, False
         self._watch.hand_out()
+
+    def stepped(self) -> None:
+        """The loop has made a step of what it had. Models that take turns make several of the same batches."""
+        self._stepped = True
+
+    def cleared(self) -> None:
+        """The gradients of the batches before the last one are gone."""
+        self.samples_at_hand = self._last
 
     def _draw(self, stream: Stream, dealer: SampleDealer | None, batch_size: int) -> list[int] | None:
         """The indices of a batch, which is not for the loop yet."""

@@ -23,9 +23,16 @@ class DropInOptimizer(torch.optim.Optimizer):
     them.
     """
 
-    def __init__(self, original: torch.optim.Optimizer, flat: FlatModel, hand_over: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        original: torch.optim.Optimizer,
+        flat: FlatModel,
+        hand_over: Callable[[], None],
+        cleared: Callable[[], None],
+    ) -> None:
+        """`hand_over` makes the step; `cleared` hears that gradients are gone without one."""
         # Not torch's own: there is nothing to group, and what there is belongs to `original`.
-        self._original, self._flat, self._hand_over = original, flat, hand_over
+        self._original, self._flat, self._hand_over, self._cleared = original, flat, hand_over, cleared
         self._optimizer_step_pre_hooks: OrderedDict[int, Any] = OrderedDict()
         self._optimizer_step_post_hooks: OrderedDict[int, Any] = OrderedDict()
         self._patch_step_function()
@@ -55,6 +62,7 @@ class DropInOptimizer(torch.optim.Optimizer):
         """Not needed after `step`."""
         if self._flat.has_gradient:
             self._original.zero_grad(set_to_none)
+            self._cleared()
 
     def state_dict(self) -> dict[str, Any]:
         """That of the original; where servers make the steps its state is theirs, and not in here."""
@@ -77,10 +85,10 @@ class DropInOptimizer(torch.optim.Optimizer):
 
 
 def drop_ins(
-    optimizer: torch.optim.Optimizer | None, flat: FlatModel, step: Callable[..., None]
+    optimizer: torch.optim.Optimizer | None, flat: FlatModel, step: Callable[..., None], cleared: Callable[[], None]
 ) -> dict[str, DropInOptimizer]:
     """One for each model by name, for the only one by `ONLY`; nothing where the loop has no optimizer."""
     if isinstance(optimizer, SeveralOptimizers):
         named = optimizer.members.items()
-        return {name: DropInOptimizer(each, flat, functools.partial(step, name)) for name, each in named}
-    return {ONLY: DropInOptimizer(optimizer, flat, step)} if optimizer is not None else {}
+        return {name: DropInOptimizer(each, flat, functools.partial(step, name), cleared) for name, each in named}
+    return {ONLY: DropInOptimizer(optimizer, flat, step, cleared)} if optimizer is not None else {}

@@ -111,6 +111,11 @@ class LoopGuard:
             )
 
     # ---- batches -----------------------------------------------------------------------------------------
+    @property
+    def has_gradient(self) -> bool:
+        """Returns True if backward has left a gradient that no step has taken."""
+        return self._flat.has_gradient
+
     def asks_for(self, batch_size: int, share: int, equal_share: float) -> None:
         """The loop asks for batches of that size; this worker has `share` samples, of equal shares `equal_share`.
 

@@ -83,6 +83,16 @@ def test_a_framework_that_steps_the_optimizer_trains_what_it_does_alone(scheme: 
 
 
 @pytest.mark.usefixtures("alone")
+def test_a_step_that_a_scaler_skips_leaves_its_samples_uncounted() -> None:
+    model = toy_model()
+    with paceline.join(model, adamw(model.parameters()), scheme="asp") as pace:
+        step = makes_step("scaler")  # skips those at 2 and 7
+        for at, (x, y) in enumerate(pace.batches(toy_data(), 10)):
+            step(pace.optimizer, model, x, y, at)
+        assert (pace.steps, pace._worker.counts.samples) == (7, 70)
+
+
+@pytest.mark.usefixtures("alone")
 def test_it_is_the_optimizer_in_all_but_its_step() -> None:
     model, calls = toy_model(), list[str]()
     original = adamw(model.parameters())
