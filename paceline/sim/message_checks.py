@@ -29,7 +29,7 @@ class _Receiver:
         self.refused: Counter[Process] = Counter()  # messages, counted once more
 
 
-class SimulatedAdmission:
+class SimulatedMessageChecks:
     """Checks messages for all parties of `sim`. Servers and the coordinator expel a worker; workers only reject."""
 
     def __init__(self, sim: Simulation, epoch_samples: int, batch_samples: int) -> None:
@@ -88,11 +88,11 @@ class SimulatedAdmission:
         return receiver
 
 
-def admission_and_lies(
+def message_checks_and_lies(
     sim: Simulation, epoch_samples: int, batch_samples: int
-) -> tuple[SimulatedAdmission | None, Lies | None]:
+) -> tuple[SimulatedMessageChecks | None, Lies | None]:
     """Of a cluster in which somebody lies; without liars a simulation is not made slower by a check."""
     if not any(fault.kind == "lie" for fault in sim.cluster.faults):
         return None, None
-    admission = SimulatedAdmission(sim, epoch_samples, batch_samples)
-    return admission, Lies(sim.seed, admission.limits)
+    message_checks = SimulatedMessageChecks(sim, epoch_samples, batch_samples)
+    return message_checks, Lies(sim.seed, message_checks.limits)

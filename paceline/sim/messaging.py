@@ -56,7 +56,7 @@ class Messaging:
         # What the arrival of a message does. Bound once, for every message needs them.
         self.asked, self.answered, self.heard = self._asked, self._answered, self._heard
         self._post = sim.streams.post if sim.streams else self._post_directly
-        self._lies, self._admission = sim.lies, sim.admission
+        self._lies, self._message_checks = sim.lies, sim.message_checks
         self._twice = self._sim.members.servers is not None  # who asks again may be answered again
         self._several: dict[To, list[SimulatedProcess]] = {SERVERS: self._world.servers}
         if self._world.coordinator:
@@ -148,8 +148,8 @@ class Messaging:
             return
         party.admit(call)
         if (
-            self._admission is not None
-            and (message := self._admission.admitted(party, call.incarnation.party, message)) is None
+            self._message_checks is not None
+            and (message := self._message_checks.admitted(party, call.incarnation.party, message)) is None
         ):
             return
         on = party.on
@@ -200,8 +200,8 @@ class Messaging:
         self._reply(incarnation.party, reply.to, reply.message)
 
     def _heard(self, party: SimulatedProcess, src: SimulatedProcess, message: Any) -> None:
-        if self._admission is not None and party.hears:
-            message = self._admission.admitted(party, src, message)
+        if self._message_checks is not None and party.hears:
+            message = self._message_checks.admitted(party, src, message)
         if party.hears and message is not None:
             self.say_all(party, party.on(self._sim.now + party.skew_s, src.me, message))
 

@@ -32,7 +32,7 @@ from paceline.sim.faults.sample_leases import SimulatedLeases
 from paceline.sim.kernel.event_queue import Heap
 from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
 from paceline.sim.kernel.workload import Limit, ModelShard, SimulatedLeaseSource, Workload, plain_sgd
-from paceline.sim.message_checks import admission_and_lies
+from paceline.sim.message_checks import message_checks_and_lies
 from paceline.sim.messaging import BLOCKED, Coding, Messaging, WireCodec
 from paceline.sim.world import World
 
@@ -104,7 +104,7 @@ class Simulation:
         self.steps = [0] * self.cluster.workers
         self.trace = trace
         self.heap = Heap()
-        self.admission, self.lies = admission_and_lies(self, leases.samples if leases else 0, batch_samples)
+        self.message_checks, self.lies = message_checks_and_lies(self, leases.samples if leases else 0, batch_samples)
         self.invariants = Invariants(self, robust=rounds is not None) if watched else None
         self.world = World(
             scheme,

@@ -10,7 +10,7 @@ from paceline.core.adaptive.regrouping import Move
 from paceline.core.errors import ConfigError
 from paceline.core.paramserver.gated_server import Push
 from paceline.core.scheme import make
-from paceline.core.trace import Applied, Decision, Record
+from paceline.core.trace import Applied, Decided, Record
 from paceline.core.vector import Ghost
 from paceline.sim import LocalSteps, Simulation
 from tests.role_driver import server
@@ -143,7 +143,7 @@ def test_groups_are_found_while_training_where_nobody_measured() -> None:
     assert groups_of(sim, 0) == {frozenset(range(6))}
     sim.run(until=30)
     assert groups_of(sim, 0) == SLOW_AND_FAST
-    told = [r for r in records if isinstance(r, Decision) and r.party == "coordinator"]
+    told = [r for r in records if isinstance(r, Decided) and r.party == "coordinator"]
     assert sorted((r.rank, r.verdict) for r in told) == [
         *((rank, "group 0,1,2") for rank in (0, 1, 2)),
         *((rank, "group 3,4,5") for rank in (3, 4, 5)),

@@ -18,7 +18,7 @@ from paceline.core.errors import ConfigError, PeerLost, ProtocolError
 from paceline.core.message import message
 from paceline.core.role import Role
 from paceline.core.scheme import Scheme, make
-from paceline.core.trace import Membership, Record, Span
+from paceline.core.trace import MemberChange, Record, Span
 from paceline.core.vector import Ghost, Vector
 from paceline.sim import LocalSteps, Simulation
 
@@ -191,8 +191,8 @@ def test_whoever_asks_a_worker_that_has_left_is_told() -> None:
     lost = "worker 1 left before it answered worker 0"
     assert sim.worker(0).got == [lost, 1, lost]
     assert sim.steps == [0, 1]
-    assert [r for r in records if isinstance(r, Membership)] == [
-        Membership(at=1.0, party="worker 1", event="left", reason="asked to")
+    assert [r for r in records if isinstance(r, MemberChange)] == [
+        MemberChange(at=1.0, party="worker 1", event="left", reason="asked to")
     ]
 
 

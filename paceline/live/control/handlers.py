@@ -109,7 +109,7 @@ class MessageHandlers:
         except ProtocolError as error:
             if src.kind != "worker" or self._me.kind != "server":
                 raise
-            self._node.admission.strike(src, str(error), at_once=True)
+            self._node.message_checks.strike(src, str(error), at_once=True)
             if isinstance(envelope.message, ReadState):  # or the sender would wait for it, and the run for the sender
                 self._node.out.post_if_there(src, Envelope(Kind.REPLY, StateGone(), envelope.id))
 
@@ -128,7 +128,7 @@ class MessageHandlers:
         if src != party.COORDINATOR:
             if cause is LossCause.BROKE_PROTOCOL and (src.kind, self._me.kind) == ("worker", "server"):
                 # The worker cannot stay: to it this server is lost; it would wait for another, and the others for it.
-                self._node.admission.strike(src, why, at_once=True)
+                self._node.message_checks.strike(src, why, at_once=True)
             self._node.lost(src, why)
             self._callbacks.on_party_lost(src)
         elif not self._mailbox.may_exit.is_set():  # after Exit everybody ends
@@ -189,7 +189,7 @@ class MessageHandlers:
                 self._early.begin(self._directory.late)
                 self._node.begin_server_view(roster.server_view)
             case control.Plan() as plan:
-                self._node.admission.planned(plan, late=self._directory.late)
+                self._node.message_checks.planned(plan, late=self._directory.late)
             case control.Go() as go:
                 self._node.start_clock(go.at)  # at once, so that no message is dated by the clock from before
                 self._mailbox.total_samples = go.samples

@@ -314,7 +314,7 @@ class DecisionExecutor:
     def _tell_role(self, news: RoleNews) -> None:
         match news:
             case PlanAgreed(plan=plan):
-                self._node.admission.planned(plan)
+                self._node.message_checks.planned(plan)
             case NotifyWorkerLeft(rank=rank):
                 self._node.gone(rank)
             case NotifyWorkerJoined(rank=rank):

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span, to_dict
+from paceline.core.trace import Applied, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span, to_dict
 from paceline.observe.plots.timeline import bars
 from paceline.observe.runs.summary import WorkerSummary
 from paceline.observe.trace.trace_file import is_timed
@@ -83,7 +83,7 @@ def _moment(record: Record) -> Iterator[Event]:
     match record:
         case Evaluated():
             yield from _counters(record)
-        case Decision():
+        case Decided():
             yield _instant(record, record.verdict, WORKERS, record.rank)
         case Gated():
             yield _instant(record, "refused" if record.refused else "wild", WORKERS, record.rank)
@@ -91,7 +91,7 @@ def _moment(record: Record) -> Iterator[Event]:
             yield _instant(record, f"version {record.version}", SERVERS, record.shard)
             if record.shard == 0:
                 yield _counter("staleness", record.at, record.staleness)
-        case Membership():
+        case MemberChange():
             yield _instant(record, f"{record.party} {record.event}", RUN)
         case Ended():
             yield _instant(record, f"ended: {record.reason}", RUN)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.core.trace import ARRIVALS, Decision, Ended, Evaluated, Gated, Membership, Record, Span, to_dict
+from paceline.core.trace import ARRIVALS, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span, to_dict
 from paceline.observe.export.prometheus import STALENESS, STALENESS_HELP, Family, Metrics
 from paceline.observe.plots.timeline import bars
 from paceline.observe.trace.compaction import WINDOW_S, Thinner
@@ -100,13 +100,13 @@ class Telemetry:
             case Evaluated(accuracy=accuracy, loss=loss, samples=samples):
                 told = {"accuracy": accuracy, "samples": samples} | ({"loss": loss} if math.isfinite(loss) else {})
                 self._begin("evaluation", record.at, self._run, told).end(self._ns(record.at + record.seconds))
-            case Membership(party=party) if party.startswith("worker "):
+            case MemberChange(party=party) if party.startswith("worker "):
                 self._member(record, int(party.split()[1]))
-            case Decision(rank=rank, verdict=verdict):
+            case Decided(rank=rank, verdict=verdict):
                 self._note(self._worker(rank), verdict, record)
             case Gated(rank=rank, refused=refused):
                 self._note(self._worker(rank), "refused" if refused else "wild", record)
-            case Membership(party=party, event=event):
+            case MemberChange(party=party, event=event):
                 self._note(self._run, f"{party} {event}", record)
             case Ended():
                 self._note(self._run, "ended", record)
@@ -116,7 +116,7 @@ class Telemetry:
             told = {"rank": bar.rank, "steps": bar.steps} if bar.steps else {"rank": bar.rank}
             self._begin(bar.activity, max(0.0, bar.begin), self._worker(bar.rank), told).end(self._ns(bar.end))
 
-    def _member(self, record: Membership, rank: int) -> None:
+    def _member(self, record: MemberChange, rank: int) -> None:
         """What a worker was at last is heard after it has left, so its span ends when it comes back, or with all."""
         if record.event in ARRIVALS:
             if rank in self._workers:

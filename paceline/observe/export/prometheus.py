@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from paceline.core.trace import ARRIVALS, Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
+from paceline.core.trace import ARRIVALS, Applied, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span
 from paceline.observe.trace.trace_file import is_timed
 
 __all__ = ["CONTENT_TYPE", "HELP", "STALENESS", "STALENESS_HELP", "Family", "Metrics"]
@@ -90,11 +90,11 @@ class Metrics(Collector):
             case Evaluated():
                 self._set("test_accuracy", record.accuracy)
                 self._set("test_loss", record.loss)
-            case Decision():
+            case Decided():
                 self._grow("decisions_total", 1, rank=record.rank, verdict=record.verdict)
             case Gated():
                 self._grow(f"contributions_{'refused' if record.refused else 'wild'}_total", 1, rank=record.rank)
-            case Membership():
+            case MemberChange():
                 self._member(record)
             case Ended():
                 self._set("run_ended", 1)
@@ -142,7 +142,7 @@ class Metrics(Collector):
         if update.shard == 0:
             self.staleness[update.staleness] += len(update.ranks)
 
-    def _member(self, record: Membership) -> None:
+    def _member(self, record: MemberChange) -> None:
         kind = record.party.partition(" ")[0]
         self._grow("membership_total", 1, party=kind, event=record.event)
         if kind == "worker":

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from paceline.core.trace import Ended, Evaluated, Membership, Record
+from paceline.core.trace import Ended, Evaluated, MemberChange, Record
 from paceline.observe.formatting.number_format import accuracy_text, counted, loss_text, percent, seconds_text
 from paceline.observe.plots import style
 from paceline.observe.plots.accuracy_axes import accuracy_axes, heights, name_upward, target_lines
@@ -76,7 +76,7 @@ def _evaluations(records: Iterable[Record]) -> list[Evaluated]:
                 evaluations.append(record)
             case Ended():
                 ended = True
-            case Membership(event="joined") if ended:  # another run begins, with a clock of its own
+            case MemberChange(event="joined") if ended:  # another run begins, with a clock of its own
                 evaluations, ended = [], False
     return sorted(evaluations, key=lambda evaluated: evaluated.at)
 

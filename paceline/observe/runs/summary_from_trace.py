@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from paceline.core.trace import Evaluated, Leased, Membership, Record, Span
+from paceline.core.trace import Evaluated, Leased, MemberChange, Record, Span
 from paceline.observe.runs.summary import Faults, Staleness, Summary, WorkerSummary, seconds_to_target
 
 REASON = "did not end"
@@ -34,7 +34,7 @@ def rebuilt(records: Iterable[Record], facts: Mapping[str, Any]) -> Summary:
                 evaluations.append(record)
             case Leased():
                 leased = record
-            case Membership(event="joined") if record.party.startswith("worker "):
+            case MemberChange(event="joined") if record.party.startswith("worker "):
                 rank = int(record.party.partition(" ")[2])
                 workers.setdefault(rank, _nothing(rank, facts)).update(device=record.device or "?", host=record.host)
     for rank, fields in workers.items():

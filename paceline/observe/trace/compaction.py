@@ -5,11 +5,11 @@ whenever the room that is left has halved again, the window is four times as lon
 
     Span                         sums, for each worker and activity; all of a worker's at the end of its window
     Applied                      the last of each shard
-    Decision, Gated              the last of each worker and verdict
+    Decided, Gated              the last of each worker and verdict
     Evaluated                    the last of a window, and each that is better than all before it; windows are a
                                  sixteenth as long, since evaluations are few
     Leased                       the last: its numbers are sums since the start
-    Membership, Ended            all of them, always; they are few
+    MemberChange, Ended            all of them, always; they are few
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import dataclasses
 import math
 from collections.abc import Hashable, Iterator
 
-from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
+from paceline.core.trace import Applied, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span
 
 WINDOW_S = 1.0
 GROWTH = 4.0
@@ -50,8 +50,8 @@ class Thinner:
 
     def within(self, record: Record, window: float) -> Iterator[Record]:
         """The same with windows of so many seconds, whatever is written; 0 keeps everything."""
-        if isinstance(record, Membership | Ended) or self._is_best(record) or not window:
-            if self._held and not isinstance(record, Evaluated | Membership):
+        if isinstance(record, MemberChange | Ended) or self._is_best(record) or not window:
+            if self._held and not isinstance(record, Evaluated | MemberChange):
                 yield from self.rest()
             yield record
             return
@@ -94,7 +94,7 @@ def _teller(record: Record) -> Hashable:
             return "worker", rank
         case Applied(shard=shard) | Gated(shard=shard):
             return "shard", shard
-        case Decision(party=party):
+        case Decided(party=party):
             return "party", party
     return type(record).__name__
 
@@ -103,7 +103,7 @@ def _sort(record: Record) -> Hashable:
     match record:
         case Span(activity=activity):
             return activity
-        case Decision(rank=rank, verdict=verdict):
+        case Decided(rank=rank, verdict=verdict):
             return rank, verdict
         case Gated(rank=rank, refused=refused):
             return rank, refused

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.core.trace import Decision, Gated, Membership
+from paceline.core.trace import Decided, Gated, MemberChange
 from paceline.observe.formatting.number_format import counted, percent, seconds_text
 from paceline.observe.watch.bottleneck import Bottleneck, communicating_s, slow_links
 from paceline.observe.watch.state import PageState
@@ -230,11 +230,11 @@ def servers(state: PageState) -> list[dict[str, Any]]:
     return rows
 
 
-def event(record: Decision | Membership | Gated) -> dict[str, Any]:
+def event(record: Decided | MemberChange | Gated) -> dict[str, Any]:
     match record:
-        case Decision():
+        case Decided():
             who, what = f"worker {record.rank}", f"{record.verdict} ({record.party})"
-        case Membership():
+        case MemberChange():
             who, what = record.party, record.event
         case Gated():
             who, what = f"worker {record.rank}", "contribution refused"

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from paceline.core.trace import ARRIVALS, Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
+from paceline.core.trace import ARRIVALS, Applied, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span
 from paceline.observe.runs.collapse import collapse
 from paceline.observe.trace.trace_file import is_timed
 from paceline.observe.watch.bottleneck import LATER, Bottleneck, ServerLags, bottleneck
@@ -78,9 +78,9 @@ class PageState:
         self.lateness: dict[int, Lateness] = {}
         self._met: dict[int, tuple[int, ...]] = {}  # by rank: whose contributions made an update with its latest
         self.evaluations = Evaluations()
-        self.events: deque[Decision | Membership | Gated] = deque(maxlen=EVENTS_KEPT)
+        self.events: deque[Decided | MemberChange | Gated] = deque(maxlen=EVENTS_KEPT)
         self.event_count = 0
-        self._waits: dict[int, dict[str, Decision]] = {}  # by rank: the last wait at each server, while it goes on
+        self._waits: dict[int, dict[str, Decided]] = {}  # by rank: the last wait at each server, while it goes on
         self._waited_for: dict[int, dict[int, float]] = {}  # by rank: for whom, and when last
         self._unnamed: dict[int, float] = {}  # by rank: when it last waited for more than could be named
 
@@ -93,16 +93,16 @@ class PageState:
         if not is_timed(record):
             return
         match record:
-            case Membership(event="joined") if self.ended:
+            case MemberChange(event="joined") if self.ended:
                 self.reset()
                 self._member(record)
-            case Membership():
+            case MemberChange():
                 self._member(record)
             case Span():
                 self._span(record)
             case Applied():
                 self._applied(record)
-            case Decision():
+            case Decided():
                 self._decision(record)
             case Gated(refused=True):
                 self._event(record)
@@ -154,7 +154,7 @@ class PageState:
                 self._met[rank] = met
                 self.lateness.setdefault(rank, Lateness()).add(update.staleness)
 
-    def _decision(self, decision: Decision) -> None:
+    def _decision(self, decision: Decided) -> None:
         if decision.verdict != "wait":
             self._event(decision)
             return
@@ -165,11 +165,11 @@ class PageState:
         for rank in decision.whom:
             known[rank] = decision.at
 
-    def _event(self, record: Decision | Membership | Gated) -> None:
+    def _event(self, record: Decided | MemberChange | Gated) -> None:
         self.events.append(record)
         self.event_count += 1
 
-    def _member(self, record: Membership) -> None:
+    def _member(self, record: MemberChange) -> None:
         kind, _, number = record.party.rpartition(" ")
         if kind == "worker":
             worker = self.worker(int(number))
@@ -187,7 +187,7 @@ class PageState:
     def samples(self) -> int:
         return sum(worker.samples for worker in self.workers)
 
-    def wait(self, rank: int) -> Decision | None:
+    def wait(self, rank: int) -> Decided | None:
         """Why worker `rank` waits, if it does: what it was told last."""
         return max(self._waits.get(rank, {}).values(), key=lambda wait: wait.at, default=None)
 

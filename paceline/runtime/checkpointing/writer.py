@@ -31,7 +31,7 @@ from paceline.config import Config
 from paceline.core.effects import SERVERS
 from paceline.core.errors import ConfigError, Diverged, PeerLost, TimedOut, Undone
 from paceline.core.sharding import Layout
-from paceline.core.trace import NOT_SAVED, Decision
+from paceline.core.trace import NOT_SAVED, Decided
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.vectors.flat import Flat
 from paceline.live import party
@@ -86,7 +86,7 @@ def say_not_saved(session: Session, reason: str, *, quietly: bool = False) -> No
     print(reason, file=sys.stderr, flush=True)
     if not quietly:
         session.reports.note(
-            Decision(at=session.node.now(), party="evaluator", rank=0, verdict=NOT_SAVED, reason=reason)
+            Decided(at=session.node.now(), party="evaluator", rank=0, verdict=NOT_SAVED, reason=reason)
         )
         session.reports.flush()
 

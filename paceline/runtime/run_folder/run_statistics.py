@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from paceline.config import Config
-from paceline.core.trace import Evaluated, Leased, Membership, Record
+from paceline.core.trace import Evaluated, Leased, MemberChange, Record
 from paceline.live.coordinator.lifecycle import TARGET_REACHED
 from paceline.live.party import EVALUATOR, Party
 from paceline.live.protocol.control_messages import NOTHING, Progress
@@ -89,14 +89,14 @@ class RunStatistics:
     def recorded(self, record: Record) -> None:
         self._staleness.add(record)
         self._faults.add(record)
-        if isinstance(record, Membership) and record.event in CHANGES:
+        if isinstance(record, MemberChange) and record.event in CHANGES:
             self._changed(record)
         if isinstance(record, Leased):
             self._leased = record
         if isinstance(record, Evaluated):
             bisect.insort(self._evaluations, record, key=lambda evaluated: evaluated.at)
 
-    def _changed(self, record: Membership) -> None:
+    def _changed(self, record: MemberChange) -> None:
         who = Party.parse(record.party)
         steps = self.steps(who)
         self._changes.append(

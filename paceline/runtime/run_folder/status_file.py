@@ -22,7 +22,7 @@ import msgspec
 
 from paceline.core.errors import ConfigError
 from paceline.core.safe_path import shown_path
-from paceline.core.trace import Applied, Evaluated, Membership, Record
+from paceline.core.trace import Applied, Evaluated, MemberChange, Record
 from paceline.live.host_info import boot_id
 from paceline.live.party import EVALUATOR, Party
 from paceline.live.protocol.control_messages import Hello, Progress
@@ -164,7 +164,7 @@ class StatusFile:
 
     def recorded(self, record: Record) -> None:
         match record:
-            case Membership(event=event) if event != "joined":
+            case MemberChange(event=event) if event != "joined":
                 self._change(Party.parse(record.party), state=event)
             case Applied(shard=shard):
                 self._change(Party("server", shard))

@@ -21,7 +21,7 @@ from paceline.core.paramserver.gradient_check import OFF, SliceGradientCheck
 from paceline.core.paramserver.robust_mean import NONE as NO_RULE
 from paceline.core.role import RoleContext
 from paceline.core.sharding import tensors_by_slice
-from paceline.core.trace import Applied, Decision, Gated, Record
+from paceline.core.trace import Applied, Decided, Gated, Record
 from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.coordinate_sort import Sorting
 from paceline.engine.vectors.flat import FlatMemory
@@ -96,7 +96,7 @@ class Shard:
         self._recipe = recipe = Recipe.from_json(plan.optimizer)
         self._scheme = recipe.make_scheme()
         self._box = self._scheme.server(len(plan.layout.holders))
-        session.node.admission.report_to(expel=self._expel, on_strike=self._refused)
+        session.node.message_checks.report_to(expel=self._expel, on_strike=self._refused)
         session.node.channel.use(recipe.codecs.stage(FlatMemory(), self._scheme, of_server=True))
         self._parts, self._slices = plan.layout.slices, plan.layout.of(self._server)
         self._tensors = tensors_by_slice(plan.layout, plan.tensors)
@@ -162,7 +162,7 @@ class Shard:
             self._session.tell(control.Unfit(rank=rank, reason=reason))
 
     def _refused(self, src: Party, why: str, strike: int) -> None:
-        """The trace has it: what `src` said was beyond its bounds."""
+        """Writes to the trace that a message of worker `src` was beyond its bounds."""
         if src.kind == "worker":
             now, shard, note = self._node.now(), self._server, self._session.reports.note
             note(Gated(at=now, shard=shard, rank=src.index, number=strike, refused=True, reason=why))
@@ -351,6 +351,6 @@ def _of_server(record: Record, server: int) -> Record:
     match record:
         case Applied():
             return dataclasses.replace(record, shard=server)
-        case Decision():
+        case Decided():
             return dataclasses.replace(record, party=f"server {server}")
     return record

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from paceline.core.role import Role
 from paceline.core.samples.sample_budget import Budget
 from paceline.core.scheme import Scheme
-from paceline.core.trace import ARRIVALS, Membership
+from paceline.core.trace import ARRIVALS, MemberChange
 from paceline.runtime.simulated.counters import Meters
 from paceline.runtime.worker.loop.sample_counts import Allowance, Clock, InRounds
 
@@ -71,7 +71,7 @@ class Counted:
     def _workers(self) -> int:
         return len(self._here)
 
-    def heard(self, record: Membership) -> None:
+    def heard(self, record: MemberChange) -> None:
         """Who comes and goes."""
         kind, _, rank = record.party.partition(" ")
         if kind != "worker":

@@ -19,7 +19,7 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.paramserver.gradient_check import SliceGradientCheck
 from paceline.core.samples.sample_leases import Leases
 from paceline.core.sharding import lay_out, tensors_by_slice
-from paceline.core.trace import Ended, Evaluated, Membership, Record
+from paceline.core.trace import Ended, Evaluated, MemberChange, Record
 from paceline.core.vector import Ghost, cut
 from paceline.engine.data.batches import Batches, BatchStream
 from paceline.engine.data.partition_plan import PartitionPlan, make_partition, parse_partition
@@ -95,7 +95,7 @@ class VirtualRun:
             )  # each has one, and no name was given
             self._statistics.seated(rank, device, slowdown, host)
             self._joined.append(
-                Membership(at=0.0, party=f"worker {rank}", event="joined", device=device, host=placement.host_name)
+                MemberChange(at=0.0, party=f"worker {rank}", event="joined", device=device, host=placement.host_name)
             )
         self._behind = set(range(cluster.workers)) if setting.rounds else set()
         self._meters.on_steps = self._stepped if config.stop.steps or setting.rounds else None
@@ -244,9 +244,9 @@ class VirtualRun:
     # ---- what is told ------------------------------------------------------------------------------------
     def _note(self, record: Record) -> None:
         self._meters.record(record)
-        if isinstance(record, Membership):
+        if isinstance(record, MemberChange):
             self._counted.heard(record)
-        if isinstance(record, Membership) and record.event in CHANGES:
+        if isinstance(record, MemberChange) and record.event in CHANGES:
             self._tell()  # what is left of it must not depend on when the screen was written
         self._statistics.recorded(record)
         if self._trace is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from paceline.config import Config
-from paceline.core.trace import Membership, Record
+from paceline.core.trace import MemberChange, Record
 from paceline.live import party
 from paceline.live.coordinator.decisions import FailureKind
 from paceline.live.party import Party
@@ -60,7 +60,7 @@ class CoordinatorEvents:
     def recorded(self, record: Record) -> None:
         self._artifacts.recorded(record)
         line = self._messages.line_of(record)
-        if isinstance(record, Membership) and record.event in ("lost", "returned"):
+        if isinstance(record, MemberChange) and record.event in ("lost", "returned"):
             who = Party.parse(record.party)
             self._events.put(MemberEvent(who, self._incarnation.get(who, 0), line, lost=record.event == "lost"))
         elif line:

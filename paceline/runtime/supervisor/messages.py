@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.config import Config
-from paceline.core.trace import NOT_SAVED, Decision, Membership, Record
+from paceline.core.trace import NOT_SAVED, Decided, MemberChange, Record
 from paceline.live.party import Party
 from paceline.live.protocol.control_messages import Hello, Plan
 from paceline.runtime.run_folder.run_statistics import RunStatistics
@@ -57,13 +57,13 @@ class MessagesForUser:
     def line_of(self, record: Record) -> str:
         """Returns the line about `record`; empty for most."""
         match record:
-            case Membership():
+            case MemberChange():
                 return self._line_of_member(Party.parse(record.party), record)
-            case Decision(verdict=verdict) if verdict == NOT_SAVED:
+            case Decided(verdict=verdict) if verdict == NOT_SAVED:
                 return record.reason
         return ""
 
-    def _line_of_member(self, who: Party, record: Membership) -> str:
+    def _line_of_member(self, who: Party, record: MemberChange) -> str:
         match record.event:
             case "lost":
                 self._lost_at[who] = self._where[who]

@@ -26,7 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.effects import Reply, Tell
-from paceline.core.trace import Applied, Decision, Record
+from paceline.core.trace import Applied, Decided, Record
 from paceline.sim.checking.oracles.contributions import ShardRecount
 from paceline.sim.checking.oracles.deliveries import Deliveries
 from paceline.sim.checking.oracles.mass import Mass
@@ -132,7 +132,7 @@ class Invariants:
         match record:
             case Applied(shard=shard):
                 self._shards[shard].applied(record)
-            case Decision(rank=rank, reason=reason):
+            case Decided(rank=rank, reason=reason):
                 self._reasons[rank] = reason
 
     def mean_begins(self, call: PendingCall) -> None:

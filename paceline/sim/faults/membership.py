@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from paceline.core.effects import Reply, Tell
 from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.role import Role
-from paceline.core.trace import Membership
+from paceline.core.trace import MemberChange
 from paceline.sim.cluster.network import Nic
 from paceline.sim.kernel.event_queue import Event
 from paceline.sim.kernel.processes import Incarnation, PendingCall, SimulatedProcess
@@ -195,4 +195,4 @@ class Members:
 
     def _note(self, party: SimulatedProcess, event: str, reason: str) -> None:
         if self._sim.trace:
-            self._sim.trace(Membership(at=self._sim.now + party.skew_s, party=party.name, event=event, reason=reason))
+            self._sim.trace(MemberChange(at=self._sim.now + party.skew_s, party=party.name, event=event, reason=reason))

@@ -127,9 +127,9 @@ class SimulatedLeases:
         try:
             self.leases.settled(rank, fate, data)
         except ValueError as error:  # a worker has named samples that are not its own
-            if self._sim.admission is None:
+            if self._sim.message_checks is None:
                 raise
-            self._sim.admission.strike(party, self._sim.world.workers[rank], str(error))
+            self._sim.message_checks.strike(party, self._sim.world.workers[rank], str(error))
 
     def goes_back(self, party: SimulatedProcess) -> None:
         """The first server is what was kept of it."""

@@ -31,7 +31,7 @@ from paceline.core.message import size
 from paceline.core.paramserver.gated_server import among_others
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Scheme
-from paceline.core.trace import Membership
+from paceline.core.trace import MemberChange
 from paceline.sim.checking.oracles.contributions import ShardRecount
 from paceline.sim.faults.snapshots import RECOUNT, UPDATE, WEIGHTS, SimulatedSnapshots, Snapshot, nbytes_of, state_of
 from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
@@ -428,4 +428,4 @@ class Servers:
 
     def _note(self, server: RecoverableServer, event: str, reason: str) -> None:
         if self.sim.trace:
-            self.sim.trace(Membership(at=self.sim.now, party=server.party.name, event=event, reason=reason))
+            self.sim.trace(MemberChange(at=self.sim.now, party=server.party.name, event=event, reason=reason))

@@ -73,7 +73,7 @@ def test_only_a_worker_that_broke_the_protocol_is_held_to_account_whatever_the_t
 ) -> None:
     session = session_of(server(0))
     session.handlers.lost(worker(1), "not a Paceline frame", cause)
-    assert session.node.admission.strikes[worker(1)] == strikes
+    assert session.node.message_checks.strikes[worker(1)] == strikes
 
 
 class Hears(Role):
@@ -132,7 +132,7 @@ def test_what_a_party_may_not_send_it_may_not_send_packed_either() -> None:
     assert isinstance(packed.message, Packed)
     session.handlers.deliver(worker(0), packed)
     assert heard == []
-    assert session.node.admission.strikes[worker(0)] == 1
+    assert session.node.message_checks.strikes[worker(0)] == 1
 
 
 class Posted:

@@ -14,7 +14,7 @@ import pytest
 
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
 from paceline.core.sharding import lay_out
-from paceline.core.trace import Decision, Ended, Record, Span
+from paceline.core.trace import Decided, Ended, Record, Span
 from paceline.live.control import reports
 from paceline.live.control.reports import records_of
 from paceline.live.control.session import Session
@@ -218,7 +218,7 @@ def test_what_a_worker_spent_is_told_as_its_spans_would_be_and_in_turn_with_what
         Span(at=1.75, rank=0, activity="waiting", seconds=0.125),
         Span(at=1.75, rank=0, activity="communicating", seconds=0.0625, hidden=0.5),
     ]
-    decision = Decision(at=1.6, party="worker 0", rank=0, verdict="wait", reason="for worker 1", whom=(1,))
+    decision = Decided(at=1.6, party="worker 0", rank=0, verdict="wait", reason="for worker 1", whom=(1,))
     noted: list[Record] = [spans[0], decision, spans[1], spans[2]]
     scene.begin()
     reports = scene.session.reports
@@ -234,14 +234,14 @@ def test_what_a_worker_spent_is_told_as_its_spans_would_be_and_in_turn_with_what
 
 def test_many_records_are_cut_into_messages_that_fit(scene: Scene) -> None:
     for n in range(1000):
-        scene.session.reports.note(Decision(at=float(n), party="p", rank=n, verdict="wait", reason="ü" * 100))
+        scene.session.reports.note(Decided(at=float(n), party="p", rank=n, verdict="wait", reason="ü" * 100))
     scene.begin()
     scene.session.reports.flush()
     ranks: list[int] = []
     while len(ranks) < 1000:
         lines = scene.hears().lines
         assert len(lines.encode()) < 64 * 1024
-        ranks += [record.rank for record in records_of(lines) if isinstance(record, Decision)]
+        ranks += [record.rank for record in records_of(lines) if isinstance(record, Decided)]
     assert ranks == list(range(1000))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from paceline.core.errors import ConfigError
 from paceline.core.sharding import Layout
-from paceline.core.trace import Ended, Evaluated, Membership
+from paceline.core.trace import Ended, Evaluated, MemberChange
 from paceline.live.coordinator.lifecycle import RunPhase, StopRule
 from paceline.live.party import EVALUATOR, Party
 from paceline.live.protocol import control_messages as control
@@ -59,7 +59,7 @@ def test_everybody_learns_where_everybody_is(companies: Any) -> None:
         company.say(who, control.Hello(address=f"hub:{who}", pid=1, host="here", device="cpu"))
     for who in company.everybody:
         assert company.hears(who).addresses == {str(other): f"hub:{other}" for other in company.everybody}
-    joined = [record.party for record in company.ears.records if isinstance(record, Membership)]
+    joined = [record.party for record in company.ears.records if isinstance(record, MemberChange)]
     assert sorted(joined) == sorted(map(str, company.everybody))
 
 
@@ -206,7 +206,7 @@ def test_records_of_the_others_are_handed_on_as_they_were(companies: Any) -> Non
     lines = ['["ended",1.5,"a"]', '["membership",2,"p","e","","",""]']
     company.say(S0, control.Records(lines="\n".join(lines)))
     company.settled()
-    assert company.ears.records[-2:] == [Ended(at=1.5, reason="a"), Membership(at=2, party="p", event="e")]
+    assert company.ears.records[-2:] == [Ended(at=1.5, reason="a"), MemberChange(at=2, party="p", event="e")]
 
 
 @pytest.mark.parametrize("message", [control.Go(), control.Exit()], ids=["Go", "Exit"])

@@ -15,7 +15,7 @@ import pytest
 import paceline.schemes  # noqa: F401  registers them
 from paceline.core import scheme
 from paceline.core.errors import PacelineError
-from paceline.core.trace import Ended, Membership
+from paceline.core.trace import Ended, MemberChange
 from paceline.observe import watch
 from paceline.observe.plots import style as canvas
 from paceline.observe.plots.curves import accuracy
@@ -103,7 +103,7 @@ def test_a_race_in_which_nothing_was_evaluated_has_no_empty_panel() -> None:
 
 
 def test_a_second_run_in_one_trace_is_drawn_alone() -> None:
-    between = [Ended(at=5.0, reason="epochs"), Membership(at=0.0, party="worker 0", event="joined")]
+    between = [Ended(at=5.0, reason="epochs"), MemberChange(at=0.0, party="worker 0", event="joined")]
     top = curve_figure(summary(), [*evaluations(5.0), *between, *evaluations(10.0)]).axes[0]
     assert list(top.lines[0].get_xdata()) == [e.at for e in evaluations(10.0)]
 

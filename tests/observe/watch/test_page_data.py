@@ -9,7 +9,7 @@ import pytest
 from paceline.cli.main import main
 from paceline.cli.support import scheme_catalogue
 from paceline.core.scheme import names
-from paceline.core.trace import Decision, Membership, Span
+from paceline.core.trace import Decided, MemberChange, Span
 from paceline.observe.trace.trace_tail import Follower
 from paceline.observe.watch.algorithm_text import box
 from paceline.observe.watch.page_data import PageQuery, picture, strip
@@ -21,7 +21,7 @@ def barrier(steps_s: list[float], rounds: int = 50) -> PageState:
     """Workers that all wait for the slowest, every round; each says what it is."""
     state, longest = PageState(len(steps_s)), max(steps_s)
     for rank in range(len(steps_s)):
-        state.add(Membership(at=0.0, party=f"worker {rank}", event="joined", device="cpu", host=f"h{rank}"))
+        state.add(MemberChange(at=0.0, party=f"worker {rank}", event="joined", device="cpu", host=f"h{rank}"))
     for n in range(1, rounds + 1):
         for rank, step_s in enumerate(steps_s):
             at = n * longest
@@ -48,7 +48,7 @@ def test_at_every_moment_a_row_says_for_whom_its_worker_waits(tmp_path: Path) ->
     for record in Follower(tmp_path / "run" / "trace.jsonl").read():
         state.add(record)
         of_the_fast = [(r["at"], r["why"]) for r in picture(state, PageQuery(sort="rank", count=1))["rows"]]
-        if isinstance(record, Decision) and record.verdict == "wait":
+        if isinstance(record, Decided) and record.verdict == "wait":
             assert (record.rank, of_the_fast) == (0, [("waiting", "waits for worker 1")])
             said.append(record.at)
         elif isinstance(record, Span) and (record.rank, record.activity) == (0, "computing"):

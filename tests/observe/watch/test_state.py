@@ -8,7 +8,7 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters the catalogue
 from paceline.core.scheme import make
-from paceline.core.trace import Applied, Decision, Ended, Membership, Record, Span
+from paceline.core.trace import Applied, Decided, Ended, MemberChange, Record, Span
 from paceline.core.vector import Ghost
 from paceline.observe.watch.page_data import PageQuery, picture
 from paceline.observe.watch.state import PageState
@@ -80,7 +80,7 @@ def test_a_member_of_another_group_is_not_blamed() -> None:
             at = (n + 1) * (own + waited)
             state.add(Span(at=at - waited, rank=rank, activity="computing", seconds=own, steps=1, samples=8))
             if waited:
-                state.add(Decision(at=at, party="server 0", rank=rank, verdict="wait", reason="", whom=(3,)))
+                state.add(Decided(at=at, party="server 0", rank=rank, verdict="wait", reason="", whom=(3,)))
                 state.add(Span(at=at, rank=rank, activity="waiting", seconds=waited))
     named = state.straggler()
     assert named is not None
@@ -142,7 +142,7 @@ def test_the_trace_names_whom_a_worker_waits_for() -> None:
 
 def test_a_wait_that_is_heard_of_before_the_step_it_follows_goes_on_until_the_next_step() -> None:
     state = PageState(2)
-    state.add(Decision(at=0.101, party="server 0", rank=0, verdict="wait", reason="waits for worker 1", whom=(1,)))
+    state.add(Decided(at=0.101, party="server 0", rank=0, verdict="wait", reason="waits for worker 1", whom=(1,)))
     state.add(Span(at=0.1, rank=0, activity="computing", seconds=0.1, steps=1, samples=4))
     assert state.standing(0) == "waiting"
     state.add(Span(at=0.6, rank=0, activity="computing", seconds=0.1, steps=1, samples=4))
@@ -152,15 +152,15 @@ def test_a_wait_that_is_heard_of_before_the_step_it_follows_goes_on_until_the_ne
 def test_whoever_has_waited_is_not_waiting_while_it_computes() -> None:
     state = PageState(2)
     state.add(Span(at=0.1, rank=0, activity="computing", seconds=0.1, steps=1, samples=4, exchanges=1))
-    state.add(Decision(at=0.11, party="server 0", rank=0, verdict="wait", reason="waits for worker 1", whom=(1,)))
+    state.add(Decided(at=0.11, party="server 0", rank=0, verdict="wait", reason="waits for worker 1", whom=(1,)))
     assert state.standing(0) == "waiting"
     state.add(Span(at=0.2, rank=0, activity="waiting", seconds=0.1))
     assert state.standing(0) == "computing"  # of its next step nothing is written before it is over
 
 
 def test_a_server_that_is_heard_before_the_worker_says_itself_when_the_wait_was_over() -> None:
-    def decided(at: float, shard: int) -> Decision:
-        return Decision(at=at, party=f"server {shard}", rank=0, verdict="wait", reason="waits for worker 1", whom=(1,))
+    def decided(at: float, shard: int) -> Decided:
+        return Decided(at=at, party=f"server {shard}", rank=0, verdict="wait", reason="waits for worker 1", whom=(1,))
 
     state = PageState(2)
     state.add(Span(at=0.1, rank=0, activity="computing", seconds=0.1, steps=1, samples=4, exchanges=1))
@@ -183,7 +183,7 @@ def test_servers_count_what_they_applied_and_what_they_dropped() -> None:
 
 def test_who_has_left_holds_nobody_up() -> None:
     state = simulated("bsp", (1, 1, 1, 8))
-    state.add(Membership(at=state.now, party="worker 3", event="lost", reason="silent for 5 s"))
+    state.add(MemberChange(at=state.now, party="worker 3", event="lost", reason="silent for 5 s"))
     assert state.straggler() is None
     assert state.events[-1].reason == "silent for 5 s"
 
@@ -191,7 +191,7 @@ def test_who_has_left_holds_nobody_up() -> None:
 def test_who_has_come_back_is_there_again() -> None:
     state = simulated("bsp", (1, 1, 1, 8))
     for event in ("lost", "returned"):
-        state.add(Membership(at=state.now, party="worker 3", event=event, reason="incarnation 2"))
+        state.add(MemberChange(at=state.now, party="worker 3", event=event, reason="incarnation 2"))
     assert [worker.here for worker in state.workers] == [True] * 4
     named = state.straggler()
     assert named is not None
@@ -202,7 +202,7 @@ def test_a_run_that_follows_another_in_the_same_trace_begins_anew() -> None:
     state = simulated("bsp", (1, 1))
     state.add(Ended(at=state.now, reason="steps"))
     assert state.ended == "steps"
-    state.add(Membership(at=0.0, party="worker 0", event="joined", device="cuda:0", host="a"))
+    state.add(MemberChange(at=0.0, party="worker 0", event="joined", device="cuda:0", host="a"))
     assert (state.now, state.ended, state.samples) == (0.0, "", 0)
     assert (state.workers[0].device, state.workers[0].host) == ("cuda:0", "a")
 

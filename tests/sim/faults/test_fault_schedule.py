@@ -13,7 +13,7 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.scheme import make
-from paceline.core.trace import Membership, Record, Span
+from paceline.core.trace import MemberChange, Record, Span
 from paceline.core.vector import Ghost
 from paceline.sim import Cluster, LocalSteps, Simulation
 from paceline.sim.cluster.model import Device, Fault, Host, Link, Spot, uniform
@@ -32,7 +32,7 @@ def with_fault(scheme: str = "asp", until: float = 100.5, more: Any = None, **fa
 
 
 def news(records: list[Record]) -> list[tuple[str, str]]:
-    return [(r.event, r.party) for r in records if isinstance(r, Membership)]
+    return [(r.event, r.party) for r in records if isinstance(r, MemberChange)]
 
 
 def test_a_crash_is_noticed_when_the_lease_ends_and_stalls_a_barrier_until_then() -> None:
@@ -40,7 +40,7 @@ def test_a_crash_is_noticed_when_the_lease_ends_and_stalls_a_barrier_until_then(
     sim = with_fault(scheme="bsp", kind="crash", at_s=20.5, workers=(1,), more={"trace": records.append})
     assert sim.steps[1] == 20
     assert news(records) == [("lost", "worker 1")]
-    assert records[[type(r) for r in records].index(Membership)].at == pytest.approx(30.5)
+    assert records[[type(r) for r in records].index(MemberChange)].at == pytest.approx(30.5)
     waited = [r.seconds for r in records if isinstance(r, Span) and r.activity == "waiting" and r.rank == 0]
     assert max(waited) == pytest.approx(9.5, abs=0.01)
     assert sim.steps[0] == pytest.approx(90, abs=1)
