@@ -10,12 +10,8 @@ import numpy as np
 import pytest
 
 from paceline.core.adaptive.regrouping import Move
-from paceline.core.errors import ProtocolError
 from paceline.core.paramserver.gated_server import Push
 from paceline.core.sharding import lay_out
-from paceline.core.trace import Decided, Evaluated, Span, to_row
-from paceline.live.control.reports import line_of
-from paceline.live.control.trace_records import records_from
 from paceline.live.node.hosted_slice import Declined
 from paceline.live.node.message_checks import STRIKES, MessageChecks
 from paceline.live.party import COORDINATOR, Party, server, worker
@@ -23,6 +19,8 @@ from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
 
 LAYOUT = lay_out(100, 1, 4)
+
+
 PLAN = control.Plan(
     workers=4,
     servers=1,
@@ -130,47 +128,15 @@ def test_who_does_not_know_how_a_run_began_takes_any_first_clock(late: bool) -> 
     assert not scene.message_checks.strikes
 
 
-def lines(*records: Any) -> str:
-    return b"\n".join(line_of(to_row(record)) for record in records).decode()
-
-
-SPAN = Span(at=1.0, rank=1, activity="computing", seconds=0.5)
-
-
-def test_a_worker_tells_of_its_own_time_and_decisions() -> None:
-    told = [SPAN, Decided(at=1.0, party="worker 1", rank=1, verdict="wait", reason="why")]
-    assert list(records_from(worker(1), lines(*told))) == told
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        "nonsense",
-        "[]",
-        "[7]",
-        '["span"]',
-        "[" * 100_000,
-        lines(Span(at=1.0, rank=2, activity="computing", seconds=0.5)),
-        lines(Evaluated(at=1.0, accuracy=1.0, loss=0.0, samples=1, seconds=0.0)),
-        lines(Span(at=1.0, rank=1, activity="computing", seconds=1e300)),
-        '["span",NaN,1,"computing",1,0,0,0,0]',
-        '["span","x",1,"computing",1,0,0,0,0]',
-    ],
-)
-def test_what_is_no_record_or_not_its_own_is_refused(said: str) -> None:
-    with pytest.raises(ProtocolError):
-        list(records_from(worker(1), said))
-
-
 def test_numbers_that_are_none_are_no_progress() -> None:
     zero = dict.fromkeys(("steps", "samples", "exchanges", "bytes_up", "bytes_down"), 0)
     seconds = {f"seconds_{name}": 0.0 for name in ("computing", "waiting", "communicating")}
     progress = control.Progress(**zero, **seconds)
     progress.__class__.samples.__set__(progress, 10**12)  # type: ignore[attr-defined]
     progress.__class__.seconds_hidden.__set__(progress, math.inf)  # type: ignore[attr-defined]
-    message_checks = MessageChecks(COORDINATOR)
-    message_checks.planned(PLAN)
+    admission = MessageChecks(COORDINATOR)
+    admission.planned(PLAN)
     envelope = Envelope(Kind.CONTROL, progress)
-    assert message_checks.admit(worker(1), envelope)
+    assert admission.admit(worker(1), envelope)
     assert envelope.message.samples <= 1000 * 11 + 32 * 4
     assert math.isfinite(envelope.message.seconds_hidden)

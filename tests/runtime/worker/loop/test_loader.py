@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import DataLoader, Dataset, SequentialSampler, SubsetRandomSampler
 
 from paceline.core.errors import ConfigError
 from paceline.runtime.worker.pace import Pace
@@ -101,23 +101,6 @@ def test_a_loader_made_once_gives_an_epoch_each_time_as_torchs_does(out: Path) -
 
     _, models = run_loops(out, "asp", loop, workers=1)
     assert_trained_as_by_torch(models[0])
-
-
-@pytest.mark.parametrize("partition", ["uniform", "dynamic"])
-def test_a_sampler_says_which_samples_there_are_and_all_workers_share_its_order(out: Path, partition: str) -> None:
-    seen: list[int] = []
-    weights = [float(i < 10) for i in range(90)]  # the others are never drawn
-
-    def loop(pace: Pace, model: nn.Module) -> None:
-        sampler = WeightedRandomSampler(weights, 40, generator=torch.Generator().manual_seed(1))
-        for batch in pace.loader(DATA, 8, sampler=sampler, partition=partition):
-            seen.extend(batch["inputs"]["number"].tolist())
-            train_on(model, batch)
-            pace.step()
-
-    run_loops(out, "asp", loop)
-    drawn = list(WeightedRandomSampler(weights, 40, generator=torch.Generator().manual_seed(1)))
-    assert Counter(seen) == Counter(drawn)
 
 
 def test_a_collate_function_and_a_count_of_ones_own(out: Path) -> None:
