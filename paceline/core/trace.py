@@ -1,6 +1,6 @@
 """The typed records of a trace; a live run and the simulator write the same ones.
 
-Every record is one line of `trace.jsonl`: `{"kind": <class name in lower case>, ...fields}`. Fields that have their
+Every record is one line of `trace.jsonl`: `{"kind": <a key of KINDS>, ...fields}`. Fields that have their
 default are left out. `at` is seconds since training started, on the clock of the party that wrote it; no two parties'
 clocks are ever subtracted.
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from paceline.core.trace import Record
+from paceline.core.trace import NAMES, Record
 
 
 def write(folder: Path, records: Iterable[Record]) -> list[str]:
@@ -18,7 +18,7 @@ def write(folder: Path, records: Iterable[Record]) -> list[str]:
     sheets: dict[str, Any] = {}
     with ExitStack() as files:
         for record in records:
-            kind = type(record).__name__.lower()
+            kind = NAMES[type(record)]
             if kind not in sheets:
                 file = files.enter_context((folder / f"{kind}.csv").open("w", newline="", encoding="utf-8"))
                 sheets[kind] = csv.writer(file)

@@ -6,12 +6,12 @@ import csv
 import dataclasses
 from pathlib import Path
 
-from paceline.core.trace import Applied, Membership, Record
+from paceline.core.trace import Applied, MemberChange, Record
 from paceline.observe.export.csv_files import write
 
 TRACE: list[Record] = [
     Applied(at=0.5, shard=0, version=1, ranks=(0, 2), staleness=1, weight=1.0, samples=64),
-    Membership(at=1.0, party="worker 1", event="lost", reason='reset, "at" once\nand for all'),
+    MemberChange(at=1.0, party="worker 1", event="lost", reason='reset, "at" once\nand for all'),
     Applied(at=1.5, shard=0, version=2, ranks=(1,), staleness=0, weight=0.5, samples=32),
 ]
 
