@@ -159,7 +159,7 @@ def of_optimizer(memory: Flat | None, length: int) -> dict[str, Flat]:
 
 def optimizer_memory(tensors: Mapping[str, Tensor]) -> Flat | None:
     """Returns the local optimizer's state, put together again; None if there is none."""
-    # Sorted by name: there are fewer than ten parts.
+    # Sorted as texts, which keeps the order of up to ten parts.
     parts = [tensors[name] for name in sorted(tensors) if name.startswith(f"{MEMORY}.")]
     return Flat.wrap(torch.cat(parts)) if parts else None
 

@@ -83,7 +83,7 @@ class PullRows:
 
 @message("kvstore.Value")
 class Value:
-    """A value, some rows of it, or a tensor of an optimizer."""
+    """Carries a value, some rows of it, or a tensor of an optimizer."""
 
     v: Vector
 
@@ -125,7 +125,7 @@ class Who:
 
 @message("kvstore.Ranks")
 class Ranks:
-    """The workers that a request waits for."""
+    """Names the workers that a request waits for."""
 
     ranks: bounds.Ranks
 
@@ -137,7 +137,8 @@ class TakeState:
 
 @message("kvstore.State")
 class KeyState:
-    """The optimizer state of one key: its single numbers, tensors of one number, and the names of all other tensors."""
+    """Describes the optimizer state of one key: single numbers, tensors of one number, and the names of all other
+    tensors."""
 
     numbers: bounds.Scalars
     single: bounds.Scalars

@@ -32,15 +32,19 @@ class ProcessSpec:
 
     Fields that have a setting of the same name hold the value of that setting for this one process.
 
-        party          its name, such as `worker 3` coordinator    address of the coordinator, host:port token
-        the secret by which processes of the run know each other folder         a folder of this run on the process's
-        host, which only the run's processes may read slot           number among the workers of its host, by which a
-        GPU is found where none is named; -1: all are on one step_seconds   emulation: a step lasts at least that
-        long; 0 for as fast as it goes bind           the address to listen on credentials    the folder with this
-        party's key, if connections are under TLS store_secrets  what is needed to write to --store resume         the
-        checkpoint to go on from, a folder; empty for a new start judges         an evaluator evaluates the last
-        model; where this is False it only saves it incarnation    how often the process was restarted config
-        the configuration of the run; of a script's, only what its environment says (`Flag.variable`)
+        party          its name, such as `worker 3`
+        coordinator    address of the coordinator, host:port
+        token          the secret by which processes of the run know each other
+        folder         a folder of this run on the process's host, which only the run's processes may read
+        slot           number among the workers of its host, to find its GPU where none is named; -1: all are on one
+        step_seconds   emulation: a step lasts at least that long; 0 for as fast as it goes
+        bind           the address to listen on
+        credentials    the folder with this party's key, if connections are under TLS
+        store_secrets  what is needed to write to --store
+        resume         the checkpoint to go on from, a folder; empty for a new start
+        judges         an evaluator evaluates the last model; where this is False it only saves it
+        incarnation    how often the process was restarted
+        config         the configuration of the run; of a script's, only what its environment says (`Flag.variable`)
     """
 
     party: str
