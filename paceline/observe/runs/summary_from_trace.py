@@ -1,4 +1,5 @@
-"""The summary of a run that left none, because it was killed or still goes on: from its trace and its settings."""
+"""Makes the summary of a run that left none, because it was killed or still goes on, from its trace and its
+settings."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ SECONDS = {
 
 
 def rebuilt(records: Iterable[Record], facts: Mapping[str, Any]) -> Summary:
-    """What the trace tells; bytes are not in it. `facts`: settings by `section.key`, as of config.toml."""
+    """Returns the summary that the trace gives; bytes are not in it. `facts`: settings by `section.key`, as of
+    config.toml."""
     workers: dict[int, dict[str, Any]] = {}
     evaluations: list[Evaluated] = []
     staleness, faults = Staleness(), Faults()
@@ -46,12 +48,14 @@ def rebuilt(records: Iterable[Record], facts: Mapping[str, Any]) -> Summary:
 
 
 def _nothing(rank: int, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a worker that has done nothing yet."""
     slowdowns = list(facts.get("cluster.slowdown", ()))
     whole = {"rank": rank, "device": "?", "slowdown": slowdowns[rank] if rank < len(slowdowns) else 1.0}
     return whole | dict.fromkeys(("steps", "exchanges", "samples", "seconds_hidden", *SECONDS.values()), 0)
 
 
 def _add(fields: dict[str, Any], span: Span) -> None:
+    """Adds a span to the fields of its worker."""
     fields["steps"] += span.steps
     fields["samples"] += span.samples
     fields["seconds_hidden"] += span.hidden
@@ -62,6 +66,7 @@ def _add(fields: dict[str, Any], span: Span) -> None:
 def _summary(
     workers: list[WorkerSummary], evaluations: list[Evaluated], seconds: float, facts: Mapping[str, Any]
 ) -> Summary:
+    """Returns the summary of these workers and evaluations."""
     target = facts.get("stop.target_accuracy") or None
     samples = sum(worker.samples for worker in workers)
     scheme = str(facts.get("run.scheme", "unknown"))
