@@ -99,7 +99,7 @@ class SimulatedMessageChecks:
 
 def message_checks_and_lies(
     sim: Simulation, epoch_samples: int, batch_samples: int
-) -> tuple[SimulatedAdmission | None, Lies | None]:
+) -> tuple[SimulatedMessageChecks | None, Lies | None]:
     """Returns the message checks and the lies of a cluster with a fault of kind `lie`; otherwise two times None.
 
     Without liars, a simulation is not slowed down by a check of every message.

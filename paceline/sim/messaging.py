@@ -239,8 +239,8 @@ class Messaging:
 
     def _heard(self, party: SimulatedProcess, src: SimulatedProcess, message: Any) -> None:
         """Delivers a Tell at `party`, unless its process is dead or the message is rejected."""
-        if self._admission is not None and party.hears:
-            message = self._admission.admitted(party, src, message)
+        if self._message_checks is not None and party.hears:
+            message = self._message_checks.admitted(party, src, message)
         if party.hears and message is not None:
             self.say_all(party, party.on(self._sim.now + party.skew_s, src.me, message))
 

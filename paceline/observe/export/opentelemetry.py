@@ -119,7 +119,7 @@ class Telemetry:
             told = {"rank": bar.rank, "steps": bar.steps} if bar.steps else {"rank": bar.rank}
             self._begin(bar.activity, max(0.0, bar.begin), self._worker(bar.rank), told).end(self._ns(bar.end))
 
-    def _member(self, record: Membership, rank: int) -> None:
+    def _member(self, record: MemberChange, rank: int) -> None:
         """Begins a worker's span when it joins. It ends when the worker rejoins, or with the run.
 
         What a worker did last may be heard of after it has left, so leaving does not end its span.

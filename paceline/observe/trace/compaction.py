@@ -52,8 +52,8 @@ class Thinner:
 
     def within(self, record: Record, window: float) -> Iterator[Record]:
         """Yields the same with windows of `window` seconds, whatever is written; 0 keeps everything."""
-        if isinstance(record, Membership | Ended) or self._is_best(record) or not window:
-            if self._held and not isinstance(record, Evaluated | Membership):
+        if isinstance(record, MemberChange | Ended) or self._is_best(record) or not window:
+            if self._held and not isinstance(record, Evaluated | MemberChange):
                 yield from self.rest()
             yield record
             return

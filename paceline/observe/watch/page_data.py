@@ -249,7 +249,7 @@ def servers(state: PageState) -> list[dict[str, Any]]:
     return rows
 
 
-def event(record: Decision | Membership | Gated) -> dict[str, Any]:
+def event(record: Decided | MemberChange | Gated) -> dict[str, Any]:
     """Returns a row of the list of events."""
     match record:
         case Decided():

@@ -192,7 +192,7 @@ class PageState:
     def samples(self) -> int:
         return sum(worker.samples for worker in self.workers)
 
-    def wait(self, rank: int) -> Decision | None:
+    def wait(self, rank: int) -> Decided | None:
         """Returns why worker `rank` waits, if it does: the last such decision."""
         return max(self._waits.get(rank, {}).values(), key=lambda wait: wait.at, default=None)
 

@@ -109,7 +109,7 @@ class RunStatistics:
             # that reached the target.
             bisect.insort(self._evaluations, record, key=lambda evaluated: evaluated.at)
 
-    def _changed(self, record: Membership) -> None:
+    def _changed(self, record: MemberChange) -> None:
         """Notes that a party was lost, left, was drained, returned or was replaced."""
         who = Party.parse(record.party)
         steps = self.steps(who)

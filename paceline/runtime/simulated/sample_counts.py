@@ -75,7 +75,7 @@ class Counted:
         """Returns the number of workers that are present."""
         return len(self._here)
 
-    def heard(self, record: Membership) -> None:
+    def heard(self, record: MemberChange) -> None:
         """Notes which workers are present."""
         kind, _, rank = record.party.partition(" ")
         if kind != "worker":

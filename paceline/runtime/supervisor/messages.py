@@ -65,7 +65,7 @@ class MessagesForUser:
                 return record.reason
         return ""
 
-    def _line_of_member(self, who: Party, record: Membership) -> str:
+    def _line_of_member(self, who: Party, record: MemberChange) -> str:
         """Returns the line about a party that was lost, returned, was drained or was replaced; "" for other events."""
         match record.event:
             case "lost":
