@@ -44,6 +44,7 @@ from paceline.live.node.published_state import ReadState, StateGone
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol import loop_messages
+from paceline.live.protocol.message_parts import MessageParts
 from paceline.live.protocol.transport import CONTROL, Envelope, Kind, LossCause, Transport
 
 COORDINATOR_GONE = "the coordinator is gone"
@@ -92,6 +93,7 @@ class MessageHandlers:
         self._directory, self._mailbox, self._early = directory, mailbox, early
         self._reports, self._servers = reports, servers
         self._callbacks = NO_CALLBACKS
+        self._parts = MessageParts()
 
     def attach(self, callbacks: PartyCallbacks) -> None:
         """Sets the callbacks. Raises AssertionError the second time: a party has one set of them."""
@@ -183,6 +185,8 @@ class MessageHandlers:
 
         What must hold before the next message is handled is done here first, since that thread may take its time.
         """
+        if (message := self._parts.join(message)) is None:
+            return
         match message:
             case control.Roster() as roster:
                 self._directory.learn(roster)
