@@ -32,7 +32,7 @@ from _verdict import verdict
 from torch import nn
 
 from paceline.bench.report import conditions
-from paceline.core.trace import Applied, Decision, Record
+from paceline.core.trace import Applied, Decided, Record
 from paceline.engine import models
 from paceline.engine.specs import ModelRecipe
 from paceline.live.control.reports import REPORT_SECONDS, Reports, records_of
@@ -77,7 +77,7 @@ def a_step(reports: Reports, n: int) -> None:
 def of_the_server(n: int) -> Iterator[Record]:
     """An update is one for all workers, and so is more than this worker's part."""
     yield Applied(at=0.1 * n, shard=0, ranks=(0, 1, 2, 3), version=n, staleness=0, weight=1.0, samples=4 * BATCH)
-    yield Decision(at=0.1 * n, party="server 0", rank=1, verdict="wait", reason="waits for worker 3", whom=(3,))
+    yield Decided(at=0.1 * n, party="server 0", rank=1, verdict="wait", reason="waits for worker 3", whom=(3,))
 
 
 def seconds(work: Callable[[], object], count: int) -> float:

@@ -5,15 +5,14 @@ paceline launch -n 4 -s 1 python examples/02_own_loop.py     four workers, one s
 """
 
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import paceline
 
-digits = load_digits()
-images = torch.tensor(digits.images, dtype=torch.float32).flatten(1) / 16
-dataset = TensorDataset(images, torch.tensor(digits.target))
+images, targets = paceline.load_digits()
+images = images.flatten(1)
+dataset = TensorDataset(images, targets)
 
 model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.2)

@@ -16,7 +16,6 @@ The plain loop, and what is different below:
 """
 
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -29,9 +28,8 @@ class Digits(Dataset):
     """Images of 8x8 pixels, as dicts; those to train with get noise."""
 
     def __init__(self, part: slice, *, noisy: bool) -> None:
-        digits = load_digits()
-        self.images = torch.tensor(digits.images[part], dtype=torch.float32).unsqueeze(1) / 16
-        self.targets, self.noisy = torch.tensor(digits.target[part]), noisy
+        images, targets = paceline.load_digits()
+        self.images, self.targets, self.noisy = images[part], targets[part], noisy
 
     def __len__(self) -> int:
         return len(self.targets)

@@ -16,7 +16,6 @@ What is frozen may have any type: here it is bfloat16, and stays as it is, bit f
 """
 
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -38,9 +37,9 @@ class Adapted(nn.Module):
         return self.layer(x.to(torch.bfloat16)).float() + x @ self.down.T @ self.up.T
 
 
-digits = load_digits()
-images = torch.tensor(digits.images, dtype=torch.float32).flatten(1) / 16
-dataset = TensorDataset(images, torch.tensor(digits.target))
+images, targets = paceline.load_digits()
+images = images.flatten(1)
+dataset = TensorDataset(images, targets)
 
 torch.manual_seed(0)
 torch.set_num_threads(1)  # a model as small as this gains nothing by more

@@ -11,7 +11,6 @@ training, if the command has `--eval-every 2`.
 """
 
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -19,9 +18,8 @@ import paceline
 
 EPOCHS = 20
 
-digits = load_digits()
-images = torch.tensor(digits.images, dtype=torch.float32).flatten(1) / 16
-targets = torch.tensor(digits.target)
+images, targets = paceline.load_digits()
+images = images.flatten(1)
 dataset = TensorDataset(images[:1500], targets[:1500])
 
 torch.manual_seed(0)

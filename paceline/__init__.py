@@ -2,6 +2,7 @@
 
 paceline.join(model, optimizer, scheme="esync")   a training loop of one's own becomes a worker
 paceline.train(scheme="esync", workers=4)         one call, one run on this machine
+paceline.load_digits()                            1,797 small pictures to try either with
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["join", "train"]
+__all__ = ["join", "load_digits", "train"]
 
 
 def __dir__() -> list[str]:
@@ -22,6 +23,10 @@ def __getattr__(name: str) -> Any:
         from paceline.launch.join import join
 
         return join
+    if name == "load_digits":
+        from paceline.engine.data.digits import load_digits
+
+        return load_digits
     if name == "train":
         from paceline.launch.local.train import train
 

@@ -7,6 +7,7 @@ attributes            of the four classes that know most: distinct names assigne
 prose                 lines of comments and docstrings, in percent of all lines that are not empty
 without a verb        docstrings whose first sentence has none, in percent (scripts/sentences.py says how it errs)
 lines                 of source that are neither empty nor prose
+own test file         modules `paceline/A/B/c.py` that have `tests/A/B/test_c.py`, in percent; `__init__.py` is left out
 """
 
 from __future__ import annotations
@@ -38,6 +39,25 @@ def sources(commit: str) -> dict[str, str]:
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         found = {m.name: archive.extractfile(m) for m in archive.getmembers() if m.name.endswith(".py")}
         return {name: file.read().decode() for name, file in found.items() if file is not None}
+
+
+def test_files(commit: str) -> set[str]:
+    """Paths of all Python files below `tests/`; `commit` may be empty, for the working tree."""
+    if not commit:
+        return {str(f.relative_to(ROOT)) for f in (ROOT / "tests").rglob("*.py")}
+    command = ["git", "ls-tree", "-r", "--name-only", commit, "tests/"]
+    return set(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines())
+
+
+def own_test(module: str) -> str:
+    """The path of the test file of a module: `tests/core/test_role.py` for `paceline/core/role.py`."""
+    inner = PurePosixPath(module).relative_to("paceline")
+    return str(PurePosixPath("tests") / inner.with_name(f"test_{inner.name}"))
+
+
+def share_with_own_test(modules: Iterable[str], tests: set[str]) -> str:
+    expected = [own_test(module) for module in modules if not module.endswith("__init__.py")]
+    return f"{100 * sum(path in tests for path in expected) / len(expected):.0f} % of {len(expected)}"
 
 
 def fullest_folder(paths: Mapping[str, str]) -> str:
@@ -103,6 +123,7 @@ def figures(commit: str) -> dict[str, str]:
         "prose": f"{100 * prose / filled:.0f} %",
         "docstrings without a verb": without_a_verb(trees.values()),
         "lines": f"{filled - prose:,}",
+        "own test file": share_with_own_test(texts, test_files(commit)),
     }
 
 

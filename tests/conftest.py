@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from paceline.launch.local.environment import PREFIX
 from tests.launch.forked_cli import Warm
 
 # Threads of OpenMP that wait for work shall sleep: by default they spin, and take the time from those who have work.
@@ -26,6 +27,12 @@ def warm() -> Iterator[Warm]:
     """What starts `paceline train` in no time."""
     with Warm() as warm:
         yield warm
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that is started by hand, so that `join` makes a run of this process."""
+    monkeypatch.delenv(f"{PREFIX}COORDINATOR", raising=False)
 
 
 @pytest.fixture

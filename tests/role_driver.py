@@ -11,7 +11,7 @@ from paceline.core.effects import Data, Reply, Tell
 from paceline.core.paramserver.gated_server import Pull, Push
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Scheme, make
-from paceline.core.trace import Applied, Decision, Record
+from paceline.core.trace import Applied, Decided, Record
 
 
 class ByHand:
@@ -48,7 +48,7 @@ class ByHand:
         return self.on(src, Push(g=np.array([g]), clock=clock, samples=samples, data=data))
 
     def decisions(self) -> list[tuple[int, str, str]]:
-        return [(r.rank, r.verdict, r.reason) for r in self.records if isinstance(r, Decision)]
+        return [(r.rank, r.verdict, r.reason) for r in self.records if isinstance(r, Decided)]
 
     def updates(self) -> list[Applied]:
         return [r for r in self.records if isinstance(r, Applied)]

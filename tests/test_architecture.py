@@ -65,9 +65,6 @@ class Import:
         return f"{self.file.relative_to(ROOT)}:{self.line} imports {self.target}"
 
 
-TWO_OF_ONE_NAME = {"Membership"}
-"""Class names of two modules: the state machine of `core/fault_tolerance`, and the kind of record in a trace."""
-
 FILES = sorted(PACKAGE.rglob("*.py"))
 TREES = {file: ast.parse(file.read_text(), str(file)) for file in FILES}
 MODULES = {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for file in FILES}
@@ -249,7 +246,7 @@ def test_the_map_names_every_folder() -> None:
 def test_a_class_has_a_name_of_its_own_in_the_package() -> None:
     """Boxes of schemes, which are classes within their scheme, are called `Worker` and `Server` in all of them."""
     named = [node.name for tree in TREES.values() for node in tree.body if isinstance(node, ast.ClassDef)]
-    assert {name for name in named if named.count(name) > 1 and not name.startswith("_")} == TWO_OF_ONE_NAME
+    assert {name for name in named if named.count(name) > 1 and not name.startswith("_")} == set()
 
 
 def test_files_are_short() -> None:

@@ -114,15 +114,16 @@ def write_sequences(folder: Path) -> None:
 
 
 def write_images(folder: Path) -> None:
-    """Writes scikit-learn's digits as pictures of 32 x 32, a folder for each class."""
+    """Writes the digits of Paceline as pictures of 32 x 32, a folder for each class."""
     from PIL import Image
-    from sklearn.datasets import load_digits
 
-    digits = load_digits()
-    for at, (pixels, target) in enumerate(zip(digits.images, digits.target, strict=True)):
-        home = folder / "images" / ("train" if at < 1500 else "validation") / str(target)
+    import paceline
+
+    for at, (image, target) in enumerate(zip(*paceline.load_digits(), strict=True)):
+        home = folder / "images" / ("train" if at < 1500 else "validation") / str(int(target))
         home.mkdir(parents=True, exist_ok=True)
-        Image.fromarray((pixels * 15.9).astype("uint8")).convert("RGB").resize((32, 32)).save(home / f"{at}.png")
+        pixels = (image[0] * 254.4).numpy().astype("uint8")
+        Image.fromarray(pixels).convert("RGB").resize((32, 32)).save(home / f"{at}.png")
 
 
 WRITERS = {"causal_lm": write_causal_lm, "sequences": write_sequences, "images": write_images}

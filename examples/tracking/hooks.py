@@ -13,7 +13,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from paceline.core.trace import Evaluated, Membership, Record, Span
+from paceline.core.trace import Evaluated, MemberChange, Record, Span
 
 
 class Numbers:
@@ -32,7 +32,7 @@ class Numbers:
                 self.log({"accuracy": record.accuracy, "loss": record.loss, "seconds": record.at}, record.samples)
                 self.log(dict(self._seconds), record.samples)
                 self._seconds.clear()
-            case Membership(event="lost"):
+            case MemberChange(event="lost"):
                 self.tell(f"{record.party} was lost: {record.reason}")
 
     def log(self, numbers: dict[str, float], samples: int) -> None:

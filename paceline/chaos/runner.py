@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from paceline.chaos.plan import KILLS, PlannedFault
-from paceline.core.trace import Applied, Membership, Record, Span
+from paceline.core.trace import Applied, MemberChange, Record, Span
 from paceline.live.party import Party
 
 TURN_SECONDS = 0.05  # of one who is slowed down: stopped, and going on
@@ -87,7 +87,7 @@ class FaultRunner:
     ) -> None:
         self._parties, self._targets, self._tell = parties, targets, tell
         self.outcomes: list[FaultOutcome] = []
-        self.unasked: list[Membership] = []  # losses of those whom no fault had touched
+        self.unasked: list[MemberChange] = []  # losses of those whom no fault had touched
         self._away: set[Party] = set()
         self._held: set[Party] = set()
         self._told: set[int] = set()
@@ -115,7 +115,7 @@ class FaultRunner:
         """Takes a trace record, from any thread; only updates, steps and changes of membership matter."""
         if not self._begun and isinstance(record, Applied | Span):
             self._begun = True
-        elif not isinstance(record, Membership):
+        elif not isinstance(record, MemberChange):
             return
         with self._changed:
             self._records.append(record)
@@ -138,7 +138,7 @@ class FaultRunner:
         while self._wait():
             while self._records:
                 record = self._records.popleft()
-                if isinstance(record, Membership):
+                if isinstance(record, MemberChange):
                     self._changes(record)
             while self._begun and self._agenda and self._agenda[0][0] <= self._clock():
                 heapq.heappop(self._agenda)[2]()
@@ -159,7 +159,7 @@ class FaultRunner:
     def _at(self, when: float, act: Callable[[], None]) -> None:
         heapq.heappush(self._agenda, (when, next(self._sequence), act))
 
-    def _changes(self, record: Membership) -> None:
+    def _changes(self, record: MemberChange) -> None:
         who = Party.parse(record.party)
         now = self._clock()
         mine = next((o for o in reversed(self.outcomes) if o.whom == who and not o.settled(now)), None)

@@ -1,4 +1,9 @@
-"""One value holds everything that decides what a run does."""
+"""One value, `Config`, holds everything that decides what a run does.
+
+The command line builds it (`cli/support/options.py`), `toml_file.py` saves it with the run, and it travels to every
+process within the job's spec (`runtime/spec/job_spec.py`). Nobody changes it: what is decided later, such as ports
+and shards, lies in the spec beside it.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +36,10 @@ from paceline.core.scheme import Scheme, make
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Holds everything that decides what a run does.
+    """Holds everything that decides what a run does, one field a section.
 
-    `parameters`: the section of each scheme, by scheme and parameter.
+    `parameters` holds the sections of schemes, by scheme and parameter: those of schemes that this run does not use,
+    too, for `hybrid` takes its phases' parameters from them.
     """
 
     run: RunSettings = field(default_factory=RunSettings)
@@ -51,35 +57,44 @@ class Config:
     parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def scheme(self) -> Scheme:
-        """Returns the scheme with its parameters; in the form that sees whole gradients where clipping needs them."""
+        """Returns the scheme with its parameters, in the form that sees whole gradients where clipping needs them.
+
+        Raises ConfigError for a parameter that the scheme does not know or accept.
+        """
         own = make(self.run.scheme, self.parameters.get(self.run.scheme, {}))
+        # A scheme made of others (hybrid) fills in the sections of those here. The 0 stands for the samples of an
+        # epoch, which are known only when the data is loaded.
         own = own.completed(self.parameters, 0)
         return own.with_whole_updates() if self.optimizer.clip_norm and self.cluster.servers > 1 else own
 
     @property
     def is_script(self) -> bool:
-        """Are the workers somebody's own script? Its model, data and optimizer are not those of the configuration."""
+        """Returns True if the workers are somebody's own script, whose model, data and optimizer are not the
+        configuration's."""
         return bool(self.run.script)
 
     @property
     def task(self) -> tuple[str, str]:
-        """Names of model and data, for summaries; of a script its file, and nothing."""
+        """Returns the names of model and data, for summaries; of a script the name of its file, and ""."""
         if not self.is_script:
             return self.model.name, self.data.name
         words = self.run.script.split()
         return next((Path(word).name for word in words if word.endswith(".py")), (words or ["a script"])[0]), ""
 
     def codecs(self) -> Codecs:
+        """Returns the codecs of what workers and servers send."""
         return Codecs(**dataclasses.asdict(self.compression))
 
     def gate_policy(self) -> GradientCheckPolicy:
+        """Returns the rule by which servers reject gradients, made of the section `[gate]`."""
         return GradientCheckPolicy(**dataclasses.asdict(self.gate))
 
     def robust_policy(self) -> RobustPolicy:
+        """Returns the rule of robust means, made of the section `[robust]`."""
         return RobustPolicy(**dataclasses.asdict(self.robust))
 
     def slowdown_of(self, rank: int) -> float:
-        """Returns how many times slower worker `rank` is made to be."""
+        """Returns how many times slower worker `rank` is made to be; 1.0 where nothing is emulated."""
         return self.cluster.slowdown[rank] if self.cluster.slowdown else 1.0
 
     def device_of(self, rank: int) -> str:

@@ -1,4 +1,15 @@
-"""Describes the settings: what each key of the configuration is called, and how a value of it is read and checked."""
+"""Describes the settings: what each key of the configuration is called, and how a value of it is read and checked.
+
+Every setting is declared once, as a field in `sections.py` or a parameter of a scheme. What it is called elsewhere
+follows from that:
+
+    field             section `cluster`, key `dead_after`
+    command line      --dead-after 5
+    TOML              [cluster] dead_after = 5
+    scheme's own      --ssp.staleness 2, or [ssp] staleness = 2
+
+`cli/support/options.py` makes argparse flags of `Flag`s, and `toml_file.py` checks values by them.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +41,12 @@ def present_name(key: str) -> str:
 class Flag:
     """Describes one key of the configuration: where it is kept, its flag, type, default and limits.
 
-    launch: `paceline launch` has this flag, too. variable: scripts find it in their environment.
+    section, key  where `toml_file.build` finds it
+    flag          without the leading dashes
+    type          int, float, bool, str, or tuple[float, ...]
+    limits        range, choices or check, with the help text
+    launch        `paceline launch` has this flag, too
+    variable      scripts find it in their environment
     """
 
     section: str
@@ -52,11 +68,15 @@ class Flag:
             raise ConfigError(f"--{self.flag} {shown(text)}: must be {described(self.type)}") from None
 
     def check(self, value: Any) -> Any:
-        """Returns `value` in the type of this setting. Raises ConfigError when it does not fit."""
+        """Returns `value`, of TOML or of the command line, in the type of this setting.
+
+        Raises ConfigError, in one line that names the flag, if the type is wrong or a limit refuses the value.
+        """
         try:
             value = convert(value, self.type)
         except ValueError:
             raise ConfigError(f"--{self.flag} {shown(value)}: must be {described(self.type)}") from None
+        # `file:PATH` stands for the text of that file. It is replaced here, so limits are checked on the text itself.
         if self.limits.file and value.startswith("file:"):
             value = self._contents(Path(value.removeprefix("file:")))
         # Limits are those of one number, also where the setting is a list.
@@ -67,7 +87,10 @@ class Flag:
         return value
 
     def _contents(self, path: Path) -> str:
-        """Reads the file here, where the run is configured: its other machines need no copy, and the run keeps one."""
+        """Returns the text of a file, or raises ConfigError.
+
+        It is read here, where the run is configured: other machines need no copy, and the run keeps its own.
+        """
         try:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -81,7 +104,7 @@ class Flag:
 
 
 def settings() -> Iterator[Flag]:
-    """Yields every setting there is, those of all schemes included."""
+    """Yields every setting: section by section in the order of `Config`, then those of all schemes by name."""
     for section, cls in SECTIONS.items():
         yield from _of_section(section, cls)
     for name in names():
@@ -89,10 +112,12 @@ def settings() -> Iterator[Flag]:
 
 
 def scheme_settings(name: str) -> tuple[Flag, ...]:
+    """Returns the settings of the scheme `name`. Raises ConfigError if no scheme has that name."""
     cls: Any = lookup(name)
     return _of_scheme(name, cls)
 
 
+# Cached: every parser and every TOML file asks for all settings, and resolving type hints is slow.
 @cache
 def _of_section(section: str, cls: Any) -> tuple[Flag, ...]:
     """Returns the flags of a section, one a field."""

@@ -1,4 +1,14 @@
-"""Handles single values: they are read from a command line, taken from TOML, shown in a message."""
+"""Handles single values: they are read from a command line, taken from TOML, shown in a message.
+
+    type               command line       TOML
+    bool               true, no, 1        true, false
+    int                3                  3 (not 3.0, not true)
+    float              2, 0.5, 1e-3       2, 0.5
+    tuple of floats    1,1,2,8            [1, 1, 2, 8]
+    str                as it is           as it is, without null characters
+
+`parse` and `written` are each other's inverse; `convert` checks what either source gave.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +16,14 @@ import math
 from typing import Any
 
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+"""What counts as true or false on a command line, in lower case."""
 
 
 def parse(text: str, wanted: Any) -> Any:
-    """Returns the value of type `wanted` in `text`. Raises ValueError."""
+    """Returns the value of type `wanted` in `text`. Raises ValueError for a text that stands for none.
+
+    NaN and infinity pass here, since Python reads them as floats; `convert` refuses them.
+    """
     if wanted is bool:
         if text.lower() not in _WORDS:
             raise ValueError(text)
@@ -33,7 +47,10 @@ def convert(value: Any, wanted: Any) -> Any:
             raise ValueError(value)
         return tuple(convert(item, float) for item in value)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        # A whole number of TOML may be too large for a float, and would raise OverflowError; as infinity it is refused
+        # below.
         value = float(value) if abs(value) < 2**1000 else math.inf
+    # In Python a bool is an int, but `workers = true` is a mistake.
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
         raise ValueError(value)
     if (isinstance(value, float) and not math.isfinite(value)) or (isinstance(value, str) and "\0" in value):
@@ -42,7 +59,7 @@ def convert(value: Any, wanted: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Returns `value` for a message of one line."""
+    """Returns `value` as a message of one line shows it: line breaks and control characters are escaped."""
     text = value if isinstance(value, str) else repr(value)
     return text if text.isprintable() else repr(text)
 

@@ -1,7 +1,17 @@
 """The sections of a configuration hold every option with its default, its help and its limits.
 
-A section is a frozen dataclass; each field carries its help, its limits and, where the plain field name would not do,
-its flag. To add a setting, add a field.
+A section is a frozen dataclass; each field carries its help, its limits and, where the plain field name would not
+do, its flag. To add a setting, add a field: the flag of `paceline train`, the TOML key, the help and the range check
+follow from it, and every process reads it as `spec.config.<section>.<field>`.
+
+Example. This field of ClusterSettings
+
+    dead_after: float = option(5.0, "seconds of silence ...", low=1, launch=True)
+
+makes `--dead-after` of `paceline train` and `paceline launch`, `[cluster] dead_after` in TOML, and a ConfigError for
+values below 1. Settings that contradict one another are checked in `validation.py`.
+
+The docstrings here are for readers of the code; users see the `help` texts, so these say it in one line.
 """
 
 from __future__ import annotations
@@ -27,11 +37,15 @@ from paceline.live.addresses import is_loopback
 def option(
     default: Any, help: str, *, flag: str = "", launch: bool = False, variable: bool = False, **limits: Any
 ) -> Any:
-    """Returns a field of a section: default, help, flag (the field's name by default), and limits as for a scheme.
+    """Returns a field of a section.
 
-    Everything else derives from it: the flag of `paceline train`, the key in TOML files, what every process of the run
-    is given. `launch` makes it a flag of `paceline launch`, too. `variable` passes it to workers that are the user's
-    own scripts, by an environment variable of the field's name (`paceline.launch.local.environment`).
+    default         of the setting; its type must be that of the annotation
+    help            one line for `--help`, without a full stop
+    flag            name of the flag, if the field's name would be taken or unclear
+    launch          `paceline launch` has the flag, too
+    variable        workers that are the user's own scripts find it in an environment variable of the field's name
+                    (`paceline.launch.local.environment`)
+    limits          as for a scheme's parameter: low, high, choices, or check, a function that raises ValueError
     """
     limited = Limits(help=help, **limits)
     return field(default=default, metadata={"limits": limited, "flag": flag, "launch": launch, "variable": variable})
@@ -51,21 +65,28 @@ def check_strikes(strikes: int) -> None:
 
 
 def check_name(name: str, known: tuple[str, ...]) -> None:
+    """Raises ValueError unless `name` is one of `known`, or names the user's own code: `module:function`,
+    `file.py:function`."""
     if name not in known and not is_path(name):
         hint = nearest(name, known, listed=True)
         raise ValueError(f"must be one of {', '.join(known)}, or your own module:function{hint}")
 
 
 def check_data(name: str) -> None:
+    """Raises ValueError for what names no data set."""
     check_name(name, specs.DATASETS)
 
 
 def check_model(name: str) -> None:
+    """Raises ValueError for what names no network."""
     check_name(name, specs.MODELS)
 
 
 TORCH_CARRIERS = ("gloo", "nccl", "mpi")
+"""Backends of torch.distributed, for means among workers."""
 CARRIERS = ("auto", "servers", *PEERS, *TORCH_CARRIERS)
+"""Everything that `--allreduce` accepts: a choice by cost, the servers, the workers' own schedules,
+torch.distributed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +94,10 @@ class RunSettings:
     """Says what is run, under which seed, and where its files go."""
 
     scheme: str = option("esync", "synchronisation scheme; see `paceline schemes`", check=lookup)
+    # At most 2^53: JSON readers, in which the seed appears, hold numbers as doubles.
     seed: int = option(1, "seed of weights, shares and batches", low=0, high=2**53)
     out: str = option("", "folder for the files of the run (default: runs/<time>-<scheme>)", launch=True)
+    # Nobody sets this by hand: it tells the readers of a saved configuration which command its workers ran.
     script: str = option("", "the command of a run of your own script, as `paceline launch` and `race` write it down")
     hook: str = option(
         "", "your own module:function, called with each record of the trace; separate several by commas", launch=True
@@ -92,6 +115,7 @@ class RunSettings:
 
     @property
     def trace_bytes(self) -> int:
+        """Returns the maximum size of the trace in bytes; 0 for no limit."""
         return round(self.trace_mb * 2**20)
 
 
@@ -100,10 +124,14 @@ class ClusterSettings:
     """Says which processes there are, how they are connected, and when one of them counts as failed."""
 
     workers: int = option(4, "number of workers", low=1, high=100_000)
+    # A run is sized for `workers` from the start, since ranks and shares of data are counted by that number. Those
+    # beyond `initial_workers` count as absent until they join.
     initial_workers: int = option(
         0, "number of --workers at the start; the others may join during training (`paceline grow`); 0: all", low=0
     )
     servers: int = option(1, "number of server shards; 0 trains by collectives alone", low=0, high=10_000)
+    # A shard is cut into slices so that one travels while another is updated. Too small slices cost messages, too large
+    # ones leave nothing to overlap.
     slice_mb: float = option(
         4.0,
         "MiB of weights that are sent and updated as one slice; 0: a server's whole shard",
@@ -123,6 +151,8 @@ class ClusterSettings:
         low=0,
         high=16,
     )
+    # Emulation makes unlike machines of one: a step is stretched until `step_ms` times the worker's slowdown has
+    # passed.
     slowdown: tuple[float, ...] = option(
         (), "emulate: how many times slower each worker is, e.g. 1,1,2,8", low=1e-3, launch=True
     )
@@ -157,6 +187,9 @@ class ClusterSettings:
     allreduce: str = option(
         "auto", "how means among workers are computed (docs/carriers.md)", choices=CARRIERS, launch=True, variable=True
     )
+    # Three limits on silence, which find different failures: `timeout` a wait in which nothing is wrong with the other
+    # side (600 s covers compilation and downloads), `dead_after` a process or host that is gone or frozen, and
+    # `stuck_after` a process that answers but does not train, such as a hanging CUDA kernel.
     timeout: float = option(600.0, "maximum seconds of any single wait", low=1, launch=True, variable=True)
     dead_after: float = option(5.0, "seconds of silence after which a process is declared failed", low=1, launch=True)
     stuck_after: float = option(
@@ -167,12 +200,15 @@ class ClusterSettings:
     )
     restarts: int = option(3, "maximum number of restarts of each worker, and of the evaluator", low=0, launch=True)
     min_workers: int = option(1, "the run ends when fewer workers are left", low=1, launch=True)
+    # With `replica` a server's reply waits until the next server has a copy: one more message per update, for which no
+    # acknowledged update is lost when one server fails.
     ack: str = option(
         "memory",
         "where an acknowledged update is kept: memory: in one server, so all return to a snapshot if it fails; "
         "replica: also in the next server",
         choices=("memory", "replica"),
     )
+    # The work that a rollback may lose, against the cost of sending the whole model to the coordinator's host.
     snapshot_every: float = option(
         30.0,
         "seconds between two snapshots, from which a failed server is replaced; 0: its failure ends the run",
@@ -181,7 +217,7 @@ class ClusterSettings:
 
     @property
     def beginning(self) -> int:
-        """Returns how many workers are there at the beginning: those of the lowest ranks."""
+        """Returns how many workers are present at the beginning: those of the lowest ranks."""
         return self.initial_workers or self.workers
 
     @property
@@ -196,6 +232,7 @@ class Compression:
 
     up: str = option("none", "codec of what workers send; see `paceline codecs`", flag="codec", check=read)
     down: str = option("none", "codec of what servers send", flag="codec-down", check=read)
+    # Small tensors, such as biases, matter more per number than large ones, and encoding them saves next to nothing.
     exact_below: int = option(
         EXACT_BELOW, "vectors and tensors of fewer numbers are not encoded", flag="codec-exact-below", low=0
     )
@@ -238,6 +275,8 @@ class Model:
     )
     width: float = option(1.0, "multiplies the network's channels or hidden units", low=1e-3, high=64)
     dropout: float = option(0.0, "fraction of the last layer's inputs that is dropped in training", low=0, high=0.99)
+    # Batch-norm statistics are no parameters, so no scheme exchanges them. They are averaged for evaluation, or each
+    # worker keeps its own.
     buffers: str = option("average", "batch-norm statistics of the workers' models", choices=("average", "local"))
     precision: str = option(
         "fp32",
@@ -264,7 +303,11 @@ class Optimizer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSettings:
-    """All lengths are in epochs, passes over the training set by all workers together."""
+    """Names the learning-rate schedule. All lengths are in epochs, passes over the training set by all workers
+    together.
+
+    Epochs, not steps: under asynchronous schemes the workers make different numbers of steps at any time.
+    """
 
     name: str = option("constant", "learning-rate schedule", flag="schedule", choices=specs.SCHEDULES)
     warmup: float = option(0.0, "epochs of linear warm-up", low=0)
@@ -314,7 +357,11 @@ class Robust:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopSettings:
-    """The run ends by whichever rule holds first; 0 means never."""
+    """Says when the run ends: by whichever rule holds first; 0 means never.
+
+    `epochs` and `samples` count samples of all workers, which the coordinator adds up; `steps` counts each worker's
+    own.
+    """
 
     epochs: float = option(
         20.0, "stop after this many passes over the training set by all workers together", low=0, launch=True
@@ -328,14 +375,18 @@ class StopSettings:
     until_stopped: bool = option(False, "none of these has to be given: the loop of a script ends the run, or Ctrl-C")
 
     def samples_of(self, train_samples: int) -> int:
-        """Returns how many samples all workers together train, of a data set of so many; 0 for no such rule."""
+        """Returns how many samples all workers together train, of a data set of `train_samples`; 0 where neither rule
+        is given."""
         rules = (round(self.epochs * train_samples), self.samples)
         return min(filter(None, rules), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Says how often the evaluator evaluates the model."""
+    """Says how often the evaluator evaluates the model.
+
+    Evaluations take at most half of the evaluator's time, so a slow test set makes them rarer.
+    """
 
     every: float = option(
         0.1,
@@ -348,7 +399,10 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Checkpoints are kept in `checkpoints` under the run's folder; the last one is written at the end of the run."""
+    """Says how often checkpoints are written, how many are kept, and where a run begins.
+
+    They are kept in `checkpoints` under the run's folder; the last one is written at the end of the run.
+    """
 
     every: float = option(30.0, "seconds between two checkpoints; 0: none", flag="checkpoint-every", low=0, launch=True)
     keep_last: int = option(3, "number of checkpoints to keep", low=1, launch=True)

@@ -1,4 +1,9 @@
-"""Builds configurations from values and TOML files, and writes them."""
+"""Builds configurations from values and TOML files, and writes them.
+
+`cli/support/options.py` merges defaults, the file of `--config` and flags into one mapping, and calls `build`. A run
+saves its configuration as `config.toml`; `build(load(path))` makes the same one again, but for the folder and
+`--resume`.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +41,8 @@ def build(values: Mapping[str, Mapping[str, Any]]) -> Config:
             if key not in known[section]:
                 raise ConfigError(f"unknown key {key!r} in [{section}]{nearest(present_name(key), known[section])}")
             checked.setdefault(section, {})[key] = known[section][key].check(value)
+    # What was not given has its default from the dataclass. Only schemes that were named have an entry in `parameters`,
+    # so that the saved file does not freeze defaults of others.
     sections = {name: cls(**checked.get(name, {})) for name, cls in SECTIONS.items()}
     parameters = {name: checked[name] for name in names() if name in checked}
     return Config(**sections, parameters=parameters).check()
@@ -62,7 +69,10 @@ def load(path: str | Path) -> dict[str, dict[str, Any]]:
 
 
 def to_dict(config: Config) -> dict[str, dict[str, Any]]:
-    """Returns values by section and key, every default written out; `build` gives the same configuration back."""
+    """Returns values by section and key, every default written out; `build` gives the same configuration back.
+
+    Tuples become lists, as TOML has them. Of schemes, the one that is used has all its parameters.
+    """
     values: dict[str, dict[str, Any]] = {name: dataclasses.asdict(getattr(config, name)) for name in SECTIONS}
     for section in values.values():
         section.update({key: list(value) for key, value in section.items() if isinstance(value, tuple)})
@@ -73,7 +83,8 @@ def to_dict(config: Config) -> dict[str, dict[str, Any]]:
 
 
 def save(config: Config, path: Path) -> None:
-    """Writes a configuration as TOML, without what belongs to this run alone."""
+    """Writes a configuration as TOML to `path`, without what belongs to this run alone. Raises OSError."""
+    # Imported here, since only processes that write a run's folder need it.
     import tomli_w
 
     values = to_dict(config)

@@ -1,7 +1,9 @@
 """Refuses settings that contradict one another, each with the way out.
 
-Everything here is checked before any process starts. What depends on the data or the model is checked later, when the
-workers have measured them.
+`Config.check` calls `check`, before any process starts. A limit of a single value belongs to its field in
+`sections.py`. What depends on the data or the model is checked later, when the workers have measured them.
+
+Every error is one line: which flag, what is wrong, what to give instead.
 """
 
 from __future__ import annotations
@@ -30,7 +32,11 @@ if TYPE_CHECKING:
 
 
 def check(config: Config) -> None:
-    """Raises ConfigError for settings that contradict one another."""
+    """Raises ConfigError for settings that contradict one another.
+
+    Only the first contradiction is
+    reported.
+    """
     workers, stop = config.cluster.workers, config.stop
     for flag, entries in (("slowdown", config.cluster.slowdown), ("device", config.cluster.device.split(","))):
         if len(entries) > 1 and len(entries) != workers:
@@ -66,6 +72,7 @@ def check(config: Config) -> None:
             f"--ack replica needs another server to keep the copies, --servers says {config.cluster.servers}: "
             "give --servers 2 or more, or --ack memory"
         )
+    # These two raise ConfigError themselves, if this machine cannot share memory or the address is not its own.
     segments_for(config.cluster.transport)
     check_bind(config.cluster.bind, config.cluster.secured)
     config.scheme().check(workers, config.cluster.servers)
@@ -125,6 +132,7 @@ def _check_optimizer(config: Config) -> None:
 
 
 def _check_model(config: Config) -> None:
+    """Raises ConfigError where a number is given that only the networks known by name have a use for."""
     if is_path(config.model.name) and (config.model.width != 1 or config.model.dropout):
         flag = "dropout" if config.model.width == 1 else "width"
         raise ConfigError(f"--{flag} is for networks known by name: leave it out, or let {config.model.name} do it")
@@ -144,6 +152,7 @@ def _check_data(config: Config) -> None:
         raise ConfigError(f"--partition names {len(partition.weights)} fractions, --workers says {workers}")
     if partition.leased:
         check_queue(config.data.partition, config.scheme(), config.cluster.servers)
+    # Read once to check it against the number of workers; the processes read it again.
     if partition.path:
         read_sharding(Path(partition.path), workers)
 
@@ -159,6 +168,7 @@ def check_queue(partition: str, scheme: Scheme, servers: int) -> None:
 
 
 def _check_precision(config: Config) -> None:
+    """Raises ConfigError for fp16 where a worker may compute on a CPU."""
     if config.model.precision == "fp16" and "cpu" in config.cluster.device:
         raise ConfigError("--precision fp16 needs a GPU for every worker: give --precision bf16, or other --device")
 

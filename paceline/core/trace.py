@@ -1,6 +1,6 @@
 """The typed records of a trace; a live run and the simulator write the same ones.
 
-Every record is one line of `trace.jsonl`: `{"kind": <class name in lower case>, ...fields}`. Fields that have their
+Every record is one line of `trace.jsonl`: `{"kind": <a key of KINDS>, ...fields}`. Fields that have their
 default are left out. `at` is seconds since training started, on the clock of the party that wrote it; no two parties'
 clocks are ever subtracted.
 
@@ -60,11 +60,11 @@ class Applied(Record):
 
 
 NOT_SAVED = "not saved"
-"""The verdict of a Decision about a checkpoint that could not be written."""
+"""The verdict of a decision about a checkpoint that could not be written."""
 
 
 @keyword_record
-class Decision(Record):
+class Decided(Record):
     """`party` decided `verdict` about worker `rank`, because of `reason`. It is written when the verdict changes.
 
     whom: the workers that this one waits for, if it waits, the scheme knows them and they are few enough to name.
@@ -79,9 +79,11 @@ class Decision(Record):
 
 @keyword_record
 class Gated(Record):
-    """The gradient check of shard `shard` found a fault in contribution `number` (from 1) of worker `rank`.
+    """Shard `shard` found a fault in what worker `rank` sent.
 
-    If `refused`, the contribution was left out of the update; otherwise it was only noted.
+    From the gradient check, `number` is that of the contribution (from 1). If `refused`, the contribution was left out
+    of the update; otherwise it was only noted. The message checks always refuse, and their `number` counts the worker's
+    strikes; the third strike expels the worker.
     """
 
     shard: int
@@ -106,7 +108,7 @@ class Evaluated(Record):
 
 
 @keyword_record
-class Membership(Record):
+class MemberChange(Record):
     """`party` joined, left or was lost; a worker joins with its `device`, on a `host`."""
 
     party: str
@@ -117,7 +119,7 @@ class Membership(Record):
 
 
 ARRIVALS = ("joined", "returned")
-"""Events of a Membership after which the party takes part; after any other event of a worker it does not."""
+"""Values of `MemberChange.event` after which the party takes part; after any other event of a worker it does not."""
 
 
 @keyword_record
@@ -147,8 +149,16 @@ class Ended(Record):
 
 
 KINDS: dict[str, type[Record]] = {
-    cls.__name__.lower(): cls for cls in (Span, Applied, Decision, Gated, Evaluated, Membership, Leased, Ended)
+    "span": Span,
+    "applied": Applied,
+    "decision": Decided,
+    "gated": Gated,
+    "evaluated": Evaluated,
+    "membership": MemberChange,
+    "leased": Leased,
+    "ended": Ended,
 }
+"""The classes of records by the `kind` that stands in a line of the trace file."""
 
 
 LISTS = ("ranks", "whom")

@@ -1,4 +1,11 @@
-"""How the script that this process runs comes to its end; nobody tells what runs at exit."""
+"""Notices how the script that this process runs comes to its end, since Python tells that to nobody who runs at exit.
+
+how the script ends      `code`
+by its last line         0
+an exception             1, by sys.last_value
+sys.exit(3)              3
+sys.exit("a reason")     1
+"""
 
 from __future__ import annotations
 
@@ -11,16 +18,18 @@ from typing import Any, NoReturn
 from paceline.core.errors import PeerLost
 
 MONITORS = (4, 3)  # numbers of sys.monitoring that are for nobody in particular
+"""Tool numbers of sys.monitoring that Python reserves for nobody."""
 
 
 class ScriptExit:
-    """This records, from now on, the code that the script ends with.
+    """Records, from now on, the code that the script ends with.
 
-    Python forgets it before anything runs at exit. From Python 3.12 on it is told when the script's first frame ends by
-    an exception, so a SystemExit is seen whoever raises it. Before, `sys.exit` is replaced by one that notes the code;
-    where the first frame has stopped says whether that has ended the script, or was caught. There SystemExit that
-    somebody raises by hand goes unnoticed, and so does an `exit` that was taken from `sys` earlier: to see those, the
-    class itself would have to be another one, which `except SystemExit` and threads then take for an error.
+    Python forgets it before anything runs at exit. From Python 3.12 on sys.monitoring reports when the script's
+    first frame ends by an exception, so a SystemExit is seen whoever raises it. Before, `sys.exit` is replaced by
+    one that notes the code; where the first frame has stopped says whether that has ended the script, or was caught.
+    There a SystemExit raised by hand goes unnoticed, and so does an `exit` that was taken from `sys` earlier: to see
+    those, the class itself would have to be replaced, and `except SystemExit` and threads would take the new one for
+    an error.
     """
 
     def __init__(self) -> None:
@@ -33,7 +42,7 @@ class ScriptExit:
 
     @property
     def code(self) -> int:
-        """0 where all went well; for what runs at exit."""
+        """Returns the exit code, 0 where all went well. It is for functions that run at exit."""
         if getattr(sys, "last_value", None) is not None:
             return 1  # an exception
         if self._noted is None or _has_run_through(self._first):
@@ -41,7 +50,10 @@ class ScriptExit:
         return self._noted if isinstance(self._noted, int) else 1  # anything else is printed, as the reason
 
     def _watch(self) -> bool:
-        """Hear of exceptions that leave the first frame; costs nothing where none is raised."""
+        """Asks sys.monitoring for exceptions that leave the first frame; returns False where it cannot.
+
+        This costs nothing while none is raised.
+        """
         if sys.version_info < (3, 12):
             return False
         monitoring = sys.monitoring
@@ -59,6 +71,7 @@ class ScriptExit:
         return True
 
     def _replace(self) -> None:
+        """Replaces `sys.exit` by one that notes the code."""
         plain = sys.exit
 
         def noting(code: Any = None, /) -> NoReturn:
@@ -69,7 +82,7 @@ class ScriptExit:
 
 
 def say_nothing_of_lost_peers() -> None:
-    """From now on: a script that ends because another party was lost prints no traceback of that.
+    """Prints no traceback, from now on, for a script that ends because another party was lost.
 
     The launcher says in its last line who was lost, and why; a traceback of each survivor would bury it.
     """
@@ -83,6 +96,6 @@ def say_nothing_of_lost_peers() -> None:
 
 
 def _has_run_through(frame: FrameType) -> bool:
-    """Has it come to its last line?"""
+    """Returns True if that frame has come to its last instruction."""
     at = frame.f_lasti
     return at >= 0 and dis.opname[frame.f_code.co_code[at]].startswith("RETURN")

@@ -1,9 +1,14 @@
-"""`paceline.join`: a training loop of one's own becomes a worker of a run.
+"""Implements `paceline.join`: a training loop of one's own becomes a worker of a run.
 
 pace = paceline.join(model, optimizer, scheme="esync")
 for x, y in pace.batches(dataset, batch_size=64):
     loss_fn(model(x), y).backward()
     pace.step()
+
+what the environment says          what `join` does
+PACELINE_COORDINATOR               takes part in the run of `paceline launch`
+torchrun, Slurm, MPI, MXNet        calls the run's leader, which assigns a part (`external/follower.py`)
+nothing                            starts the other parties as threads of this process (`single_process.py`)
 """
 
 from __future__ import annotations
@@ -116,6 +121,7 @@ def _begun(
     *,
     seed_ranks: bool,
 ) -> Pace:
+    """Returns the worker in training. If that fails, the session is closed, since the script may go on without it."""
     try:
         start = start_of(spec, recipe)
         start.load_into(module)
@@ -129,7 +135,8 @@ def _begun(
 
 
 def _as_one(model: Any, optimizer: Any) -> tuple[nn.Module, Any]:
-    """The only model, or all of them in one. Raises ConfigError for models and optimizers that do not go together."""
+    """Returns the only model, or all of them as one, with its optimizer. Raises ConfigError if they do not go
+    together."""
     if isinstance(model, Mapping) and isinstance(optimizer, Mapping):
         return together(model, optimizer)
     if isinstance(model, Mapping) or isinstance(optimizer, Mapping):
@@ -138,7 +145,7 @@ def _as_one(model: Any, optimizer: Any) -> tuple[nn.Module, Any]:
 
 
 def _checked(recipe: Recipe, spec: ProcessSpec | None, *, several: bool) -> Recipe:
-    """`recipe` as it runs on such a cluster, with `several` models. Raises ConfigError where it does not."""
+    """Returns `recipe` as it runs on such a cluster, with `several` models. Raises ConfigError where it does not."""
     if several:
         check_several(recipe)
     if spec is None:
@@ -152,7 +159,7 @@ def _checked(recipe: Recipe, spec: ProcessSpec | None, *, several: bool) -> Reci
 def optimizer_of(
     model: nn.Module, given: torch.optim.Optimizer | OptimizerFactory | str
 ) -> tuple[torch.optim.Optimizer, OptimizerRecipe]:
-    """The optimizer, and what it does.
+    """Returns the optimizer, and the recipe of what it does.
 
     Raises ConfigError for a model that cannot be trained, and for what is no optimizer and makes none.
     """
@@ -169,7 +176,7 @@ _joined: list[str] = []
 
 
 def _begin(scheme: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The scheme, which the command may have said. Raises ConfigError for a second `join` of a worker process."""
+    """Returns the scheme and its parameters, which the command may have set. Raises ConfigError for a second `join`."""
     if _joined:
         raise ConfigError(
             f"this process is {_joined[0]} of its run already: a worker process has one paceline.join; "
@@ -179,7 +186,7 @@ def _begin(scheme: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]
 
 
 def _sit(spec: ProcessSpec | None, recipe: Recipe, own_device: str) -> tuple[ProcessSpec, Session]:
-    """Say hello from this place, or from that of a worker that is alone."""
+    """Says hello to the coordinator, or starts a run with a single worker; returns spec and session."""
     if spec is None:
         return sit_alone(recipe.make_scheme(), device=own_device)
     _joined.append(spec.party)
@@ -192,7 +199,7 @@ def _sit(spec: ProcessSpec | None, recipe: Recipe, own_device: str) -> tuple[Pro
 
 
 def find_spec() -> tuple[ProcessSpec | None, ScriptExit | None]:
-    """None for a process that is alone; of any other the end is watched from here.
+    """Returns the spec of this process, None if it is alone; and what watches its end.
 
     Those that start one are `paceline launch`, torchrun, Slurm and MPI, or somebody with MXNet's variables.
     """
@@ -213,6 +220,8 @@ def find_spec() -> tuple[ProcessSpec | None, ScriptExit | None]:
 
 
 class JoinedWorker(Protocol):
+    """What `leave` asks of a worker: a Pace, or a key-value store."""
+
     rank: int
 
     def close(self) -> None: ...
@@ -220,7 +229,7 @@ class JoinedWorker(Protocol):
 
 
 def leave(member: JoinedWorker, end: ScriptExit | None) -> None:
-    """At the end of the script: a clean good-bye, or the reason why there is none."""
+    """Ends a worker at the end of its script: in order, or with the reason why not."""
     if (error := getattr(sys, "last_value", None)) is not None:
         cause = f"worker {member.rank}: {type(error).__name__}: {error}"
         member.abandon(cause, lost_another=isinstance(error, PeerLost))

@@ -1,4 +1,4 @@
-"""What a process of a loop of one's own does at `join` besides training: it goes on from a checkpoint, or evaluates."""
+"""Does what a process of a loop of one's own does at `join` besides training: it resumes a checkpoint, or evaluates."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ NOBODY_EVALUATES = (
 
 
 def start_of(spec: ProcessSpec, recipe: Recipe) -> ResumePoint:
-    """Where a worker of the run begins. Raises ConfigError where the checkpoint cannot be read."""
+    """Returns where a worker of the run begins. Raises ConfigError where the checkpoint cannot be read."""
     cluster = dataclasses.replace(spec.config.cluster, workers=spec.workers, servers=spec.servers)
     return open_at(dataclasses.replace(spec.config, cluster=cluster), spec.resume).of_loop(recipe)
 
 
 def progress_at(start: ResumePoint, rank: int, workers: int) -> ResumedProgress:
-    """What is behind a worker that begins there."""
+    """Returns the progress of a worker that begins there."""
     memories = start.memories(rank)
     return ResumedProgress(
         start.clock(rank), samples=start.samples, memories=memories, position=start.samples // workers
@@ -50,7 +50,10 @@ def evaluate_and_exit(
     spec: ProcessSpec,
     evaluate: Evaluate | None,
 ) -> NoReturn:
-    """The part of this process until the run is over; its script ends here."""
+    """Takes part as the evaluator until the run is over, and ends the script there.
+
+    Without `evaluate` it only writes checkpoints, so it looks as often as those are due.
+    """
     spec = dataclasses.replace(spec, device=str(next(module.parameters()).device))
     config = config_of_loop(spec.config, recipe)
     if evaluate is None:  # it only looks whether a checkpoint is due
@@ -62,6 +65,6 @@ def evaluate_and_exit(
 
 
 def check_evaluated(evaluate: Evaluate | None, rank: int, session: Session) -> None:
-    """Says, once, that a function will not be called."""
+    """Prints, once, that a function will not be called, since the run has no evaluator."""
     if evaluate is not None and not rank and not session.has(party.EVALUATOR):
         print(NOBODY_EVALUATES, file=sys.stderr)

@@ -1,4 +1,17 @@
-"""The main of every party but the coordinator: takes its place, does its part, and tells when it cannot."""
+"""The main function of every party but the coordinator: it joins the run, does its part, and reports a failure.
+
+A launcher calls `main` in a process of its own, or `take_part` in a thread.
+
+    what ends the part                        what the coordinator hears             `why`, exit code
+    the run is over                           nothing more                           "", 0
+    Stopped (the run ended before training)   nothing                                "", 0
+    CoordinatorGone                           nothing gets through                   text, 69
+    another PeerLost                          Failed(lost_another=True)              text, 1
+    any other PacelineError                   Failed with the text                   text, 1
+    any other exception                       Failed with the text and a traceback   text, 1
+
+`lost_another` marks a consequence: the supervisor looks for the process whose end caused it.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +44,15 @@ def take_part(
 ) -> ProcessEnded:
     """Takes part until the run is over; returns how that ended. `evaluates`: the part of a loop's own evaluator.
 
-    The coordinator hears of a failure, with a traceback where the cause is not one the user can read as it is.
+    It raises nothing. The coordinator hears of a failure, with a traceback where the user could not act on the text
+    alone.
     """
     spec = on_device(spec)
     try:
         check_device_of(spec)
         session = spec.session(transport)
+        # Servers measure their speed before Hello, since the coordinator sizes their shards by it. One server needs no
+        # measure.
         speeds = measured_update() if spec.who.kind == "server" and spec.servers > 1 else (0.0, 0.0)
         session.hello(spec.coordinator, spec.device, speeds=speeds, incarnation=spec.incarnation)
         match spec.who.kind:
@@ -65,6 +81,10 @@ def take_part(
 
 
 def _tell(transport: Transport, cause: str, details: str, *, lost_another: bool = False) -> str:
+    """Reports a failure on stderr and to the coordinator; returns its text, which begins with the party's name.
+
+    Both texts are cut to fit a control message: the beginning of the cause, the end of the traceback.
+    """
     cause = f"{transport.me}: {cause}"[:2000]
     print(cause, details, sep="\n", file=sys.stderr)
     failed = control.Failed(cause=cause, details=details[-8000:], lost_another=lost_another)
@@ -74,7 +94,7 @@ def _tell(transport: Transport, cause: str, details: str, *, lost_another: bool 
 
 
 def main(spec: ProcessSpec) -> int:
-    """The whole incarnation of a process; returns its exit code."""
+    """Runs one process from its start to its end; returns its exit code."""
     torch.set_num_threads(spec.config.cluster.threads)
     if spec.who.kind == "evaluator":
         os.nice(5)  # training comes first on a machine with few cores
@@ -86,13 +106,13 @@ def main(spec: ProcessSpec) -> int:
 
 
 def on_device(spec: ProcessSpec) -> ProcessSpec:
-    """Returns the place with the device that `auto` stands for on this host."""
+    """Returns the spec with the device that `auto` stands for on this host."""
     if spec.device != "auto":
         return spec
     return dataclasses.replace(spec, device=device_for("auto", spec.gpu, torch.cuda.device_count()))
 
 
 def check_device_of(spec: ProcessSpec) -> None:
-    """Raises ConfigError where this host lacks the device of the place."""
+    """Raises ConfigError where this host lacks the device of the spec."""
     if spec.device != "cpu":
         check_device(spec.device, torch.cuda.device_count())

@@ -1,4 +1,4 @@
-"""The parties of a run as threads of this process, connected by a hub. Tests run whole jobs so."""
+"""Starts the parties of a run as threads of this process, connected by a hub. Tests run whole jobs in this way."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from paceline.runtime.worker.train_loop import load_data
 
 
 class ThreadLauncher:
-    """This launcher starts the parties as threads on a hub. Threads cannot be killed: `end` waits for them, and says
-    who is left.
-    """
+    """Starts the parties as threads on a hub. Threads cannot be killed: `end` waits for them, and says who is left."""
 
     def __init__(self, hub: Hub) -> None:
         self.ended: queue.SimpleQueue[ProcessEnded] = queue.SimpleQueue()
@@ -27,10 +25,13 @@ class ThreadLauncher:
         self._threads: dict[str, threading.Thread] = {}
 
     def prepare(self, config: Config) -> int:
+        """Returns the number of training samples. Raises ConfigError where the carrier of means is not built into
+        torch."""
         check_built(config.cluster.allreduce)
         return len(load_data(config).train)
 
     def start(self, spec: ProcessSpec) -> None:
+        """Starts the thread of one party; its end is put into `ended`."""
         transport = self._hub.transport(spec.who, incarnation=spec.incarnation)
 
         def run() -> None:
@@ -41,12 +42,15 @@ class ThreadLauncher:
         thread.start()
 
     def busy(self) -> bool:
+        """Returns False: nothing but the parties runs here."""
         return False
 
     def kill(self, who: Party) -> None:
-        """Its connections are closed, which ends it."""
+        """Does nothing: the coordinator closes the connections of a party that was given up, and that ends it."""
 
     def end(self, seconds: float) -> None:
+        """Waits up to `seconds` for all threads together. Raises RuntimeError with the names of those that still
+        run."""
         deadline = time.monotonic() + seconds
         for thread in self._threads.values():
             thread.join(max(0.0, deadline - time.monotonic()))

@@ -51,7 +51,7 @@ from paceline.core.local.local_sgd import Trainer, memory_parameter
 from paceline.core.message import message
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
-from paceline.core.trace import Decision
+from paceline.core.trace import Decided
 from paceline.core.validation import bounds
 
 VARIANTS = ("journal", "preprint")
@@ -275,4 +275,4 @@ class ESync(Scheme):
             if self.note and self.told.get(rank) != train:
                 self.told[rank] = train
                 verdict = "train" if train else "sync"
-                self.note(Decision(at=now, party="coordinator", rank=rank, verdict=verdict, reason=reason))
+                self.note(Decided(at=now, party="coordinator", rank=rank, verdict=verdict, reason=reason))

@@ -46,7 +46,7 @@ from paceline.core.phases.phase_end import Answer, GoOn, Granting, PermissionToG
 from paceline.core.phases.phase_role import Inner
 from paceline.core.role import Remembering, Role, RoleContext
 from paceline.core.scheme import ModelOf, Paper, Scheme, make, parameter, scheme
-from paceline.core.trace import Decision
+from paceline.core.trace import Decided
 from paceline.core.validation import bounds
 from paceline.core.vector import Vector
 
@@ -335,5 +335,5 @@ class Hybrid(Scheme):
             go = granting.may_go_on(now, src, asked, members)
             if self.note and known is None and granting.end is not None:
                 verdict = f"{self.scheme.parsed[self.phase].scheme} ends"
-                self.note(Decision(at=now, party="coordinator", rank=src, verdict=verdict, reason=granting.why))
+                self.note(Decided(at=now, party="coordinator", rank=src, verdict=verdict, reason=granting.why))
             return go

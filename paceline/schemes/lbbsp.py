@@ -43,7 +43,7 @@ from paceline.core.paramserver.gated_server import ClockedServer, Pull, Push, We
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.spans import updated
-from paceline.core.trace import Decision
+from paceline.core.trace import Decided
 from paceline.core.validation import bounds
 
 UNLIKE_MOST = 64  # a GPU's batch beside a CPU's; whatever is claimed beyond that is not believed
@@ -247,4 +247,4 @@ class LBBSP(Scheme):
             for rank, size, reason in balance.settle({*self.reports, *self.fresh}) if balance.total else ():
                 if self.note:
                     verdict = f"{size} samples"
-                    self.note(Decision(at=now, party="coordinator", rank=rank, verdict=verdict, reason=reason))
+                    self.note(Decided(at=now, party="coordinator", rank=rank, verdict=verdict, reason=reason))

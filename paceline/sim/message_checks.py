@@ -29,7 +29,7 @@ class _Receiver:
         self.refused: Counter[Process] = Counter()  # messages, counted once more
 
 
-class SimulatedAdmission:
+class SimulatedMessageChecks:
     """Checks messages for all parties of `sim`. Servers and the coordinator expel a worker; workers only reject."""
 
     def __init__(self, sim: Simulation, epoch_samples: int, batch_samples: int) -> None:
@@ -55,6 +55,8 @@ class SimulatedAdmission:
         checker = receiver.checker
         if src.incarnation and src.process not in receiver.newcomers:
             receiver.newcomers.add(src.process)
+            # The first message of a later incarnation: its clock starts anywhere, so the checker must not compare it
+            # with 0.
             checker.came(src.process)
         w = party.role.w
         length = len(w) if party.kind == "server" and w is not None else 0
@@ -66,7 +68,12 @@ class SimulatedAdmission:
         return near
 
     def strike(self, party: SimulatedProcess, src: SimulatedProcess, why: str, *, at_once: bool = False) -> None:
-        """`party` has found that what `src` says cannot be."""
+        """Counts a strike: `party` has found that what `src` says cannot be true. Enough strikes expel the worker.
+
+        `at_once`: one such message suffices, because no nearest valid value exists. Raises InvariantBroken if an
+        honest worker gets a strike, or if a worker is not expelled after enough of them: here the simulator knows
+        who lies, which a live run never does.
+        """
         sim = self._sim
         if src.me not in sim.liars and sim.invariants:
             raise sim.invariants.broken(f"{src.name} has a strike, and has not lied: {why}")
@@ -82,17 +89,22 @@ class SimulatedAdmission:
             sim.expel(src.me, reason)
 
     def _of(self, party: SimulatedProcess) -> _Receiver:
+        """Returns what `party` knows of its senders. A process that replaced another one did not see the start of the
+        run."""
         receiver = self._receivers.get(party.process)
         if receiver is None:
             receiver = self._receivers[party.process] = _Receiver(self.limits, from_start=not party.incarnation)
         return receiver
 
 
-def admission_and_lies(
+def message_checks_and_lies(
     sim: Simulation, epoch_samples: int, batch_samples: int
-) -> tuple[SimulatedAdmission | None, Lies | None]:
-    """Of a cluster in which somebody lies; without liars a simulation is not made slower by a check."""
+) -> tuple[SimulatedMessageChecks | None, Lies | None]:
+    """Returns the message checks and the lies of a cluster with a fault of kind `lie`; otherwise two times None.
+
+    Without liars, a simulation is not slowed down by a check of every message.
+    """
     if not any(fault.kind == "lie" for fault in sim.cluster.faults):
         return None, None
-    admission = SimulatedAdmission(sim, epoch_samples, batch_samples)
-    return admission, Lies(sim.seed, admission.limits)
+    message_checks = SimulatedMessageChecks(sim, epoch_samples, batch_samples)
+    return message_checks, Lies(sim.seed, message_checks.limits)

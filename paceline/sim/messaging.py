@@ -8,7 +8,12 @@
     Start         begins a Call or Mean                             at once, with a ticket
     Wait          of a ticket                                       when its result is there
 
+A call to the servers is cut into one message per shard (`scatter`), and the replies are joined again (`gather`):
+vectors are concatenated, and of each scalar the smallest counts. So a scheme's worker never sees that the model is
+sharded.
+
 A message with hazards passes `LossyLinks`; without, it is one event on the heap, at the time of its arrival.
+`Simulation` is the only caller of `arms`; membership and leases use `say_all`, `answer` and `lost`.
 """
 
 from __future__ import annotations
@@ -27,6 +32,8 @@ if TYPE_CHECKING:
     from paceline.sim.simulation import Simulation
 
 WireCodec = Callable[[SimulatedProcess, SimulatedProcess, Any], tuple[Any, int]]
+"""Takes sender, receiver and message. Returns the message as it arrives, decoded, and the bytes of vectors that
+travelled."""
 
 
 class Coding(Protocol):
@@ -56,7 +63,7 @@ class Messaging:
         # What the arrival of a message does. Bound once, for every message needs them.
         self.asked, self.answered, self.heard = self._asked, self._answered, self._heard
         self._post = sim.streams.post if sim.streams else self._post_directly
-        self._lies, self._admission = sim.lies, sim.admission
+        self._lies, self._message_checks = sim.lies, sim.message_checks
         self._twice = self._sim.members.servers is not None  # who asks again may be answered again
         self._several: dict[To, list[SimulatedProcess]] = {SERVERS: self._world.servers}
         if self._world.coordinator:
@@ -72,6 +79,8 @@ class Messaging:
 
     # ---- calls and means, in the foreground or not ---------------------------------------------------------
     def _call(self, incarnation: Incarnation, call: Call) -> object:
+        """Begins a call and blocks its worker. A call to the coordinator alone is no exchange, since no result changes
+        hands."""
         if call.to != COORDINATOR:
             incarnation.exchanges = 1
         parties = self._several.get(call.to) or self._addressees(call.to)
@@ -79,11 +88,14 @@ class Messaging:
         return BLOCKED
 
     def _meet(self, incarnation: Incarnation, mean: Mean) -> object:
+        """Begins a mean and blocks its worker until all members have contributed."""
         incarnation.exchanges = 1
         incarnation.awaited, incarnation.blocked_at = self._begin_mean(incarnation, mean), self._sim.now
         return BLOCKED
 
     def _start(self, incarnation: Incarnation, start: Start) -> PendingCall:
+        """Begins a call or a mean in the background, and returns its ticket; the worker goes on with its next
+        effect."""
         effect = start.effect
         if isinstance(effect, Mean) or effect.to != COORDINATOR:
             incarnation.exchanges = 1
@@ -92,12 +104,15 @@ class Messaging:
         return self._ask(incarnation, self._addressees(effect.to), effect.message)
 
     def _wait(self, incarnation: Incarnation, wait: Wait) -> Any:
+        """Returns the result of a ticket that is done, and otherwise blocks the worker until it is."""
         call = wait.ticket
         assert isinstance(call, PendingCall)
         if not call.done:
             incarnation.awaited, incarnation.blocked_at = call, self._sim.now
             return BLOCKED
         if call.error:
+            # The error must be thrown into the generator, which an arm cannot do while the generator waits for its
+            # return value. So the worker is resumed by an event of its own, at the same time.
             self._sim.heap.push(self._sim.now, self._sim.resume, incarnation, None, call.error)
             return BLOCKED
         return call.value
@@ -114,6 +129,12 @@ class Messaging:
         return call
 
     def _ask_peers(self, incarnation: Incarnation, part: Part) -> PendingCall:
+        """Hands a part to the workers' own carrier, which exists once and takes part in no traffic.
+
+        The carrier only waits for all members; `_end_mean` adds the time of the schedule. So the part itself travels
+        in no time here. A worker that was declared dead gets a call that never ends: its process waits until it
+        learns of the eviction.
+        """
         assert self._world.peers is not None
         call = PendingCall(incarnation)
         call.among = part.among
@@ -127,6 +148,11 @@ class Messaging:
         return call
 
     def _ask(self, incarnation: Incarnation, parties: list[SimulatedProcess], message: Any) -> PendingCall:
+        """Sends `message`, cut into shards, to `parties`, and returns the call that their answers complete.
+
+        `sending_s` becomes the time until the last part arrives; it splits a wait into communication and idling in
+        the trace.
+        """
         call, post = PendingCall(incarnation), self._post
         if len(parties) > 1:
             call.missing, call.parts = len(parties), [None] * len(parties)
@@ -143,13 +169,18 @@ class Messaging:
         return call
 
     def _asked(self, party: SimulatedProcess, call: PendingCall, message: Any) -> None:
+        """Delivers a call at `party`, and carries out what its role yields in response.
+
+        The call is opened before the message is checked. So a worker whose message was rejected waits, and is not
+        answered; it is expelled or found by its timeout.
+        """
         if not party.here:
             self._sim.members.asked_in_vain(party, call)
             return
         party.admit(call)
         if (
-            self._admission is not None
-            and (message := self._admission.admitted(party, call.incarnation.party, message)) is None
+            self._message_checks is not None
+            and (message := self._message_checks.admitted(party, call.incarnation.party, message)) is None
         ):
             return
         on = party.on
@@ -160,6 +191,10 @@ class Messaging:
                 self.say(party, effect)
 
     def _answered(self, call: PendingCall, message: Any, shard: int) -> None:
+        """Takes the answer of one shard; the last missing one completes the call and resumes the worker that
+        awaits it."""
+        # Only where servers are replaced is a call repeated, and may be answered by the lost server and by its
+        # successor. The first answer counts.
         if self._twice and call.has_answer_of(shard):
             return
         if call.parts is not None:
@@ -176,7 +211,7 @@ class Messaging:
             self._sim.resume(incarnation, message)
 
     def lost(self, call: PendingCall, name: str) -> None:
-        """Party `name` will never answer."""
+        """Fails `call`, since party `name` will never answer it: the worker gets PeerLost at its `yield`."""
         incarnation = call.incarnation
         call.error = PeerLost(f"{name} left before it answered worker {incarnation.rank}")
         call.done = True
@@ -185,8 +220,11 @@ class Messaging:
             self._sim.resume(incarnation, None, call.error)
 
     def _waited(self, incarnation: Incarnation, call: PendingCall) -> None:
+        """Ends the wait for `call`, and writes it to the trace as idle time and time on the wire."""
         incarnation.awaited = None
         if self._sim.trace and incarnation.alive:
+            # A call that was started earlier may have travelled while the worker computed. So the time on the wire is
+            # at most the time that was waited.
             waited = self._sim.now - incarnation.blocked_at
             communicating = min(waited, call.sending_s + call.receiving_s)
             self._sim.note_span(incarnation, "waiting", waited - communicating)
@@ -200,21 +238,24 @@ class Messaging:
         self._reply(incarnation.party, reply.to, reply.message)
 
     def _heard(self, party: SimulatedProcess, src: SimulatedProcess, message: Any) -> None:
-        if self._admission is not None and party.hears:
-            message = self._admission.admitted(party, src, message)
+        """Delivers a Tell at `party`, unless its process is dead or the message is rejected."""
+        if self._message_checks is not None and party.hears:
+            message = self._message_checks.admitted(party, src, message)
         if party.hears and message is not None:
             self.say_all(party, party.on(self._sim.now + party.skew_s, src.me, message))
 
     def say_all(self, party: SimulatedProcess, effects: Iterable[Tell | Reply]) -> None:
+        """Sends every effect that a role yielded, in order."""
         for effect in effects:
             self.say(party, effect)
 
     def say(self, party: SimulatedProcess, effect: Tell | Reply) -> None:
-        """Send what a party's role says."""
+        """Sends one Tell or Reply of a role."""
         if type(effect) is Reply:
             self._reply(party, effect.to, effect.message)
             return
         parties = self._addressees(effect.to)
+        # The oracle of mass notes a share before it is sent, and before a liar may change it.
         mass = self._sim.invariants and self._sim.invariants.mass
         if mass and type(effect.to) is int:
             mass.said(party, parties[0], effect.message)
@@ -222,6 +263,8 @@ class Messaging:
             self._post(party, other, part, self.heard, (other, party, part))
 
     def _reply(self, party: SimulatedProcess, to: int, message: Any) -> None:
+        """Answers the oldest open call of worker `to`. Raises ProtocolError if that worker has no open call at
+        `party`."""
         calls = party.open.get(to)
         if not calls:
             if not party.here:
@@ -230,6 +273,8 @@ class Messaging:
         self.answer(party, calls.pop(0), message)
 
     def answer(self, party: SimulatedProcess, call: PendingCall, message: Any) -> None:
+        """Sends `message` as the answer to `call`. Servers that hold replies back for their copy call this later
+        themselves."""
         if call.among:
             self._end_mean(call, message)
             return
@@ -239,7 +284,11 @@ class Messaging:
             call.receiving_s = max(call.receiving_s, at - self._sim.now)
 
     def _end_mean(self, call: PendingCall, message: Any) -> None:
-        """All have come; every member has the mean as long after as its carrier takes."""
+        """Gives one member the mean, after the seconds that the schedule of the workers' carrier takes.
+
+        `nbytes` is what one member contributes; `gathered` means that everybody receives the parts of all, not their
+        sum.
+        """
         nbytes, party = call.nbytes, call.incarnation.party
         if self._coding is not None:
             message = self._coding.handed_out(message)
@@ -251,6 +300,7 @@ class Messaging:
 
     # ---- the wire ------------------------------------------------------------------------------------------
     def _addressees(self, to: To) -> list[SimulatedProcess]:
+        """Returns the parties that `to` names: all servers, the coordinator, or one worker by rank."""
         several = self._several.get(to)
         if several is not None:
             return several
@@ -258,12 +308,13 @@ class Messaging:
         return [self._world.workers[to]]
 
     def _said(self, src: SimulatedProcess, parts: Sequence[Any]) -> Sequence[Any]:
-        """`parts`, or what a worker that lies says in their place."""
+        """Returns `parts`, or what a worker that lies sends in their place."""
         if self._lies is None or src.kind != "worker":
             return parts
         return self._lies.parts(self._sim.now, src.me, parts)
 
     def _split(self, message: Any, parties: list[SimulatedProcess]) -> list[Any]:
+        """Returns one message for each server, with the vectors cut at the shards' borders; or the message as it is."""
         to_shards = parties is self._world.servers or parties is self._world.means
         return scatter(message, self._world.shards) if to_shards else [message]
 
@@ -275,7 +326,8 @@ class Messaging:
         act: Callable[..., None],
         args: tuple[Any, ...],
     ) -> float:
-        """When it will have arrived."""
+        """Sends over links that lose nothing, as one event. Returns the virtual time at which the message arrives, in
+        seconds."""
         if self._passage is None:
             nbytes = measures[type(message)](message)
         else:

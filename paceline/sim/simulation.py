@@ -1,8 +1,23 @@
-"""The discrete-event driver: carries every effect out on one heap of events and a virtual clock.
+"""The discrete-event driver: it carries every effect out on one heap of events and a virtual clock.
 
-No threads, no wall clock, no randomness but the seed's: the same arguments give the same run, bit for bit. What an
-event costs does not depend on how many workers there are, and it is kept low: effects are told apart by their type
-in one look-up, and the frames between an event and the scheme's own code are few.
+It uses no threads, no wall clock, and no randomness but the seed's: the same arguments give the same run, bit for
+bit. The cost of an event does not depend on the number of workers, and it is kept low: effects are told apart by
+their type in one look-up, and the frames between an event and the scheme's own code are few.
+
+One BSP exchange of one worker and one server, as events (`[]` is one event on the heap):
+
+    t = 0      [resume]    generator.send(None) -> Compute(w); the workload makes the gradient at once,
+                           and the result is put on the heap for the time at which the step ends
+    t = 1.0    [_worked]   generator.send(Computed) -> Call(SERVERS, Push); `Messaging` posts it
+    t = 1.001  [_asked]    the server's `on` yields Reply(Weights); it is posted as well
+    t = 1.002  [_answered] the reply is complete; generator.send(Weights) -> Compute(w), and so on
+
+The gradient is computed when the step begins, and handed to the scheme when the step ends. Messages that arrive in
+between cannot change it, because the weights in a `Compute` are a value.
+
+`runtime/simulated` (`paceline simulate`), the forecasts of the command line (`cli/support/scheme_forecast.py`), the
+fuzzer and the conformance tests run schemes by this class. A real model runs here when `w0` and `work` come from the
+engine.
 """
 
 from __future__ import annotations
@@ -32,14 +47,18 @@ from paceline.sim.faults.sample_leases import SimulatedLeases
 from paceline.sim.kernel.event_queue import Heap
 from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
 from paceline.sim.kernel.workload import Limit, ModelShard, SimulatedLeaseSource, Workload, plain_sgd
-from paceline.sim.message_checks import admission_and_lies
+from paceline.sim.message_checks import message_checks_and_lies
 from paceline.sim.messaging import BLOCKED, Coding, Messaging, WireCodec
 from paceline.sim.world import World
 
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """Runs the garbage collector seldom: it walks through all objects, and a simulation leaves no cycles behind."""
+    """Runs the garbage collector seldom while the block runs, and restores its thresholds afterwards.
+
+    The collector walks through all objects, and a simulation leaves no cycles behind that would need it. With
+    thousands of workers the default thresholds cost more than the events.
+    """
     before = gc.get_threshold()
     gc.set_threshold(100_000, 50, 1000)
     try:
@@ -104,7 +123,7 @@ class Simulation:
         self.steps = [0] * self.cluster.workers
         self.trace = trace
         self.heap = Heap()
-        self.admission, self.lies = admission_and_lies(self, leases.samples if leases else 0, batch_samples)
+        self.message_checks, self.lies = message_checks_and_lies(self, leases.samples if leases else 0, batch_samples)
         self.invariants = Invariants(self, robust=rounds is not None) if watched else None
         self.world = World(
             scheme,
@@ -153,6 +172,9 @@ class Simulation:
         """Runs until nothing is left to happen, the clock would pass `until` (virtual seconds), `max_events` events
         were handled in all, or `stop` returns True after an event. Returns this simulation, which can be run on.
 
+        An event later than `until` stays on the heap, so a run that is continued loses none. `now` is the time of
+        the last event that was handled, not `until`.
+
         Raises AssertionError for a violated invariant, if `watched`.
         """
         with seldom_collected():
@@ -167,12 +189,16 @@ class Simulation:
 
     def _run(self, until: float, max_events: float, stop: Callable[[Simulation], bool] | None) -> bool:
         """Handles events until a limit; returns True if `max_events` was that limit."""
+        # The two lists are those of the heap itself, not copies: `Heap` changes them in place, so that this loop looks
+        # up no attribute per event.
         soon, due, reach = self.heap.soon, self.heap.due, self.heap.reach
         while True:  # its test is inside: Python 3.11 leaves a loop slow that ends in one
             if not (soon or due or reach()):
                 break
             if self.events >= max_events:
                 return True
+            # `due` is sorted with the next event last. The next event is the earlier one of `due[-1]` and `soon[0]`;
+            # the number in each event decides between equal times.
             event = heappop(soon) if soon and not (due and due[-1] < soon[0]) else due.pop()
             if event[0] > until:
                 self.heap.put_back(event)
@@ -213,34 +239,52 @@ class Simulation:
         return self.lies.ever if self.lies else set()
 
     def rightful(self, ranks: Iterable[int] | None = None) -> set[int]:
-        """Those of `ranks`, or of all workers, that were not put out and have never lied."""
+        """Returns those of `ranks`, or of all workers, that were not expelled and have never lied."""
         out = self.members.banned | self.liars
         return set(range(self.cluster.workers) if ranks is None else ranks) - out
 
     def restart(self, rank: int) -> None:
-        """Worker `rank` loses its `run` and all it waited for, and starts anew; what lives on its role survives."""
+        """Restarts worker `rank` in place: it loses its `run` and every call it waited for; what its role keeps on
+        `self` survives.
+
+        This is the restart that every scheme must survive at any `yield`. It does nothing for a worker that is not
+        present. Membership does not change, and the other parties are not told.
+        """
         incarnation = self.incarnations[rank]
         if incarnation.party.here:
             incarnation.end()
             self.incarnations[rank] = self.begin(incarnation.party, incarnation.number + 1)
 
     def worker(self, rank: int) -> Role:
+        """Returns the role of worker `rank`: of the present incarnation, which a rejoin replaces."""
         return self.world.workers[rank].role
 
     def server(self, shard: int) -> Role:
+        """Returns the role of the server that holds `shard`."""
         return self.world.servers[shard].role
 
     @property
     def coordinator(self) -> Role | None:
+        """Returns the scheme's coordinator role, or None if the scheme has none."""
         return self.world.coordinator.role if self.world.coordinator else None
 
     def model(self) -> Any:
-        """The weights that are evaluated and saved: on the servers, of a worker, or the mean of the workers'."""
+        """Returns the weights that are evaluated and saved: those of the servers, those of one worker, or the mean of
+        all workers.
+
+        `scheme.model_of` says which of the three. The vector has the length of `w0`.
+        """
         return self.world.model()
 
     # ---- one worker --------------------------------------------------------------------------------------
     def resume(self, incarnation: Incarnation, value: Any = None, error: Exception | None = None) -> None:
-        """Its generator gets `value`, or `error`, and what it asks for is done until it has to wait."""
+        """Resumes a worker's generator with `value`, or with `error`, and carries out its effects until one has to
+        wait.
+
+        An incarnation that has ended ignores late results. A worker that lies may bring its own role into a state
+        that its scheme never meets; an exception there counts as a crash of that worker. Any other exception
+        propagates to the caller of `run`.
+        """
         if not incarnation.alive:
             return
         arms, generator = self._arms, incarnation.generator
@@ -248,6 +292,7 @@ class Simulation:
             effect = generator.throw(error) if error else generator.send(value)
             while (value := arms[type(effect)](incarnation, effect)) is not BLOCKED:
                 effect = generator.send(value)
+        # The scheme has returned: this worker trains no more, and nobody needs to be told.
         except StopIteration:
             incarnation.alive = False
         except Exception:
@@ -256,6 +301,11 @@ class Simulation:
             self.crash(incarnation.rank)  # it has brought itself to what its box never meets
 
     def _compute(self, incarnation: Incarnation, wanted: Compute) -> object:
+        """Computes a mean gradient, and schedules the result for the virtual time at which the step ends.
+
+        A worker that was asked to leave, or that has reached its limit, leaves here: between steps it holds no
+        half-done work.
+        """
         limit = self._limit
         if incarnation.rank in self.members.leaving or (limit is not None and limit.done(incarnation.rank)):
             return self._leave(incarnation)
@@ -268,6 +318,8 @@ class Simulation:
         return BLOCKED
 
     def _train(self, incarnation: Incarnation, wanted: Train) -> object:
+        """Does local steps, like `_compute`. Where a newcomer's first piece of work says KEEP, there is nothing to keep
+        yet, and its optimizer begins with an empty state."""
         limit = self._limit
         if incarnation.rank in self.members.leaving or (limit is not None and limit.done(incarnation.rank)):
             return self._leave(incarnation)
@@ -283,6 +335,8 @@ class Simulation:
         return BLOCKED
 
     def _worked(self, incarnation: Incarnation, result: Computed | Trained, steps: int) -> None:
+        """Hands a finished step to the worker, unless its incarnation ended meanwhile; then its samples go back to the
+        queue."""
         if not incarnation.alive:
             if self.lender and incarnation.party.here:
                 self.lender.unused(incarnation.rank, result.data)
@@ -300,6 +354,8 @@ class Simulation:
         return BLOCKED
 
     def _note(self, record: Record) -> None:
+        """Gives a record of a role to the invariants first, so that a violation is raised before the trace shows the
+        record."""
         assert self.invariants is not None
         self.invariants.record(record)
         if self.trace:
@@ -314,7 +370,8 @@ class Simulation:
         samples: int = 0,
         exchanges: int = 0,
     ) -> None:
-        """Into the trace, that `incarnation` did so until now."""
+        """Writes a span into the trace: `incarnation` did `activity` for the `seconds` that end now, on its own
+        clock."""
         assert self.trace is not None
         at = self.now + incarnation.party.skew_s
         self.trace(

@@ -1,4 +1,8 @@
-"""Makes the parties of a simulation: each process with its role, network card and clock."""
+"""Makes the parties of a simulation: each process with its role, network card and clock.
+
+`Simulation` builds one `World` and asks it for replacements: a newcomer in a worker's place, a successor in a
+server's place. Everything that a role is lent (`RoleContext`) is put together here.
+"""
 
 from __future__ import annotations
 
@@ -85,9 +89,11 @@ class World:
         self.others = [*self.servers, *self.means, *([self.coordinator] if self.coordinator else [])]
 
     def _home(self) -> Nic:
+        """Returns the card beside which the coordinator is placed: that of the first server, or of the first worker."""
         return (self.servers or self.workers)[0].nic
 
     def _card(self, placement: DevicePlacement) -> Nic:
+        """Returns the card of a host; all parties of one host share it, and so its bandwidth."""
         name = placement.host_name
         if name not in self._cards:
             self._cards[name] = self.network.nic(placement.host, name)
@@ -96,6 +102,14 @@ class World:
     def _party(
         self, name: str, box: type[Role], me: int, w: Any, update: Update, nic: Nic, **lent: Any
     ) -> SimulatedProcess:
+        """Makes a process with a role of class `box`. Its clock is off by a drawn offset within `cluster.skew_s`
+        seconds.
+
+        The offsets are drawn in the order in which parties are made, so that order must not change between releases:
+        a seed would give another run.
+        """
+        # What all roles are lent lies in `_place`; `lent` is what servers get on top: gradient check, rounds, sample
+        # reports.
         place = RoleContext(me=me, w=w, update=update, **lent, **self._place)  # type: ignore[arg-type]
         limit_s = self.cluster.skew_s
         skew_s = self._clocks.uniform(-limit_s, limit_s) if limit_s else 0.0
@@ -109,13 +123,20 @@ class World:
         return party
 
     def _server(self, shard: int, placement: DevicePlacement, w0: Any) -> SimulatedProcess:
+        """Makes server number `shard` with its part of `w0`. Without a server box it has a plain Role and carries means
+        only."""
         part, update = self.shards[shard], self._shards[shard].make_update()
         box = self.scheme.server(self.cluster.servers) or Role
         lent = {"gate": self._gate(shard), "rounds": self._rounds, "settled": None if shard else self._settled}
         return self._party(f"server {shard}", box, shard, w0[part], update, self._card(placement), **lent)
 
     def next_server(self, old: SimulatedProcess, means: SimulatedProcess) -> tuple[SimulatedProcess, SimulatedProcess]:
-        """Another process in the place of that one, without a box yet: what tells of who comes and goes reaches it."""
+        """Returns the process that takes the place of the lost server `old`, and its carrier of means, the next
+        incarnation.
+
+        The process has no box yet, only a plain Role: it hears who comes and goes, and `revive` gives it a box once
+        its state has arrived. It replaces `old` among `others`, so that membership changes reach it meanwhile.
+        """
         place = replace(old.role.place, update=old.role.update)
         incarnation = old.incarnation + 1
         server = SimulatedProcess(old.name, Role(self.scheme, place), old.nic, old.skew_s, incarnation=incarnation)
@@ -128,7 +149,10 @@ class World:
         return server, carrier
 
     def revive(self, server: SimulatedProcess, w: Any, update: Update, tables: dict[str, Any]) -> None:
-        """Its box, made of what was kept of it."""
+        """Gives `server` a box made from kept state: weights, update rule and the tables of `Role.state_dict`.
+
+        Calls that were open before are dropped, since the workers repeat them.
+        """
         box = self.scheme.server(self.cluster.servers)
         assert box is not None
         server.role = box(self.scheme, replace(server.role.place, w=w, update=update))
@@ -137,7 +161,13 @@ class World:
         server.open.clear()
 
     def newcomer(self, rank: int) -> SimulatedProcess:
-        """Worker `rank` anew: a fresh role on the same machine, with the current model and what its peers agree on."""
+        """Returns worker `rank` anew: a fresh role on the same machine, with the current model and the state its peers
+        agree on.
+
+        The weights are those of the peer that is furthest behind, where all workers hold the same model; otherwise
+        they are `model()`. The state comes from that same peer, because a newcomer that was ahead of anybody would
+        make the others wait for steps it never made.
+        """
         old = self.workers[rank]
         peer = self._furthest_behind(old)
         same_everywhere = self.scheme.model_of(len(self.servers)) == "any worker"
@@ -153,12 +183,18 @@ class World:
         return party
 
     def _furthest_behind(self, but: SimulatedProcess) -> SimulatedProcess | None:
-        """Of the other workers that are here, the one with the lowest round, clock or whatever they count."""
+        """Returns the present worker, other than `but`, with the lowest round, clock or whatever its scheme counts; or
+        None."""
         here = [party for party in self.workers if party.here and party is not but]
         return min(here, key=lambda party: Role.progress_key(party.role.join_state()), default=None)
 
     def model(self) -> Any:
-        """The weights that are evaluated and saved: on the servers, of a worker, or the mean of the workers'."""
+        """Returns the weights that are evaluated and saved: those of the servers, of one worker, or the mean of the
+        workers'.
+
+        Without any present worker, the roles of absent workers count, so that a run whose workers all left has a
+        model.
+        """
         here = [party for party in self.workers if party.here] or self.workers
         match self.scheme.model_of(len(self.servers)):
             case "servers":

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from paceline.chaos.plan import PlannedFault
 from paceline.chaos.runner import FaultRunner
-from paceline.core.trace import Applied, Membership
+from paceline.core.trace import Applied, MemberChange
 from paceline.live import party
 from paceline.live.party import Party
 
@@ -50,7 +50,7 @@ class Play:
 
     def says(self, who: str, event: str) -> None:
         name = "evaluator" if who == "nobody" else who
-        self.runner.heard(Membership(at=self.now, party=name, event=event))
+        self.runner.heard(MemberChange(at=self.now, party=name, event=event))
 
 
 def fault(number: int, at_s: float, kind: str, whom: Party, for_s: float = 0.0) -> PlannedFault:

@@ -3,13 +3,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from paceline.cli.main import main
 
+Capture = pytest.CaptureFixture[str]
 Paceline = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -37,3 +38,10 @@ def refused_here(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert out == ""
     assert len(err.splitlines()) == 1, err
     return err.strip()
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    return tmp_path / "runs"

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
-from paceline.core.trace import Applied, Ended, Membership
+from paceline.core.trace import Applied, Ended, MemberChange
 from tests.conformance.schemes_table import CASES, OPTIMUM, SAMPLE, W0, Case, distance, labels
 from tests.conformance.threads import SECONDS, Fabric, ThreadRun, hub, tcp, unix
 
@@ -54,7 +54,7 @@ def test_a_worker_that_leaves_does_not_stall_the_others(case: Case, servers: int
     others = (0, 2, 3)
     run = ThreadRun(case, servers, fabric, leave_after={1: 10}, enough=far_enough(case, others)).run()
     assert 10 <= run.done[1] < case.steps
-    left = [(r.party, r.reason) for r in run.records if isinstance(r, Membership) and r.event == "left"]
+    left = [(r.party, r.reason) for r in run.records if isinstance(r, MemberChange) and r.event == "left"]
     assert left[0] == ("worker 1", "steps")
     assert sorted(left[1:]) == [(f"worker {rank}", "enough") for rank in others]
     assert max(distance(run.models[rank]) for rank in others) < case.near
@@ -68,7 +68,7 @@ ROWS_THAT_LOSE = [(case, servers) for case, servers in SAMPLE if servers or not 
 @pytest.mark.parametrize(("case", "servers"), ROWS_THAT_LOSE, ids=labels(ROWS_THAT_LOSE))
 def test_a_worker_that_dies_comes_back_and_all_find_the_optimum(case: Case, servers: int, fabric: Fabric) -> None:
     run = ThreadRun(case, servers, fabric, die_after={1: 10}, enough=far_enough(case)).run()
-    events = [(r.party, r.event) for r in run.records if isinstance(r, Membership)]
+    events = [(r.party, r.event) for r in run.records if isinstance(r, MemberChange)]
     assert ("worker 1", "lost") in events
     assert ("worker 1", "returned") in events
     assert max(distance(model) for model in run.models.values()) < case.near

@@ -1,25 +1,9 @@
 import dataclasses
-import pkgutil
 
 import pytest
 
-import paceline.schemes
 from paceline.core.errors import ConfigError
-from paceline.core.registry import nearest
 from paceline.core.scheme import Limits, limits_of, lookup, make, names, types_of
-
-
-def test_the_registry_holds_every_scheme_of_the_catalogue() -> None:
-    assert names() == sorted(lookup(name).name for name in names())
-    files = {file.name for file in pkgutil.iter_modules(paceline.schemes.__path__)}
-    assert files == {lookup(name).__module__.rpartition(".")[2] for name in names()}
-
-
-def test_an_unknown_scheme_is_answered_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="unknown scheme 'esinc'; did you mean 'esync'"):
-        make("esinc", {})
-    with pytest.raises(ConfigError, match="there are: adpsgd, asp"):
-        make("quux", {})
 
 
 def test_an_unknown_parameter_is_answered_with_the_nearest() -> None:
@@ -89,7 +73,3 @@ def test_a_scheme_that_needs_servers_says_so(name: str) -> None:
     else:
         scheme.check(4, 0)
     scheme.check(4, 1)
-
-
-def test_nearest_is_silent_when_there_is_nothing_to_name() -> None:
-    assert nearest("x", []) == ""

@@ -5,12 +5,12 @@ import pytest
 from paceline.core.trace import (
     KINDS,
     Applied,
-    Decision,
+    Decided,
     Ended,
     Evaluated,
     Gated,
     Leased,
-    Membership,
+    MemberChange,
     Record,
     Span,
     from_dict,
@@ -22,10 +22,10 @@ from paceline.core.trace import (
 RECORDS = [
     Span(at=1.5, rank=2, activity="computing", seconds=0.25, steps=1, samples=32),
     Applied(at=2.0, shard=1, ranks=(0, 3), version=7, staleness=2, weight=0.5, samples=64),
-    Decision(at=2.5, party="server 0", rank=1, verdict="wait", reason="2 clocks ahead of worker 0", whom=(0,)),
+    Decided(at=2.5, party="server 0", rank=1, verdict="wait", reason="2 clocks ahead of worker 0", whom=(0,)),
     Gated(at=2.75, shard=0, rank=1, number=17, refused=True, reason="not finite"),
     Evaluated(at=3.0, accuracy=0.9, loss=0.1, samples=4096, seconds=0.5),
-    Membership(at=3.5, party="worker 1", event="left", reason="asked to"),
+    MemberChange(at=3.5, party="worker 1", event="left", reason="asked to"),
     Leased(at=3.75, epochs=1, done=70, twice=0, returned=8, dropped=4, undone=2, left_out=1),
     Ended(at=4.0, reason="all samples were seen"),
 ]
@@ -38,7 +38,7 @@ def test_every_kind_of_record_is_tried_here() -> None:
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_a_record_survives_a_line_of_json(record: Record) -> None:
     line = json.dumps(to_dict(record))
-    assert json.loads(line)["kind"] == type(record).__name__.lower()
+    assert KINDS[json.loads(line)["kind"]] is type(record)
     assert from_dict(json.loads(line)) == record
 
 
@@ -62,7 +62,12 @@ def test_a_row_of_an_unknown_kind_and_one_of_another_length_are_refused() -> Non
 
 def test_what_is_as_by_default_is_not_written() -> None:
     assert to_dict(RECORDS[0]).keys() == {"kind", "at", "rank", "activity", "seconds", "steps", "samples"}
-    assert to_dict(Membership(at=0.0, party="worker 1", event="joined")).keys() == {"kind", "at", "party", "event"}
+    assert to_dict(MemberChange(at=0.0, party="worker 1", event="joined")).keys() == {
+        "kind",
+        "at",
+        "party",
+        "event",
+    }
 
 
 def test_reading_leaves_the_line_as_it_was() -> None:

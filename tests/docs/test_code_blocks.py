@@ -21,7 +21,7 @@ from paceline.launch.local.environment import PREFIX
 from paceline.runtime.evaluator.subject import figures_of
 from paceline.runtime.worker.train_loop import build_model, load_data
 from tests.runtime.own_loops import toy_data, toy_model
-from tests.runtime.worker import test_several_models as several_models
+from tests.runtime.worker import gan
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCED = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
@@ -97,12 +97,12 @@ def test_the_four_lines_train_a_model(page: str) -> None:
 
 
 def test_the_lines_of_several_models_train_a_gan() -> None:
-    of = several_models.models()
-    optimizers, noise = several_models.adams(of), several_models.NOISE
+    of = gan.models()
+    optimizers, noise = gan.adams(of), gan.NOISE
     names: dict[str, Any] = {"netD": of["D"], "netG": of["G"], "optimizerD": optimizers["D"]}
     names |= {"optimizerG": optimizers["G"], "paceline": paceline, "dataset": toy_data()}
-    names["loss_of_discriminator"] = lambda real: several_models.of_discriminator(of, real, noise[: len(real)])
-    names["loss_of_generator"] = lambda n: several_models.of_generator(of, noise[:n], noise[:n])
+    names["loss_of_discriminator"] = lambda real: gan.of_discriminator(of, real, noise[: len(real)])
+    names["loss_of_generator"] = lambda n: gan.of_generator(of, noise[:n], noise[:n])
     before = [p.detach().clone() for p in of["G"].parameters()]
     exec(blocks("docs/own-loop.md")[1], names)
     assert names["pace"].steps == 2 * 10 * 3

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from paceline.live.party import Party
+from paceline.live.same_host.shared_memory import Segments
 from tests.live import fakes
 from tests.live.bare_transport import Someone, all_go
 from tests.live.node_fixture import Stage
@@ -45,6 +47,18 @@ def someone() -> Iterator[Callable[..., Someone]]:
 
     def make(*args: Any, **more: Any) -> Someone:
         made.append(Someone(*args, **more))
+        return made[-1]
+
+    yield make
+    all_go(made)
+
+
+@pytest.fixture
+def local() -> Iterator[Callable[..., Someone]]:
+    made: list[Someone] = []
+
+    def make(me: Party, segments: Segments | None = None, **more: Any) -> Someone:
+        made.append(Someone(me, segments=segments, **more))
         return made[-1]
 
     yield make

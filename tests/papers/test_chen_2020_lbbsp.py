@@ -7,7 +7,7 @@ import pytest
 
 from paceline.core.effects import Compute, Computed
 from paceline.core.scheme import make
-from paceline.core.trace import Decision, Record
+from paceline.core.trace import Decided, Record
 from paceline.core.vector import Ghost
 from paceline.schemes import lbbsp
 from paceline.sim import LocalSteps, Simulation
@@ -81,7 +81,7 @@ def test_load_is_balanced_at_iteration_boundaries() -> None:
     work, records = Watched(), list[Record]()
     work.simulate(trace=records).run(until=10)
     resized = {rank: size for rank, size in work.rounds[max(work.rounds) - 1].items() if size != OWN}
-    decisions = [r for r in records if isinstance(r, Decision) and r.party == "coordinator"]
+    decisions = [r for r in records if isinstance(r, Decided) and r.party == "coordinator"]
     last = {r.rank: r.verdict for r in decisions}
     assert {rank: f"{size} samples" for rank, size in resized.items()}.items() <= last.items()
     assert len(resized) >= 3

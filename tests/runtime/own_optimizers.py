@@ -1,8 +1,8 @@
-"""Optimizers that are not torch's, as a script might bring them."""
+"""Optimizers of torch without rules of our own, and optimizers that a script might bring."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -70,3 +70,20 @@ def one_group_less(named: Sequence[tuple[str, nn.Parameter]]) -> torch.optim.Opt
 
 def no_optimizer(named: Sequence[tuple[str, nn.Parameter]]) -> Any:
     return len(named)
+
+
+Make = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+OF_TORCH: dict[str, Make] = {
+    "adadelta": lambda parameters: torch.optim.Adadelta(parameters, lr=1.0),
+    "adafactor": lambda parameters: torch.optim.Adafactor(parameters, lr=0.05),
+    "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=0.05),
+    "amsgrad": lambda parameters: torch.optim.Adam(parameters, lr=0.01, amsgrad=True),
+    "rmsprop in groups": lambda parameters: _in_two(torch.optim.RMSprop, parameters, {"lr": 0.01}, {"momentum": 0.5}),
+}
+
+
+def _in_two(kind: Any, parameters: Iterable[nn.Parameter], *numbers: dict[str, Any]) -> torch.optim.Optimizer:
+    every = list(parameters)
+    groups = [{"params": every[i::2], **more} for i, more in enumerate(numbers)]
+    return kind(groups, lr=0.005)  # type: ignore[no-any-return]

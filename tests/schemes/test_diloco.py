@@ -11,10 +11,9 @@ from paceline.core.errors import ConfigError
 from paceline.core.scheme import make
 from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
-from paceline.schemes.asyncdiloco import LocalDelta
 from paceline.sim import LocalSteps, Simulation
 from tests.conformance.schemes_table import watched
-from tests.role_driver import ByHand
+from tests.schemes.fragments import delta, server
 
 GOALS = np.array([[1.0, 0.0, 2.0, 4.0], [5.0, 2.0, -2.0, 0.0]])
 
@@ -120,41 +119,6 @@ def test_who_is_killed_with_a_fragment_on_its_way_hands_it_over_once(kill_at: in
     sim.run(stop=lambda sim: min(sim.worker(r).round for r in (0, 1)) == 8)
     # The first turns of the fragments have 3 and 6 steps; of each later 6 the one made on the way is forgotten.
     assert sim.model().tolist() == [3 + 3 * 5] * 2 + [6 + 3 * 5] * 2
-
-
-# ---- asynchronous ------------------------------------------------------------------------------------------
-def server(workers: int = 2, **parameters: Any) -> ByHand:
-    scheme = make("asyncdiloco", parameters)
-    return ByHand(scheme.Server, scheme, workers)
-
-
-def delta(value: float, clock: int, speed: float = 1.0) -> LocalDelta:
-    return LocalDelta(delta=np.array([value]), clock=clock, samples=1, speed=speed)
-
-
-@pytest.mark.parametrize("c", [0.0, 0.25, 0.5])
-def test_the_momentum_is_updated_every_n_arrivals_and_spread_by_c(c: float) -> None:
-    s = server(outer_lr=0.5, outer_momentum=0.8, c=c)
-    w, m, d, arrivals = 0.0, 0.0, 0.0, [1.0, 3.0, -2.0, 4.0, 0.5]
-    for t, value in enumerate(arrivals):
-        s.on(t % 2, delta(value, t // 2 + 1))
-        d += value
-        share = c
-        if (t + 1) % 2 == 0:
-            m, d, share = 0.8 * m + d / 2, 0.0, 1 - c * 2 + c
-        w -= 0.5 * (share * 0.8 * m + value / 2)
-        assert s.role.w == pytest.approx([w])
-
-
-def test_slow_workers_are_told_to_make_fewer_steps() -> None:
-    s = server(3, h=20)
-    assert s.pull(0)[0].steps == 20
-    assert s.on(0, delta(0.0, 1, speed=4.0))[0].steps == 20
-    assert s.on(1, delta(0.0, 1, speed=1.0))[1].steps == 5
-    assert s.on(2, delta(0.0, 1, speed=0.1))[2].steps == 1
-    s.gone(0)
-    assert s.on(1, delta(0.0, 2, speed=1.0))[1].steps == 20
-    assert server(3, h=20, dynamic=False).on(1, delta(0.0, 1, speed=0.1))[1].steps == 20
 
 
 def test_a_repeat_changes_nothing_and_is_answered() -> None:

@@ -13,7 +13,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.phases.phase_end import GoOn
 from paceline.core.role import RoleContext
 from paceline.core.scheme import Scheme, make
-from paceline.core.trace import Applied, Decision, Record
+from paceline.core.trace import Applied, Decided, Record
 from paceline.schemes import hybrid
 from paceline.sim import LocalSteps, Simulation
 from tests.papers.sentences import says
@@ -55,7 +55,7 @@ def simulate(scheme: Scheme, gradient: Any, w0: Any, servers: int = 1, **more: A
 
 
 def ends(records: list[Record]) -> list[tuple[str, str]]:
-    return [(r.verdict, r.reason) for r in records if isinstance(r, Decision) and r.verdict.endswith(" ends")]
+    return [(r.verdict, r.reason) for r in records if isinstance(r, Decided) and r.verdict.endswith(" ends")]
 
 
 @pytest.mark.parametrize("servers", [0, 1, 2])
@@ -108,7 +108,7 @@ def test_a_phase_may_end_by_seconds_or_epochs(condition: str, reason: str, at_le
     sim, records = simulate(phases(f"asp until {condition}; bsp", epoch_samples=20), lambda rank, w: w, np.ones(4))
     sim.run(until=60)
     assert ends(records) == [("asp ends", reason)]
-    last = next(r for r in records if isinstance(r, Decision) and r.verdict == "asp ends")
+    last = next(r for r in records if isinstance(r, Decided) and r.verdict == "asp ends")
     assert last.at >= at_least
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from paceline.core.paramserver.gated_server import Push
 from paceline.core.scheme import make
-from paceline.core.trace import Decision, Record
+from paceline.core.trace import Decided, Record
 from paceline.core.vector import Ghost
 from paceline.sim import LocalSteps, Simulation
 from tests.role_driver import server
@@ -83,7 +83,7 @@ def share_dropped(workers: int, window: int, jitter: float) -> float:
     scheme = make("weedout", {"window": window})
     sim = Simulation(scheme, Ghost(4), LocalSteps(seconds), workers=workers, trace=records.append, watched=False)
     sim.run(until=3000 / workers)
-    return sum(isinstance(r, Decision) and r.verdict == "dropped" for r in records) / sum(sim.steps)
+    return sum(isinstance(r, Decided) and r.verdict == "dropped" for r in records) / sum(sim.steps)
 
 
 @pytest.mark.parametrize("workers", [4, 8, 16, 64])

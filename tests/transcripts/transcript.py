@@ -31,7 +31,7 @@ from paceline.core.effects import (
 )
 from paceline.core.message import scalar_fields
 from paceline.core.scheme import make
-from paceline.core.trace import Applied, Decision, Record
+from paceline.core.trace import Applied, Decided, Record
 from paceline.core.vector import Ghost
 from paceline.sim import LocalSteps, Simulation, uniform
 from paceline.sim.kernel.processes import SimulatedProcess
@@ -132,13 +132,13 @@ class Story:
             case Applied(ranks=ranks, version=version, staleness=staleness, weight=weight):
                 counts = f", counts {weight:.3g}" if weight != 1 else ""
                 self.noted.append(f"update {version} is of {many(ranks)}, staleness {staleness}{counts}")
-            case Decision(rank=rank, verdict="wait", reason=reason) if reason.startswith("waits "):
+            case Decided(rank=rank, verdict="wait", reason=reason) if reason.startswith("waits "):
                 self.noted.append(f"worker {rank} {reason}")
-            case Decision(rank=rank, verdict="wait", reason=reason):
+            case Decided(rank=rank, verdict="wait", reason=reason):
                 self.noted.append(f"worker {rank} waits: {reason}")
-            case Decision(rank=rank, verdict="dropped", reason=reason):
+            case Decided(rank=rank, verdict="dropped", reason=reason):
                 self.noted.append(f"dropped: {reason}")
-            case Decision(rank=rank, verdict=verdict, reason=reason):
+            case Decided(rank=rank, verdict=verdict, reason=reason):
                 self.noted.append(f"worker {rank}: {verdict}, because {reason}")
 
 

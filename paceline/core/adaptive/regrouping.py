@@ -43,7 +43,7 @@ from paceline.core.paramserver.gated_server import ClockedServer, Pull, Push
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.round import Round
 from paceline.core.role import Role, RoleContext
-from paceline.core.trace import Decision
+from paceline.core.trace import Decided
 from paceline.core.validation import bounds
 
 SMOOTHING = 0.2
@@ -220,7 +220,7 @@ class Regrouper:
     def _explain(self, now: float, rank: int, members: tuple[int, ...], reason: str) -> tuple[int, ...]:
         if self.note:
             verdict = "group " + ",".join(map(str, members[:8])) + (",..." if len(members) > 8 else "")
-            self.note(Decision(at=now, party="coordinator", rank=rank, verdict=verdict, reason=reason))
+            self.note(Decided(at=now, party="coordinator", rank=rank, verdict=verdict, reason=reason))
         return members
 
 

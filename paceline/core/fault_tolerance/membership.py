@@ -104,7 +104,7 @@ class Refuse(Generic[Who]):
     reason: str
 
 
-Decision = Evict[Who] | Announce[Who] | Enter[Who] | Refuse[Who]
+MembershipDecision = Evict[Who] | Announce[Who] | Enter[Who] | Refuse[Who]
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ class Membership(Generic[Who]):
         return [who for who, member in self._members.items() if member.state in HERE]
 
     # ---- joining -----------------------------------------------------------------------------------------
-    def hello(self, now: float, who: Who, incarnation: int) -> list[Decision[Who]]:
+    def hello(self, now: float, who: Who, incarnation: int) -> list[MembershipDecision[Who]]:
         """Takes the first message of an incarnation.
 
         An earlier one that is still here is evicted; a burnt one is refused.
@@ -176,7 +176,7 @@ class Membership(Generic[Who]):
             if member.state is MembershipState.JOINING:
                 self._enters(now, member)
 
-    def ready(self, now: float, who: Who) -> list[Decision[Who]]:
+    def ready(self, now: float, who: Who) -> list[MembershipDecision[Who]]:
         """A newcomer has the model and its connections. It enters when all that are here have acknowledged it."""
         member = self._members[who]
         if member.state is not MembershipState.JOINING:
@@ -187,15 +187,15 @@ class Membership(Generic[Who]):
         member.state, member.view = MembershipState.ANNOUNCED, self.view
         return [Announce(who, member.incarnation, self.view), *self._entering(now)]
 
-    def acknowledged(self, now: float, who: Who, view: int) -> list[Decision[Who]]:
+    def acknowledged(self, now: float, who: Who, view: int) -> list[MembershipDecision[Who]]:
         """`who` has heard of every change up to `view`."""
         for member in self._members.values():
             if member.view <= view:
                 member.unaware.discard(who)
         return self._entering(now)
 
-    def _entering(self, now: float) -> list[Decision[Who]]:
-        entering: list[Decision[Who]] = []
+    def _entering(self, now: float) -> list[MembershipDecision[Who]]:
+        entering: list[MembershipDecision[Who]] = []
         for who, member in self._members.items():
             if member.state is MembershipState.ANNOUNCED and not member.unaware:
                 self._enters(now, member)
@@ -232,7 +232,7 @@ class Membership(Generic[Who]):
         self.view += 1
         return self.view
 
-    def lost(self, now: float, who: Who, incarnation: int, reason: str) -> list[Decision[Who]]:
+    def lost(self, now: float, who: Who, incarnation: int, reason: str) -> list[MembershipDecision[Who]]:
         """Ends that incarnation of `who`, after a reset connection or a failed call; a second report of the same is
         ignored.
         """
@@ -248,12 +248,12 @@ class Membership(Generic[Who]):
         self.view += known
         member.state, member.burnt, member.since = MembershipState.LOST, incarnation, now
         member.unaware.clear()
-        evicted: Decision[Who] = Evict(who, incarnation, self.view, reason, known)
+        evicted: MembershipDecision[Who] = Evict(who, incarnation, self.view, reason, known)
         for other in self._members.values():
             other.unaware.discard(who)  # its acknowledgement will never come
         return [evicted, *self._entering(now)]
 
-    def tick(self, now: float) -> list[Decision[Who]]:
+    def tick(self, now: float) -> list[MembershipDecision[Who]]:
         """Evicts the members whose time is up. It has to be called several times in `dead_s`.
 
         If the coordinator itself was suspended meanwhile, all members' times start afresh: nobody could have been
@@ -265,7 +265,7 @@ class Membership(Generic[Who]):
             for member in self._members.values():
                 member.heard, member.progressed, member.since = now, now, now
         found = [(who, member, self._overdue(now, member)) for who, member in self._members.items()]
-        decisions: list[Decision[Who]] = []
+        decisions: list[MembershipDecision[Who]] = []
         for who, member, reason in found:
             if reason:
                 decisions += self.lost(now, who, member.incarnation, reason)

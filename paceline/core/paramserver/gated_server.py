@@ -47,7 +47,7 @@ from paceline.core.paramserver.staleness import Weighting
 from paceline.core.role import Role, RoleContext
 from paceline.core.samples.sample_leases import APPLIED, LATE, REFUSED, SampleRanges
 from paceline.core.spans import Spans, updated
-from paceline.core.trace import Applied, Decision
+from paceline.core.trace import Applied, Decided
 from paceline.core.validation import bounds
 
 NAMED_MAX = 8
@@ -459,7 +459,7 @@ class ClockedServer(Role):
 
     def _decide(self, now: float, rank: int, verdict: str, reason: str, whom: tuple[int, ...] = ()) -> None:
         assert self.note is not None
-        self.note(Decision(at=now, party=f"server {self.me}", rank=rank, verdict=verdict, reason=reason, whom=whom))
+        self.note(Decided(at=now, party=f"server {self.me}", rank=rank, verdict=verdict, reason=reason, whom=whom))
 
 
 def settles(scheme: Any, servers: int) -> bool:

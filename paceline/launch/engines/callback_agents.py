@@ -1,8 +1,10 @@
-"""Agents that an engine starts, and that call back: one a worker, each where the engine put it.
+"""Runs agents that an engine starts, and that call back: one for each worker, each where the engine put it.
 
 The engine's own command runs here for as long as its agents do. It is given no secret: agents find the ticket that
-lets them in (`paceline.launch.remote.callback_listener`) as a file in the run's folder, which all hosts share, and
-which is gone as soon as the last of them has called; with the run, where the engine starts agents again.
+lets them in (`paceline.launch.remote.callback_listener`) as a file in the run's folder, which all hosts share. The
+ticket is deleted as soon as the last agent has called; where the engine starts agents again, with the run.
+
+A new engine is a class with the four members of `Engine`, in a file of its own beside this one.
 """
 
 from __future__ import annotations
@@ -27,30 +29,34 @@ from paceline.launch.remote.protocol import AgentHello
 from paceline.live.addresses import is_loopback
 
 END_SECONDS = 5.0
+"""Seconds that the command gets to end by itself, and then after SIGTERM."""
 CANCEL_SECONDS = 30.0
+"""Seconds that cancelling a job may take."""
 TICKET = "ticket"
 
 
 class Engine(Protocol):
-    """What knows how agents are started somewhere."""
+    """Knows how agents are started somewhere."""
 
     @property
     def name(self) -> str:
         """Returns the name that --launcher takes."""
 
     def command(self, agents: int, agent: Sequence[str]) -> list[str]:
-        """What is executed here to have `agents` processes of the command `agent`; it ends when the last has ended."""
+        """Returns what is executed here to have `agents` processes of the command `agent`; it ends when the last has
+        ended."""
 
     def cancel(self) -> list[str]:
-        """What is executed here, besides ending the command, so that no agent is started any more; empty: nothing."""
+        """Returns what is executed here, besides ending the command, so that no agent is started any more; [] for
+        nothing."""
 
     @property
     def hint(self) -> str:
-        """What to do where the command cannot be found."""
+        """Returns what to do where the command cannot be found."""
 
 
 class EngineCommand:
-    """The engine's command, while it runs."""
+    """Runs the engine's command, and prints what it prints."""
 
     def __init__(self, engine: Engine, command: Sequence[str]) -> None:
         """Raises ConfigError where there is no such program."""
@@ -73,7 +79,7 @@ class EngineCommand:
         self._reader.start()
 
     def why(self) -> str:
-        """What the engine said last, once its command has ended; empty while it runs."""
+        """Returns what the engine printed last, once its command has ended; "" while it runs."""
         if self._process.poll() is None:
             return ""
         self._reader.join(1.0)
@@ -81,6 +87,7 @@ class EngineCommand:
         return f"{self._engine.name} ended with {self._process.returncode}" + (f": {last}" if last else "")
 
     def close(self) -> None:
+        """Cancels the job and ends the command, if they still run."""
         if self._process.poll() is None and (cancel := self._engine.cancel()):
             with contextlib.suppress(subprocess.TimeoutExpired, OSError):  # the command shall be ended all the same
                 subprocess.run(
@@ -106,11 +113,12 @@ class EngineCommand:
 
 
 def agent_command(python: str, ticket: Path) -> list[str]:
+    """Returns the command of an agent that calls back by `ticket`."""
     return [python, "-m", "paceline.launch.remote.agent", "--dial", str(ticket)]
 
 
 def plan(engine: Engine, workers: int, python: str, ticket: Path) -> str:
-    """What `called` would execute."""
+    """Returns what `called` would execute, for --dry-run."""
     return shlex.join(engine.command(workers, agent_command(python, ticket)))
 
 
@@ -125,11 +133,11 @@ def called(
     seconds: float,
     late: Callable[[AgentHello, RemoteHost], None] | None = None,
 ) -> Iterator[list[tuple[AgentHello, RemoteHost]]]:
-    """`count` agents and what they said of themselves, in the order their engine gave them; gone at the end.
+    """Starts `count` agents; lends them with their hellos, by the number their engine gave them, until the block ends.
 
-    They call `address` of this machine; the ticket lies in `folder`. `late` hears of those that call when all have, if
-    anybody is to. Raises ConfigError with what keeps them from taking part, PacelineError when the engine ends, or they
-    have not all called within `seconds`.
+    They call `address` of this machine; the ticket lies in `folder`. `late` is called with those that call when all
+    have, if the engine restarts agents. Raises ConfigError with what keeps them from taking part, PacelineError when
+    the engine ends, or they have not all called within `seconds`.
     """
     ticket = folder.absolute() / TICKET
     with contextlib.ExitStack() as open_ones:
@@ -163,7 +171,7 @@ def called(
 def _heard(
     listener: CallbackListener, late: Callable[[AgentHello, RemoteHost], None], why_gone: Callable[[], str]
 ) -> Iterator[None]:
-    """Listens for agents that call back, until the end of the context."""
+    """Passes agents that call back to `late`, until the block ends."""
     came: list[RemoteHost] = []
 
     def hear() -> None:
@@ -184,9 +192,10 @@ def _heard(
 
 
 def placed_on(callers: Sequence[tuple[str, str]], servers: int, *, apart: int = 0) -> Placement:
-    """A worker on each agent, told by its host and the GPUs that it may see; servers on the first of each host.
+    """Returns a placement of a worker on each agent, told by its host and its GPUs; servers on the first of each host.
 
-    Workers that see the same GPUs of one host take them in turn. Of the agents, the first `apart` are for servers only.
+    Workers that see the same GPUs of one host take them in turn. Of the agents, the first `apart` are for servers
+    only.
     """
     seen: Counter[tuple[str, str]] = Counter()
     slots = []
@@ -204,5 +213,5 @@ def placed_on(callers: Sequence[tuple[str, str]], servers: int, *, apart: int = 
 
 
 def listening_address(candidates: Sequence[tuple[str, str]]) -> str:
-    """Of all addresses of this machine, the first that others can reach; loopback where there is none."""
+    """Returns the first address of this machine that others can reach; loopback where there is none."""
     return next((address for _, address in candidates if not is_loopback(address)), "127.0.0.1")

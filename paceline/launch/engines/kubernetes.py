@@ -1,4 +1,4 @@
-"""Kubernetes: what a run is made of there, as the objects that `kubectl create` takes.
+"""Makes the objects that a run consists of on Kubernetes, as `kubectl create` takes them.
 
     Service  NAME          headless: the name under which workers call who leads
     Job      NAME          one pod that leads: the coordinator, the evaluator and the servers
@@ -8,7 +8,8 @@ Both run the same command; who leads is told by PACELINE_ROLE (`paceline.launch.
 parties find one another by is a Secret, which manifests name and never contain. Pods run as an ordinary user, with
 nothing added to what it may do, on a root file system that cannot be written.
 
-Pure but for `create`. Written against the schemas of Kubernetes 1.24 and later; not run on a cluster.
+Nothing here has a side effect but `create`. It is written against the schemas of Kubernetes 1.24 and later, and was
+not run on a cluster.
 """
 
 from __future__ import annotations
@@ -28,9 +29,12 @@ from paceline.launch.external.detect import PORT
 
 NAME = "kubernetes"
 USER = 1000
+"""The user that pods run as."""
 KUBECTL_SECONDS = 60.0
+"""Seconds for one kubectl."""
 TOKEN_FOLDER, TOKEN_NAME = "/run/paceline", "token"
 RESOURCES = {"cpu": "cpu", "memory": "memory", "gpu": "nvidia.com/gpu"}
+"""By word of --launcher-args, the name of the resource in Kubernetes."""
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,44}[a-z0-9])?")  # with what is added, a label of DNS
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
 EXAMPLE = "--launcher-args 'image=registry/paceline:1 name=night gpu=1 memory=8Gi'"
@@ -38,7 +42,7 @@ EXAMPLE = "--launcher-args 'image=registry/paceline:1 name=night gpu=1 memory=8G
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesJob:
-    """`image`: has Paceline and the command. `claim`: a PersistentVolumeClaim for what the run leaves.
+    """Describes a run. `image`: has Paceline and the command. `claim`: a PersistentVolumeClaim for what the run leaves.
 
     resources: of each worker, by the names that Kubernetes has for them.
     """
@@ -51,6 +55,7 @@ class KubernetesJob:
 
     @property
     def secret(self) -> str:
+        """Returns the name of the Secret with the run's token."""
         return f"{self.name}-token"
 
 
@@ -120,6 +125,7 @@ def manifests(
 
 
 def _service(cluster: KubernetesJob) -> dict[str, Any]:
+    """Returns the headless service under whose name workers call the leader."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -143,6 +149,7 @@ def _metadata(cluster: KubernetesJob, name: str) -> dict[str, Any]:
 
 
 def _pod(cluster: KubernetesJob, part: str, command: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the template of a pod for one `part` of the run."""
     own_address = {"name": "PACELINE_BIND", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     folders = {"token": TOKEN_FOLDER, "tmp": "/tmp", "shm": "/dev/shm", "work": "/work"}
     container = {
@@ -184,7 +191,7 @@ def _pod(cluster: KubernetesJob, part: str, command: Sequence[str], environment:
 
 
 def _resources(cluster: KubernetesJob) -> dict[str, Any]:
-    """Devices count as limits only; the rest is asked for, and memory bounded."""
+    """Returns requests and limits of a worker: devices are limits only, CPUs are not limited, memory is bounded."""
     wanted = dict(cluster.resources)
     limits = {key: value for key, value in wanted.items() if key != "cpu"}
     return {key: value for key, value in (("requests", wanted), ("limits", limits)) if value}
@@ -192,10 +199,10 @@ def _resources(cluster: KubernetesJob) -> dict[str, Any]:
 
 # ---- to a cluster --------------------------------------------------------------------------------------------
 def create(cluster: KubernetesJob, objects: dict[str, Any]) -> None:
-    """A new token, then all objects; over standard input, so that no argument has a secret in it.
+    """Creates a Secret with a new token, then all objects; over standard input, so that no argument has a secret in it.
 
-    What is there already is somebody's, and left as it is. Of what is refused halfway nothing is left that this has
-    made. Raises ConfigError without kubectl, PacelineError with what it says.
+    What exists already is somebody's, and left as it is. If something is refused halfway, what this has made is
+    deleted. Raises ConfigError without kubectl, PacelineError with what it says.
     """
     data = base64.b64encode(secrets.token_hex(32).encode()).decode()
     metadata = _metadata(cluster, cluster.secret)
@@ -211,6 +218,7 @@ def create(cluster: KubernetesJob, objects: dict[str, Any]) -> None:
 
 
 def _kubectl(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs kubectl. Raises PacelineError after KUBECTL_SECONDS, ConfigError if there is none."""
     try:
         return subprocess.run(
             ["kubectl", *words], input=given, capture_output=True, text=True, check=False, timeout=KUBECTL_SECONDS
@@ -224,5 +232,6 @@ def _kubectl(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
 
 
 def _last_words(done: subprocess.CompletedProcess[str]) -> str:
+    """Returns what kubectl said last, with a way out where it is known."""
     last = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
     return f"{last}; give another name=, or delete it first" if "(AlreadyExists)" in last else last

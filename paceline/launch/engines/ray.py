@@ -1,13 +1,14 @@
-"""Agents in Ray actors: one a worker, placed by a placement group, on whatever cluster Ray has or grows to.
+"""Starts agents in Ray actors: one for each worker, placed by a placement group, on whatever cluster Ray has or grows
+to.
 
-The process that the launcher starts is a driver of Ray (`python -m paceline.launch.engines.ray`): it waits until there
-is room for all bundles at once, which an autoscaler may have to make, and has one actor a bundle. An actor starts the
-agent as a process of its own, so that the agent's interpreter, signals and threads are not Ray's. When the driver ends,
-Ray ends the actors, and the kernel the agents with them. Actors and no tasks: of an actor whose node has died Ray tells
-at once.
+The process that the launcher starts is a driver of Ray (`python -m paceline.launch.engines.ray`): it waits until
+there is room for all bundles at once, which an autoscaler may have to make, and has one actor a bundle. An actor
+starts the agent as a process of its own, so that the agent's interpreter, signals and threads are not Ray's. When
+the driver ends, Ray ends the actors, and the kernel the agents with them. Actors are used and not tasks, because Ray
+reports at once that an actor's node has died.
 
-An agent that dies is started again, in its bundle; Ray puts that on another node when its own has died, one that joins
-later if there is no room before. It calls the launcher as the first one did, and takes its place in the run.
+An agent that dies is started again, in its bundle; Ray puts that on another node when its own has died, one that
+joins later if there is no room before. It calls the launcher as the first one did, and takes its place in the run.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ NAME = "ray"
 STRATEGIES = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
 SHORT_SECONDS = 5.0
 SHORT_RUNS_MAX = 3  # in a row: whatever ends an agent so soon will do so again
+"""Ends within SHORT_SECONDS, in a row, after which an agent is not started again: the cause would end it again."""
 SERVER = "server."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """A bundle says what Ray reserves for an agent, by resource, and which labels its node needs."""
+    """Says what Ray reserves for an agent, by resource, and which labels its node needs."""
 
     resources: Mapping[str, float] = field(default_factory=lambda: {"CPU": 1.0})
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -44,7 +46,7 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ray:
-    """`address`: of the cluster. `worker`, `server`: their places; the first `apart` agents are for servers only."""
+    """Describes a cluster. `worker`, `server`: their bundles; the first `apart` agents are for servers only."""
 
     address: str = "auto"
     strategy: str = "SPREAD"
@@ -55,6 +57,7 @@ class Ray:
     hint: str = "pip install ray"
 
     def command(self, agents: int, agent: Sequence[str]) -> list[str]:
+        """Returns the command of the driver that keeps `agents` agents."""
         places = [self.server] * self.apart + [self.worker] * (agents - self.apart)
         bundles = json.dumps([dict(place.resources) for place in places])
         flags = ["--address", self.address, "--strategy", self.strategy, "--bundles", bundles]
@@ -100,10 +103,10 @@ def _with(place: Bundle, key: str, value: str, word: str) -> Bundle:
 
 # ---- the driver ------------------------------------------------------------------------------------------
 class ActorKeeper:
-    """This is an actor of Ray that keeps an agent."""
+    """Keeps an agent, as an actor of Ray."""
 
     def run(self, command: list[str], task: int) -> int:
-        """The agent, until it ends; its exit code."""
+        """Runs the agent until it ends; returns its exit code."""
         from paceline.launch.local.fork_server import die_with_parent
 
         environment = {**os.environ, "PACELINE_TASK": str(task)}
@@ -111,22 +114,25 @@ class ActorKeeper:
 
 
 class AgentRestarts:
-    """Of the agents: who ends in order is done, anybody else is started again."""
+    """Decides which agents are started again: all that have not ended in order, unless they keep ending soon."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now, self._began, self._short = now, dict[int, float](), Counter[int]()
 
     def begins(self, number: int) -> None:
+        """Notes that agent `number` begins."""
         self._began[number] = self._now()
 
     def again(self, number: int, why: str) -> bool:
-        """Shall agent `number` live once more, whose incarnation has ended, in order if there is no `why`?"""
+        """Returns True if agent `number` is to be started again, whose incarnation has ended; in order if there is no
+        `why`."""
         short = self._now() - self._began[number] < SHORT_SECONDS
         self._short[number] = self._short[number] + 1 if short else 0
         return bool(why) and self._short[number] < SHORT_RUNS_MAX
 
 
 def main(arguments: list[str]) -> int:
+    """Runs the driver; returns its exit code."""
     parser = argparse.ArgumentParser(prog="paceline.launch.engines.ray")
     for flag in ("--address", "--strategy", "--bundles"):
         parser.add_argument(flag, required=True)
@@ -152,7 +158,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(ray: Any, given: argparse.Namespace) -> None:
-    """Until all agents have ended, and none is to come again."""
+    """Keeps the agents until all have ended, and none is to be started again."""
     from ray.util.placement_group import placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 

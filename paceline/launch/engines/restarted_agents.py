@@ -1,4 +1,4 @@
-"""Agents that their engine has started again while a run goes on: each takes the place of the one before it."""
+"""Lets agents that their engine has started again take the place of the ones before them, while a run goes on."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from paceline.launch.remote.protocol import AgentHello
 
 
 class RestartedAgents:
-    """Those who have come wait until there is a launcher to join."""
+    """Queues agents that have called again until there is a launcher to join."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[tuple[AgentHello, RemoteHost]] = queue.SimpleQueue()
 
     def register(self, hello: AgentHello, host: RemoteHost) -> None:
-        """It has called; from any thread."""
+        """Queues an agent that has called. Any thread may call this."""
         self._calls.put((hello, host))
 
     def join(self, launcher: RemoteLauncher, begin: Callable[[RemoteHost, int], None]) -> None:
-        """Let all who come join `launcher` from now on. `begin` gets an agent ready that is to have that number."""
+        """Lets all agents that come join `launcher` from now on. `begin` gets an agent ready that is to have that
+        number."""
         threading.Thread(target=self._run, args=(launcher, begin), name="returning", daemon=True).start()
 
     def _run(self, launcher: RemoteLauncher, begin: Callable[[RemoteHost, int], None]) -> None:
+        """Lets one agent after the other join. One that does not fit is told, and closed; the run is not affected."""
         while True:
             hello, host = self._calls.get()
             try:

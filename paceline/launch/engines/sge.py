@@ -1,4 +1,4 @@
-"""Agents by Grid Engine: the tasks of one array job, and `qsub -sync y`, which stays until they have ended.
+"""Starts agents by Grid Engine: the tasks of one array job, and `qsub -sync y`, which stays until they have ended.
 
 `qrsh -inherit` would need a parallel environment that the administrator has set up; an array job needs nothing.
 """
@@ -14,7 +14,8 @@ NAME = "sge"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridEngine:
-    """`job`: a name of its own, by which the job is deleted; `logs`: folder; `extra`: more options for qsub."""
+    """Describes an array job. `job`: its own name, by which it is deleted; `logs`: a folder; `extra`: more options for
+    qsub."""
 
     logs: str
     job: str = field(default_factory=lambda: f"paceline-{token_hex(4)}")
@@ -24,9 +25,11 @@ class GridEngine:
     hint: str = "run it where Grid Engine's commands are, with SGE_ROOT set"
 
     def command(self, agents: int, agent: Sequence[str]) -> list[str]:
+        """Returns the command that starts `agents` agents."""
         flags = ["-sync", "y", "-b", "y", "-cwd", "-j", "y", "-o", self.logs, "-N", self.job, "-t", f"1-{agents}"]
         flags += ["-v", f"PYTHONPATH={self.path}"] if self.path else []
         return ["qsub", *flags, *self.extra, *agent]
 
     def cancel(self) -> list[str]:
+        """Returns the command that deletes the job: ending qsub does not."""
         return ["qdel", self.job]

@@ -33,9 +33,12 @@ REQUEUE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slurm:
-    """`hosts`: only these nodes; `inside`: within an allocation; `extra`: more options for srun.
+    """Describes an srun.
 
-    tasks: agents of each group of a heterogeneous job, those of group 0 for servers only; empty for any other job.
+    hosts   only these nodes; () for any
+    inside  it runs within an allocation
+    tasks   agents of each group of a heterogeneous job, those of group 0 for servers only; () for any other job
+    extra   more options for srun
     """
 
     hosts: tuple[HostEntry, ...] = ()
@@ -47,10 +50,11 @@ class Slurm:
 
     @property
     def apart(self) -> int:
-        """The first so many agents are for servers only."""
+        """Returns how many agents, the first ones, are for servers only."""
         return self.tasks[0] if self.tasks else 0
 
     def command(self, agents: int, agent: Sequence[str]) -> list[str]:
+        """Returns the command that starts `agents` agents."""
         flags = ["--kill-on-bad-exit=0", "--input=none", "--mpi=none"]
         flags += ["--overlap"] if self.inside else ["--no-kill", "--job-name=paceline"]
         flags += [f"--nodelist={','.join(host.name for host in self.hosts)}"] if self.hosts else []
@@ -61,9 +65,11 @@ class Slurm:
         return words
 
     def cancel(self) -> list[str]:
+        """Returns []: srun gives its allocation back when it ends."""
         return []  # srun gives its allocation back when it ends
 
     def _places(self, agents: int) -> Iterator[list[str]]:
+        """Yields the options that place agents, for each group of the job."""
         if not self.tasks:
             yield [f"--ntasks={agents}"]
         for group, tasks in enumerate(self.tasks):
@@ -72,16 +78,17 @@ class Slurm:
 
 
 def inside(environment: Mapping[str, str]) -> bool:
+    """Returns True within an allocation."""
     return "SLURM_JOB_ID" in environment
 
 
 def has_come_back(environment: Mapping[str, str]) -> bool:
-    """Has this job been taken away before, and queued again?"""
+    """Returns True if this job was taken away before, and queued again."""
     return environment.get("SLURM_RESTART_COUNT", "0") != "0"
 
 
 def in_groups(engine: Slurm, environment: Mapping[str, str], workers: int, servers: int) -> Slurm:
-    """`engine`, spread over the groups of the job that this is, if it has any. Raises ConfigError without room."""
+    """Returns `engine`, spread over the groups of this job, if it has any. Raises ConfigError without room."""
     count = int(environment.get("SLURM_HET_SIZE", "1"))
     if count < 2:
         return engine
@@ -99,12 +106,14 @@ def in_groups(engine: Slurm, environment: Mapping[str, str], workers: int, serve
 
 
 def _room(environment: Mapping[str, str], group: int) -> int:
+    """Returns how many tasks fit into a group."""
     names = (f"SLURM_{what}_HET_GROUP_{group}" for what in ("NTASKS", "NPROCS", "JOB_NUM_NODES"))
     return int(next((environment[name] for name in names if name in environment), "1"))
 
 
 def until_notice(environment: Mapping[str, str], run: Callable[[], int]) -> int:
-    """`run`, which SIGUSR1 ends in order, as SIGTERM does; after that the job is queued again. The exit code."""
+    """Runs `run`, which SIGUSR1 ends in order, as SIGTERM does; after that the job is queued again. Returns the exit
+    code."""
     noticed = False
 
     def notice(*_: object) -> None:
@@ -126,6 +135,7 @@ def until_notice(environment: Mapping[str, str], run: Callable[[], int]) -> int:
 
 
 def _requeue(job: str) -> None:
+    """Queues the job again; a failure is printed, since the run has been saved in any case."""
     print(f"paceline: the time of job {job} is nearly over: it is queued again", file=sys.stderr, flush=True)
     command = ["scontrol", "requeue", job]
     try:

@@ -1,4 +1,4 @@
-"""Agents by torchrun, on this machine: one a worker, each with the RANK that torchrun gives.
+"""Starts agents by torchrun, on this machine: one for each worker, each with the RANK that torchrun gives.
 
 torchrun starts processes on its own machine only; on several, it is started on each by hand, and the script or
 `paceline train` finds its place by what it sets (`paceline.launch.external.detect`).
@@ -15,15 +15,17 @@ NAME = "torchrun"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Torchrun:
-    """`extra`: more options for torchrun."""
+    """Describes a torchrun. `extra`: more options for it."""
 
     extra: tuple[str, ...] = ()
     name: str = NAME
     hint: str = "it comes with PyTorch"
 
     def command(self, agents: int, agent: Sequence[str]) -> list[str]:
+        """Returns the command that starts `agents` agents. They are not restarted: the launcher decides about that."""
         flags = ["--standalone", f"--nproc-per-node={agents}", "--max-restarts=0", "--no-python"]
         return [sys.executable, "-m", "torch.distributed.run", *flags, *self.extra, *agent]
 
     def cancel(self) -> list[str]:
+        """Returns []: torchrun ends its processes when it ends."""
         return []

@@ -1,9 +1,10 @@
-"""Agents by Hadoop's YARN: the containers of its own distributed shell, which every installation of Hadoop has.
+"""Starts agents by Hadoop's YARN: in containers of its own distributed shell, which every installation of Hadoop has.
 
-The REST of the ResourceManager alone starts no plain command: what it starts has to register as an ApplicationMaster,
-and the distributed shell's does. So its client submits the job and stays until it is over; REST is what finds the job
-by its name and ends it (`python -m paceline.launch.engines.yarn`), which the client does not do when it is killed.
-Containers get no numbers: agents take places as they call. They find the ticket in a folder that all nodes share.
+The REST of the ResourceManager alone starts no plain command: what it starts has to register as an
+ApplicationMaster, and the distributed shell's does. So its client submits the job and stays until it is over; REST
+is what finds the job by its name and ends it (`python -m paceline.launch.engines.yarn`), which the client does not
+do when it is killed. Containers get no numbers: agents take places as they call. They find the ticket in a folder
+that all nodes share.
 
     GET  RM/ws/v1/cluster/apps?states=...        PUT  RM/ws/v1/cluster/apps/ID/state  {"state": "KILLED"}
 """
@@ -33,7 +34,8 @@ EXAMPLE = "--launcher-args 'jar=/opt/hadoop/share/hadoop/yarn/hadoop-yarn-applic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Yarn:
-    """`jar`: the distributed shell's; `manager`: URL of the ResourceManager; `extra`: more options for the client."""
+    """Describes a job. `jar`: the distributed shell's; `manager`: URL of the ResourceManager; `extra`: options for the
+    client."""
 
     jar: str
     manager: str = "http://localhost:8088"
@@ -44,12 +46,14 @@ class Yarn:
     hint: str = "run it where Hadoop's commands are, with HADOOP_CONF_DIR set"
 
     def command(self, agents: int, agent: Sequence[str]) -> list[str]:
+        """Returns the command that starts `agents` containers."""
         flags = ["-jar", self.jar, "-appname", self.job, "-num_containers", str(agents)]
         flags += ["-shell_command", shlex.join(agent)]
         flags += ["-shell_env", f"PYTHONPATH={self.path}"] if self.path else []
         return ["yarn", CLIENT, *flags, *self.extra]
 
     def cancel(self) -> list[str]:
+        """Returns the command that kills the job over REST."""
         return [sys.executable, "-m", "paceline.launch.engines.yarn", self.manager, self.job]
 
 
@@ -74,7 +78,7 @@ def configured(words: Sequence[str], path: str) -> Yarn:
 
 # ---- the ResourceManager -------------------------------------------------------------------------------------
 def kill(manager: str, job: str) -> list[str]:
-    """End applications of that name that have not ended; their ids. Raises PacelineError."""
+    """Kills the applications of that name that have not ended; returns their IDs. Raises PacelineError."""
     there = _ask("GET", f"{manager}/ws/v1/cluster/apps?{urllib.parse.urlencode({'states': ALIVE})}")
     try:
         ids = [str(app["id"]) for app in ((there.get("apps") or {}).get("app") or []) if app["name"] == job]
@@ -87,6 +91,7 @@ def kill(manager: str, job: str) -> list[str]:
 
 
 def _ask(verb: str, url: str, body: dict[str, str] | None = None) -> dict[str, Any]:
+    """Returns the JSON that the ResourceManager answers. Raises PacelineError for anything else."""
     data = json.dumps(body).encode() if body else None
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=verb)
     try:
@@ -100,6 +105,7 @@ def _ask(verb: str, url: str, body: dict[str, str] | None = None) -> dict[str, A
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Kills a job: arguments are the manager's URL and the job's name; returns the exit code."""
     try:
         kill(*arguments)
     except PacelineError as error:

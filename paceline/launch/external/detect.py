@@ -1,7 +1,15 @@
-"""Processes that somebody else starts, one by one: what torchrun, Slurm, MPI and Grid Engine tell each of its number,
-and what MXNet's and ESync's manuals have one set by hand.
+"""Recognises processes that somebody else starts, one by one: what torchrun, Slurm, MPI and Grid Engine tell each of
+its number, and what MXNet's and ESync's manuals have one set by hand.
 
-Pure: from an environment to a `ExternalProcess`, or to what is wrong with it.
+    first that is set                what the process is
+    PACELINE_COORDINATOR             started by Paceline: None
+    PACELINE_ROLE                    of a template, such as a pod of Kubernetes (`_of_paceline`)
+    DMLC_ROLE                        of MXNet's manual starts (`_of_mxnet`)
+    rank and count of a STARTER      of torchrun, Slurm, Open MPI, MPICH, Grid Engine (`_of_rank`)
+    nothing                          alone: None
+
+It has no side effects: an environment becomes an `ExternalProcess`, or a ConfigError that says what is wrong with
+it.
 """
 
 from __future__ import annotations
@@ -16,14 +24,17 @@ from paceline.launch.local.line_messages import LaunchMessage
 SCHEDULER, SERVER, WORKER = "scheduler", "server", "worker"
 PORT_MAX = 65535
 PORT = 29400  # where nobody says another; torchrun, whose rendezvous has it, always does
+"""The leader's port where nobody names one; torchrun, whose rendezvous uses this number, always does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Under which names a starter tells a process of its rank, of how many, and of that among those of its host.
+    """Names the variables by which a starter tells a process its rank, the number of processes, and both for its own
+    host.
 
-    first: the number of rank 0. hosts: how many take part, where that is told; otherwise all are on this one when
-    `count_here` is `count`. job: something that no other job has at the same time.
+        first   the number of rank 0
+        hosts   how many hosts take part, where that is told; otherwise all are on this one when `count_here` is `count`
+        job     variables that no other job has with the same values at the same time
     """
 
     starter: str
@@ -59,17 +70,21 @@ STARTERS = (
     Names("mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # whose job nothing names
     Names("sge", "SGE_TASK_ID", "SGE_TASK_LAST", job=("JOB_ID",), first=1),
 )
-"""In the order in which they are looked for: torchrun may run within Slurm, and its numbers are the finer ones."""
+"""Starters in the order in which they are looked for: torchrun may run within Slurm, and its numbers are the finer
+ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalProcess:
-    """A process that was started by hand, or by somebody who knows nothing of Paceline.
+    """Describes a process that was started by hand, or by somebody who knows nothing of Paceline.
 
-    kind: scheduler, server or worker; number: its rank or shard, -1 where it is to be given one. leads: it brings the
-    coordinator, and with `own_servers` the servers, too. host, port: where it is led from; no host: from this one,
-    found by `job`. slot: its number among the workers of its host, or -1. interface: where to listen.
-    initial_workers: as --initial-workers; 0 where nobody says.
+    kind             scheduler, server or worker
+    number           its rank or shard; -1 where it is to be given one
+    leads            it brings the coordinator, and with `own_servers` the servers, too
+    host, port       where it is led from; no host: from this one, found by `job`
+    slot             its number among the workers of its host, or -1
+    interface        where to listen
+    initial_workers  as --initial-workers; 0 where nobody says
     """
 
     starter: str
@@ -89,7 +104,7 @@ class ExternalProcess:
 
 
 class LeadRun(LaunchMessage, frozen=True, kw_only=True, tag="lead"):
-    """What the process that leads the run is told by the one of rank 0, on its standard input."""
+    """Tells the process that leads the run what to lead; rank 0 writes it to the leader's standard input."""
 
     process: ExternalProcess
     values: dict[str, dict[str, Any]]
@@ -97,7 +112,8 @@ class LeadRun(LaunchMessage, frozen=True, kw_only=True, tag="lead"):
 
 
 def detect_external(environment: Mapping[str, str]) -> ExternalProcess | None:
-    """How this process was started; None for one that is alone, or was started by Paceline. Raises ConfigError."""
+    """Returns how this process was started; None for one that is alone, or was started by Paceline. Raises
+    ConfigError."""
     if "PACELINE_COORDINATOR" in environment:
         return None
     if "PACELINE_ROLE" in environment:
@@ -111,6 +127,11 @@ def detect_external(environment: Mapping[str, str]) -> ExternalProcess | None:
 
 
 def _of_rank(names: Names, environment: Mapping[str, str]) -> ExternalProcess | None:
+    """Returns a process of a starter that numbers its processes; None if it is the only one.
+
+    Tasks of a Grid Engine array without MASTER_ADDR are as many runs. Raises ConfigError where nobody says who
+    leads.
+    """
     workers = int(environment[names.count])
     if workers < 2:
         return None
@@ -149,7 +170,8 @@ def _port(names: Names, environment: Mapping[str, str]) -> int:
 
 
 def _of_paceline(environment: Mapping[str, str]) -> ExternalProcess:
-    """Our own names, for whoever starts parties by a template: who leads, with all servers; and workers."""
+    """Returns a process of a template that sets our own names: the scheduler leads with all servers, the others are
+    workers."""
     role, leader = environment["PACELINE_ROLE"], environment.get("PACELINE_LEADER", "")
     host, _, port_said = leader.rpartition(":")
     if role not in (SCHEDULER, WORKER) or not port_said or ":" not in leader:
@@ -173,6 +195,7 @@ def _of_paceline(environment: Mapping[str, str]) -> ExternalProcess:
 
 
 def _of_mxnet(environment: Mapping[str, str]) -> ExternalProcess:
+    """Returns a process of MXNet's manual starts. Raises ConfigError for a role that is none, or a missing variable."""
     role = environment["DMLC_ROLE"]
     if role not in (SCHEDULER, SERVER, WORKER):
         raise ConfigError(f"DMLC_ROLE={role}: must be scheduler, server or worker")
@@ -201,7 +224,7 @@ def _of_mxnet(environment: Mapping[str, str]) -> ExternalProcess:
 
 
 def _number(environment: Mapping[str, str], name: str, default: int, least: int = 0, most: int | None = None) -> int:
-    """`default` where nothing is said. Raises ConfigError for what is no number from `least` to `most`."""
+    """Returns the number in a variable, `default` where it is not set. Raises ConfigError outside `least` to `most`."""
     text = environment.get(name, "").strip()
     if not text:
         return default

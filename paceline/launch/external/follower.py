@@ -36,24 +36,28 @@ from paceline.live.same_host.temporary_folder import TemporaryFolder
 from paceline.runtime.spec.process_spec import ProcessSpec
 
 CALLING_SECONDS = 300.0
+"""Seconds for which a process calls a leader that is not there yet: people start processes by hand."""
 AGAIN_SECONDS = 0.2
+"""Seconds between two calls."""
 LAST_SECONDS = 30.0
+"""Seconds that rank 0 waits at its end for the leader."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Assignment:
-    """Holds the part that the leader assigned. `lines` stay open for as long as the process takes part."""
+    """Holds the part that the leader assigned. The stream `lines` stays open for as long as the process takes part."""
 
     spec: ProcessSpec
     lines: MessageStream[Request]
     beat: Heartbeat
 
     def leave(self, code: int = 0) -> None:
-        """This process ends with that exit code."""
+        """Tells the leader that this process ends with that exit code, and hangs up."""
         self.lines.say(protocol.RunOver(code=code))
         self.close()
 
     def close(self) -> None:
+        """Hangs up; without a `leave` before it, the leader counts the process as lost."""
         self.beat.close()
         hang_up(self.lines)
 
@@ -61,9 +65,12 @@ class Assignment:
 def register(
     external: ExternalProcess, leader: subprocess.Popen[bytes] | None = None, *, prepare_s: float = 0.0
 ) -> Assignment:
-    """Call who leads, who may not be there yet, and take a place; `leader` is its process, where that is known.
+    """Calls the leader, which may not be there yet, and returns the part that it assigns.
 
-    prepare_s: how long who leads may take to get ready, before it gives out places. Raises ConfigError, PacelineError.
+        leader     its process, where that is known, so that its end is noticed
+        prepare_s  seconds that the leader may take to get ready, before it assigns parts
+
+    Raises ConfigError for a refusal, PacelineError if nobody answers or all parts are taken.
     """
     lines, address = _call(external, leader)
     beat = Heartbeat(lines)
@@ -91,7 +98,7 @@ def register(
 
 
 def _at_home(spec: ProcessSpec, keys: Mapping[str, str]) -> ProcessSpec:
-    """With keys on this host, in a folder that goes with this process."""
+    """Returns the spec with its keys on this host, in a folder that is removed with this process."""
     from paceline.live.security.certificate_authority import write_secret
 
     folder = TemporaryFolder("spec")
@@ -107,6 +114,8 @@ _FOLDERS: list[Any] = []  # removed when the process ends
 
 
 def _call(external: ExternalProcess, leader: subprocess.Popen[bytes] | None) -> tuple[MessageStream[Request], str]:
+    """Calls the leader until it answers; returns the stream, and this host's address on the way to it."""
+
     def who() -> protocol.AgentHello:
         return msgspec.structs.replace(hello(), kind=external.kind, task=external.number)
 
@@ -130,14 +139,15 @@ def _call(external: ExternalProcess, leader: subprocess.Popen[bytes] | None) -> 
 
 
 def _where(external: ExternalProcess) -> str:
+    """Returns the leader's place for errors."""
     return f"{external.host}, port {external.port}" if external.host else "this host"
 
 
 # ---- the incarnations of processes ----------------------------------------------------------------------------------
 def find_place() -> Assignment | None:
-    """For a script: its place, if somebody has started it in a row with others.
+    """Returns the place of a script that somebody has started in a row with others; None if nobody has.
 
-    Rank 0 starts who leads first. The scheduler and servers of MXNet's manual starts do their part here, and end.
+    Rank 0 starts the leader first. The scheduler and servers of MXNet's manual starts do their part here, and exit.
     """
     external = detect_external(os.environ)
     if external is None:
@@ -164,7 +174,7 @@ def take_part(place: Assignment) -> int:
 
 
 def start_leader(external: ExternalProcess, values: Mapping[str, Any], *, trains: bool) -> subprocess.Popen[bytes]:
-    """A process beside rank 0, which waits for it at its own end."""
+    """Starts the leader as a process beside rank 0, which waits for it at its own end."""
     process = subprocess.Popen(
         [sys.executable, "-m", "paceline.launch.external.leader"], stdin=subprocess.PIPE, preexec_fn=die_with_parent
     )
@@ -178,6 +188,6 @@ def start_leader(external: ExternalProcess, values: Mapping[str, Any], *, trains
 
 
 def _wait_for(process: subprocess.Popen[bytes]) -> None:
-    """It has some things to write when the last worker has left."""
+    """Waits for the leader, which has some things to write when the last worker has left."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(LAST_SECONDS)

@@ -54,7 +54,7 @@ class ExternalLauncher:
         *,
         trains: bool = False,
     ) -> None:
-        """`local` may be missing where somebody starts servers, too, and there is no evaluator.
+        """`local` may be None where somebody starts servers, too, and there is no evaluator.
 
         trains: parties are `paceline train`'s own, and have its data; those of scripts are nobody else's affair.
         """
@@ -70,9 +70,11 @@ class ExternalLauncher:
         threading.Thread(target=self._receive, name="listener", daemon=True).start()
 
     def prepare(self, config: Config) -> int:
+        """Returns the number of training samples, where the evaluator is ours and has them; otherwise 1."""
         return self._local.prepare(config, ()) if self._local and self._trains else 1
 
     def start(self, spec: ProcessSpec) -> None:
+        """Wants a process for `spec`: the next caller of its kind gets it."""
         if spec.who.kind not in self._kinds:
             assert self._local is not None
             self._local.start(spec)
@@ -82,16 +84,18 @@ class ExternalLauncher:
         self._match()
 
     def busy(self) -> bool:
-        """What scripts do after their training is their own affair."""
+        """Returns False: what scripts do after their training is their own affair."""
         return False
 
     def kill(self, who: Party) -> None:
+        """Hangs up on a process that was given up, which ends its part; others are killed."""
         if who.kind not in self._kinds and self._local:
             self._local.kill(who)
         elif lines := self._taken.get(str(who)):
             lines.close()
 
     def end(self, seconds: float) -> None:
+        """Hangs up on everybody, callers without a part included."""
         self._listener.close()
         for lines in list(self._taken.values()):
             lines.close()
@@ -102,6 +106,7 @@ class ExternalLauncher:
             self._local.end(seconds)
 
     def _receive(self) -> None:
+        """Takes callers, on a thread, and refuses those whose versions differ."""
         while (caller := self._listener.caller()) is not None:
             if problem := next(unlike(caller[1], f"at {socket.gethostname()}, which leads the run"), ""):
                 self._refuse(caller, problem)
@@ -114,7 +119,8 @@ class ExternalLauncher:
             self._match()
 
     def _refuse(self, caller: Caller, problem: str) -> None:
-        """It hears the reason, and so does whoever looks here; its place stays free for one that fits."""
+        """Refuses a caller: it is told the reason, and so is whoever looks here. Its part stays free for another
+        one."""
         lines, hello = caller
         who = f"{hello.kind} {hello.task}" if hello.task >= 0 else hello.kind
         print(f"paceline: {who} ({hello.host}, pid {hello.pid}) is refused: it {problem}", file=sys.stderr, flush=True)
@@ -122,12 +128,13 @@ class ExternalLauncher:
         threading.Thread(target=_drain, args=(lines,), name="refused", daemon=True).start()
 
     def _forget(self, callers: Sequence[Caller]) -> None:
+        """Drops callers, and hangs up on them."""
         for caller in callers:
             self._callers.remove(caller)
             hang_up(caller[0])
 
     def _match(self) -> None:
-        """Give places to those who have called for one of that kind, and of that number if they say one."""
+        """Assigns parts to callers of their kind, and of their number if the callers name one."""
         with self._lock:
             if self._wanted:
                 self._forget([caller for caller in self._callers if caller[0].hung_up])
@@ -140,11 +147,13 @@ class ExternalLauncher:
                     self._spec(spec, *ours[0])
 
     def _spec(self, spec: ProcessSpec, lines: MessageStream[Event], caller: protocol.AgentHello) -> None:
+        """Assigns a part to a caller."""
         self._taken[spec.party] = lines
         lines.say(protocol.StartProcess(spec=spec.to_json(), keys=keys_of(spec)))
         threading.Thread(target=self._follow, args=(spec, lines, caller), name=spec.party, daemon=True).start()
 
     def _follow(self, spec: ProcessSpec, lines: MessageStream[Event], caller: protocol.AgentHello) -> None:
+        """Reports the end of a process, when its stream ends."""
         who, how = f"{spec.party} ({caller.host}, pid {caller.pid})", "is gone"
         while (event := lines.hear()) is not None:
             if isinstance(event, protocol.RunOver):
@@ -155,7 +164,7 @@ class ExternalLauncher:
 
 
 def _drain(lines: MessageStream[Event]) -> None:
-    """Until the other side hangs up, or is silent for long: a close of ours could overtake what was said last."""
+    """Reads until the other side hangs up, or is silent for long: closing here could overtake what was said last."""
     while lines.hear() is not None:
         pass
 
@@ -168,9 +177,9 @@ def lead(
     run: Callable[[Any], int],
     display: ProgressDisplay,
 ) -> int:
-    """Lead the run until it is over, as `run` has it, who is given the supervisor; the exit code.
+    """Leads the run until it is over; `run` is called with the supervisor, and returns the exit code.
 
-    `trains`: parties are `paceline train`'s own; otherwise scripts.
+    `trains`: parties are `paceline train`'s own; otherwise scripts. Raises ConfigError.
     """
     values = with_numbers(external, values)
     cluster = {**values["cluster"], "bind": _listens_on(external)}
@@ -196,7 +205,7 @@ def lead(
 
 
 def with_numbers(external: ExternalProcess, values: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """`values` with as many workers and servers as were started, or are to be."""
+    """Returns `values` with as many workers and servers as were started, or are to be."""
     numbers = {"workers": external.workers, "servers": external.servers}
     if external.initial_workers:
         numbers["initial_workers"] = external.initial_workers
@@ -204,6 +213,7 @@ def with_numbers(external: ExternalProcess, values: Mapping[str, Mapping[str, An
 
 
 def _listens_on(external: ExternalProcess) -> str:
+    """Returns the address to listen on. Raises ConfigError for a host that other hosts could not call."""
     if not external.host:
         return "127.0.0.1"
     if external.interface:
@@ -220,7 +230,7 @@ def _listens_on(external: ExternalProcess) -> str:
 
 
 def run_leader(external: ExternalProcess, values: Mapping[str, Any], *, trains: bool) -> int:
-    """`lead`, for a process of its own: ends in order at SIGTERM and SIGINT."""
+    """Leads a run in a process of its own, which ends in order at SIGTERM and SIGINT; returns the exit code."""
 
     def run(supervisor: Any) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -239,6 +249,7 @@ def run_leader(external: ExternalProcess, values: Mapping[str, Any], *, trains: 
 
 
 def _main() -> int:
+    """Reads what to lead from standard input, and leads it."""
     decoder: LineDecoder[LeadRun] = LineDecoder(LeadRun)
     decoder.feed(sys.stdin.buffer.read())
     run = decoder.take()

@@ -1,4 +1,8 @@
-"""Processes that somebody else starts find one another by a secret on several hosts, and by a folder on one."""
+"""Lets processes that somebody else starts find one another: by a secret on several hosts, by a folder on one.
+
+on one host          the leader writes a ticket into a folder of this user alone; the others read it
+on several hosts     all have the same token in a file; both sides derive the ticket from it
+"""
 
 from __future__ import annotations
 
@@ -16,19 +20,21 @@ from paceline.runtime.run_folder.status_file import fields_of
 
 TOKEN = "PACELINE_TOKEN_FILE"
 TOKEN_CHARACTERS_MIN = 32
+"""Characters below which a token could be guessed."""
 HOW = "make one by `openssl rand -hex 32 > token; chmod 600 token`, copy it to every host, and set " + TOKEN
 
 
 def secret_of(external: ExternalProcess) -> str:
-    """What everybody has in a file; empty on one host, where none is needed. Raises ConfigError."""
+    """Returns the token that everybody has in a file; "" on one host, where none is needed. Raises ConfigError."""
     if not external.host or is_loopback(external.host):
         return ""
     return shared_secret(f"{external.host} is beyond this host, so the run needs a token")
 
 
 def shared_secret(why: str) -> str:
-    """Returns the content of the file that PACELINE_TOKEN_FILE names. Raises ConfigError, without one with `why` it is
-    needed.
+    """Returns the content of the file that PACELINE_TOKEN_FILE names. Raises ConfigError, with `why` a token is needed.
+
+    A file that others can read is refused.
     """
     path = os.environ.get(TOKEN)
     if not path:
@@ -48,7 +54,8 @@ def shared_secret(why: str) -> str:
 
 
 def with_job(external: ExternalProcess) -> ExternalProcess:
-    """MPICH and Intel MPI tell no name of the job: here it is that of their proxy on this host.
+    """Returns the process with a name of its job, which MPICH and Intel MPI do not tell: that of their proxy on this
+    host.
 
     The proxy is the first ancestor that has no rank itself; a shell between them has one.
     """
@@ -62,7 +69,7 @@ def with_job(external: ExternalProcess) -> ExternalProcess:
 
 
 def ticket_of(external: ExternalProcess) -> Path:
-    """In a folder that nobody else can enter. Raises ConfigError."""
+    """Returns the path of the ticket, in a folder that nobody else can enter. Raises ConfigError."""
     folder = Path(tempfile.gettempdir(), f"paceline-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)

@@ -82,13 +82,13 @@ def environment_of(spec: ProcessSpec, token_file: Path) -> dict[str, str]:
 
 
 def scheme_variables(config: Config) -> dict[str, str]:
-    """With these a script's `join` takes the scheme of the configuration instead of its own."""
+    """Returns variables by which a script's `join` takes the scheme of the configuration instead of its own."""
     parameters = config.parameters.get(config.run.scheme, {})
     return {f"{PREFIX}SCHEME": config.run.scheme, f"{PREFIX}SCHEME_PARAMETERS": json.dumps(parameters)}
 
 
 def scheme_from(environment: Mapping[str, str], scheme: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The scheme of a script and its parameters: those of the command, where it names one.
+    """Returns the scheme of a script and its parameters: those of the command, where it names one.
 
     Parameters that the script gives to the same scheme hold where the command says nothing. Raises ConfigError.
     """
@@ -105,7 +105,7 @@ def scheme_from(environment: Mapping[str, str], scheme: str, parameters: dict[st
 
 
 def split_environment(items: Sequence[str], ours: Mapping[str, str]) -> tuple[dict[str, str], Environment]:
-    """What `--env` asks for: for everybody, and by kind of party.
+    """Returns what `--env` asks for: for everybody, and by kind of party.
 
     Items are `K=V`, or `K` for the value that is in `ours`; with `worker:` or `server:` before them they are for
     parties of that kind. Raises ConfigError.
@@ -125,7 +125,7 @@ def split_environment(items: Sequence[str], ours: Mapping[str, str]) -> tuple[di
 
 
 def _config_from(environment: Mapping[str, str]) -> Config:
-    """Raises ValueError."""
+    """Returns a configuration with the settings that the environment has. Raises ValueError."""
     told: dict[str, dict[str, Any]] = {}
     for setting in _variables():
         text = environment.get(PREFIX + setting.key.upper())
@@ -135,7 +135,8 @@ def _config_from(environment: Mapping[str, str]) -> Config:
 
 
 def spec_from(environment: Mapping[str, str]) -> ProcessSpec | None:
-    """The place described there; None for a process that is alone. Raises ConfigError when something is wrong."""
+    """Returns the spec described there; None for a process that is alone. Raises ConfigError when something is
+    wrong."""
     if PREFIX + "COORDINATOR" not in environment:
         return None
 

@@ -41,12 +41,14 @@ if TYPE_CHECKING:
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 OWNERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Terminals, `timeout` and batch systems send these to everybody at once: what they mean the owner decides. Only to a
-worker that trains SIGTERM says that it is to be drained."""
+"""Signals that terminals, `timeout` and batch systems send to everybody at once; what they mean the owner decides.
+
+Only a worker that trains heeds SIGTERM, which drains it.
+"""
 
 
 class ForkServer:
-    """The side that forks."""
+    """Runs in the warm process: it reads requests, forks, and reaps."""
 
     def __init__(self, owner: socket.socket) -> None:
         self._owner = owner
@@ -54,13 +56,14 @@ class ForkServer:
         self._children: dict[int, str] = {}  # pid -> party
 
     def run(self) -> None:
-        """Until the owner closes its end."""
+        """Serves requests until the owner closes its end."""
         ear, bell = socket.socketpair()
         for end in (ear, bell):
             end.setblocking(False)
         gc.disable()  # what is imported here stays, and looking through it again and again takes half a second
         for number in OWNERS:
             signal.signal(number, signal.SIG_IGN)
+        # A handler that does nothing, so that the end of a child wakes the selector by the wakeup descriptor.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(bell.fileno())
         self._own = (ear, bell)
@@ -80,7 +83,7 @@ class ForkServer:
                         return
 
     def _read(self) -> bool:
-        """Handle the requests that have come; False when the owner is gone."""
+        """Handles the requests that have come; returns False when the owner is gone."""
         try:
             data = self._owner.recv(1 << 16)
         except ConnectionError:  # it was killed with our answers unread
@@ -91,6 +94,7 @@ class ForkServer:
         return bool(data)
 
     def _handle(self, request: ForkRequest) -> None:
+        """Carries out one request."""
         match request:
             case ImportTorch():
                 self._warm()
@@ -103,7 +107,7 @@ class ForkServer:
                     os.kill(pid, number)
 
     def _warm(self) -> None:
-        """Import what takes seconds, so that nobody after us has to."""
+        """Imports what takes seconds, so that no forked process has to."""
         import torch
 
         from paceline.runtime import process_main as party  # noqa: F401
@@ -111,7 +115,7 @@ class ForkServer:
         torch.set_num_threads(1)  # a pool of threads started here would be a dead one in those forked
 
     def _prepare(self, values: dict[str, dict[str, Any]], *, gpus: bool) -> DataLoaded | LoadFailed:
-        """`gpus`: are they to be counted?"""
+        """Loads the data of a run; `gpus`: count them as well. Errors become an answer."""
         from paceline import config as configuration
         from paceline.core.errors import PacelineError
 
@@ -132,6 +136,7 @@ class ForkServer:
             return LoadFailed(why=str(error))
 
     def _fork(self, fork: Fork) -> None:
+        """Forks a party; the child never returns from here."""
         pid = os.fork()
         if pid == 0:
             os.environ.update(fork.environment)
@@ -140,15 +145,14 @@ class ForkServer:
         self._say(Forked(party=fork.party, pid=pid))
 
     def _become(self, spec: str, party: str, log: str) -> None:
-        """The child: never returns."""
+        """Becomes the party, in the child, and ends the process with its exit code."""
         code = 1
         try:
             die_with_parent(f"pace {party}")
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            if party.startswith(
-                "worker"
-            ):  # it waits until there is a worker that can be drained: `paceline.runtime.worker.preemption_notice`
+            # SIGTERM waits until there is a worker that can be drained: `paceline.runtime.worker.preemption_notice`.
+            if party.startswith("worker"):
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
             for end in (self._owner, *self._own):
@@ -170,6 +174,7 @@ class ForkServer:
             os._exit(code)
 
     def _reap(self) -> None:
+        """Reports every child that has ended."""
         while self._children:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -182,6 +187,7 @@ class ForkServer:
                 self._say(ForkEnded(party=party, pid=pid, code=os.waitstatus_to_exitcode(status)))
 
     def _end_all(self) -> None:
+        """Kills all children, since the owner is gone."""
         for pid in self._children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -192,7 +198,7 @@ class ForkServer:
 
 
 def _makes_optimizers(config: Config) -> bool:
-    """Do its parties have optimizers of torch's? Servers go without, where it is SGD."""
+    """Returns True if parties of this run make optimizers of torch's; servers do without where it is SGD."""
     return config.optimizer.name != "sgd" or config.model.precision == "fp16" or config.scheme().trains_locally
 
 
@@ -214,19 +220,20 @@ def _count_gpus() -> int:
 
 
 def die_with_parent(name: str = "") -> None:
-    """Linux: be killed when the parent dies, and show a telling name in `ps` and `top`."""
+    """Asks Linux to kill this process when its parent dies, and shows `name` in `ps` and `top`."""
     if sys.platform == "linux":
         parent = os.getppid()
         libc = ctypes.CDLL(None)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if name:
             libc.prctl(PR_SET_NAME, name.encode()[:15])
+        # The parent may have died before the request was made; then nobody would kill this process.
         if os.getppid() != parent:
             os._exit(1)
 
 
 def _redirect(log: str) -> None:
-    """What a party prints goes to its own log, not over the progress display. A disk that is full ends no party."""
+    """Sends what a party prints to its own log, not over the progress display. A full disk ends no party."""
     try:
         Path(log).parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -1,4 +1,4 @@
-"""Addresses of this machine: which one a name, an address or a network stands for."""
+"""Finds addresses of this machine: which one a name, an address or a network stands for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ INTERFACE_OF_NCCL = "NCCL_SOCKET_IFNAME"
 
 
 def addresses() -> list[tuple[str, str]]:
-    """Interface and address, of every address of this machine but IPv6 ones that hold on one link only; IPv4 first."""
+    """Returns interface and address of every address of this machine, IPv4 first; IPv6 ones of a single link are left
+    out."""
     found = [
         (name, entry.address)
         for family in (socket.AF_INET, socket.AF_INET6)
@@ -32,7 +33,8 @@ def _is_of_one_link(address: str) -> bool:
 
 
 def resolve(wanted: str, flag: str = "--interface") -> str:
-    """The address of this machine that is meant: by a name such as eth0, an address, or a network such as 10.0.0.0/8.
+    """Returns the address of this machine that is meant: by a name such as eth0, an address, or a network such as
+    10.0.0.0/8.
 
     Raises ConfigError with what there is.
     """
@@ -54,9 +56,9 @@ def resolve(wanted: str, flag: str = "--interface") -> str:
 
 
 def for_nccl(address: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """What NCCL, which else listens where it likes, needs in `environment` to take the interface that has `address`.
+    """Returns the variables by which NCCL takes the interface that has `address`; it would listen on any otherwise.
 
-    Nothing where somebody has said there already which one, or where none has it.
+    Returns {} where `environment` names an interface already, or where none has the address.
     """
     if INTERFACE_OF_NCCL in environment:
         return {}
@@ -66,7 +68,8 @@ def for_nccl(address: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def planned_towards(host: str) -> str:
-    """Returns the same as `address_towards`, in words where that would look up a name, or there is no way to `host`."""
+    """Returns the same as `address_towards`, or words where that would look up a name, or where no way leads to
+    `host`."""
     try:
         return address_towards(host if host == "localhost" else str(ipaddress.ip_address(host)))
     except (ValueError, ConfigError):
@@ -74,7 +77,7 @@ def planned_towards(host: str) -> str:
 
 
 def address_towards(host: str) -> str:
-    """The address of this machine from which packets to `host` leave. Raises ConfigError."""
+    """Returns the address of this machine from which packets to `host` leave. Raises ConfigError."""
     try:
         family, _, _, _, there = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as sock:

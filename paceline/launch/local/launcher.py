@@ -1,4 +1,8 @@
-"""The local launcher forks the processes of a run on this machine from one warm process."""
+"""Launches the processes of a run on this machine, as forks of one warm process.
+
+main thread      prepare, start, kill, end          writes requests to the fork server
+`fork server`    reads its answers                  fills `ended`
+"""
 
 from __future__ import annotations
 
@@ -43,11 +47,12 @@ if TYPE_CHECKING:
     from paceline.runtime.spec.process_spec import ProcessSpec
 
 PREPARE_SECONDS = 120.0
+"""Seconds for imports and data, on a busy machine."""
 COMPILE_SECONDS = 780.0  # more, for codecs: they are compiled once on a machine, and on a busy one that takes minutes
 
 
 def prepare_seconds(config: Config) -> float:
-    """How long a host may take to get ready for this run."""
+    """Returns how many seconds a host may take to get ready for this run."""
     fetching = TIMEOUT_S if is_remote(config.data.directory) else 0.0
     return PREPARE_SECONDS + fetching + (COMPILE_SECONDS if config.codecs().any else 0.0)
 
@@ -71,9 +76,10 @@ class LocalHost:
         self._reader.start()
 
     def launcher(self, environment: Environment | None = None, *, warm: bool = True) -> LocalLauncher:
-        """For the next run; `environment` is what parties of a kind find in theirs.
+        """Returns the launcher of the next run; `environment`: further variables by kind of party.
 
-        warm: import torch for them right away, which takes seconds, beside what the caller does until it `prepare`s.
+        warm: import torch for them right away, which takes seconds, beside what the caller does until it calls
+        `prepare`.
         """
         self._launcher = LocalLauncher(self, environment or {})
         if warm:
@@ -81,7 +87,7 @@ class LocalHost:
         return self._launcher
 
     def ask(self, request: ForkRequest) -> None:
-        """Raises PacelineError where nobody is left to do it."""
+        """Sends a request. Raises PacelineError where the fork server is gone."""
         self._has_started |= isinstance(request, Fork)
         try:
             self._socket.sendall(encode(request))
@@ -89,13 +95,14 @@ class LocalHost:
             raise PacelineError(f"the process that starts the others is gone ({error})") from None
 
     def answer(self, seconds: float) -> DataLoaded | LoadFailed:
+        """Returns the answer to LoadData. Raises PacelineError after so many seconds."""
         try:
             return self._answers.get(timeout=seconds)
         except queue.Empty:
             raise PacelineError(f"waited {seconds:.0f} s for the process that starts the others") from None
 
     def close(self) -> None:
-        """Ends the fork server and whoever it still has."""
+        """Ends the fork server and all processes it still has."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         if not self._has_started:
@@ -131,7 +138,7 @@ class LocalHost:
 
 
 class LocalLauncher:
-    """This launcher has the processes of one run."""
+    """Launches the processes of one run through the fork server."""
 
     def __init__(self, host: LocalHost, environment: Environment) -> None:
         self.ended: queue.SimpleQueue[ProcessEnded] = queue.SimpleQueue()
@@ -143,7 +150,7 @@ class LocalLauncher:
         self._ending = False
 
     def prepare(self, config: Config, workers: Sequence[Placed] | None = None) -> int:
-        """Load the data. `workers` are those of this host, by default all; their devices are looked for.
+        """Loads the data, and looks for the devices of `workers`, those of this host (by default all).
 
         Returns the number of training samples. Raises ConfigError.
         """
@@ -160,6 +167,7 @@ class LocalLauncher:
         return answer.train_samples
 
     def start(self, spec: ProcessSpec) -> None:
+        """Asks for the process of one party, which prints to its own log."""
         log = safe_join(spec.config.run.out, "logs", f"{spec.party.replace(' ', '-')}.log")
         with self._change:
             self._alive.add(spec.party)
@@ -184,6 +192,7 @@ class LocalLauncher:
         return False
 
     def kill(self, who: Party) -> None:
+        """Sends SIGKILL to the present process of `who`, if there is one."""
         self.signal(who, signals.SIGKILL)
 
     def signal(self, who: Party, number: signals.Signals) -> None:
@@ -195,6 +204,7 @@ class LocalLauncher:
         self._host.ask(SendSignal(pid=self._pids.get(party, 0), number=int(number)))
 
     def end(self, seconds: float) -> None:
+        """Waits a moment for processes to end by themselves, then kills the others."""
         if self._wait(0.2):
             return  # they all have ended by themselves
         self._ending = True
@@ -203,7 +213,7 @@ class LocalLauncher:
         self._wait(seconds + 2.0)
 
     def _wait(self, seconds: float) -> bool:
-        """Until nobody is left, for so long at most."""
+        """Waits up to `seconds` until no process is left; returns True if none is."""
         deadline = time.monotonic() + seconds
         with self._change:
             return self._change.wait_for(lambda: not self._alive, max(0.0, deadline - time.monotonic()))
@@ -217,6 +227,7 @@ def death(party: str, pid: int, code: int, log: Path) -> str:
 
 
 def last_words(log: Path) -> str:
+    """Returns the last line of a log, with the log's name; what a process printed last mostly says why it ended."""
     try:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:

@@ -19,6 +19,7 @@ class LaunchMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="word",
 
 
 def encode(message: LaunchMessage) -> bytes:
+    """Returns a message as one line, with its line break."""
     return json.dumps(msgspec.to_builtins(message), separators=(",", ":")).encode("ascii") + b"\n"
 
 
@@ -32,16 +33,18 @@ class LineDecoder(Generic[W]):
         self._lines: list[bytes] = []  # whole ones, the oldest last
 
     def feed(self, data: bytes) -> None:
+        """Takes bytes of any length; whole lines can be taken from now on."""
         *whole, self._rest = (self._rest + data).split(b"\n")
         self._lines = [*whole[::-1], *self._lines]
 
     @property
     def has_message(self) -> bool:
+        """Returns True if a whole line is there."""
         return bool(self._lines)
 
     @property
     def unfinished_bytes(self) -> int:
-        """The length of the line that has not come whole."""
+        """Returns the length of the line that has not come whole, which callers bound."""
         return len(self._rest)
 
     def drop(self) -> None:

@@ -1,4 +1,4 @@
-"""The launcher of a run whose workers are somebody's own training script; the servers are ours."""
+"""Launches a run whose workers are somebody's own training script; the servers are forks of Paceline's own process."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ from paceline.runtime.spec.launcher import ProcessEnded, how_ended
 from paceline.runtime.spec.process_spec import ProcessSpec
 
 LAST_LINES_SECONDS = 1.0  # for what a process that has ended printed
+"""Seconds that are waited for the last lines of a process that has ended."""
 
 
 class ScriptLauncher:
-    """Starts `command` once a worker, with its place in the environment; what it prints is told line by line."""
+    """Starts `command` once for each worker, with its place in the environment; what it prints is passed on line by
+    line."""
 
     def __init__(
         self,
@@ -38,7 +40,7 @@ class ScriptLauncher:
         said: Callable[[str, str], None],
         environment: Environment | None = None,
     ) -> None:
-        """`said` hears of party and line; `environment` is what workers find in theirs besides their place."""
+        """`said` is called with party and line; `environment` has further variables for workers."""
         self._command, self._servers, self._said = list(command), servers, said
         self._environment = dict((environment or {}).get("worker", {}))
         self.ended = servers.ended  # one queue for both, so that the first cause comes first
@@ -47,12 +49,14 @@ class ScriptLauncher:
         self._ending = False
 
     def prepare(self, config: Config) -> int:
-        """The data are the script's own affair; so are its devices, where its Python is another one than this."""
+        """Returns 1: the data are the script's own affair. So are its devices, where its Python is another one than
+        this."""
         if self._is_of_this_python():
             check_without_gpus(config, all_workers(config))
         return 1
 
     def _is_of_this_python(self) -> bool:
+        """Returns True if the command's program lies beside this interpreter, so that it has this torch."""
         program = shutil.which(self._command[0], path=programs_path())
         return program is not None and Path(program).parent == Path(sys.executable).parent
 
@@ -107,7 +111,7 @@ class ScriptLauncher:
         self.ended.put(ProcessEnded(who=spec.who, why=why))
 
     def _pass_on(self, party: str, process: subprocess.Popen[str], last: deque[str]) -> None:
-        """What it prints, and in `last` the last line that says something."""
+        """Passes on what the process prints; `last` gets the last line that is not empty."""
         assert process.stdout is not None
         with process.stdout as lines:
             for line in lines:
@@ -116,13 +120,16 @@ class ScriptLauncher:
                     last.append(line.strip())
 
     def busy(self) -> bool:
+        """Returns True while a script runs, or its end has not been handled."""
         return any(thread.is_alive() for thread in self._threads) or not self.ended.empty()
 
     def kill(self, who: Party) -> None:
+        """Kills the script of a worker with all processes it has started."""
         if process := self._processes.get(str(who)):
             _kill_group(process, signal.SIGKILL)
 
     def end(self, seconds: float) -> None:
+        """Ends all scripts: a part of the time they may end by themselves, then they get SIGTERM, and then SIGKILL."""
         deadline = time.monotonic() + seconds
         while self._processes and time.monotonic() < deadline - seconds * 0.75:
             self._join(deadline - seconds * 0.75)
@@ -145,18 +152,19 @@ def programs_path() -> str:
 
 
 def _kill_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """Signals a script's whole process group: launchers like `bash` or `torchrun` start further processes."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 
 
 def _beside_training() -> None:
-    """Training comes first on a machine with few cores."""
+    """Runs in the evaluator's process: training comes first on a machine with few cores."""
     die_with_parent()
     os.nice(5)
 
 
 def _process_file(spec: ProcessSpec) -> Path:
-    """Writes what a process that is no worker has to know, for its owner only; it has the token in it."""
+    """Writes the spec of a process that is no worker, for its owner only, since it has the token in it."""
     path = Path(spec.folder) / f"{spec.party}-{spec.incarnation}.json"
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(spec.to_json())

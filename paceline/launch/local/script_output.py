@@ -1,7 +1,7 @@
-"""This sends what scripts print to the terminal, behind the name of its party, and to a log for each party.
+"""Sends what scripts print to the terminal, behind the name of its party, and to a log for each party.
 
-Forty workers of one script warn forty times in the same words. So a line in the form of Python's warnings is held back
-for HOLD_SECONDS, and is shown once for all workers that have said it by then:
+Forty workers of one script warn forty times in the same words. So a line in the form of Python's warnings is held
+back for HOLD_SECONDS, and is shown once for all workers that have printed it by then:
 
     [workers 0-39] train.py:12: UserWarning: 100 batches without pace.step()
 
@@ -22,20 +22,22 @@ from paceline.live.party import Party
 from paceline.observe.formatting.number_format import ranks_text
 
 HOLD_SECONDS = 0.5
+"""Seconds that a warning is held back."""
 WARNING = re.compile(r":\d+: \w*Warning: ")
-"""As in `train.py:12: UserWarning: ...`; the source line may follow, behind two blanks."""
+"""The form of a warning: `train.py:12: UserWarning: ...`; the source line may follow, behind two blanks."""
 
 
 @dataclass(slots=True)
 class _Warning:
-    """`who`: all that have said it, as they are shown; `source`: the line of code under it, or empty."""
+    """Holds a warning. `who`: all that have printed it, as they are shown; `source`: the line of code under it,
+    or ""."""
 
     who: dict[str, Party] = field(default_factory=dict)
     source: str = ""
 
 
 class Output:
-    """Called with each line that a party prints, from any thread. `quiet`: only the logs have them."""
+    """Takes each line that a party prints, from any thread. `quiet`: only the logs have them."""
 
     def __init__(self, out: str, *, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -46,7 +48,7 @@ class Output:
         self._timer: threading.Timer | None = None
 
     def __call__(self, party: str, line: str) -> None:
-        """`party` may have its host behind it, in brackets."""
+        """Logs and shows a line. `party` may have its host behind it, in brackets."""
         who = Party.parse(party.partition(" (")[0])
         with self._lock:
             self._log(who, line)
@@ -54,7 +56,7 @@ class Output:
                 _show(party, line)
 
     def flush(self) -> None:
-        """Shows what is held back."""
+        """Shows the warnings that are held back."""
         with self._lock:
             held, self._held, self._timer = self._held, {}, None
             for line, warning in held.items():
@@ -64,13 +66,13 @@ class Output:
                     _show(name, warning.source)
 
     def close(self) -> None:
-        """Shows the rest."""
+        """Shows what is left."""
         if (timer := self._timer) is not None:
             timer.cancel()
         self.flush()
 
     def _hold(self, party: str, who: Party, line: str) -> bool:
-        """Is this line a warning, or the source line of one, that is shown later or has been?"""
+        """Returns True if the line is a warning, or the source line of one, that will be shown later or was shown."""
         before = self._last.pop(party, None)
         if before is not None and line.startswith("  "):
             if before in self._held:
@@ -88,6 +90,7 @@ class Output:
         return True
 
     def _log(self, who: Party, line: str) -> None:
+        """Appends a line to the log of its party; a full disk ends no run."""
         with contextlib.suppress(OSError):  # a full disk ends no run
             self._logs.mkdir(parents=True, exist_ok=True)
             with safe_join(self._logs, f"{str(who).replace(' ', '-')}.log").open("a", encoding="utf-8") as log:
@@ -95,7 +98,7 @@ class Output:
 
 
 def _name(who: dict[str, Party]) -> str:
-    """The party as it is shown, or `workers 0-39`; a host is named where there is one party only."""
+    """Returns the party as it is shown, or `workers 0-39`; a host is named where there is one party only."""
     if len(who) == 1:
         return next(iter(who))
     return f"{next(iter(who.values())).kind}s {ranks_text(party.index for party in who.values())}"

@@ -1,4 +1,5 @@
-"""`train` makes one run on this machine, from a configuration to a summary."""
+"""Makes one run on this machine, from a configuration to a summary: `paceline.train`, and what commands share
+with it."""
 
 from __future__ import annotations
 
@@ -37,11 +38,10 @@ class Silent:
 
 
 def new_folder(config: Config, what: str = "") -> Config:
-    """`config` with a folder to leave things in: the one asked for, or a new one under runs/, named after `what`.
+    """Returns `config` with a folder for the run: the one asked for, or a new one under runs/, named after `what`.
 
-    `what` is the scheme by default.
-
-    Raises ConfigError when it holds a run already, and is not to go on, or could not be made.
+    `what` is the scheme by default. Raises ConfigError if the folder holds a run already, and is not to go on, or
+    cannot be made.
     """
     if not config.run.out:
         out = next_folder(what or config.run.scheme)
@@ -64,7 +64,7 @@ _made: set[str] = set()
 
 @contextlib.contextmanager
 def removing_unused(out: str) -> Iterator[None]:
-    """Removes the folder that was made for a run, if the run is refused within the context and leaves nothing there."""
+    """Removes the folder that was made for a run, if the run is refused in the block and leaves nothing there."""
     try:
         yield
     finally:
@@ -75,7 +75,7 @@ def removing_unused(out: str) -> Iterator[None]:
 
 
 def next_folder(what: str) -> str:
-    """Makes a folder under runs/, which is nobody else's, also where runs begin in the same second.
+    """Makes a folder under runs/ that no other run has, even if it begins in the same second; returns its name.
 
     Raises ConfigError when it cannot be made.
     """
@@ -108,9 +108,13 @@ def make_supervisor(
     around: Callable[[Transport], Transport] = lambda transport: transport,
     accept_joins: bool = False,
 ) -> RunSupervisor:
-    """Returns a supervisor for processes of this host. `around` may put something around the coordinator's transport.
+    """Returns a supervisor for processes of this host. Raises ConfigError for a wrong option, before anything starts.
 
-    `accept_joins`: workers come by themselves, also while training goes on. `script`: a loop of one's own.
+    evaluator     the run has an evaluator
+    script        workers and evaluator are loops of one's own
+    hooks         are called with each record, besides those of --hook
+    around        may wrap the coordinator's transport
+    accept_joins  workers come by themselves, also while training goes on
     """
     with removing_unused(config.run.out):
         return _make_supervisor(
@@ -136,6 +140,7 @@ def _make_supervisor(
     around: Callable[[Transport], Transport],
     accept_joins: bool,
 ) -> RunSupervisor:
+    """Does the same, without removing the run's folder after a failure."""
     # Here, so that a wrong option is told at once.
     from paceline.live.net.tcp_transport import TcpTransport
     from paceline.live.numpy_memory import PlainMemory

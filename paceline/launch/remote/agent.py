@@ -1,4 +1,4 @@
-"""An agent starts processes on another host; the launcher leads it over one stream of lines
+"""Runs an agent, which starts processes on another host; the launcher leads it over one stream of lines
 (`paceline.launch.remote.protocol`).
 
     python -m paceline.launch.remote.agent                 over standard input and output, as by ssh
@@ -42,11 +42,16 @@ from paceline.runtime.spec.launcher import Launcher
 from paceline.runtime.spec.process_spec import ProcessSpec
 
 LOG_BYTES_MAX = 64 * 1024
+"""Bytes of the end of a party's log that are sent to the launcher."""
 GRACE_SECONDS = 20
-"""An engine that takes a job away sends SIGTERM to all of it, and half a minute later SIGKILL: until then the launcher
-ends the run, and with it its agents. This is for those that are not ended."""
+"""Seconds after SIGTERM in which the launcher may end the run.
+
+An engine that takes a job away sends SIGTERM to all of it, and half a minute later SIGKILL. An agent that the
+launcher has not ended by then ends itself.
+"""
 TASKS = ("PACELINE_TASK", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SGE_TASK_ID")
-"""In the order in which they are looked for: torchrun may run within Slurm, and its numbers are the finer ones."""
+"""Variables with the agent's number, in the order in which they are looked for: torchrun may run within Slurm, and its
+numbers are the finer ones."""
 
 
 class Agent:
@@ -61,7 +66,7 @@ class Agent:
         self._out = ""  # where the launcher keeps the run
 
     def run(self) -> None:
-        """Until the launcher is gone; nobody is left then."""
+        """Serves the launcher until it is gone; no process that this has started is left then."""
         beat = protocol.Heartbeat(self._lines)
         try:
             while (request := self._lines.hear()) is not None:
@@ -77,6 +82,7 @@ class Agent:
                 self._host.close()
 
     def _handle(self, request: Request) -> None:
+        """Carries out one request. Raises PacelineError, which becomes the answer."""
         match request:
             case protocol.BeginRun():
                 self._begin(request)
@@ -99,11 +105,14 @@ class Agent:
 
     @property
     def _led(self) -> Launcher:
+        """Returns the launcher of this host. Raises PacelineError before Begin."""
         if self._launcher is None:
             raise PacelineError("Begin comes first")
         return self._launcher
 
     def _begin(self, begin: protocol.BeginRun) -> None:
+        """Sets the environment, and makes the launcher of this host. Raises ConfigError for a command or address that
+        is none."""
         os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"  # as in its venv
         os.environ.update(begin.environment)
         if begin.command and shutil.which(begin.command[0]) is None:
@@ -118,6 +127,7 @@ class Agent:
         self._lines.say(protocol.Begun(address=address))
 
     def _start(self, spec: ProcessSpec, keys: Mapping[str, str]) -> None:
+        """Starts a party with its files on this host: keys, logs and results lie in the agent's own folder."""
         self._out = spec.config.run.out
         if spec.resume and not Path(spec.resume).is_dir():
             raise ConfigError(f"--resume: {spec.resume} is not on this host: the runs must be in a folder of all hosts")
@@ -139,6 +149,7 @@ class Agent:
         self._lines.say(protocol.Said(party=party, line=line))
 
     def _report(self, launcher: Launcher) -> None:
+        """Reports the end of each process, with the end of its log and the run's folder as the launcher knows it."""
         while True:
             ended = launcher.ended.get()
             log = safe_join(self._folder, "logs", f"{str(ended.who).replace(' ', '-')}.log")
@@ -150,7 +161,7 @@ class Agent:
 
 
 def _check_listening(address: str) -> None:
-    """Raises ConfigError."""
+    """Raises ConfigError if parties could not listen on that address."""
     try:
         socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET).close()
     except OSError as error:
@@ -160,6 +171,7 @@ def _check_listening(address: str) -> None:
 
 
 def _tail(log: Path) -> str:
+    """Returns the end of a log; "" if it cannot be read."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - LOG_BYTES_MAX))
@@ -169,6 +181,7 @@ def _tail(log: Path) -> str:
 
 
 def hello() -> protocol.AgentHello:
+    """Returns what this host is and what it runs on, by which the launcher decides whether it fits."""
     task = next((int(os.environ[name]) for name in TASKS if os.environ.get(name, "").isdecimal()), -1)
     return protocol.AgentHello(
         host=socket.gethostname(),
@@ -184,6 +197,7 @@ def hello() -> protocol.AgentHello:
 
 
 def main(arguments: list[str]) -> int:
+    """Runs an agent over standard input and output, or over a call by a ticket. It never returns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # in order, so that nobody is left
@@ -208,6 +222,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _terminated(lines: MessageStream[Request]) -> None:
+    """Handles SIGTERM of an engine: the first one is reported to the launcher, the second one ends the agent."""
     if signal.alarm(GRACE_SECONDS):
         sys.exit(143)  # it is said for the second time
     # Not here: this thread may be saying something else just now.
@@ -215,7 +230,7 @@ def _terminated(lines: MessageStream[Request]) -> None:
 
 
 def _reached_at() -> str:
-    """The address of this host at which the launcher's login came in."""
+    """Returns the address of this host at which the launcher's login came in."""
     way = os.environ.get("SSH_CONNECTION", "").split()
     return way[2].partition("%")[0] if len(way) == 4 else "127.0.0.1"
 

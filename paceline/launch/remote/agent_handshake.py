@@ -1,12 +1,12 @@
-"""Agents and launcher prove to one another that they know the token of a ticket, which itself is never sent.
+"""Lets agents and launcher prove to one another that they know the token of a ticket, which itself is never sent.
 
     agent     Knock        a nonce
     launcher  Challenge    a nonce of its own, and its proof
     agent     Hello        its own proof, and who it is
 
-This is the handshake of `paceline.live.security.handshake` in words of `paceline.launch.remote.protocol`. It runs under
-TLS, and each proof names the launcher's certificate: nobody between the two, with another certificate, can pass a proof
-on.
+This is the handshake of `paceline.live.security.handshake` in words of `paceline.launch.remote.protocol`. It runs
+under TLS, and each proof names the launcher's certificate: nobody between the two, with another certificate, can
+pass a proof on.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from paceline.launch.remote.protocol import Event, MessageStream, Request
 from paceline.live.security.handshake import CALLER, LISTENER, NONCE_BYTES, is_proof, new_nonce, proof_of
 
 HELLO_BYTES_MAX = 1 << 16
+"""Bytes of a line before the caller has proved anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key consists of the token of a ticket and the launcher's certificate on one connection, as DER."""
+    """Holds the token of a ticket and the launcher's certificate on one connection, as DER."""
 
     token: str
     certificate: bytes
 
 
 def admit(lines: MessageStream[Event], key: Key, deadline: float) -> protocol.AgentHello | None:
-    """The launcher's side: who has called, None for a stranger. `deadline`: of the monotonic clock."""
+    """Returns who has called, on the launcher's side; None for a stranger. `deadline`: of the monotonic clock."""
     knock = lines.hear(deadline=deadline, bytes_max=HELLO_BYTES_MAX)
     if not isinstance(knock, protocol.Knock) or len(knock.nonce) != NONCE_BYTES:
         return None
@@ -50,7 +51,10 @@ def admit(lines: MessageStream[Event], key: Key, deadline: float) -> protocol.Ag
 def introduce(
     lines: MessageStream[Request], key: Key, hello: Callable[[], protocol.AgentHello], seconds: float
 ) -> bool:
-    """The agent's side; False where the launcher went away or said nothing. Raises PacelineError for an impostor."""
+    """Proves the token to the launcher; returns False where it went away or said nothing.
+
+    Raises PacelineError for an impostor.
+    """
     nonce = new_nonce()
     lines.say(protocol.Knock(nonce=nonce))
     challenge = lines.hear(math.inf, deadline=time.monotonic() + seconds, bytes_max=HELLO_BYTES_MAX)

@@ -1,11 +1,16 @@
-"""A listener under TLS to which agents call back that have no standard input, and the ticket that admits them.
+"""Listens under TLS for agents that have no standard input, and writes the ticket that admits them.
 
 The ticket has the address, a token and the certificate of an authority made for this launch, whose only other
-certificate is the launcher's own. Both sides prove that they know the token (`paceline.launch.remote.agent_handshake`):
-an agent talks to nobody but its launcher, and callers without the token are rejected.
+certificate is the launcher's own. Both sides prove that they know the token
+(`paceline.launch.remote.agent_handshake`): an agent talks to nobody but its launcher, and callers without the token
+are rejected.
 
-Callers that have not proved it are bounded, and the oldest is evicted when there are more. An agent that is sent
-away before it was let in, which the launcher's first beat tells it, calls again.
+    a caller                 bounded by                          afterwards
+    in the TLS handshake     CALLERS_MAX, HANDSHAKE_SECONDS      a stranger
+    a stranger               STRANGERS_MAX, HANDSHAKE_SECONDS    admitted, once it has proved the token
+    admitted                 nothing                             its first Beat has told it so
+
+With more, the oldest is evicted. An agent that is evicted before it was admitted calls again.
 """
 
 from __future__ import annotations
@@ -93,7 +98,7 @@ class CallbackListener:
         self._tls_listener.open()
 
     def write_ticket(self, path: Path) -> None:
-        """A new file that only its owner can read."""
+        """Writes the ticket to a new file that only its owner can read."""
         from paceline.live.security.certificate_authority import write_secret
 
         write_secret(path.parent, path.name, self.ticket.encode())
@@ -101,9 +106,9 @@ class CallbackListener:
     def agents(
         self, count: int, seconds: float, *, given_up: Callable[[], str] = lambda: "", again: bool = False
     ) -> Iterator[Caller]:
-        """Those who call, as they come. `again`: a task that has called before counts once; it is its next incarnation.
+        """Yields those who call, as they come, until there are `count`. `again`: a task that calls again counts once.
 
-        Raises PacelineError when fewer than `count` do within `seconds`, or `given_up` says why they will not.
+        Raises PacelineError when fewer call within `seconds`, or `given_up` says why they will not.
         """
         deadline = time.monotonic() + seconds
         came, tasks = 0, set[int]()
@@ -116,7 +121,7 @@ class CallbackListener:
             yield caller
 
     def _next(self, deadline: float, given_up: Callable[[], str]) -> Caller | None:
-        """None where nobody is to come."""
+        """Returns the next caller; None when nobody is to come any more."""
         while (left := deadline - time.monotonic()) > 0 and not given_up():
             with contextlib.suppress(queue.Empty):
                 return self._agents.get(timeout=min(left, LOOK_SECONDS))
@@ -125,7 +130,7 @@ class CallbackListener:
         return None
 
     def caller(self) -> Caller | None:
-        """The next who calls; None once the listener is closed."""
+        """Returns the next caller; None once the listener is closed."""
         return self._agents.get()
 
     def close(self) -> None:
@@ -146,7 +151,8 @@ class CallbackListener:
         self._agents.put(None)
 
     def _welcome(self, stream: TlsStream, _: None) -> None:
-        """Its handshake is finished: it is heard out on a thread of its own, and the oldest makes room for it."""
+        """Hears out a caller whose TLS handshake is finished, on a thread of its own; the oldest one may be evicted for
+        it."""
         with self._lock:
             if len(self._strangers) >= STRANGERS_MAX:
                 oldest = next(iter(self._strangers))
@@ -160,7 +166,7 @@ class CallbackListener:
             stream.close()
 
     def _hear_out(self, stream: TlsStream) -> None:
-        """Whoever has not proved to know the token in time, all in all, is sent away."""
+        """Admits a caller that proves the token in time, and closes the connection of any other."""
         deadline = time.monotonic() + HANDSHAKE_SECONDS
         try:
             lines: MessageStream[Event] = MessageStream(SocketStream(stream), Event)
@@ -175,7 +181,7 @@ class CallbackListener:
         stream.close()
 
     def _admit(self, stream: TlsStream) -> bool:
-        """From now on it is evicted no more; False where it has been."""
+        """Protects a caller from eviction; returns False if it was evicted before."""
         with self._lock:
             there = stream in self._strangers
             self._strangers.pop(stream, None)
@@ -183,12 +189,13 @@ class CallbackListener:
 
 
 def _cut(stream: TlsStream) -> None:
-    """Wakes the thread that hears it, which closes it."""
+    """Wakes the thread that reads a connection, which then closes it."""
     with contextlib.suppress(OSError):
         socket.socket.shutdown(stream, socket.SHUT_RDWR)
 
 
 def _missing(came: int, count: int, why: str) -> NoReturn:
+    """Raises PacelineError about agents that did not call."""
     raise PacelineError(f"{came} of {count} agents called back: {why}")
 
 
@@ -197,17 +204,17 @@ def _ticket(host: str, port: int, token: str, authority: bytes) -> str:
 
 
 def ticket_from(secret: str, host: str, port: int) -> str:
-    """To the listener that was opened there with the same secret."""
+    """Returns the ticket of the listener that was opened at that address with the same secret."""
     from paceline.live.security.certificate_authority import CertificateAuthority, derived
 
     return _ticket(host, port, derived(secret, "token", 16).hex(), CertificateAuthority(secret).certificate)
 
 
 def enter(ticket: Path, hello: Callable[[], words.AgentHello]) -> tuple[MessageStream[Request], str]:
-    """Call the launcher that wrote `ticket`, and be let in: the lines, and this host's address on that way.
+    """Calls the launcher that wrote `ticket`; returns the stream, and this host's address on that way.
 
-    hello: makes what to say. Whoever is sent away because too many call calls again, for CALL_SECONDS.
-    Raises ConfigError for a ticket that is none, PacelineError where nobody answers or somebody else does.
+    hello: makes what to say. A caller that is sent away because too many call calls again, for CALL_SECONDS. Raises
+    ConfigError for a ticket that is none, PacelineError where nobody answers or somebody else does.
     """
     text = _read(ticket)
     deadline, pause_s, waiting = time.monotonic() + CALL_SECONDS, AGAIN_SECONDS, threading.Event()
@@ -237,16 +244,17 @@ def enter_once(ticket: str, hello: Callable[[], words.AgentHello]) -> tuple[Mess
 
 
 def _where(ticket: str) -> str:
+    """Returns the launcher's address in a ticket."""
     told = json.loads(ticket)
     return f"{told['host']}:{told['port']}"
 
 
 class SentAway(PacelineError):  # noqa: N818
-    """The launcher is there, and closed the connection before it had let the caller in."""
+    """Is raised when the launcher closed the connection before it had admitted the caller, which may call again."""
 
 
 def _read(ticket: Path) -> str:
-    """Raises ConfigError for what is no ticket, or could be another's."""
+    """Returns the text of a ticket. Raises ConfigError for what is no ticket, or could be another's."""
     try:
         if os.stat(ticket).st_mode & 0o077:
             raise ConfigError(f"{ticket} can be read by others: give it mode 0600")
@@ -259,7 +267,8 @@ def _read(ticket: Path) -> str:
 
 
 def call(ticket: str) -> tuple[SocketStream, Key, str]:
-    """Calls the launcher that wrote this text of a ticket: the stream, what is to be proved, this host's address there.
+    """Calls the launcher that wrote this text of a ticket; returns the stream, what is to be proved, and this host's
+    address.
 
     Raises PacelineError where nobody answers or somebody else does; ValueError, KeyError, TypeError for no ticket.
     """
@@ -288,6 +297,8 @@ def _first_of(pem: str) -> bytes:
 
 
 def _context(protocol: int) -> ssl.SSLContext:
+    """Returns a TLS context: version 1.3, without host names, since the launcher is known by its authority wherever it
+    is."""
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # the launcher is known by who vouches for it, wherever it is

@@ -1,4 +1,4 @@
-"""What a hosts file means for a run: which hosts are used, where processes listen, and what becomes a setting."""
+"""Interprets a hosts file for a run: which hosts are used, where processes listen, and what becomes a setting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paceline.live.addresses import is_loopback
 
 
 def hosts_of(path: str | None) -> tuple[HostEntry, ...]:
-    """The hosts of that file; none where none is named. Raises ConfigError."""
+    """Returns the hosts of that file; () where none is named. Raises ConfigError."""
     if path is None:
         return ()
     try:
@@ -26,7 +26,7 @@ def hosts_of(path: str | None) -> tuple[HostEntry, ...]:
 
 
 def only_used(placed: Placement, workers: int, servers: int) -> Placement:
-    """Nobody logs in where there is nothing to do."""
+    """Returns the placement without hosts that have nothing to do, so that nobody logs in there."""
     hosts = tuple(placed.hosts[number] for number in placed.used())
     number = {old: new for new, old in enumerate(placed.used())}
     return Placement(
@@ -40,7 +40,7 @@ def only_used(placed: Placement, workers: int, servers: int) -> Placement:
 def listens_on(
     interface: str | None, ssh: Ssh, placement: Placement, cluster: dict[str, Any], *, dry_run: bool = False
 ) -> str:
-    """The address of this machine by which the hosts reach it; for a dry run perhaps in words."""
+    """Returns the address of this machine by which the hosts reach it; for a dry run perhaps words."""
     if interface:
         return resolve(interface)
     if "bind" in cluster:
@@ -53,12 +53,12 @@ def listens_on(
 
 
 def is_address(text: str | None) -> bool:
-    """Is it an address, and not the name of an interface or a network?"""
+    """Returns True for an address, False for the name of an interface or a network."""
     return text is not None and "/" not in text and any(sign in text for sign in ".:")
 
 
 def fit(values: dict[str, Any], placement: Placement, bind: str) -> None:
-    """What the hosts file says becomes settings, where the user has not said otherwise."""
+    """Turns what the hosts file says into settings, where the user has not said otherwise."""
     cluster = values["cluster"]
     cluster["bind"] = bind
     ranks = range(len(placement.workers))

@@ -1,4 +1,4 @@
-"""The hosts file: on which machines a run may take place, and what each is good for.
+"""Parses the hosts file: on which machines a run may take place, and what each is good for.
 
     # name or address, the port of its sshd, then what there is to say
     gpu1            slots=2 gpus=0,1 group=fast speed=4
@@ -6,13 +6,13 @@
     [fd00::7]       group=slow address=fd00:1::7
     store           role=server
 
-slots     workers that the host takes (1)
-gpus      of which devices: one a worker, in turn; without it a worker takes the GPU of its number, or the CPU
-group     a name; workers of hosts with one name are one of GSP's groups
-speed     compared with the others (1); servers are put on fast hosts first
-role      worker, server or both (both)
-user      who logs in         python   interpreter there         folder   where the command is run there
-address   on which parties listen there, where it is not the one by which the host was reached
+    slots     workers that the host takes (1)
+    gpus      of which devices: one a worker, in turn; without it a worker takes the GPU of its number, or the CPU
+    group     a name; workers of hosts with one name are one of GSP's groups
+    speed     compared with the others (1); servers are put on fast hosts first
+    role      worker, server or both (both)
+    user      who logs in         python   interpreter there         folder   where the command is run there
+    address   on which parties listen there, where it is not the one by which the host was reached
 
 A file of bare addresses is MXNet's: a line that is repeated stands for several workers. Everything here is pure: no
 file is opened and no name looked up.
@@ -36,9 +36,7 @@ EXAMPLE = "gpu1 slots=2 gpus=0,1 group=a"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostEntry:
-    """An entry is one line of the hosts file. `slots` of 0: nothing was said. `port` of 0: that of the ssh
-    configuration.
-    """
+    """Describes a host. `slots` of 0: nothing was said. `port` of 0: that of the ssh configuration."""
 
     name: str
     port: int = 0
@@ -58,7 +56,7 @@ class HostEntry:
 
     @property
     def bare(self) -> bool:
-        """Is nothing said but where it is?"""
+        """Returns True if nothing is said but where it is."""
         return dataclasses.replace(self, slots=0) == HostEntry(name=self.name, port=self.port)
 
 
@@ -89,7 +87,7 @@ def parse_hosts(text: str, source: str = "hosts") -> tuple[HostEntry, ...]:
 
 
 def _parse(words: list[str]) -> HostEntry:
-    """Raises ValueError."""
+    """Returns the host of a line. Raises ValueError."""
     values: dict[str, Any] = {}
     for word in words[1:]:
         key, equals, text = word.partition("=")
@@ -107,6 +105,8 @@ def _parse(words: list[str]) -> HostEntry:
 
 
 def _where(text: str) -> tuple[str, int]:
+    """Returns name and port of a host. Raises ValueError for a name that ssh or a shell could take for something
+    else."""
     match = re.fullmatch(r"\[(?P<six>[^\]]+)\](:(?P<a>\d+))?|(?P<name>[^:\[\]]+)(:(?P<b>\d+))?", text)
     if match is None:
         try:
@@ -177,10 +177,11 @@ _READ: dict[str, Callable[[str], Any]] = {
 
 
 def slots_of(hosts: tuple[HostEntry, ...]) -> int:
-    """How many workers they take as they are written."""
+    """Returns how many workers the hosts take as they are written."""
     return sum(_each(hosts))
 
 
 def _each(hosts: tuple[HostEntry, ...]) -> Iterator[int]:
+    """Yields the workers that each host takes."""
     for host in hosts:
         yield 0 if host.role == "server" else host.slots or 1

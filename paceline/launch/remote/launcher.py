@@ -1,8 +1,14 @@
-"""This launcher starts and ends the processes of a run on several hosts, each through its agent.
+"""Starts and ends the processes of a run on several hosts, each through its agent.
 
-The launcher decides which host starts which party (`placement.py`) and remembers where each runs. A host is lost when
-its stream ends, when it is silent for SILENCE_SECONDS, or for SILENT_SECONDS while a party there was declared lost;
-all its parties then count as lost.
+The launcher decides which host starts which party (`placement.py`) and remembers where each runs. A host is lost
+when its stream ends, when it is silent for SILENCE_SECONDS, or for SILENT_SECONDS while a party there was declared
+lost; all its parties then count as lost.
+
+    a worker's host is lost        then
+    patience_s is 0                its next incarnation starts on the living host with the fewest parties
+    patience_s is above 0          it waits so long for the engine to bring the host's agent back (`rejoin`)
+
+Agents speak on threads of their own; the supervisor's thread starts, kills and ends.
 """
 
 from __future__ import annotations
@@ -36,7 +42,9 @@ from paceline.runtime.spec.launcher import ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec
 
 ANSWER_SECONDS = 30.0
+"""Seconds for the answer to a request that takes no time by itself."""
 OVER_SECONDS = 3.0  # beyond the time that parties get
+"""Seconds for an agent to report the end, beyond the time that its parties get."""
 
 
 class RemoteHost:
@@ -58,6 +66,7 @@ class RemoteHost:
         self._events = events
 
     def ask(self, request: protocol.Request) -> None:
+        """Sends a request to the agent."""
         self.lines.say(request)
 
     def answer(self, seconds: float = ANSWER_SECONDS) -> Event:
@@ -71,11 +80,12 @@ class RemoteHost:
         return event
 
     def doubt(self) -> None:
-        """A party there has been given up: if nothing is heard of the host either, all that ran there is lost."""
+        """Takes the host for lost if it has been silent too: a party there was given up."""
         self._doubted_at = time.monotonic()
         self._give_up()
 
     def _give_up(self) -> None:
+        """Closes the stream of a doubted host that is silent; one that was heard since is doubted no more."""
         if self.lines.heard_at > self._doubted_at:
             self._doubted_at = math.inf  # it is there
         elif self._doubted_at < math.inf and self.lines.silent:
@@ -87,11 +97,12 @@ class RemoteHost:
         return f"host {self.name} is gone" + (f" ({self._why})" if self._why else "")
 
     def close(self) -> None:
-        """The agent ends what it has started, and itself."""
+        """Closes the stream: the agent ends what it has started, and itself."""
         self._beat.close()
         self.lines.close()
 
     def _read(self) -> None:
+        """Reads what the agent says, on a thread: events go to the launcher, answers to whoever asked."""
         while (event := self.lines.hear()) is not None:
             if isinstance(event, protocol.Said | protocol.AgentProcessEnded | protocol.RunOver | protocol.Leaving):
                 self.leaving |= isinstance(event, protocol.Leaving)
@@ -105,7 +116,7 @@ class RemoteHost:
 
 
 class RemoteLauncher:
-    """The parties of one run, each on the host that the placement says; the evaluator is here."""
+    """Launches the parties of one run, each on the host that the placement says; the evaluator runs on this one."""
 
     def __init__(
         self,
@@ -138,6 +149,10 @@ class RemoteLauncher:
 
     # ---- a launcher ------------------------------------------------------------------------------------------
     def prepare(self, config: Config) -> int:
+        """Loads the data on all hosts at once; returns the number of training samples.
+
+        Raises ConfigError with everything that keeps hosts from taking part, such as data of another size.
+        """
         self._config = config
         if self._scripts:
             return 1
@@ -158,12 +173,13 @@ class RemoteLauncher:
         return samples
 
     def _prepare_on(self, number: int) -> protocol.Prepare:
-        """What host `number` is asked to get ready for."""
+        """Returns the request by which host `number` gets ready: the configuration, and its workers."""
         placed = enumerate(zip(self._placement.workers, self._placement.slots, strict=True))
         workers = [(rank, slot) for rank, (host, slot) in placed if host == number]
         return protocol.Prepare(config=configuration.to_dict(self._config), workers=workers)
 
     def start(self, spec: ProcessSpec) -> None:
+        """Starts a party, or lets it wait for its host to come back."""
         if spec.who.kind == "evaluator":
             self._local.start(spec)
             return
@@ -179,6 +195,7 @@ class RemoteLauncher:
             self._start(spec)
 
     def _start(self, spec: ProcessSpec) -> None:
+        """Starts a party on its host, or on another one. Raises PacelineError if no host is left."""
         with self._change:
             host = self._host_for(spec.who)
             self._at[spec.party] = host
@@ -187,7 +204,7 @@ class RemoteLauncher:
         host.ask(protocol.StartProcess(spec=there.to_json(), keys=keys_of(spec)))
 
     def _start_waiting(self, who: Party) -> None:
-        """Starts waiting processes where their host is back, or else elsewhere."""
+        """Starts a party that waits: on its host if that is back, or else on another one."""
         with self._change:
             waits = self._waiting.pop(who, None)
         if waits is not None:
@@ -204,7 +221,7 @@ class RemoteLauncher:
             raise ConfigError(f"its agent has number {number}, and this run has {len(self._hosts)} agents")
 
     def rejoin(self, number: int, host: RemoteHost) -> None:
-        """`host`, whose agent has begun, is host `number` from now on. Raises PacelineError where it cannot be."""
+        """Replaces host `number` by `host`, whose agent has begun. Raises PacelineError where it cannot take part."""
         if not self._scripts and number in self._placement.workers:
             host.ask(self._prepare_on(number))
             host.answer(prepare_seconds(self._config))
@@ -217,7 +234,7 @@ class RemoteLauncher:
             self._start_waiting(who)
 
     def _host_for(self, who: Party) -> RemoteHost:
-        """Where the placement says; if that one is gone, the living one that has the fewest parties."""
+        """Returns the host that the placement says; if that is gone, the living one that has the fewest parties."""
         placed = self._hosts[self._placement.host_of(who)]
         if placed.alive:
             return placed
@@ -229,11 +246,12 @@ class RemoteLauncher:
         return min(living, key=lambda host: load[host])
 
     def busy(self) -> bool:
-        """Scripts go on after their training."""
+        """Returns True while scripts go on after their training, or an end is not handled."""
         with self._change:
             return (self._scripts and any(party.startswith("worker") for party in self._at)) or not self.ended.empty()
 
     def kill(self, who: Party) -> None:
+        """Asks the agent to kill a party, and doubts its host."""
         if who.kind == "evaluator":
             self._local.kill(who)
         elif host := self._at.get(str(who)):
@@ -241,6 +259,7 @@ class RemoteLauncher:
             host.doubt()
 
     def end(self, seconds: float) -> None:
+        """Ends all parties everywhere, and waits until the agents have reported it. Silent hosts are left out."""
         with self._change:
             for _, timer in self._waiting.values():
                 timer.cancel()
@@ -254,17 +273,19 @@ class RemoteLauncher:
             self._change.wait_for(lambda: self._over.issuperset(there), max(0.0, deadline - time.monotonic()))
 
     def when_taken(self, taken: Callable[[], None]) -> None:
-        """`taken` is called, on any thread, once every host that is there has been told to go by the engine."""
+        """Calls `taken`, on any thread, once the engine has told every living host to go."""
         self._taken = taken
         self._look_who_stays()
 
     def _look_who_stays(self) -> None:
+        """Calls `taken` if all living hosts are leaving."""
         there = [host for host in self._hosts if host.alive]
         if there and all(host.leaving for host in there):
             self._taken()
 
     # ---- what the agents say, each on its thread ---------------------------------------------------------
     def _heard(self, host: RemoteHost, event: Event) -> None:
+        """Handles what an agent says, on its thread."""
         match event:
             case protocol.Said(party=party, line=line):
                 self._said(f"{party} ({host.name})", line)
@@ -286,7 +307,7 @@ class RemoteLauncher:
                     self._change.notify_all()
 
     def _lost(self, host: RemoteHost) -> None:
-        """All that ran there is lost with it."""
+        """Reports the end of all parties that ran on a lost host."""
         with self._change:
             if host not in self._at.values():
                 return
@@ -297,7 +318,7 @@ class RemoteLauncher:
                 del self._at[party]
 
     def _keep(self, party: str, log: str) -> None:
-        """The end of what it printed, where parties of this host have it too."""
+        """Writes the end of a party's log to the run's folder, where parties of this host have theirs."""
         if not log:
             return
         path = safe_join(self._out, "logs", f"{party.replace(' ', '-')}.log")
@@ -318,7 +339,7 @@ def begin(
     bind: str = "",
     first: int = 0,
 ) -> None:
-    """Get agents ready, of which the first is host `first`. Raises ConfigError with what all of them object to."""
+    """Gets agents ready, of which the first is host `first`. Raises ConfigError with what all of them object to."""
     roles = {kind: dict(values) for kind, values in (by_role or {}).items()}
     for number, host in enumerate(hosts, first):
         own = list(command) if number in placement.workers else []  # servers are ours
@@ -336,7 +357,7 @@ def begin(
 
 
 def raise_all(problems: Sequence[tuple[str, str]], what: str) -> None:
-    """Raises ConfigError with all of them at once, by host and what is wrong with it, if there are any."""
+    """Raises ConfigError with all problems at once, by host, if there are any."""
     hosts: dict[str, list[str]] = {}
     for host, problem in problems:
         hosts.setdefault(problem, []).append(host)
@@ -348,7 +369,7 @@ def raise_all(problems: Sequence[tuple[str, str]], what: str) -> None:
 
 
 def unlike(hello: protocol.AgentHello, here: str = "here") -> Iterator[str]:
-    """In what it differs from this process so that they cannot be in one run; `here`: where this process is.
+    """Yields in what a host differs from this process so that they cannot be in one run; `here`: where this process is.
 
     Versions of Python may differ: nothing of one interpreter is ever loaded into another.
     """
@@ -364,12 +385,12 @@ def unlike(hello: protocol.AgentHello, here: str = "here") -> Iterator[str]:
 
 
 def _bind(there: str, here: str) -> str:
-    """On a host that is reached by its loopback address, and so is this one, others reach parties as they reach us."""
+    """Returns the address on which a party listens: that of its host, or ours where the host is reached by loopback."""
     return here if is_loopback(there) else there
 
 
 def keys_of(spec: ProcessSpec) -> dict[str, str]:
-    """The files that `spec` finds in its folder of credentials, by name."""
+    """Returns the files of the spec's credentials, by name; {} without TLS."""
     if not spec.credentials:
         return {}
     names = ("job", "authority.pem", file_of(spec.who))

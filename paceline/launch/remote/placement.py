@@ -1,10 +1,13 @@
-"""Placement decides which party of a run goes to which host; it is pure, from the hosts file and two numbers.
+"""Decides which party of a run goes to which host. It has no side effects: hosts and two numbers become a Placement.
 
-Workers fill the slots of the hosts in the order of the file. Where nobody wrote down slots and there are more workers
-than hosts, they are dealt out again and again, as MXNet did. In a file of bare addresses ranks go to the addresses in
-descending order: so MXNet numbered its workers, and its `groups` and `data_sharding` files rely on it.
+Workers fill the slots of the hosts in the order of the file. Where nobody wrote down slots and there are more
+workers than hosts, they are dealt out again and again, as MXNet did. In a file of bare addresses ranks go to the
+addresses in descending order: so MXNet numbered its workers, and its `groups` and `data_sharding` files rely on it.
 
 Servers go to the hosts that are there for them, or else to all, fast ones first, one each before anybody gets two.
+
+Example: hosts a (slots=2), b (slots=1, speed=4), 3 workers, 2 servers: workers 0 and 1 on a, 2 on b; server 0 on b,
+1 on a.
 """
 
 from __future__ import annotations
@@ -21,7 +24,10 @@ from paceline.live.party import Party
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """`workers[rank]` and `servers[shard]` are numbers of `hosts`; `slots[rank]` counts the workers of one host."""
+    """Says where parties run: `workers[rank]` and `servers[shard]` are numbers of `hosts`.
+
+    `slots[rank]` counts the workers of one host, from 0.
+    """
 
     hosts: tuple[HostEntry, ...]
     workers: tuple[int, ...]
@@ -29,23 +35,25 @@ class Placement:
     servers: tuple[int, ...]
 
     def host_of(self, who: Party) -> int:
+        """Returns the number of a worker's or server's host."""
         return (self.workers if who.kind == "worker" else self.servers)[who.index]
 
     def parties_of(self, host: int) -> list[Party]:
+        """Returns the parties of a host, servers first."""
         servers = [party.server(s) for s, at in enumerate(self.servers) if at == host]
         return servers + [party.worker(rank) for rank, at in enumerate(self.workers) if at == host]
 
     def used(self) -> list[int]:
-        """Hosts with something to do."""
+        """Returns the hosts with something to do."""
         return sorted({*self.workers, *self.servers})
 
     def device_of(self, rank: int) -> str:
-        """A GPU of the host's list, in turn; `auto` where it has none."""
+        """Returns a GPU of the host's list, in turn; `auto` where it has none."""
         gpus = self.hosts[self.workers[rank]].gpus
         return f"cuda:{gpus[self.slots[rank] % len(gpus)]}" if gpus else "auto"
 
     def groups(self) -> str:
-        """Ranks by group, as GSP takes them: `0,1;2,3`; nothing where no host has a group."""
+        """Returns ranks by group, as GSP takes them: `0,1;2,3`; "" where no host has a group."""
         names = [self.hosts[host].group or self.hosts[host].name for host in self.workers]
         if not any(self.hosts[host].group for host in self.workers):
             return ""
@@ -54,7 +62,7 @@ class Placement:
 
 
 def place(hosts: tuple[HostEntry, ...], workers: int, servers: int) -> Placement:
-    """Raises ConfigError where they do not fit."""
+    """Returns the placement of a run. Raises ConfigError where its parties do not fit."""
     at = _place_workers(hosts, workers)
     seen: Counter[int] = Counter()
     slots = []

@@ -38,7 +38,9 @@ from paceline.launch.local.line_messages import LaunchMessage, LineDecoder, enco
 from paceline.live.security.tls import TlsStream
 
 LINE_BYTES_MAX = 16 << 20
+"""Bytes of a line; a configuration with the text of files in it is the longest."""
 BEAT_SECONDS = 1.0
+"""Seconds between two beats, each way."""
 SILENT_SECONDS = 5.0
 """Seconds of silence after which a host is lost, if a party there has been declared lost too."""
 SILENCE_SECONDS = 30.0
@@ -46,7 +48,7 @@ SILENCE_SECONDS = 30.0
 
 
 class AgentBeat(LaunchMessage, frozen=True, kw_only=True, tag="beat"):
-    pass
+    """Says that the sender lives. It has no answer."""
 
 
 # ---- what an agent is told ---------------------------------------------------------------------------------------
@@ -81,24 +83,32 @@ class StartProcess(LaunchMessage, frozen=True, kw_only=True, tag="start"):
 
 
 class Kill(LaunchMessage, frozen=True, kw_only=True, tag="kill"):
+    """Asks to kill a party that was declared lost."""
+
     party: str
 
 
 class End(LaunchMessage, frozen=True, kw_only=True, tag="end"):
+    """Asks to end all parties: SIGTERM first, SIGKILL after `seconds`."""
+
     seconds: float
 
 
 # ---- what it says ------------------------------------------------------------------------------------------------
 class Knock(LaunchMessage, frozen=True, kw_only=True, tag="knock"):
+    """Opens the handshake of an agent that called back."""
+
     nonce: bytes
 
 
 class AgentHello(LaunchMessage, frozen=True, kw_only=True, tag="hello", forbid_unknown_fields=False):
-    """`proof`: that one which called back knows the token of the ticket. `task`: the number its engine gave it, or -1.
+    """Says which host an agent is on and what it runs on. Fields that this version does not know are accepted.
 
-    `gpus`: which its engine lets it see, as CUDA_VISIBLE_DEVICES has them; empty where nothing is said.
-    `kind`: as what it takes part, where it is no agent but a party that was started by hand; `task` is its number then.
-    `protocol`: the version of frames that it speaks. Another version may say more, and is understood all the same.
+    proof      that an agent which called back knows the token of the ticket
+    task       the number its engine gave it, or -1
+    gpus       which its engine lets it see, as CUDA_VISIBLE_DEVICES has them; "" where nothing is said
+    kind       for a party that was started by hand: as what it takes part; `task` is its number then
+    protocol   the version of frames that it speaks
     """
 
     host: str
@@ -115,24 +125,33 @@ class AgentHello(LaunchMessage, frozen=True, kw_only=True, tag="hello", forbid_u
 
 
 class Begun(LaunchMessage, frozen=True, kw_only=True, tag="begun"):
+    """Says that the agent is ready, and on which address parties will listen."""
+
     address: str
 
 
 class AgentPrepared(LaunchMessage, frozen=True, kw_only=True, tag="prepared"):
+    """Says that the data is loaded."""
+
     train_samples: int
 
 
 class AgentRefused(LaunchMessage, frozen=True, kw_only=True, tag="refused"):
+    """Says in one line why this host, or this caller, cannot take part."""
+
     why: str
 
 
 class Said(LaunchMessage, frozen=True, kw_only=True, tag="said"):
+    """Carries a line that a party's command printed."""
+
     party: str
     line: str
 
 
 class AgentProcessEnded(LaunchMessage, frozen=True, kw_only=True, tag="ended"):
-    """`log`: the end of what the party printed, where that went to a file. Else as `ProcessEnded`."""
+    """Says that a party's process has ended, as `ProcessEnded`. `log`: the end of what it printed, if that went to a
+    file."""
 
     party: str
     why: str
@@ -141,13 +160,13 @@ class AgentProcessEnded(LaunchMessage, frozen=True, kw_only=True, tag="ended"):
 
 
 class RunOver(LaunchMessage, frozen=True, kw_only=True, tag="over"):
-    """`code`: with which the process ends."""
+    """Says that all parties have ended; or, of a process started by hand, that it ends with exit code `code`."""
 
     code: int = 0
 
 
 class Leaving(LaunchMessage, frozen=True, kw_only=True, tag="leaving"):
-    pass
+    """Says that the engine ends this agent soon, so that the run can be ended in order."""
 
 
 Request = LauncherChallenge | AgentRefused | BeginRun | Prepare | StartProcess | Kill | End | AgentBeat
@@ -159,21 +178,23 @@ W = TypeVar("W")
 
 # ---- streams of bytes --------------------------------------------------------------------------------------------
 class ByteStream(Protocol):
+    """Moves bytes; the two ends are a socket, or two descriptors."""
+
     def read(self, seconds: float) -> bytes:
-        """What has come; nothing when the other side is gone. Raises TimeoutError."""
+        """Returns what has come; b"" when the other side is gone. Raises TimeoutError."""
 
     def write(self, data: bytes) -> None:
         """Writes all of it; one thread at a time may call this. Raises OSError."""
 
     def close(self) -> None:
-        """Wakes the thread that reads, which then says:"""
+        """Wakes the thread that reads, which then returns b""."""
 
     def free(self) -> None:
-        """Nobody reads any more."""
+        """Frees the descriptors, when nobody reads any more."""
 
 
 class SocketStream:
-    """This stream is a connected socket, plain or under TLS."""
+    """Moves bytes over a connected socket, plain or under TLS."""
 
     def __init__(self, sock: socket.socket | TlsStream) -> None:
         sock.setblocking(False)
@@ -207,7 +228,7 @@ class SocketStream:
 
 
 class Descriptors:
-    """Two descriptors that stay open for as long as the process, such as standard input and output."""
+    """Moves bytes over two descriptors that stay open as long as the process, such as standard input and output."""
 
     def __init__(self, read: int, write: int) -> None:
         self._read, self._write = read, write
@@ -229,6 +250,7 @@ class Descriptors:
 
 
 def _wait(descriptor: int, events: int, seconds: float) -> None:
+    """Waits until a descriptor is ready. Raises TimeoutError, or ConnectionError for one that was closed here."""
     if descriptor < 0:
         raise ConnectionError("closed by this side")
     poll = select.poll()
@@ -238,17 +260,17 @@ def _wait(descriptor: int, events: int, seconds: float) -> None:
 
 
 class MessageStream(Generic[W]):
-    """This sends and receives messages over a stream. `say` may be called on any thread, `hear` on one."""
+    """Sends and receives messages over a stream. Any thread may call `say`, one thread calls `hear`."""
 
     def __init__(self, stream: ByteStream, hears: Any) -> None:
-        """`hears`: the types that the other side may say."""
+        """`hears`: a union of the messages that the other side may send."""
         self._stream = stream
         self._decoder: LineDecoder[W | AgentBeat] = LineDecoder(hears)
         self._lock = threading.Lock()
         self.heard_at = time.monotonic()
 
     def say(self, word: LaunchMessage) -> None:
-        """Lost where the other side is gone, as `hear` will tell."""
+        """Sends a message. It is lost where the other side is gone, which `hear` will tell."""
         data = encode(word)
         with self._lock, contextlib.suppress(OSError):
             self._stream.write(data)
@@ -256,10 +278,11 @@ class MessageStream(Generic[W]):
     def hear(
         self, seconds: float = SILENCE_SECONDS, *, deadline: float = math.inf, bytes_max: int = LINE_BYTES_MAX
     ) -> W | None:
-        """The next word but beats; None when the other side is gone, silent for so long, or talks nonsense.
+        """Returns the next message but beats; None when the other side is gone, silent for `seconds`, or sends
+        nonsense.
 
-        None too when the word is not there by `deadline`, of the monotonic clock, or longer than `bytes_max`. After
-        that nothing more is heard.
+        None is also returned when the message is not there by `deadline`, of the monotonic clock, or longer than
+        `bytes_max`. After None nothing more is heard.
         """
         while True:
             while not self._decoder.has_message:
@@ -276,6 +299,7 @@ class MessageStream(Generic[W]):
                 return word
 
     def _more(self, seconds: float, bytes_max: int) -> bool:
+        """Reads once; returns False when the other side is gone, or its line is too long."""
         try:
             data = self._stream.read(seconds)
         except OSError:
@@ -285,7 +309,7 @@ class MessageStream(Generic[W]):
         return bool(data) and self._decoder.unfinished_bytes <= bytes_max
 
     def answered(self, seconds: float) -> bool:
-        """Waits until the other side has said its first word, which may be a beat; False when it does not in time."""
+        """Waits for the first message of the other side, which may be a beat; returns False when none comes in time."""
         deadline = time.monotonic() + seconds
         while not self._decoder.has_message and self._more(max(0.0, deadline - time.monotonic()), LINE_BYTES_MAX):
             pass
@@ -293,7 +317,8 @@ class MessageStream(Generic[W]):
 
     @property
     def hung_up(self) -> bool:
-        """Is the other side, which has nothing to say yet but beats, gone? Those that have come are dropped."""
+        """Returns True if the other side, which has sent only beats so far, is gone. Those that have come are
+        dropped."""
         try:
             while data := self._stream.read(0.0):
                 self._decoder.feed(data)
@@ -306,16 +331,17 @@ class MessageStream(Generic[W]):
 
     @property
     def silent(self) -> bool:
-        """Has the other side missed some beats?"""
+        """Returns True if the other side has missed some beats."""
         return time.monotonic() - self.heard_at > SILENT_SECONDS
 
     def close(self) -> None:
+        """Wakes the thread that hears, which frees the stream."""
         with contextlib.suppress(OSError):
             self._stream.close()
 
 
 class Heartbeat:
-    """Says Beat until it is closed; after each, `then` is called."""
+    """Sends a beat every BEAT_SECONDS until it is closed; after each, `then` is called."""
 
     def __init__(self, lines: MessageStream[Any], then: Callable[[], None] = lambda: None) -> None:
         self._lines, self._then, self._over = lines, then, threading.Event()
@@ -332,6 +358,7 @@ class Heartbeat:
 
 
 def hang_up(lines: MessageStream[Any]) -> None:
+    """Closes a stream that no thread hears, and frees its socket."""
     lines.close()
-    while lines.hear() is not None:  # until nothing is left to be heard, which frees the socket
+    while lines.hear() is not None:  # None frees the socket
         pass

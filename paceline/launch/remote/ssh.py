@@ -1,4 +1,4 @@
-"""ssh starts agents on hosts: it logs in once a host, and the login carries the agent's lines.
+"""Starts agents on hosts by ssh: it logs in once a host, and the login carries the agent's lines.
 
 Whatever ends the login ends the agent, and with it all it started: the end of this process, of the ssh client or of
 the connection. ssh asks for nothing (BatchMode): keys and known hosts are the user's affair, as is the rest of the
@@ -28,9 +28,13 @@ from paceline.launch.remote.protocol import Event, MessageStream, SocketStream
 OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=4")
 FLAGS = tuple(part for option in OPTIONS for part in ("-o", option))
 HELLO_SECONDS = 40.0  # a login, and the start of an interpreter on a busy host
+"""Seconds for a login, and the start of an interpreter on a busy host."""
 CLOSE_SECONDS = 4.0
+"""Seconds that all logins together get to end by themselves."""
 SYNC_SILENCE_SECONDS = 60
+"""Seconds without progress after which rsync gives up."""
 EXCLUDED = (".git", ".venv", "__pycache__", "runs", ".mypy_cache", ".pytest_cache", ".ruff_cache")
+"""What --sync-dir never sends."""
 HINTS = {
     "No module named": "install Paceline there, name its interpreter with --python, or send it with --sync-dir",
     "Permission denied": "ssh must get in without asking: ssh-copy-id puts your key there",
@@ -40,12 +44,16 @@ HINTS = {
     "Could not resolve hostname": "correct the hosts file, or name it in --ssh-config",
     "not found": "give the interpreter with --python or python=",
 }
+"""What to do, by a part of the message that ssh or the other host printed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ssh:
-    """This says how hosts are reached. `folder`: where the command is run there; `python`: the interpreter, where a
-    host has none of its own, and `path` its PYTHONPATH; `config`: a file for ssh -F.
+    """Says how hosts are reached.
+
+    folder  where the command is run there
+    python  the interpreter, where a host has none of its own; `path`: its PYTHONPATH
+    config  a file for ssh -F
     """
 
     folder: str
@@ -58,18 +66,19 @@ class Ssh:
         return ["ssh", "-T", *FLAGS, *self._way(host), "--", host.name]
 
     def _way(self, host: HostEntry) -> list[str]:
+        """Returns the options by which ssh, and rsync, reach a host."""
         flags = ["-F", self.config] if self.config else []
         flags += ["-p", str(host.port)] if host.port else []
         return flags + (["-l", host.user] if host.user else [])
 
     def agent(self, host: HostEntry) -> list[str]:
-        """What is executed here to have an agent there."""
+        """Returns the command that is executed here to have an agent there."""
         path = f"env PYTHONPATH={shlex.quote(self.path)} " if self.path else ""
         python = f"{path}{_quoted(host.python or self.python)} -m paceline.launch.remote.agent"
         return [*self.login(host), f"cd {_quoted(self.folder_on(host))} && exec {python}"]
 
     def address_of(self, host: HostEntry) -> str:
-        """What ssh calls when it is told this name. Raises ConfigError without an ssh."""
+        """Returns what ssh calls when it is told this name. Raises ConfigError without an ssh."""
         command = ["ssh", *self._way(host), "-G", "--", host.name]
         try:
             found = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -79,10 +88,11 @@ class Ssh:
         return lines.get("hostname", host.name)
 
     def folder_on(self, host: HostEntry) -> str:
+        """Returns the folder in which the command is run on that host."""
         return host.folder or self.folder
 
     def rsync(self, host: HostEntry, excluded: Sequence[str]) -> list[str]:
-        """What is executed here to send this folder there."""
+        """Returns the command that sends this folder there."""
         flags = [f"--timeout={SYNC_SILENCE_SECONDS}"]
         flags += [f"--exclude={pattern}" for pattern in (*EXCLUDED, *excluded)]
         shell = shlex.join(["ssh", *FLAGS, *self._way(host)])
@@ -95,12 +105,12 @@ def _no_client(error: OSError) -> ConfigError:
 
 
 def _quoted(path: str) -> str:
-    """For the shell there, which shall expand a leading ~/ and nothing else."""
+    """Returns a path for the shell there, which shall expand a leading ~/ and nothing else."""
     return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
 
 
 def sync(ssh: Ssh, hosts: Sequence[HostEntry], excluded: Sequence[str]) -> None:
-    """Send this folder to all hosts at once. Raises ConfigError with what rsync says of each that failed."""
+    """Sends this folder to all hosts at once. Raises ConfigError with what rsync says of each that failed."""
     if shutil.which("rsync") is None:
         raise ConfigError("--sync-dir needs rsync, here and there: install it, or leave --sync-dir out")
     started = [
@@ -121,7 +131,7 @@ def sync(ssh: Ssh, hosts: Sequence[HostEntry], excluded: Sequence[str]) -> None:
 
 
 class Login:
-    """A login is one ssh client, and the agent behind it."""
+    """Runs one ssh client, with the agent behind it."""
 
     def __init__(self, ssh: Ssh, host: HostEntry) -> None:
         """Raises ConfigError without an ssh to start."""
@@ -148,7 +158,7 @@ class Login:
         self.host = RemoteHost(str(host), MessageStream(SocketStream(ours), Event), why_gone=self.why)
 
     def problems(self) -> list[tuple[str, str]]:
-        """What is wrong with this host, once its agent has said hello."""
+        """Returns what is wrong with this host, once its agent has said hello."""
         try:
             hello = self.host.answer(HELLO_SECONDS)
         except PacelineError as error:
@@ -157,17 +167,18 @@ class Login:
         return [(self._name, problem) for problem in unlike(hello)]
 
     def show_errors(self) -> None:
-        """From now on: what is written there to standard error."""
+        """Prints, from now on, what is written there to standard error."""
         self._shown = True
 
     def why(self) -> str:
+        """Returns what ssh printed last, when the stream has ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1.0)
         self._reader.join(1.0)
         return _told(list(self._errors))
 
     def close(self, deadline: float) -> None:
-        """Once `host` is closed."""
+        """Waits for the ssh client's end, until `deadline`; `host` is closed before."""
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -185,14 +196,14 @@ class Login:
 
 
 def _told(errors: Sequence[str]) -> str:
-    """The last line that says something, with the way out where it is known."""
+    """Returns the last line that says something, with the way out where it is known."""
     last = next((line for line in reversed(errors) if line.strip()), "")
     hint = next((f"; {way}" for sign, way in HINTS.items() if sign in last), "")
     return (last.rstrip(".") if hint else last) + hint
 
 
 def reachable(ssh: Ssh, hosts: Sequence[HostEntry]) -> tuple[list[HostEntry], list[tuple[str, str]]]:
-    """The hosts on which an agent can run, and what is wrong with the others, by host. All are tried at once."""
+    """Returns the hosts on which an agent can run, and what is wrong with the others. All are tried at once."""
     started: list[Login] = []
     try:
         for host in hosts:
@@ -214,8 +225,9 @@ def _close(started: Sequence[Login]) -> None:
 
 @contextlib.contextmanager
 def logins(ssh: Ssh, hosts: Sequence[HostEntry]) -> Iterator[list[RemoteHost]]:
-    """Starts an agent on each host, all at once, and ends them at the end of the context. Raises ConfigError with all
-    that is wrong with any.
+    """Starts an agent on each host, all at once, and ends them when the block ends.
+
+    Raises ConfigError with all that is wrong with any of them.
     """
     started: list[Login] = []
     try:

@@ -44,6 +44,7 @@ from paceline.live.node.published_state import ReadState, StateGone
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol import loop_messages
+from paceline.live.protocol.message_parts import MessageParts
 from paceline.live.protocol.transport import CONTROL, Envelope, Kind, LossCause, Transport
 
 COORDINATOR_GONE = "the coordinator is gone"
@@ -92,6 +93,7 @@ class MessageHandlers:
         self._directory, self._mailbox, self._early = directory, mailbox, early
         self._reports, self._servers = reports, servers
         self._callbacks = NO_CALLBACKS
+        self._parts = MessageParts()
 
     def attach(self, callbacks: PartyCallbacks) -> None:
         """Sets the callbacks. Raises AssertionError the second time: a party has one set of them."""
@@ -109,7 +111,7 @@ class MessageHandlers:
         except ProtocolError as error:
             if src.kind != "worker" or self._me.kind != "server":
                 raise
-            self._node.admission.strike(src, str(error), at_once=True)
+            self._node.message_checks.strike(src, str(error), at_once=True)
             if isinstance(envelope.message, ReadState):  # or the sender would wait for it, and the run for the sender
                 self._node.out.post_if_there(src, Envelope(Kind.REPLY, StateGone(), envelope.id))
 
@@ -128,7 +130,7 @@ class MessageHandlers:
         if src != party.COORDINATOR:
             if cause is LossCause.BROKE_PROTOCOL and (src.kind, self._me.kind) == ("worker", "server"):
                 # The worker cannot stay: to it this server is lost; it would wait for another, and the others for it.
-                self._node.admission.strike(src, why, at_once=True)
+                self._node.message_checks.strike(src, why, at_once=True)
             self._node.lost(src, why)
             self._callbacks.on_party_lost(src)
         elif not self._mailbox.may_exit.is_set():  # after Exit everybody ends
@@ -183,13 +185,15 @@ class MessageHandlers:
 
         What must hold before the next message is handled is done here first, since that thread may take its time.
         """
+        if (message := self._parts.join(message)) is None:
+            return
         match message:
             case control.Roster() as roster:
                 self._directory.learn(roster)
                 self._early.begin(self._directory.late)
                 self._node.begin_server_view(roster.server_view)
             case control.Plan() as plan:
-                self._node.admission.planned(plan, late=self._directory.late)
+                self._node.message_checks.planned(plan, late=self._directory.late)
             case control.Go() as go:
                 self._node.start_clock(go.at)  # at once, so that no message is dated by the clock from before
                 self._mailbox.total_samples = go.samples

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, get_type_hints
 
 from paceline.core.errors import ProtocolError
-from paceline.core.trace import FIELDS, Decision, Record, Span
+from paceline.core.trace import FIELDS, Decided, Record, Span
 from paceline.core.validation.bounds import NUMBER_MAX
 from paceline.live.control.reports import records_of
 from paceline.live.party import Party
@@ -33,7 +33,7 @@ def records_from(src: Party, lines: str) -> Iterator[Record]:
 
 
 def _check(src: Party, record: Record) -> None:
-    if not (isinstance(record, Decision) or (isinstance(record, Span) and record.rank == src.index)):
+    if not (isinstance(record, Decided) or (isinstance(record, Span) and record.rank == src.index)):
         raise ProtocolError(f"Records: {type(record).__name__} is not for {src} to tell")
     for name, kinds in _kinds(type(record)):  # type: ignore[arg-type]
         value = getattr(record, name)

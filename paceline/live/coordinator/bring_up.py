@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paceline.core.trace import Membership, Record
+from paceline.core.trace import MemberChange, Record
 from paceline.live.collectives.store import Rendezvous
 from paceline.live.coordinator.decisions import (
     BeginSnapshots,
@@ -73,7 +73,7 @@ class BringUp:
         self._parts.rendezvous.hosts[src] = hello.host
         self._run.decide.add(PartyJoined(src, hello))
         device = hello.device if src.kind == "worker" else ""
-        self._run.decide.record(Membership(at=0.0, party=str(src), event="joined", device=device, host=hello.host))
+        self._run.decide.record(MemberChange(at=0.0, party=str(src), event="joined", device=device, host=hello.host))
         self.answered(src, hello)
 
     def answered(self, src: Party, answer: Any) -> None:

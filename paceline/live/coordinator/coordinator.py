@@ -32,9 +32,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from paceline.core.errors import ProtocolError
-from paceline.core.fault_tolerance.membership import Membership as Members
-from paceline.core.fault_tolerance.membership import Patience
-from paceline.core.trace import Decision
+from paceline.core.fault_tolerance.membership import Membership, Patience
+from paceline.core.trace import Decided
 from paceline.live import party
 from paceline.live.collectives.store import QUESTIONS, Rendezvous
 from paceline.live.control import permissions
@@ -91,13 +90,13 @@ class Coordinator:
         self.node, self._transport = node, transport
         patience = Patience(dead_s=rules.dead_after_s, stuck_s=rules.stuck_after_s, stuck_steps=STUCK_STEPS)
         roster = RunRoster(size.workers, size.servers, size.evaluator, size.not_started)
-        members = Members[Party](patience)  # workers and servers, once training has started
+        members = Membership[Party](patience)  # workers and servers, once training has started
         state = RunState(model_on_servers=rules.model_on_servers)
         self._run = run = RunContext(state, roster, ProgressTotals(), members, Decisions(), node.now)
         decide = run.decide
         self._rendezvous = Rendezvous(transport, roster.workers)
         self._leasing = leasing = Leasing(
-            decide.send, decide.record, node.now, rules.done, on_false_claim=node.admission.strike
+            decide.send, decide.record, node.now, rules.done, on_false_claim=node.message_checks.strike
         )
         self._recovery = recovery = Recovery(run, snapshots)
         self._ending = ending = RunEnding(run, rules.stop, recovery, leasing)
@@ -115,7 +114,7 @@ class Coordinator:
             on_clock=self._bring_up.begin_training,
         )
         self._carrying_out = False
-        node.admission.report_to(expel=self._expel, on_strike=self._refused)
+        node.message_checks.report_to(expel=self._expel, on_strike=self._refused)
 
     def open(self) -> str:
         """Opens the transport and returns the address that the other processes connect to."""
@@ -201,7 +200,7 @@ class Coordinator:
         except ProtocolError as error:
             if src.kind != "worker" or not self._run.state.training:
                 raise
-            self.node.admission.strike(src, str(error), at_once=True)
+            self.node.message_checks.strike(src, str(error), at_once=True)
         finally:
             self._carry_out()
 
@@ -347,7 +346,7 @@ class Coordinator:
     def _lost(self, src: Party, why: str, cause: LossCause) -> None:
         state = self._run.state
         if cause is LossCause.BROKE_PROTOCOL and src.kind == "worker" and state.training:
-            self.node.admission.strike(src, why, at_once=True)
+            self.node.message_checks.strike(src, why, at_once=True)
         if src == party.EVALUATOR and self.survives(src):
             if state.phase is RunPhase.FINISHING and self._bring_up.has_answered(src):
                 self._run.roster.banned.add(src)  # it has saved the last model
@@ -368,7 +367,7 @@ class Coordinator:
         worker that is still joining             it is lost, and may try again
         anybody else                             the run fails: mostly it is a bug in the script, which all have
         """
-        refused = self.node.admission.strikes[src] or src in self._run.roster.banned
+        refused = self.node.message_checks.strikes[src] or src in self._run.roster.banned
         ending = self.phase is RunPhase.FINISHING
         alone = src.kind == "worker" and (refused or ending) and self.survives(src)
         if alone or src in self._run.roster.joining:
@@ -383,5 +382,5 @@ class Coordinator:
     def _refused(self, src: Party, why: str, strike: int) -> None:
         """Records in the trace that a message of `src` was beyond its bounds."""
         reason = f"{src}: {why}"
-        record = Decision(at=self.node.now(), party="coordinator", rank=src.index, verdict="refused", reason=reason)
+        record = Decided(at=self.node.now(), party="coordinator", rank=src.index, verdict="refused", reason=reason)
         self._run.decide.record(record)

@@ -24,6 +24,7 @@ from paceline.core.trace import Record
 from paceline.live.node.node import Node
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
+from paceline.live.protocol.message_parts import parts_of
 from paceline.live.protocol.transport import Transport, tell
 
 A = TypeVar("A")
@@ -267,7 +268,8 @@ class DecisionExecutor:
         for action in decision.actions:
             match action:
                 case SendMessage(to=to, message=message):
-                    tell(self._transport, to, message)
+                    for part in parts_of(message):
+                        tell(self._transport, to, part)
                 case WriteRecord(record=record):
                     self._listener.recorded(record)
                 case ProgressReported(rank=rank, progress=progress):
@@ -314,7 +316,7 @@ class DecisionExecutor:
     def _tell_role(self, news: RoleNews) -> None:
         match news:
             case PlanAgreed(plan=plan):
-                self._node.admission.planned(plan)
+                self._node.message_checks.planned(plan)
             case NotifyWorkerLeft(rank=rank):
                 self._node.gone(rank)
             case NotifyWorkerJoined(rank=rank):

@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from paceline.core.errors import ProtocolError
-from paceline.core.fault_tolerance.membership import Announce, Decision, Enter, Evict, MembershipState, Refuse
-from paceline.core.trace import Membership
+from paceline.core.fault_tolerance.membership import Announce, Enter, Evict, MembershipDecision, MembershipState, Refuse
+from paceline.core.trace import MemberChange
 from paceline.live.coordinator.decisions import (
     FailCallsTo,
     FailureKind,
@@ -116,7 +116,7 @@ class Elasticity:
             if self._state.holder == who:
                 self._state.holder = self._other_holder(who) if self._state.phase is RunPhase.FINISHING else None
             told = {"event": "lost", "reason": f"{why}; it had finished training"}
-            self._decide.record(Membership(at=self._run.now(), party=str(who), **told))
+            self._decide.record(MemberChange(at=self._run.now(), party=str(who), **told))
         elif self.survives(who):
             self.carry_out(self._members.lost(self._run.now(), who, self._members.incarnation(who), why))
         elif self._state.phase is not RunPhase.OVER and who not in self._roster.lost:
@@ -129,7 +129,7 @@ class Elasticity:
         """
         if who not in self._roster.lost and self.survives(who):
             self._roster.banned.add(who)
-            self.lost(who, f"{why}; it is not started again")
+            self.lost(who, f"expelled: {why}; it is not started again")
 
     def left(self, who: Party, reason: str, *, drained: bool) -> None:
         """Takes a worker that sent Left out of training.
@@ -146,7 +146,7 @@ class Elasticity:
             self._roster.lost.add(who)
             reason += f"; {self._roster.count('continue')}"
         now = self._run.now()
-        self._decide.record(Membership(at=now, party=str(who), event="drained" if drained else "left", reason=reason))
+        self._decide.record(MemberChange(at=now, party=str(who), event="drained" if drained else "left", reason=reason))
         self._recovery.departed.add(who.index)
         self._members.left(now, who)
         self.quotas.gone(who.index)
@@ -172,7 +172,7 @@ class Elasticity:
             self.carry_out(self._members.tick(self._run.now()))
             self._decide.start_timer(min(TICK_SECONDS, self._members.patience.dead_s / 4), Timer.MEMBERS)
 
-    def carry_out(self, decisions: Iterable[Decision[Party]]) -> None:
+    def carry_out(self, decisions: Iterable[MembershipDecision[Party]]) -> None:
         for decision in decisions:
             match decision:
                 case Evict(who=who) if who.kind == "server" and self.survives(who):
@@ -200,7 +200,7 @@ class Elasticity:
         if not (newcomer and self._state.stopping):  # it asked to join too late: it was told Stop, and no record is due
             before = " before it had rejoined" if newcomer else ""
             reason = f"{why}{before}; {self._roster.count('continue')}"
-            self._decide.record(Membership(at=self._run.now(), party=str(who), event="lost", reason=reason))
+            self._decide.record(MemberChange(at=self._run.now(), party=str(who), event="lost", reason=reason))
         self._decide.add(FailCallsTo(who, why))
         if decision.known:  # the others were told of it, so they must be told that it is lost
             gone = control.WorkerLeft(rank=who.index, lost=True, incarnation=decision.incarnation)
@@ -283,7 +283,7 @@ class Elasticity:
         )
         self._roster.not_started.discard(who)
         told = {"event": "returned", "reason": f"{incarnation}; {self._roster.count('train')}"}
-        self._decide.record(Membership(at=now, party=str(who), device=hello.device, host=hello.host, **told))
+        self._decide.record(MemberChange(at=now, party=str(who), device=hello.device, host=hello.host, **told))
         self._decide.send([who], self._state.plan)
         self._decide.send([who], control.Go(at=now, samples=self._run.totals.samples, steps=former.steps))
 

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from paceline.core.fault_tolerance.membership import Decision, Evict, MembershipState, Patience
-from paceline.core.fault_tolerance.membership import Membership as Members
-from paceline.core.trace import Membership
+from paceline.core.fault_tolerance.membership import Evict, Membership, MembershipDecision, MembershipState, Patience
+from paceline.core.trace import MemberChange
 from paceline.live.coordinator.decisions import FailCallsTo, PartyJoined, Timer
 from paceline.live.coordinator.ending import RunEnding
 from paceline.live.coordinator.lifecycle import RunContext, RunPhase
@@ -33,7 +32,7 @@ class EvaluatorLives:
         """`dead_after_s`: after so many seconds of silence the evaluator counts as lost."""
         self._run, self._decide = run, run.decide
         self._recovery, self._ending = recovery, ending
-        self._members = Members[Party](Patience(dead_s=dead_after_s))  # it is in no view of the others
+        self._members = Membership[Party](Patience(dead_s=dead_after_s))  # it is in no view of the others
 
     @property
     def incarnation(self) -> int:
@@ -65,12 +64,12 @@ class EvaluatorLives:
             self._evict(self._members.tick(self._run.now()))
             self._decide.start_timer(min(TICK_SECONDS, self._members.patience.dead_s / 4), Timer.EVALUATOR)
 
-    def _evict(self, decisions: Iterable[Decision[Party]]) -> None:
+    def _evict(self, decisions: Iterable[MembershipDecision[Party]]) -> None:
         for decision in decisions:
             if isinstance(decision, Evict):
                 why = decision.reason
                 reason = f"{why}; training goes on" if self._run.state.training else why
-                record = Membership(at=self._run.now(), party=str(EVALUATOR), event="lost", reason=reason)
+                record = MemberChange(at=self._run.now(), party=str(EVALUATOR), event="lost", reason=reason)
                 self._decide.record(record)
                 self._decide.add(FailCallsTo(EVALUATOR, why))
                 self._decide.close_connection(EVALUATOR, decision.incarnation, why)
@@ -91,7 +90,7 @@ class EvaluatorLives:
         self._run.roster.hellos[EVALUATOR] = hello
         self._decide.add(PartyJoined(EVALUATOR, hello))
         told = {"event": "returned", "host": hello.host, "reason": f"incarnation {hello.incarnation + 1}"}
-        self._decide.record(Membership(at=now, party=str(EVALUATOR), **told))
+        self._decide.record(MemberChange(at=now, party=str(EVALUATOR), **told))
         self._tell_what_it_missed()
 
     def _tell_what_it_missed(self) -> None:

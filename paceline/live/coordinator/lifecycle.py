@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from paceline.core.effects import Data
-from paceline.core.fault_tolerance.membership import Membership as Members
+from paceline.core.fault_tolerance.membership import Membership
 from paceline.live.coordinator.decisions import Decisions
 from paceline.live.coordinator.roster import ProgressTotals, RunRoster
 from paceline.live.party import Party
@@ -160,6 +160,6 @@ class RunContext:
     state: RunState
     roster: RunRoster
     totals: ProgressTotals
-    members: Members[Party]
+    members: Membership[Party]
     decide: Decisions
     now: Callable[[], float]

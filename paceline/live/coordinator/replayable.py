@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from paceline.core.errors import PeerLost, ProtocolError
-from paceline.core.trace import Membership, Record, to_dict
+from paceline.core.trace import MemberChange, Record, to_dict
 from paceline.core.vector import Memory
 from paceline.live.coordinator.coordinator import Coordinator
 from paceline.live.coordinator.decisions import CoordinatorListener, FailureKind
@@ -169,7 +169,7 @@ class ReplayableCoordinator:
     def recorded(self, record: Record) -> None:
         if self._muted:
             return
-        if isinstance(record, Membership):
+        if isinstance(record, MemberChange):
             self.say("incarnation", record.party, self.coordinator.incarnation_of(Party.parse(record.party)))
         self.say("recorded", to_dict(record))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from paceline.core.fault_tolerance.membership import Membership as Members
+from paceline.core.fault_tolerance.membership import Membership
 from paceline.live import party
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
@@ -40,7 +40,7 @@ class RunRoster:
         """Says how many workers train, for the end of a line; `what` is what they do."""
         return f"{len(self.training)} of {len(self.workers)} {what}"
 
-    def roster(self, server_view: int, late: Members[Party] | None = None) -> control.Roster:
+    def roster(self, server_view: int, late: Membership[Party] | None = None) -> control.Roster:
         """Returns the roster to send to a party.
 
         late: the membership, for a party that joins during training; the roster then has the workers' incarnations.

@@ -29,7 +29,7 @@ from typing import Protocol
 
 from paceline.core.fault_tolerance.membership import MembershipState
 from paceline.core.fault_tolerance.server_recovery import Replacing
-from paceline.core.trace import Applied, Membership, Record
+from paceline.core.trace import Applied, MemberChange, Record
 from paceline.live import party
 from paceline.live.coordinator.decisions import (
     FailCallsTo,
@@ -124,7 +124,7 @@ class Recovery:
             return
         self._decide.add(SnapshotOrder.HOLD)
         self._incarnations[who], self._began[who] = self._short_incarnations(who) + 1, math.inf
-        self._decide.record(Membership(at=self._run.now(), party=str(who), event="lost", reason=why))
+        self._decide.record(MemberChange(at=self._run.now(), party=str(who), event="lost", reason=why))
         self._decide.add(FailCallsTo(who, why))
         self._decide.add(VoidCallsToServers())  # what was being kept for a later snapshot is no more
         self._decide.close_connection(who, incarnation, why)
@@ -218,7 +218,7 @@ class Recovery:
         reason = self._reason(back, rolled_back)
         self._versions.clear()
         for who in back:
-            self._decide.record(Membership(at=now, party=str(who), event="replaced", reason=reason))
+            self._decide.record(MemberChange(at=now, party=str(who), event="replaced", reason=reason))
         self._decide.add(SnapshotOrder.RELEASE)
         replaced = tuple(who.index for who in back)
         resume = control.Resume(server_view=self.server_view, rolled_back=rolled_back, replaced=replaced)

@@ -90,7 +90,7 @@ class Node(StateReader):
         )
         self.holds: dict[Role, Callable[[Role, Iterable[Tell | Reply]], Iterable[Tell | Reply]]] = {}  # what may go now
         self._unanswered = IncomingCalls()
-        self.admission = MessageChecks(self.me)
+        self.message_checks = MessageChecks(self.me)
         self._left = False
         self._began = clock()
         self.published = StatePublisher(self.out.streams)
@@ -241,7 +241,7 @@ class Node(StateReader):
     def begin_server_view(self, server_view: int) -> None:
         """Begins a server view: from now on messages of another one are dropped. Called between two messages."""
         self.out.server_view = server_view
-        self.admission.begin_server_view()
+        self.message_checks.begin_server_view()
         self._unanswered.clear()
 
     @property
@@ -276,7 +276,7 @@ class Node(StateReader):
         """Returns True if the message is to be handled; brings it to its bounds where it is beyond them."""
         at = envelope.slice
         here = self._hosted[at].length if self.me.kind == "server" and at < len(self._hosted) else 0
-        return self.admission.admit(src, envelope, here)
+        return self.message_checks.admit(src, envelope, here)
 
     def unpack(self, src: Party, envelope: Envelope) -> bool:
         """Makes a packed message what it was; returns whether it was packed. Raises ProtocolError.
@@ -319,7 +319,7 @@ class Node(StateReader):
             try:
                 self._carry_out(role, role.on(self.now(), src.index, envelope.message))
             except Unexpected as error:
-                self.admission.strike(src, str(error), at_once=True)
+                self.message_checks.strike(src, str(error), at_once=True)
                 return
             for after in list(hosted.after.values()) if hosted.after else ():
                 after()
@@ -343,7 +343,7 @@ class Node(StateReader):
 
     def came(self, rank: int) -> None:
         """Tells the roles that worker `rank` takes part from now on, as a newcomer."""
-        self.admission.came(rank)
+        self.message_checks.came(rank)
         with self._lock:
             self._unanswered.came(rank)
             for role in self._roles():

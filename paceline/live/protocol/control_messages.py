@@ -76,6 +76,7 @@ class Roster:
     lost              those of them that cannot be asked for anything
     joining           those of the lost that are joining now, as the receiver is
     server_view       grows whenever the servers go back to an earlier state
+    more              this is not the last part of the roster (`message_parts.py`)
     """
 
     addresses: dict[str, str]
@@ -85,6 +86,7 @@ class Roster:
     lost: tuple[int, ...] = ()
     joining: tuple[int, ...] = ()
     server_view: int = 0
+    more: bool = False
 
 
 @message("control.Ready", plane="control")
@@ -134,6 +136,7 @@ class Plan:
     epochs            passes over a data set that only the workers know, after which the run ends; 0 for no such rule
     contribution      samples of one contribution, at most; `epoch_samples`: of the data set; 0 if unknown
     resumed           the run was resumed from a checkpoint, so clocks do not begin with 1
+    more              this is not the last part of the plan (`message_parts.py`)
     """
 
     workers: int
@@ -156,6 +159,7 @@ class Plan:
     epoch_samples: int = 0
     epochs: float = 0.0
     resumed: bool = False
+    more: bool = False
 
 
 @message("control.Prepared", plane="control")

@@ -1,7 +1,7 @@
-"""This writes Chrome's trace events for ui.perfetto.dev and chrome://tracing, with a track for each worker and server.
+"""Writes Chrome's trace events for ui.perfetto.dev and chrome://tracing, with a track for each worker and server.
 
-The format: "Trace Event Format" (the Chromium project). Times are microseconds; `X` is a span, `i` an instant, `C` a
-counter, `M` a name. Every party's times are on its own clock, as in the trace: small shifts between tracks mean
+The format is "Trace Event Format" (the Chromium project). Times are microseconds; `X` is a span, `i` an instant, `C`
+a counter, `M` a name. Every party's times are on its own clock, as in the trace: small shifts between tracks mean
 nothing.
 """
 
@@ -12,20 +12,20 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span, to_dict
+from paceline.core.trace import Applied, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span, to_dict
 from paceline.observe.plots.timeline import bars
 from paceline.observe.runs.summary import WorkerSummary
 from paceline.observe.trace.trace_file import is_timed
 
 RUN, WORKERS, SERVERS = 1, 2, 3
-"""Process ids: what is of all, the workers, the servers."""
+"""Process IDs: for the run as a whole, for the workers, for the servers."""
 FIRST_TRACK = 10
-"""Thread id of worker 0 and of server 0: a thread whose id is that of its process would count as its main thread."""
+"""Thread ID of worker 0 and of server 0: a thread whose ID is that of its process would count as its main thread."""
 Event = dict[str, Any]
 
 
 def write(out: TextIO, records: Iterable[Record], workers: Sequence[WorkerSummary] = (), title: str = "run") -> int:
-    """Writes them all, an event a line; how many. `workers` may be left out: then their tracks have numbers only."""
+    """Writes all events, one a line, and returns how many. Without `workers` their tracks have numbers only."""
     out.write('{"displayTimeUnit":"ms","traceEvents":[')
     number = 0
     for number, event in enumerate(events(records, workers, title), 1):
@@ -36,6 +36,7 @@ def write(out: TextIO, records: Iterable[Record], workers: Sequence[WorkerSummar
 
 
 def events(records: Iterable[Record], workers: Sequence[WorkerSummary] = (), title: str = "run") -> Iterator[Event]:
+    """Yields names of tracks, then spans, then everything else. Records without a finite time are left out."""
     records = list(filter(is_timed, records))
     yield from _names(records, workers, title)
     yield from (_span(bar.rank, bar.activity, bar.begin, bar.end, bar.steps) for bar in bars(records))
@@ -44,6 +45,7 @@ def events(records: Iterable[Record], workers: Sequence[WorkerSummary] = (), tit
 
 
 def _names(records: Sequence[Record], workers: Sequence[WorkerSummary], title: str) -> Iterator[Event]:
+    """Yields the names and the order of processes and tracks."""
     known = {worker.rank: worker for worker in workers}
     ranks = {record.rank for record in records if isinstance(record, Span)} | set(known)
     shards = {record.shard for record in records if isinstance(record, Applied)}
@@ -80,10 +82,11 @@ def _span(rank: int, activity: str, begin: float, end: float, steps: int) -> Eve
 
 
 def _moment(record: Record) -> Iterator[Event]:
+    """Yields the instants and counters of a record."""
     match record:
         case Evaluated():
             yield from _counters(record)
-        case Decision():
+        case Decided():
             yield _instant(record, record.verdict, WORKERS, record.rank)
         case Gated():
             yield _instant(record, "refused" if record.refused else "wild", WORKERS, record.rank)
@@ -91,7 +94,7 @@ def _moment(record: Record) -> Iterator[Event]:
             yield _instant(record, f"version {record.version}", SERVERS, record.shard)
             if record.shard == 0:
                 yield _counter("staleness", record.at, record.staleness)
-        case Membership():
+        case MemberChange():
             yield _instant(record, f"{record.party} {record.event}", RUN)
         case Ended():
             yield _instant(record, f"ended: {record.reason}", RUN)
@@ -107,12 +110,12 @@ def _counter(name: str, at: float, number: float) -> Event:
 
 
 def _micros(at: float) -> float:
-    """The format has no time before its beginning, of which a party's own clock may know."""
+    """Returns microseconds; the format has no time before its beginning, of which a party's own clock may know."""
     return max(0.0, at * 1e6)
 
 
 def _instant(record: Record, name: str, process: int, number: int | None = None) -> Event:
-    """Makes a mark on a track, or across all of them."""
+    """Returns a mark on a track, or across all of them where `number` is None."""
     where = {"tid": 0, "s": "g"} if number is None else {"tid": FIRST_TRACK + number, "s": "t"}
     told = {key: value for key, value in to_dict(record).items() if key not in ("kind", "at") and value == value}
     return {"ph": "i", "name": name, "pid": process, **where, "ts": _micros(record.at), "args": told}

@@ -1,4 +1,4 @@
-"""This writes CSV for spreadsheets and pandas: a sheet for each kind of record, with the record's fields as columns."""
+"""Writes CSV for spreadsheets and pandas: a file for each kind of record, with the record's fields as columns."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from paceline.core.trace import Record
+from paceline.core.trace import NAMES, Record
 
 
 def write(folder: Path, records: Iterable[Record]) -> list[str]:
-    """`span.csv`, `applied.csv`, ...: of the kinds that occur; their names. Several ranks of a record are `0 1 2`."""
+    """Writes `span.csv`, `applied.csv`, ... of the kinds that occur into `folder`; returns their names.
+
+    Several ranks of one record are written as `0 1 2`. Raises OSError.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     sheets: dict[str, Any] = {}
     with ExitStack() as files:
         for record in records:
-            kind = type(record).__name__.lower()
+            kind = NAMES[type(record)]
             if kind not in sheets:
                 file = files.enter_context((folder / f"{kind}.csv").open("w", newline="", encoding="utf-8"))
                 sheets[kind] = csv.writer(file)

@@ -1,5 +1,4 @@
-"""This exports to OpenTelemetry by its own SDK: a run is one trace of spans, and the metrics of /metrics are data
-points.
+"""Exports to OpenTelemetry by its own SDK: a run is one trace of spans, and the metrics of /metrics are data points.
 
     run                                   events: who was lost, what was refused, why it ended
       worker (rank, device, host)         events: what the scheme decided about it, and why
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.core.trace import ARRIVALS, Decision, Ended, Evaluated, Gated, Membership, Record, Span, to_dict
+from paceline.core.trace import ARRIVALS, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span, to_dict
 from paceline.observe.export.prometheus import STALENESS, STALENESS_HELP, Family, Metrics
 from paceline.observe.plots.timeline import bars
 from paceline.observe.trace.compaction import WINDOW_S, Thinner
@@ -35,21 +34,23 @@ from paceline.observe.trace.trace_file import is_timed
 INSTALL = "OpenTelemetry's SDK is not installed; pip install 'paceline[otel]'"
 SCOPE = "paceline"
 EVERY_S = 5.0
-"""Metrics are sent at every evaluation, and where there is none, so often in the run's time."""
+"""Metrics are sent at every evaluation, and after so many seconds of the run's time without one."""
 EVENTS_MAX = 1000
-"""Of a worker's decisions the last so many are kept."""
+"""Events of a span that are kept; a worker's decisions may be more."""
 
 
 class RefusedError(PacelineError):
-    """Nobody has taken what was sent."""
+    """Is raised when nobody takes what is sent."""
 
 
 class Telemetry:
-    """Called with records, each party's in order; makes spans and metrics of them, which it sends now and then.
+    """Makes spans and metrics of the records it is called with, each party's in order, and sends them now and then.
 
-    spans, metrics: exporters of the SDK. about: attributes of the resource, such as the run and its scheme. begun_at:
-    the wall clock when training began, in seconds since 1970. Calling and closing it raise RefusedError when nobody
-    takes what is sent.
+        spans, metrics  exporters of the SDK
+        about           attributes of the resource, such as the run and its scheme
+        begun_at        the wall clock when training began, in seconds since 1970
+
+    Calling and closing it raise RefusedError when nobody takes what is sent.
     """
 
     def __init__(self, spans: Any, metrics: Any, about: Mapping[str, str], begun_at: float) -> None:
@@ -84,7 +85,7 @@ class Telemetry:
             self._send()
 
     def close(self) -> None:
-        """Everything is sent afterwards."""
+        """Ends all spans and sends everything that is left."""
         self._stretches(self._thinner.rest())
         for span in (*self._workers.values(), self._run):
             span.end(self._ns(self._now))
@@ -94,30 +95,35 @@ class Telemetry:
 
     # ---- spans ---------------------------------------------------------------------------------------------
     def _lay(self, record: Record) -> None:
+        """Puts a record into the tree of spans."""
         match record:
             case Span():
                 self._stretches(self._thinner.within(record, WINDOW_S))
             case Evaluated(accuracy=accuracy, loss=loss, samples=samples):
                 told = {"accuracy": accuracy, "samples": samples} | ({"loss": loss} if math.isfinite(loss) else {})
                 self._begin("evaluation", record.at, self._run, told).end(self._ns(record.at + record.seconds))
-            case Membership(party=party) if party.startswith("worker "):
+            case MemberChange(party=party) if party.startswith("worker "):
                 self._member(record, int(party.split()[1]))
-            case Decision(rank=rank, verdict=verdict):
+            case Decided(rank=rank, verdict=verdict):
                 self._note(self._worker(rank), verdict, record)
             case Gated(rank=rank, refused=refused):
                 self._note(self._worker(rank), "refused" if refused else "wild", record)
-            case Membership(party=party, event=event):
+            case MemberChange(party=party, event=event):
                 self._note(self._run, f"{party} {event}", record)
             case Ended():
                 self._note(self._run, "ended", record)
 
     def _stretches(self, records: Iterable[Record]) -> None:
+        """Makes a span of each stretch of a worker's time."""
         for bar in bars(records):
             told = {"rank": bar.rank, "steps": bar.steps} if bar.steps else {"rank": bar.rank}
             self._begin(bar.activity, max(0.0, bar.begin), self._worker(bar.rank), told).end(self._ns(bar.end))
 
-    def _member(self, record: Membership, rank: int) -> None:
-        """What a worker was at last is heard after it has left, so its span ends when it comes back, or with all."""
+    def _member(self, record: MemberChange, rank: int) -> None:
+        """Begins a worker's span when it joins. It ends when the worker rejoins, or with the run.
+
+        What a worker did last may be heard of after it has left, so leaving does not end its span.
+        """
         if record.event in ARRIVALS:
             if rank in self._workers:
                 self._workers.pop(rank).end(self._ns(record.at))
@@ -126,6 +132,7 @@ class Telemetry:
             self._note(self._worker(rank), record.event, record)
 
     def _worker(self, rank: int, at: float = 0.0) -> Any:
+        """Returns the open span of a worker."""
         if rank not in self._workers:
             self._workers[rank] = self._begin("worker", at, self._run, {"rank": rank})
         return self._workers[rank]
@@ -141,10 +148,12 @@ class Telemetry:
         span.add_event(name, told, timestamp=self._ns(record.at))
 
     def _ns(self, at: float) -> int:
+        """Returns nanoseconds since 1970 for a time of the trace."""
         return round((self._begun_at + at) * 1e9)
 
     # ---- metrics -------------------------------------------------------------------------------------------
     def _send(self) -> None:
+        """Sends spans that are over, and all metrics. Raises RefusedError."""
         self._sent = self._now
         over = self._over.get_finished_spans()
         self._over.clear()
@@ -153,7 +162,7 @@ class Telemetry:
             raise RefusedError("no OTLP receiver is there, or it refuses; OTEL_EXPORTER_OTLP_ENDPOINT says where it is")
 
     def _data(self) -> Any:
-        """All metrics as they are now."""
+        """Returns all metrics as they are now."""
         from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
@@ -199,13 +208,15 @@ class Telemetry:
 
 
 def _taken(result: Any) -> bool:
-    """SpanExportResult and MetricExportResult are two types of the same words."""
+    """Returns True if the exporter was successful: results of spans and of metrics are two types of the same words."""
     return bool(result.name == "SUCCESS")
 
 
 class Live:
-    """A hook: the run as it goes on. Where to, and as whom, the SDK's environment says: OTEL_EXPORTER_OTLP_ENDPOINT,
-    OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME, ...
+    """Is a hook that exports the run while it goes on.
+
+    The SDK's environment says where to and as whom: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_HEADERS,
+    OTEL_SERVICE_NAME, ...
     """
 
     def __init__(self, out: str) -> None:
@@ -214,7 +225,8 @@ class Live:
         self._telemetry: Telemetry | None = None
 
     def __call__(self, record: Record) -> None:
-        """Until somebody has told of a moment in the run, nobody knows when it began."""
+        """Exports a record. Until one has a time in the run, nobody knows when the run began, and records are held
+        back."""
         self._early.append(record)
         if record.at > 0 and self._telemetry is None:
             self._telemetry = Telemetry(*self._exporters, facts(self._out), time.time() - record.at)
@@ -229,7 +241,7 @@ class Live:
 
 
 def facts(out: str) -> dict[str, str]:
-    """Returns facts about the run in that folder."""
+    """Returns folder and scheme of the run in that folder."""
     try:
         scheme = tomllib.loads((Path(out) / "config.toml").read_text(encoding="utf-8"))["run"]["scheme"]
     except (OSError, KeyError, ValueError):
@@ -238,7 +250,7 @@ def facts(out: str) -> dict[str, str]:
 
 
 def send(endpoint: str, records: Iterable[Record], about: Mapping[str, str], begun_at: float) -> int:
-    """A run that lies on disk, to an OTLP receiver at `endpoint`, such as http://localhost:4318: how many spans.
+    """Sends a run that lies on disk to an OTLP receiver, such as http://localhost:4318; returns how many spans.
 
     Raises RefusedError when nobody takes them, ConfigError without the SDK.
     """
@@ -250,7 +262,10 @@ def send(endpoint: str, records: Iterable[Record], about: Mapping[str, str], beg
 
 
 def exporters(endpoint: str | None = None) -> tuple[Any, Any]:
-    """Of spans and of metrics, over OTLP and HTTP; None: where the SDK's environment says."""
+    """Returns exporters of spans and of metrics, over OTLP and HTTP. `endpoint` None: where the SDK's environment says.
+
+    Raises ConfigError without the SDK.
+    """
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

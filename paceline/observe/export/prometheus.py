@@ -1,12 +1,12 @@
-"""A run's state as Prometheus reads it, in its text exposition format, which prometheus-client writes.
+"""Gives a run's state as Prometheus reads it, in its text exposition format, which prometheus-client writes.
 
     metrics = Metrics(run="runs/a", scheme="ssp")
     for record in read_trace("runs/a/trace.jsonl"):
         metrics.add(record)
     print(metrics.text())
 
-Counters grow while the run goes on, so `rate(paceline_samples_total[1m])` is the throughput. `docs/grafana.json` is a
-board over these names.
+Counters grow while the run goes on, so `rate(paceline_samples_total[1m])` is the throughput. `docs/grafana.json` is
+a board over these names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from paceline.core.trace import ARRIVALS, Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
+from paceline.core.trace import ARRIVALS, Applied, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span
 from paceline.observe.trace.trace_file import is_timed
 
 __all__ = ["CONTENT_TYPE", "HELP", "STALENESS", "STALENESS_HELP", "Family", "Metrics"]
@@ -33,7 +33,7 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(slots=True)
 class Family:
-    """A family is one name with its help; it has a value for each set of labels."""
+    """Holds one metric with its help: a value for each set of labels."""
 
     kind: str
     help: str
@@ -59,12 +59,14 @@ HELP = {
     "run_seconds": ("gauge", "Seconds since training began, as last heard of."),
     "run_ended": ("gauge", "1 when the run is over."),
 }
+"""Kind and help of every metric, by its name without the prefix."""
 
 
 class Metrics(Collector):
-    """Fed with records in any order; `text` may be asked for at any moment.
+    """Collects records, in any order; `text` may be called at any moment.
 
-    families: by name, without the prefix. staleness: how many contributions to shard 0 were so many versions late.
+    families   by name, without the prefix
+    staleness  how many contributions to shard 0 were so many versions late
     """
 
     def __init__(self, **labels: str) -> None:
@@ -79,7 +81,7 @@ class Metrics(Collector):
             self.add(record)
 
     def add(self, record: Record) -> None:
-        """One whose time or length is no number is passed over: a counter would be none ever after."""
+        """Counts a record. One whose time or length is not finite is left out: a counter would be none ever after."""
         if not is_timed(record):
             return
         match record:
@@ -90,11 +92,11 @@ class Metrics(Collector):
             case Evaluated():
                 self._set("test_accuracy", record.accuracy)
                 self._set("test_loss", record.loss)
-            case Decision():
+            case Decided():
                 self._grow("decisions_total", 1, rank=record.rank, verdict=record.verdict)
             case Gated():
                 self._grow(f"contributions_{'refused' if record.refused else 'wild'}_total", 1, rank=record.rank)
-            case Membership():
+            case MemberChange():
                 self._member(record)
             case Ended():
                 self._set("run_ended", 1)
@@ -102,7 +104,8 @@ class Metrics(Collector):
         self._set("run_seconds", max(record.at, seconds[()]))
 
     def text(self, **labels: str) -> str:
-        """The whole exposition, with `labels` besides those of all; ends with a line's end, as the format wants it."""
+        """Returns the whole exposition, with `labels` besides those of all; it ends with a line break, as the format
+        wants."""
         self._labels |= labels
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
@@ -112,7 +115,7 @@ class Metrics(Collector):
         return []  # else `register` would call `collect`
 
     def collect(self) -> Iterator[Metric]:
-        """The families that have a value, as prometheus-client has them."""
+        """Yields the metrics that have a value, as prometheus-client wants them."""
         for name, family in self.families.items():
             if family.values:
                 made = _FAMILIES[family.kind](f"paceline_{name}", family.help)
@@ -142,7 +145,7 @@ class Metrics(Collector):
         if update.shard == 0:
             self.staleness[update.staleness] += len(update.ranks)
 
-    def _member(self, record: Membership) -> None:
+    def _member(self, record: MemberChange) -> None:
         kind = record.party.partition(" ")[0]
         self._grow("membership_total", 1, party=kind, event=record.event)
         if kind == "worker":

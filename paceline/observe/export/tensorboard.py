@@ -1,4 +1,4 @@
-"""This writes TensorBoard's event files by tensorboard's own writer: accuracy and loss by samples, the rest by time.
+"""Writes TensorBoard's event files by tensorboard's own writer: accuracy and loss by samples, the rest by time.
 
 `pip install tensorboard` is enough; TensorFlow is not needed.
 """
@@ -15,8 +15,9 @@ from paceline.core.errors import ConfigError
 from paceline.core.trace import Applied, Evaluated, Record, Span
 
 BIN_S = 1.0
+"""Seconds of which one point is made."""
 WORKERS_MAX = 32
-"""With more workers than this, curves of single ones are left out."""
+"""Workers up to which each has curves of its own."""
 Point = tuple[str, float, int, float]
 """Tag, value, step and seconds since the start."""
 
@@ -42,9 +43,8 @@ def write(folder: Path, records: Iterable[Record], begun_at: float) -> int:
 
 
 def points(records: Iterable[Record]) -> Iterator[Point]:
-    """Yields evaluations by samples, and throughput, shares of time and staleness by the end of each bin, in
-    milliseconds.
-    """
+    """Yields evaluations by samples; throughput, shares of time and staleness by the end of each bin, in
+    milliseconds."""
     bins: dict[int, _Bin] = defaultdict(_Bin)
     for record in records:
         match record:
@@ -62,7 +62,7 @@ def points(records: Iterable[Record]) -> Iterator[Point]:
 
 
 class _Bin:
-    """A bin holds what ended in one stretch of time."""
+    """Sums up what ended in one stretch of BIN_S seconds."""
 
     def __init__(self) -> None:
         self.samples = 0

@@ -1,4 +1,4 @@
-"""This makes tables of plain text, which are the same in a terminal, a log file and a mail."""
+"""Makes tables of plain text, which are the same in a terminal, a log file and a mail."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 
 def short_hosts(hosts: Iterable[str]) -> dict[str, str]:
-    """By host a name that is as good among these: without the domain, where that leaves nobody's name to two."""
+    """Returns a short name for each host: without the domain, unless two hosts would then have one name. IP addresses
+    stay."""
     found = dict.fromkeys(host for host in hosts if host)
     short = {host: host if host.replace(".", "").isdigit() else host.partition(".")[0] for host in found}
     return short if len(set(short.values())) == len(found) else {host: host for host in found}
@@ -15,9 +16,11 @@ def short_hosts(hosts: Iterable[str]) -> dict[str, str]:
 def columns(
     head: Sequence[str], rows: Sequence[Sequence[str]], *, last: str = "<", words: Sequence[str] = (), gap: str = "  "
 ) -> str:
-    """The first column to the left, the others to the right, but for the last, which is words where `last` is `<`.
+    """Returns a table as text: the first column to the left, the others to the right.
 
-    words: heads of further columns that hold words and so are to the left.
+    last   side of the last column: "<" for words, ">" for numbers
+    words  heads of further columns that hold words and so are to the left
+    gap    what stands between two columns
     """
     table = [head, *rows]
     widths = [max(len(row[column]) for row in table) for column in range(len(head))]

@@ -1,4 +1,4 @@
-"""This writes numbers as people read them, the same in tables, lines and figures."""
+"""Formats numbers as people read them, the same in tables, lines and figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from paceline.core.trace import Leased
 
 
 def seconds_text(seconds: float) -> str:
-    """`0.42 s`, `4.1 s`, `3 min 20 s`, `2 h 05 min`."""
+    """Returns a duration as `0.42 s`, `4.1 s`, `3 min 20 s` or `2 h 05 min`."""
     if seconds < 0.995:
         return f"{seconds:.2f} s"
     if seconds < 119.95:
@@ -20,6 +20,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def percent(share: float) -> str:
+    """Returns a share from 0 to 1 as `42%`."""
     return f"{100 * share:.0f}%"
 
 
@@ -38,13 +39,13 @@ def count_text(count: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 worker`, `4 workers`, `7 processes`."""
+    """Returns a number with its noun: `1 worker`, `4 workers`, `7 processes`."""
     plural = noun + ("es" if noun.endswith("s") else "s")
     return f"{count} {noun if count == 1 else plural}"
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """`0-39`, `0-3, 7, 9-12`: consecutive ranks as a range, from three of them on."""
+    """Returns ranks as `0-39` or `0-3, 7, 9-12`: consecutive ranks become a range, from three of them on."""
     runs: list[list[int]] = []
     for rank in sorted(ranks):
         if runs and rank == runs[-1][-1] + 1:
@@ -55,25 +56,28 @@ def ranks_text(ranks: Iterable[int]) -> str:
 
 
 def range_text(numbers: Iterable[int]) -> str:
-    """`7`, or `6 to 9`."""
+    """Returns `7`, or `6 to 9`; of several numbers the smallest and the largest. There must be one."""
     found = sorted(numbers)
     return str(found[0]) if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
 
 
 def accuracy_text(accuracy: float | None) -> str:
+    """Returns an accuracy with three digits, or `-` if nothing was evaluated."""
     return "-" if accuracy is None else f"{accuracy:.3f}"
 
 
 def loss_text(loss: float | None) -> str:
+    """Returns a loss with three significant digits, or `-`."""
     return "-" if loss is None else f"{loss:.3g}"
 
 
 def megabytes(count: int) -> str:
+    """Returns bytes as megabytes of 10^6, without a unit: one digit after the point below 100."""
     return f"{count / 1e6:.1f}" if count < 1e8 else f"{count / 1e6:.0f}"
 
 
 def leased_text(leased: Leased) -> str:
-    """Two lines: how much of leased data is done, and what was given out again, and why."""
+    """Returns two lines: how much of leased data is done, and what was given out again, and why."""
     again = {
         "of workers that left or were lost": leased.returned,
         "that came too late or were refused": leased.dropped,

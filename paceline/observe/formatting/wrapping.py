@@ -1,10 +1,12 @@
-"""Help texts at the width of the terminal: paragraphs are filled, lists stay lists.
+"""Wraps help texts at the width of the terminal: paragraphs are filled, lists stay lists.
 
-text at the margin              a paragraph: lines that follow one another are filled together
-- text                          an item, filled with what is indented by two blanks below it
-  word    what it means         an entry: what does not fit goes on below where its last column began
-          more of it            belongs to the entry above
-  $ a command    what it does   the same; where its last column begins too far right it has a line of its own
+    text at the margin              a paragraph: lines that follow one another are filled together
+    - text                          an item, filled with what is indented by two blanks below it
+      word    what it means         an entry: what does not fit goes on below where its last column began
+              more of it            belongs to the entry above
+      $ a command    what it does   the same; where its last column begins too far right it has a line of its own
+
+Docstrings of `cli/commands` and of `bench` are shown in this way, so they keep to these forms.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Iterator
 WIDTH_MAX = 110
 """Longer lines are hard to read."""
 GAP = re.compile(r"(?<=\S) {2,}(?=\S)")
+"""Two blanks or more between words begin a new column."""
 
 
 def columns(otherwise: int = 80) -> int:
@@ -30,17 +33,17 @@ def terminal_width() -> int:
 
 
 def wrapped(text: str, width: int) -> str:
-    """No line is longer than `width`, unless a single word is."""
+    """Returns `text` with lines of at most `width`, unless a single word is longer."""
     return "\n".join(line for block in _blocks(text.splitlines()) for line in _folded(block, width))
 
 
 def wrapped_lines(text: str, width: int) -> str:
-    """Each line by itself, and what does not fit indented below it."""
+    """Returns `text` with each line wrapped by itself; what does not fit is indented below it."""
     return "\n".join(part for line in text.splitlines() for part in _filled(line, width, 0, 2) or [""])
 
 
 def _blocks(lines: list[str]) -> Iterator[str]:
-    """Lines that belong together, as one; an empty one between paragraphs."""
+    """Yields lines that belong together as one, and an empty one between paragraphs."""
     block = ""
     for line in lines:
         if block and line and _belongs(line, block):
@@ -56,6 +59,7 @@ def _blocks(lines: list[str]) -> Iterator[str]:
 
 
 def _belongs(line: str, block: str) -> bool:
+    """Returns True if `line` goes on with `block`."""
     indent = len(line) - len(line.lstrip())
     if block.startswith("- "):
         return indent == 2
@@ -65,12 +69,13 @@ def _belongs(line: str, block: str) -> bool:
 
 
 def _last_column(block: str) -> int:
-    """Where the last column of an entry begins; 0 where it has but one."""
+    """Returns where the last column of an entry begins; 0 where it has only one."""
     gaps = list(GAP.finditer(block))
     return gaps[-1].end() if gaps else 0
 
 
 def _folded(block: str, width: int) -> list[str]:
+    """Returns the lines of one paragraph, item or entry."""
     if len(block) <= width:
         return [block]
     margin = len(block) - len(block.lstrip())
@@ -86,5 +91,6 @@ def _folded(block: str, width: int) -> list[str]:
 
 
 def _filled(text: str, width: int, first: int, rest: int) -> list[str]:
+    """Fills one paragraph; `first` and `rest` are the indents of the first line and of the others."""
     indents = {"initial_indent": " " * first, "subsequent_indent": " " * rest}
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False, **indents)  # type: ignore[arg-type]

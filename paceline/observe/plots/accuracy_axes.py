@@ -1,4 +1,4 @@
-"""Axes with test accuracy upwards, or a loss, are drawn here, for one run, for a race and for several seeds alike."""
+"""Draws axes with test accuracy upwards, or a loss, for one run, for a race and for several seeds alike."""
 
 from __future__ import annotations
 

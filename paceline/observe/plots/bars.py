@@ -1,6 +1,5 @@
-"""This draws one number or two for each group as bars from left to right (target, throughput, traffic), with dots for
-seeds.
-"""
+"""Draws one number or two for each group as bars from left to right (target, throughput, traffic), with dots for
+seeds."""
 
 from __future__ import annotations
 
@@ -20,6 +19,7 @@ UP, DOWN = "#0072B2", "#56B4E9"
 
 
 def throughput(entries: Sequence[RunDigest]) -> Any | None:
+    """Draws training samples per second. Dots are runs, lines one standard deviation."""
     figure, axes = _rows(len(entries))
     _bars(axes, entries, lambda s: s.samples_per_second, count_text)
     axes.set_xlabel("training samples a second, all workers together", fontsize=TYPE["label"], color=INK)
@@ -27,7 +27,8 @@ def throughput(entries: Sequence[RunDigest]) -> Any | None:
 
 
 def to_target(entries: Sequence[RunDigest]) -> Any | None:
-    """Draws seconds, and how many times sooner than the baseline; returns None where no run reached a target."""
+    """Draws seconds to the target, and how many times sooner than the baseline; returns None where no run
+    reached one."""
     order = [s for s in standings([entry.group for entry in entries]) if s.seconds_to_target]
     if not order:
         return None
@@ -46,7 +47,7 @@ def to_target(entries: Sequence[RunDigest]) -> Any | None:
 
 
 def traffic(entries: Sequence[RunDigest]) -> Any | None:
-    """Both ways; None where no bytes were counted."""
+    """Draws megabytes per second in both directions; returns None where no bytes were counted."""
     measured = [e for e in entries if any(s.bytes_up or s.bytes_down for s in e.group.summaries)]
     if not measured:
         return None
@@ -70,10 +71,12 @@ def traffic(entries: Sequence[RunDigest]) -> Any | None:
 
 
 def megabytes_a_second(bytes_a_second: float | None) -> float:
+    """Returns 10^6 bytes per second; 0 for None."""
     return (bytes_a_second or 0.0) / 1e6
 
 
 def _rows(count: int, tall: float = 0.48) -> tuple[Any, Any]:
+    """Returns a figure and its axes with room for `count` rows, `tall` inches each."""
     figure, [axes] = style.empty([1.0], inches=(style.WIDE, 1.4 + tall * count))
     style.plain_axes(axes, grid="x")
     return figure, axes
@@ -86,6 +89,10 @@ def _bars(
     shown: Callable[[float], str],
     told: dict[str, str] | None = None,
 ) -> None:
+    """Draws a bar for each group: the mean of `value` over its runs.
+
+    `shown` formats the mean, and `told` has a text for a group's end, by name.
+    """
     for place, entry in enumerate(entries):
         values = [v for v in map(value, entry.group.summaries) if v is not None]
         spread = Spread.of(values) or Spread(0.0, 0.0, 1)
@@ -97,6 +104,7 @@ def _bars(
 def _bar(
     axes: Any, at: float, thick: float, colour: str, spread: Spread, values: Sequence[float], end: str, name: str = ""
 ) -> None:
+    """Draws one bar, with dots and a deviation where there are several runs, and the text `end` beside it."""
     axes.barh([at], [spread.mean], thick, color=colour, label=name or None)
     if spread.count > 1:
         axes.plot(values, [at] * len(values), "o", color=INK, markersize=3.5, alpha=0.7)
@@ -107,6 +115,7 @@ def _bar(
 
 
 def _named(axes: Any, entries: Sequence[RunDigest]) -> None:
+    """Names the rows, and makes room for the texts at their ends."""
     axes.set_yticks(range(len(entries)), [style.words(entry.name) for entry in entries])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(entries) - 0.45, -0.55)

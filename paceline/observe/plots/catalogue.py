@@ -1,4 +1,7 @@
-"""Which figures there are, what each is called, and how it is to be read."""
+"""Lists which figures there are, what each is called, and how it is to be read.
+
+`paceline plot` draws them; `html_report.py` puts them into one page. A new figure is a new Plate here.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ from paceline.observe.plots.style import INK, TYPE, words
 from paceline.observe.plots.timeline import timeline_figure
 
 ROWS_MAX = 16
-"""Of a timeline; of more workers, half the rows are the slowest and half the fastest."""
+"""Rows of a timeline. Of more workers, half the rows are the slowest and half the fastest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plate:
-    """`draw` gives a figure, or None where the runs have nothing to show in it."""
+    """Describes one figure. `draw` returns it, or None where the runs have nothing to show in it."""
 
     name: str
     title: str
@@ -77,6 +80,7 @@ PLATES = (
         staleness.staleness,
     ),
 )
+"""All figures but the timelines, in the order of the page."""
 
 
 def timelines(entries: Sequence[RunDigest]) -> Iterator[Plate]:
@@ -92,7 +96,7 @@ def timelines(entries: Sequence[RunDigest]) -> Iterator[Plate]:
 
 
 def titled(plate: Plate, figure: Any) -> Any:
-    """With its title in it, for a figure that goes alone."""
+    """Returns the figure with its title in it, for a file of its own; timelines have one already."""
     if not plate.name.startswith("timeline"):
         figure.suptitle(plate.title, x=0.01, ha="left", fontsize=TYPE["title"], fontweight="bold", color=INK)
     return figure
@@ -104,6 +108,7 @@ def slug(name: str) -> str:
 
 
 def _timeline(digest: Digest, name: str, _: Sequence[RunDigest]) -> Any:
+    """Draws the first steps of a run."""
     workers = {worker.rank: worker for worker in digest.summary.workers}
     shown = chosen(digest)
     rows = {rank: row for row, rank in enumerate(shown)}
@@ -127,4 +132,5 @@ def chosen(digest: Digest) -> list[int]:
 
 
 def _moved(span: Span, row: int) -> Span:
+    """Returns the span in another row, since a timeline may show some workers only."""
     return Span(at=span.at, rank=row, activity=span.activity, seconds=span.seconds, steps=span.steps)

@@ -1,4 +1,4 @@
-"""This draws accuracy against time, exchanges and samples; several seeds become their mean and a band."""
+"""Draws accuracy against time, exchanges and samples; several seeds become their mean and a band."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paceline.observe.plots.style import FAINT, INK, TYPE
 
 PARTITION = re.compile(r" partition=\S+")
 POINTS = 200
-"""Of a mean over seeds, along the axis."""
+"""Points of a mean over seeds along the axis."""
 Place = Callable[[Digest, Evaluated], float]
 Line = list[tuple[float, float]]
 AXES: dict[str, tuple[str, Place]] = {
@@ -25,10 +25,11 @@ AXES: dict[str, tuple[str, Place]] = {
     "exchange": ("exchanges of a worker (mean over workers)", lambda d, e: d.exchanges_by(e.at)),
     "samples": ("training samples seen by all workers together", lambda _, e: e.samples),
 }
+"""By name: the label of the axis, and where an evaluation lies on it."""
 
 
 def accuracy(entries: Sequence[RunDigest], by: str) -> Any | None:
-    """`by`: a key of AXES. One panel for each way of dealing out the data; None when nothing was evaluated."""
+    """Draws one panel for each partition of the data; returns None when nothing was evaluated. `by`: a key of AXES."""
     label, place = AXES[by]
     drawn = [entry for entry in entries if any(d.evaluations for d in entry.digests)]
     if not drawn:
@@ -50,13 +51,14 @@ def accuracy(entries: Sequence[RunDigest], by: str) -> Any | None:
 
 
 def _alike(entries: Sequence[RunDigest]) -> list[RunDigest]:
-    """With the same name and colour in every panel: what the panel's title says is no part of them."""
+    """Returns the entries with one name and colour in every panel: what the panel's title says is no part of a name."""
     short = [replace(e, group=replace(e.group, name=PARTITION.sub("", e.name))) for e in entries]
     first = {entry.name: entry.look for entry in reversed(short)}
     return [replace(entry, look=first[entry.name]) for entry in short]
 
 
 def _panel(axes: Any, entries: Sequence[RunDigest], place: Place) -> None:
+    """Draws the curves of one panel, with its targets and names."""
     labels = []
     for entry in entries:
         lines = [[(place(d, e), e.accuracy) for e in d.evaluations] for d in entry.digests if d.evaluations]
@@ -71,16 +73,19 @@ def _panel(axes: Any, entries: Sequence[RunDigest], place: Place) -> None:
 
 
 def _targets(entries: Sequence[RunDigest]) -> set[float]:
+    """Returns the target accuracies of these runs."""
     return {s.target_accuracy for entry in entries for s in entry.group.summaries if s.target_accuracy}
 
 
 def _one(axes: Any, entry: RunDigest, line: Line) -> tuple[float, float]:
+    """Draws a single run; returns where its curve ends."""
     axes.plot(*zip(*line, strict=True), **style.look(entry.look), linewidth=2.4)
     return line[-1]
 
 
 def _several(axes: Any, entry: RunDigest, lines: Sequence[Line]) -> tuple[float, float]:
-    """Each run thin, to its own end; the mean and its band as far as all of them go."""
+    """Draws each run thin, to its own end, and the mean with its band as far as all of them go; returns the
+    mean's end."""
     look = style.look(entry.look)
     for line in lines:
         axes.plot(*zip(*line, strict=True), **look, linewidth=0.8, alpha=0.45)

@@ -1,4 +1,4 @@
-"""A digest has what the figures need of a run, gathered in one pass over its trace."""
+"""Gathers what the figures need of a run, in one pass over its trace."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from paceline.observe.runs.run_folders import Group, RunFolder
 from paceline.observe.runs.summary import Summary
 
 STEPS_SHOWN = 8
-"""Of the slowest worker, in a timeline."""
+"""Steps of the slowest worker that a timeline shows."""
 
 
 @dataclass(slots=True)
 class Digest:
-    """This is the digest of one run. `staleness`: contributions to shard 0 by staleness; `begin`: what lies in its
-    first `until` seconds.
+    """Holds what the figures need of one run.
+
+    until        seconds that a timeline shows
+    evaluations  by time
+    exchanged    when each exchange ended, of all workers
+    staleness    contributions to shard 0, by staleness
+    begin        records of the first `until` seconds
     """
 
     run: RunFolder
@@ -32,6 +37,7 @@ class Digest:
 
     @property
     def summary(self) -> Summary:
+        """Returns the run's summary."""
         return self.run.summary
 
     def exchanges_by(self, at: float) -> float:
@@ -41,7 +47,7 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class RunDigest:
-    """A group in the figures; `look`: the number of its colour, dashes and mark (`canvas.looks`)."""
+    """Holds a group in the figures; `look`: the number of its colour, dashes and mark (`style.looks`)."""
 
     look: int
     group: Group
@@ -49,11 +55,13 @@ class RunDigest:
 
     @property
     def name(self) -> str:
+        """Returns the group's name."""
         return self.group.name
 
 
 def entries(groups: Sequence[Group]) -> tuple[list[RunDigest], list[str]]:
-    """Of every group; and notes on traces that could not be read, of whose runs there are summaries only."""
+    """Returns an entry of every group; and notes on traces that could not be read, of which there are summaries
+    only."""
     notes: list[str] = []
     found = []
     for look, group in zip(style.looks([group.first.scheme for group in groups]), groups, strict=True):
@@ -69,7 +77,7 @@ def entries(groups: Sequence[Group]) -> tuple[list[RunDigest], list[str]]:
 
 
 def digest(run: RunFolder) -> Digest:
-    """Raises PacelineError when the trace cannot be read."""
+    """Returns the digest of a run. Raises PacelineError when the trace cannot be read."""
     d = Digest(run, first_steps(run.summary))
     for record in run.records():
         match record:
@@ -89,6 +97,7 @@ def digest(run: RunFolder) -> Digest:
 
 
 def first_steps(summary: Summary) -> float:
-    """Seconds in which the slowest worker makes so many steps that one can still see each of the others'."""
+    """Returns the seconds in which the slowest worker makes STEPS_SHOWN steps: so few that the others' can still be
+    seen."""
     slowest = max((w.seconds_computing / w.steps for w in summary.workers if w.steps), default=summary.seconds)
     return min(summary.seconds, STEPS_SHOWN * slowest)

@@ -1,7 +1,8 @@
-"""All figures and tables of several runs in one HTML file that asks nobody for anything: no script, no links out.
+"""Writes all figures and tables of several runs into one HTML file without scripts and without links to elsewhere.
 
 Words and lines take their colours from the page, so that the figures are light or dark as the reader's screen is.
-Whatever comes from a run (names, settings, reasons, paths) is escaped.
+Whatever comes from a run (names, settings, reasons, paths) is escaped, and the page's policy forbids scripts
+besides.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ DARK = {
     DOWN: "#8fd0f5",
     UP: "#4aa8e0",
 }
-"""Of the colours in figures, those that a dark page needs otherwise."""
+"""By colour of the figures, the colour that replaces it on a dark page."""
 NAME = re.compile(r' id="([^"]*)"')
 REFERENCE = re.compile(r'(url\(#|href="#)([^)"]+)')
 METADATA = re.compile(r"<metadata>.*?</metadata>", re.S)
@@ -60,7 +61,7 @@ tbody tr:last-child > * { border-bottom: 0; } nav a { color: inherit; margin-rig
 
 
 def report(entries: Sequence[RunDigest], plates: Sequence[Plate], notes: Sequence[str] = ()) -> str:
-    """Returns the whole document."""
+    """Returns the whole document: sentence, tables, and every figure that has something to show."""
     groups = [entry.group for entry in entries]
     order = standings(groups)
     drawn = [(plate, figure) for plate in plates if (figure := plate.draw(entries)) is not None]
@@ -79,12 +80,14 @@ def report(entries: Sequence[RunDigest], plates: Sequence[Plate], notes: Sequenc
 
 
 def title(groups: Sequence[Group]) -> str:
+    """Returns the heading of the page: what was trained, by which schemes, with how many workers."""
     settings = dict.fromkeys(g.first.task for g in groups)
     workers = dict.fromkeys(counted(len(g.first.workers), "worker") for g in groups)
     return f"{', '.join(settings)}: {', '.join(dict.fromkeys(g.first.scheme for g in groups))} ({', '.join(workers)})"
 
 
 def _rows(groups: Sequence[Group]) -> list[tuple[str, ...]]:
+    """Returns a row for each run, with its folder."""
     return [
         (str(run.path), group.name, str(run.summary.seed), run.summary.driver, f"{run.summary.seconds:.2f}")
         for group in groups
@@ -93,11 +96,12 @@ def _rows(groups: Sequence[Group]) -> list[tuple[str, ...]]:
 
 
 def section(name: str, heading: str, inside: str) -> str:
+    """Returns a section with a heading; `inside` is HTML."""
     return f'<section aria-labelledby="{name}"><h2 id="{name}">{escape(heading)}</h2>{inside}</section>'
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The first cell of a row is its heading."""
+    """Returns an HTML table. The first cell of a row is its heading."""
     top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
     body = "".join(
         f'<tr><th scope="row">{escape(cells[0])}</th>' + "".join(f"<td>{escape(c)}</td>" for c in cells[1:]) + "</tr>"
@@ -107,6 +111,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _plate(plate: Plate, svg: str) -> str:
+    """Returns a figure with its caption, as HTML."""
     name, label = escape(plate.name), escape(plate.title)
     caption = f"<figcaption>{escape(plate.caption)}</figcaption>"
     picture = f'<div class="drawn" tabindex="0" role="group" aria-label="{label}">{inlined(svg, name)}</div>'
@@ -114,7 +119,11 @@ def _plate(plate: Plate, svg: str) -> str:
 
 
 def inlined(svg: str, prefix: str = "f") -> str:
-    """One of several in a page: without what belongs to a file, with the page's colours, and names of its own."""
+    """Returns an SVG as one of several in a page: without what belongs to a file, with the page's colours and its own
+    names.
+
+    `prefix` goes before every name, since two figures in a page may not share one.
+    """
     svg = METADATA.sub("", svg[svg.index("<svg") :])
     referred = {name for _, name in REFERENCE.findall(svg)}
     svg = NAME.sub(lambda name: f' id="{prefix}-{name[1]}"' if name[1] in referred else "", svg)
@@ -126,10 +135,12 @@ def inlined(svg: str, prefix: str = "f") -> str:
 
 
 def variable(colour: str) -> str:
+    """Returns the name of the CSS variable that stands for a colour."""
     return f"--c{colour[1:].lower()}"
 
 
 def _page(heading: str, body: str) -> str:
+    """Returns the document around `body`."""
     style = STYLE % {
         "light": " ".join(f"{variable(colour)}: {colour};" for colour in DARK),
         "dark": " ".join(f"{variable(colour)}: {dark};" for colour, dark in DARK.items()),

@@ -1,5 +1,4 @@
-"""This draws two figures: `curve` of one run, `race` of several. Above, accuracy against time; below, where the time
-went.
+"""Draws two figures: `curve` of one run, `race` of several. Above is accuracy against time; below, where the time went.
 
 Runs in which nothing was evaluated have no curve, and of their race there is only where the time went.
 """
@@ -12,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from paceline.core.trace import Ended, Evaluated, Membership, Record
+from paceline.core.trace import Ended, Evaluated, MemberChange, Record
 from paceline.observe.formatting.number_format import accuracy_text, counted, loss_text, percent, seconds_text
 from paceline.observe.plots import style
 from paceline.observe.plots.accuracy_axes import accuracy_axes, heights, name_upward, target_lines
@@ -22,27 +21,32 @@ from paceline.observe.terminal.race import has_losses_only, labels, ranking, why
 from paceline.observe.trace.trace_file import TRACE, read_trace
 
 ROWS_LABELLED_MAX = 12
+"""Workers whose rows have names and percentages."""
 BARS_LABELLED_MAX = 40
+"""Workers whose bars have ranks below them."""
 NAMES_COLUMNS = 100
 """Characters that stand side by side under the bars."""
 NARROWEST_LABELLED = 0.04
+"""A share below this has no percentage in its bar."""
 DOTTED_MAX = 40
+"""Evaluations up to which a curve has a dot at each."""
 Points = list[tuple[float, float]]
 """Seconds, and what was measured then."""
 
 
 def curve(run_dir: str | os.PathLike[str], out_png: str | os.PathLike[str]) -> None:
-    """Draw the run in `run_dir`. Raises PacelineError when its summary or trace is missing or damaged."""
+    """Draws the run in `run_dir`. Raises PacelineError when its summary or trace is missing or damaged."""
     run_dir = Path(run_dir)
     style.save(curve_figure(read_summary(run_dir / SUMMARY), read_trace(run_dir / TRACE)), out_png)
 
 
 def race(runs: Iterable[tuple[Summary, Iterable[Record]]], out_png: str | os.PathLike[str]) -> None:
-    """Draw several runs, each a summary and its trace (`read_trace(...)` will do), against each other."""
+    """Draws several runs, each a summary and its trace (`read_trace(...)` will do), against each other."""
     style.save(race_figure(runs), out_png)
 
 
 def curve_figure(summary: Summary, records: Iterable[Record]) -> Any:
+    """Returns the figure of one run."""
     workers = sorted(summary.workers, key=lambda worker: worker.rank)
     figure, (top, bottom) = style.empty((6.0, min(3.6, 0.6 + 0.32 * len(workers))))
     style.title(top, f"{summary.scheme}: {summary.task}", _outcome(summary))
@@ -52,6 +56,7 @@ def curve_figure(summary: Summary, records: Iterable[Record]) -> Any:
 
 
 def race_figure(runs: Iterable[tuple[Summary, Iterable[Record]]]) -> Any:
+    """Returns the figure of several runs; their traces are read once."""
     loaded = {id(summary): (summary, _evaluations(records)) for summary, records in runs}
     summaries = [summary for summary, _ in loaded.values()]
     names = {id(s): name for s, name in zip(summaries, labels(summaries), strict=True)}
@@ -67,7 +72,8 @@ def race_figure(runs: Iterable[tuple[Summary, Iterable[Record]]]) -> Any:
 
 
 def _evaluations(records: Iterable[Record]) -> list[Evaluated]:
-    """By their moment, which is not the order in which they were made; of the last run in the trace only."""
+    """Returns the evaluations by their time, which is not the order in which they were made; of the last run in the
+    trace."""
     evaluations: list[Evaluated] = []
     ended = False
     for record in records:
@@ -76,18 +82,20 @@ def _evaluations(records: Iterable[Record]) -> list[Evaluated]:
                 evaluations.append(record)
             case Ended():
                 ended = True
-            case Membership(event="joined") if ended:  # another run begins, with a clock of its own
+            case MemberChange(event="joined") if ended:  # another run begins, with a clock of its own
                 evaluations, ended = [], False
     return sorted(evaluations, key=lambda evaluated: evaluated.at)
 
 
 def _outcome(summary: Summary) -> str:
+    """Returns the line below the title: size of the run, its result, and how it ended."""
     ran = f"{counted(len(summary.workers), 'worker')}, {counted(summary.servers, 'server')}"
     ended = f"ended after {seconds_text(summary.seconds)} ({summary.reason})"
     return f"{ran}, {summary.driver}, seed {summary.seed}; {_result(summary)}; {ended}"
 
 
 def _result(summary: Summary) -> str:
+    """Returns what a run came to, in words."""
     if summary.test_accuracy is None:
         return "never evaluated" if summary.test_loss is None else f"loss {loss_text(summary.test_loss)}"
     if summary.target_accuracy is None:
@@ -106,6 +114,7 @@ def _setting(summaries: Sequence[Summary]) -> str:
 
 # ---- accuracy against time -----------------------------------------------------------------------------------
 def _accuracy(axes: Any, entries: Sequence[tuple[str, Summary, list[Evaluated]]]) -> None:
+    """Draws the curves of accuracy, or of loss where nobody measured an accuracy."""
     accuracy_axes(axes, "seconds of training")
     by_loss = has_losses_only([summary for _, summary, _ in entries])
     name_upward(axes, "loss" if by_loss else "test accuracy")
@@ -135,6 +144,7 @@ def _line(axes: Any, number: int, name: str, summary: Summary, points: Points) -
 
 
 def _short_result(summary: Summary) -> str:
+    """Returns the same for the legend."""
     if summary.seconds_to_target is not None:
         return seconds_text(summary.seconds_to_target)
     if summary.test_accuracy is None:
@@ -143,7 +153,7 @@ def _short_result(summary: Summary) -> str:
 
 
 def _frame(axes: Any, curves: Sequence[tuple[str, Summary, Points]], targets: Sequence[float], *, top: float) -> None:
-    """`top`: no curve goes higher."""
+    """Sets the ranges of the axes. `top`: no curve goes higher."""
     seen = [height for _, _, points in curves for _, height in points if math.isfinite(height)]
     axes.set_ylim(heights(seen, targets, top))
     if not seen:
@@ -155,6 +165,7 @@ def _frame(axes: Any, curves: Sequence[tuple[str, Summary, Points]], targets: Se
 
 # ---- where the time went ---------------------------------------------------------------------------------------
 def _rows_of_workers(axes: Any, workers: Sequence[WorkerSummary]) -> None:
+    """Draws where each worker's time went, one row a worker."""
     style.plain_axes(axes, grid="x")
     places = list(range(len(workers)))
     style.stacked(axes, places, [w.shares for w in workers], 0.78, across=True)
@@ -173,11 +184,13 @@ def _rows_of_workers(axes: Any, workers: Sequence[WorkerSummary]) -> None:
 
 
 def _who(worker: WorkerSummary) -> str:
+    """Returns rank, device and slowdown of a worker."""
     slow = f" ×{worker.slowdown:.3g}" if worker.slowdown != 1 else ""
     return f"{worker.rank}  {worker.device}{slow}"
 
 
 def _percentages(axes: Any, workers: Sequence[WorkerSummary]) -> None:
+    """Writes the percentages into the bars."""
     for place, worker in enumerate(workers):
         begin = 0.0
         for activity in style.ACTIVITIES:
@@ -215,7 +228,8 @@ def groups_of_workers(axes: Any, groups: Sequence[tuple[str, Sequence[WorkerSumm
 
 
 def _fitted(names: list[str]) -> tuple[list[str], dict[str, Any]]:
-    """Group names on one line, else a word a line, else small and slanted: whatever does not overlap."""
+    """Returns group names that do not overlap: on one line, else a word a line, else small and slanted; and how to draw
+    them."""
     for shape in (names, [name.replace(" ", "\n") for name in names]):
         widest = max((len(line) for name in shape for line in name.split("\n")), default=0)
         if len(names) * (widest + 2) <= NAMES_COLUMNS:

@@ -1,4 +1,4 @@
-"""How late contributions were: for each group the share of those that were 0, 1, 2, ... versions late."""
+"""Draws how late contributions were: for each group the share of those that were 0, 1, 2, ... versions late."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from paceline.observe.plots.digest import RunDigest
 from paceline.observe.plots.style import FAINT, INK, TYPE
 
 BINS_MAX = 60
-"""Beyond, several versions share a bar."""
+"""Bars of a row. Where staleness goes further, several versions share a bar."""
 
 
 def staleness(entries: Sequence[RunDigest]) -> Any | None:
-    """None where nobody was ever counted: schemes without servers, or without updates."""
+    """Draws a row for each group; returns None for schemes without servers, or without updates."""
     counted = [(entry, sum((d.staleness for d in entry.digests), Counter[int]())) for entry in entries]
     counted = [(entry, counts) for entry, counts in counted if counts]
     if not counted:
@@ -32,6 +32,7 @@ def staleness(entries: Sequence[RunDigest]) -> Any | None:
 
 
 def _row(axes: Any, entry: RunDigest, counts: Counter[int], width: int) -> None:
+    """Draws one group's shares by staleness; `width`: versions in a bar."""
     style.plain_axes(axes, grid="x")
     total = counts.total()
     bins: Counter[int] = Counter()

@@ -1,5 +1,6 @@
-"""This module decides how every figure looks: size, type, colours, axes. Objects only: matplotlib's global state is
-left alone.
+"""Decides how every figure looks: size, type, colours, axes.
+
+It uses matplotlib's objects only: its global state is left alone, so a user's own figures are not affected.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ DPI = 100
 INK = "#222222"
 FAINT = "#767676"
 LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
-"""Okabe and Ito's palette, safe for the colour-blind; yellow, too faint for a line, is replaced."""
+"""The palette of Okabe and Ito, safe for the colour-blind; yellow, too faint for a line, is replaced."""
 SCHEMES = (
     *("bsp", "asp", "ssp", "gsp", "esync", "localsgd", "diloco", "adpsgd"),
     *("lbbsp", "dcasgd", "dssp", "ksync", "asyncdiloco", "easgd", "slowmo", "gosgd"),
@@ -32,10 +33,12 @@ Those that are compared most often have colours of their own; each shares its co
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 ACTIVITIES = {"computing": "#009E73", "communicating": "#0072B2", "waiting": "#F0A63A"}
 NOTE_COLUMNS = 140
+"""Characters of a line below a title."""
 TYPE = {"title": 17, "label": 13, "tick": 12, "note": 12, "small": 10}
 WIDE = 11.0
-"""Inches, of figures that stand on a page."""
+"""Inches of figures that stand on a page."""
 ENDS_LABELLED_MAX = 16
+"""Lines whose ends have a name."""
 
 
 def empty(rows: Sequence[float], inches: tuple[float, float] = INCHES) -> tuple[Any, list[Any]]:
@@ -50,7 +53,7 @@ def empty(rows: Sequence[float], inches: tuple[float, float] = INCHES) -> tuple[
 
 
 def beside(panels: int) -> tuple[Any, list[Any]]:
-    """A figure and its axes, side by side, with the same heights to be read off."""
+    """Makes a figure and its axes, side by side, with one scale upwards."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDE if panels < 3 else 5 * panels, 5.0), dpi=DPI, layout="constrained", facecolor="white")
@@ -75,19 +78,19 @@ def looks(schemes: Sequence[str]) -> list[int]:
 
 
 def look(number: int) -> dict[str, Any]:
-    """Colour and dashes of a line: colours come round again."""
+    """Returns colour and dashes of a line; colours come round again with other dashes."""
     dashes = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 2, 2)))
     return {"color": LINES[number % len(LINES)], "linestyle": dashes[number // len(LINES) % len(dashes)]}
 
 
 def mark(number: int) -> dict[str, Any]:
-    """Schemes that share a colour have different marks."""
+    """Returns the mark of a line: schemes that share a colour have different marks."""
     row, column = divmod(number, len(LINES))
     return {"marker": MARKS[(column + 3 * row) % len(MARKS)], "markeredgecolor": "white"}
 
 
 def words(text: str) -> str:
-    """As it is: names come from users, and a dollar sign would begin a formula."""
+    """Returns `text` as matplotlib draws it unchanged: a dollar sign would begin a formula."""
     return text.replace("$", r"\$")
 
 
@@ -114,7 +117,8 @@ def end_labels(axes: Any, ends: Sequence[tuple[tuple[float, float], Any]]) -> No
 
 
 def spread_out(places: Sequence[float], apart: float) -> list[float]:
-    """Rising places, moved as little upwards as keeps them apart; then down again as far as the top is passed."""
+    """Returns increasing places, moved upwards as little as keeps them `apart`, and down again where they pass the top
+    (1.0)."""
     moved: list[float] = []
     for place in places:
         moved.append(max(place, moved[-1] + apart) if moved else place)
@@ -126,12 +130,13 @@ def spread_out(places: Sequence[float], apart: float) -> list[float]:
 
 
 def legend_above(axes: Any) -> None:
+    """Draws a legend above the axes."""
     place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2, "frameon": False}
     axes.legend(**place, ncols=4, fontsize=TYPE["note"], labelcolor=INK, handlelength=1.0)
 
 
 def plain_axes(axes: Any, *, grid: str) -> None:
-    """Thin, quiet axes; `grid` is the axis, x or y, whose values are to be read off."""
+    """Draws thin, quiet axes; `grid` is the axis, x or y, whose values are to be read off."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -142,7 +147,7 @@ def plain_axes(axes: Any, *, grid: str) -> None:
 
 
 def title(axes: Any, text: str, note: str) -> None:
-    """`note` may run on over what is to the right of the axes; only its height takes part in the layout."""
+    """Draws a title, and `note` below it, which may run on over what is to the right of the axes."""
     lines = textwrap.wrap(note, NOTE_COLUMNS)
     axes.set_title(text, loc="left", fontsize=TYPE["title"], color=INK, fontweight="bold", pad=14 + 16 * len(lines))
     place: dict[str, Any] = {
@@ -156,7 +161,7 @@ def title(axes: Any, text: str, note: str) -> None:
 
 
 def side_legend(axes: Any, handles: list[Any]) -> None:
-    """To the right of the axes, where no curve can run under it."""
+    """Draws a legend to the right of the axes, where no curve can run under it."""
     axes.legend(
         handles=handles,
         loc="upper left",
@@ -169,6 +174,7 @@ def side_legend(axes: Any, handles: list[Any]) -> None:
 
 
 def activity_legend(axes: Any) -> None:
+    """Draws a legend of the activities beside the axes."""
     from matplotlib.patches import Patch
 
     side_legend(axes, [Patch(color=colour, label=name) for name, colour in ACTIVITIES.items()])
@@ -187,7 +193,7 @@ def stacked(axes: Any, at: Sequence[float], shares: Sequence[TimeShares], thickn
 
 
 def save(figure: Any, path: str | os.PathLike[str]) -> None:
-    """As a PNG, or an SVG by the name's end; a figure looked at while it is drawn anew is the old or the new one."""
+    """Saves as a PNG, or an SVG by the name's end. A reader sees the old figure or the new one, never half of one."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")

@@ -1,4 +1,4 @@
-"""Where the workers' time went: a bar for each; of very many, how their computing is spread."""
+"""Draws where the workers' time went: a bar for each; of very many, how their computing is spread."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from paceline.observe.plots.run_figures import groups_of_workers
 from paceline.observe.plots.style import INK, TYPE
 
 BARS_MAX = 160
+"""Workers of all groups up to which each has a bar."""
 
 
 def computing(entries: Sequence[RunDigest]) -> Any | None:
-    """Of the first run of each group: shares of a worker vary little between seeds, and names of workers do not."""
+    """Draws the first run of each group: shares of a worker vary little between seeds."""
     groups = [(entry.name, entry.group.first.workers) for entry in entries if entry.group.first.workers]
     if not groups:
         return None
@@ -26,6 +27,7 @@ def computing(entries: Sequence[RunDigest]) -> Any | None:
 
 
 def _spread(entries: Sequence[RunDigest]) -> Any:
+    """Draws, for each group, the workers' share of computing from the lowest to the highest."""
     figure, [axes] = style.empty([1.0], inches=(style.WIDE, 4.8))
     style.plain_axes(axes, grid="y")
     labels = []

@@ -1,4 +1,4 @@
-"""The timeline: who computes, waits and communicates, and when; below it, how late each update was."""
+"""Draws the timeline: who computes, waits and communicates, and when; below it, how late each update was."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paceline.observe.plots.style import ACTIVITIES, FAINT, INK, LINES, TYPE
 WIDTH = 11.0
 THICKNESS = 0.66
 LATEST_LABELLED = 3
-"""Up to this staleness every whole number is on the axis; beyond it the highest."""
+"""Up to this staleness every whole number is on the axis; beyond it the highest only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,10 @@ def timeline_figure(
     until: float,
     messages: Iterable[Message] = (),
 ) -> Any:
-    """The first `until` seconds of a trace; `workers`: what each row is called, by rank; `messages`: drawn as arrows.
+    """Returns the figure of the first `until` seconds of a trace.
+
+        workers   what each row is called, by rank
+        messages  drawn as arrows
 
     The trace should reach beyond `until`, since a span is written when it ends.
     """
@@ -67,7 +70,8 @@ def timeline_figure(
 
 
 def bars(records: Iterable[Record]) -> Iterator[Bar]:
-    """Yields spans as they lay in time. Those of one worker that end together were noted one after the other."""
+    """Yields each span with its beginning and end. Spans of one worker that end together lay one after the other in
+    time."""
     spans = [record for record in records if isinstance(record, Span) and record.seconds > 0]
     begun: dict[int, float] = {}
     for span in reversed(spans):
@@ -97,7 +101,7 @@ def rows(axes: Any, shown: Sequence[Bar], workers: Sequence[str], until: float) 
 
 
 def _legend(axes: Any, activities: set[str]) -> None:
-    """Above the rows, because to their right there are words; of what is there only."""
+    """Draws a legend above the rows, since words stand to their right; it has only the activities that occur."""
     from matplotlib.patches import Patch
 
     handles = [Patch(color=colour, label=name) for name, colour in ACTIVITIES.items() if name in activities]
@@ -107,6 +111,7 @@ def _legend(axes: Any, activities: set[str]) -> None:
 
 
 def _summed(shown: Sequence[Bar], rank: int, until: float) -> str:
+    """Returns a row's words: how many steps, and which share of the time was waiting."""
     own = [bar for bar in shown if bar.rank == rank]
     steps = sum(bar.steps for bar in own if bar.end <= until)
     waited = sum(min(bar.end, until) - bar.begin for bar in own if bar.activity == "waiting")
@@ -114,6 +119,7 @@ def _summed(shown: Sequence[Bar], rank: int, until: float) -> str:
 
 
 def _arrows(axes: Any, messages: Iterable[Message]) -> None:
+    """Draws each message as an arrow between two rows."""
     look = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.1, "mutation_scale": 9, "shrinkA": 0, "shrinkB": 0}
     for m in messages:
         down = 1 if m.dst > m.src else -1
@@ -122,6 +128,7 @@ def _arrows(axes: Any, messages: Iterable[Message]) -> None:
 
 
 def _staleness(axes: Any, updates: Sequence[Applied], until: float) -> None:
+    """Draws each update at its time, as high as its staleness; a cross is a dropped contribution."""
     style.plain_axes(axes, grid="x")
     kept = [u for u in updates if u.weight > 0]
     axes.vlines([u.at for u in kept], 0, [u.staleness for u in kept], color=FAINT, linewidth=1)

@@ -26,20 +26,26 @@ from paceline.core.trace import Evaluated
 from paceline.observe.formatting.number_format import accuracy_text
 
 EVALUATIONS_MIN = 6
+"""Evaluations below which nothing is said but of a loss that is no number."""
 STEPS_MIN = 500
+"""Steps of all workers below which nothing is said."""
 EPOCHS_MIN = 2.0
+"""Epochs below which callers do not ask."""
 LATEST_MIN = 3
 NEAR_CHANCE, FAR_FROM_ONE = 0.1, 0.25
-"""Of what lies between the accuracy of chance and 1."""
+"""Fractions of the distance between the accuracy of chance and 1."""
 FALLEN = 0.95
 """A loss that is at least this share of another one has not fallen below it."""
 KEPT = 0.6
+"""Fraction of the best accuracy below which it counts as lost."""
 PEAK = 2.0
+"""How many times the loss of a model that knows nothing the worst loss must have been."""
 NEAR_FIRST = 0.7
+"""Fraction of that loss above which the last loss is still near it."""
 
 
 def collapse(evaluations: Sequence[Evaluated], steps: int) -> str:
-    """What is wrong with the model, in a sentence; nothing unless the evidence suffices.
+    """Returns what is wrong with the model, in a sentence; "" unless the evidence suffices.
 
     `evaluations` by time; `steps`: of all workers.
     """
@@ -55,6 +61,7 @@ def collapse(evaluations: Sequence[Evaluated], steps: int) -> str:
 
 
 def _judged(before: Sequence[Evaluated], latest: Sequence[Evaluated], chance: float) -> str:
+    """Returns the sentence for the evaluations `before` and the `latest`; "" if none of the cases holds."""
     accuracy = statistics.median(evaluated.accuracy for evaluated in latest)
     loss = statistics.median(evaluated.loss for evaluated in latest)
     first, best = before[0].loss, max(evaluated.accuracy for evaluated in before)
@@ -83,7 +90,7 @@ def _judged(before: Sequence[Evaluated], latest: Sequence[Evaluated], chance: fl
 
 
 def way_out(scheme: str, parameters: dict[str, Any], lr: float, workers: int) -> str:
-    """Returns what may help. `parameters`: all of the scheme, by name."""
+    """Returns what may help, in a sentence. `parameters`: all of the scheme, by name."""
     if "weighting" not in parameters:
         return f"A way out: a lower --lr ({lr:g} now), --clip-norm, or another scheme."
     ways = [f"a lower --lr ({lr:g} now; divided by the {workers} workers it is {lr / workers:.2g})"]

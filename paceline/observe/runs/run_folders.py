@@ -1,4 +1,4 @@
-"""Runs as they lie on disk: found by folder, and those that differ in nothing but their seed taken together."""
+"""Finds runs on disk by folder, and groups those that differ in nothing but their seed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ from paceline.observe.trace.trace_file import TRACE, read_trace
 
 CONFIG = "config.toml"
 OF_ONE_RUN = {"run.scheme", "run.seed", "run.out", "run.hook", "run.verbose", "run.trace_mb"}
-"""What may differ between two runs of one experiment, and `scheme`, which is its name anyway."""
+"""Settings that may differ between two runs of one experiment, and `scheme`, which is in its name anyway."""
 DIFFERING_MAX = 3
+"""Settings that a group's name has at most."""
 Finder = Callable[[Path], "RunFolder | None"]
-"""Another kind of run that may lie in a folder; None where it does not."""
+"""Finds another kind of run in a folder, such as ESync's logs; returns None where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFolder:
-    """`facts`: its settings by `section.key`; `records` begins anew at every call, and may raise PacelineError."""
+    """Describes one run. `facts`: its settings by `section.key`.
+
+    `records` reads the trace from its beginning at every call, and may raise PacelineError.
+    """
 
     path: Path
     summary: Summary
@@ -39,25 +43,27 @@ class RunFolder:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Runs of one experiment under several seeds."""
+    """Holds runs of one experiment under several seeds."""
 
     name: str
     runs: tuple[RunFolder, ...]
 
     @property
     def first(self) -> Summary:
+        """Returns the summary of the first run."""
         return self.runs[0].summary
 
     @property
     def summaries(self) -> list[Summary]:
+        """Returns the summaries of all runs."""
         return [run.summary for run in self.runs]
 
 
 def find(paths: Iterable[str], others: Sequence[Finder] = ()) -> tuple[list[RunFolder], list[str]]:
-    """The runs in these folders, or one folder further down, as `race` leaves them; and notes.
+    """Returns the runs in these folders, or one folder further down, as `race` leaves them; and notes.
 
-    A note is what was skipped, or has not ended: of such a run there is what its trace tells.
-    Raises ConfigError when there is no run at all.
+    A note names what was skipped, or a run that has not ended, whose summary is made of its trace. Raises
+    ConfigError when there is no run at all.
     """
     runs: list[RunFolder] = []
     notes: list[str] = []
@@ -81,6 +87,7 @@ def _unended(run: RunFolder) -> bool:
 
 
 def _inside(path: Path, others: Sequence[Finder]) -> Iterator[RunFolder]:
+    """Yields the run in a folder, or the runs in its sub-folders."""
     own = _run(path, others)
     if own:
         yield own
@@ -89,6 +96,7 @@ def _inside(path: Path, others: Sequence[Finder]) -> Iterator[RunFolder]:
 
 
 def _run(path: Path, others: Sequence[Finder]) -> RunFolder | None:
+    """Returns the run in a folder, or None. Raises PacelineError for a run that cannot be read."""
     summary, trace = path / SUMMARY, path / TRACE
     if not summary.is_file() and not trace.is_file():
         return next((run for other in others if (run := other(path))), None)
@@ -98,6 +106,7 @@ def _run(path: Path, others: Sequence[Finder]) -> RunFolder | None:
 
 
 def _facts(path: Path) -> dict[str, Any]:
+    """Returns the settings of a run by `section.key`; {} without a configuration. Raises PacelineError."""
     if not path.is_file():
         return {}
     try:
@@ -121,6 +130,7 @@ def groups(runs: Sequence[RunFolder]) -> list[Group]:
 
 
 def _setting(run: RunFolder) -> dict[str, Any]:
+    """Returns everything in which runs of one experiment must agree."""
     s = run.summary
     own = {"scheme": s.scheme, "driver": s.driver, "model": s.model, "data": s.data, "workers": len(s.workers)}
     asked = {key: value for key, value in run.facts.items() if key not in OF_ONE_RUN}
@@ -128,7 +138,7 @@ def _setting(run: RunFolder) -> dict[str, Any]:
 
 
 def _name(setting: dict[str, Any], namesakes: Sequence[dict[str, Any]]) -> str:
-    """The scheme, and what tells it from others of that scheme; a setting that says it twice says it once."""
+    """Returns the scheme, and the settings that tell this group from others of that scheme."""
     differing: dict[str, str] = {}
     for key, value in setting.items():
         if any(other.get(key) != value for other in namesakes):

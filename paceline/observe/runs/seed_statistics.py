@@ -1,4 +1,5 @@
-"""Numbers over several seeds: mean and spread, and how many times sooner one scheme was at the target than another."""
+"""Computes statistics over seeds: mean and spread, and how many times sooner one scheme reached the target than
+another."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ PLAIN = re.compile(r"(\d+(?:\.(\d+))?)( s|)")
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """`deviation`: the standard deviation of a sample; 0 where there is but one."""
+    """Holds mean and standard deviation of a sample of `count` values; the deviation is 0 where there is only one."""
 
     mean: float
     deviation: float
@@ -25,14 +26,14 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Self | None:
-        """Of those that there are; None without any."""
+        """Returns the spread of the values that are not None; None without any."""
         there = [value for value in values if value is not None]
         if not there:
             return None
         return cls(statistics.fmean(there), statistics.stdev(there) if len(there) > 1 else 0.0, len(there))
 
     def text(self, shown: Callable[[float], str]) -> str:
-        """`4.1 s`, or with several `4.1±0.3 s`: as many digits as the mean has."""
+        """Returns `4.1 s`, or with several values `4.1±0.3 s`, with as many digits as the mean."""
         mean = shown(self.mean)
         if self.count == 1:
             return mean
@@ -45,9 +46,8 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedStatistics:
-    """This has the statistics of one group. Seconds to the target and speed-up are over the runs that reached it,
-    `reached` of them all.
-    """
+    """Holds the statistics of one group. Seconds to the target and speed-up are over the `reached` runs that reached
+    it."""
 
     group: Group
     reached: int
@@ -58,22 +58,24 @@ class SeedStatistics:
 
     @property
     def name(self) -> str:
+        """Returns the group's name."""
         return self.group.name
 
 
 def baseline(groups: Sequence[Group]) -> Group:
-    """What the others are compared with: BSP where it reached the target, or the first that did, or the first."""
+    """Returns what the others are compared with: BSP if it reached the target, or the first that did, or the first."""
     there = [g for g in groups if any(s.seconds_to_target for s in g.summaries)]
     return next((g for g in there if g.first.scheme == "bsp"), next(iter(there), groups[0]))
 
 
 def standings(groups: Sequence[Group]) -> list[SeedStatistics]:
-    """Best first: by the share of runs that reached the target, by the time it took, by accuracy."""
+    """Returns the groups best first: by the share of runs that reached the target, by the time it took, by accuracy."""
     reference = baseline(groups) if groups else None
     return sorted((_standing(group, reference) for group in groups), key=_order)
 
 
 def _standing(group: Group, reference: Group | None) -> SeedStatistics:
+    """Returns the statistics of one group, compared with `reference`."""
     summaries = group.summaries
     return SeedStatistics(
         group=group,
@@ -97,10 +99,12 @@ def speedups(group: Group, reference: Group) -> list[float | None]:
 
 
 def _ratio(seconds: float, summary: Summary) -> float | None:
+    """Returns how many times sooner than `seconds` the run reached its target; None if it did not."""
     return seconds / summary.seconds_to_target if summary.seconds_to_target else None
 
 
 def _order(standing: SeedStatistics) -> tuple[float, float, float]:
+    """Returns the key by which groups are ranked."""
     seconds = standing.seconds_to_target.mean if standing.seconds_to_target else 0.0
     accuracy = standing.accuracy.mean if standing.accuracy else -1.0
     return -standing.reached / len(standing.group.runs), seconds, -accuracy

@@ -1,4 +1,4 @@
-"""`summary.json` is one run in a few numbers, by which tables and figures compare runs."""
+"""Describes one run in a few numbers: `summary.json`, by which tables and figures compare runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAILED = "failed"  # how the reason of a run begins that did not come to its end
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeShares:
-    """This says where the time of one worker, or of several together, went; each share is between 0 and 1."""
+    """Says where the time of one worker, or of several together, went; each share is between 0 and 1."""
 
     computing: float
     communicating: float
@@ -28,12 +28,15 @@ class TimeShares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSummary:
-    """This is the summary of one worker. `slowdown`: how many times slower it was made; staleness is None where nothing
-    is ever stale.
+    """Summarises one worker, over all its incarnations.
 
-    `seconds_hidden`: of communication that went on while it computed, besides `seconds_communicating`. `refused`: of
-    its contributions, those of which a server used nothing, or not all; `wild`: those noted and used (docs/numbers.md).
-    `incarnations`: how often it was started; all figures are sums over them. `host`: where it ran, if that is known.
+    slowdown        how many times slower it was made
+    staleness_*     in versions; None where nothing is ever stale
+    seconds_hidden  of communication while it computed, besides `seconds_communicating`
+    refused         contributions of which a server used nothing, or not all
+    wild            contributions that were noted and used (docs/numbers.md)
+    incarnations    how often it was started
+    host            where it ran, if that is known
     """
 
     rank: int
@@ -55,17 +58,21 @@ class WorkerSummary:
 
     @property
     def shares(self) -> TimeShares:
+        """Returns the shares of its time."""
         return shares_of((self,))
 
     @property
     def hidden(self) -> float | None:
-        """Which share of its communication it did not wait for; None where none was hidden."""
+        """Returns the share of its communication that it did not wait for; None where none was hidden."""
         return hidden_share((self,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Of who takes part, `at` seconds after the start: `event` is lost, returned or drained; after so many `steps`."""
+    """Describes a change of membership, `at` seconds after the start: `event` is lost, returned or drained.
+
+    `steps`: how many the worker had made.
+    """
 
     at: float
     party: str
@@ -79,15 +86,21 @@ CHANGES = ("lost", "returned", "drained")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """`seconds_to_target` is None when the target was missed or never set, `test_accuracy` without evaluations.
+    """Summarises one run.
 
-    `test_loss` is that of the last evaluation. `model` and `data` of a script are its file, and nothing.
-    `driver` is live or sim; `step_ms` the step of a worker with slowdown 1; `bytes_up` is what workers sent;
-    `bytes_shared` what of both passed by shared memory; `transport` how vectors travelled, if any did live;
-    `model_length` the parameters of the model, 0 where nobody knows. `faults`: who was lost, drained or came back while
-    training went on; `views`: generations of membership, the first among them. `leased`: what became of the samples of
-    leased data; None where they were shared beforehand. `warning`: what is wrong with the model, and the way out, where
-    it does no better than guessing or its loss is no number.
+    driver            live or sim
+    reason            why it ended; begins with `failed` for a run that did not come to its end
+    test_accuracy     None without evaluations; test_loss: that of the last one
+    seconds_to_target None when the target was missed or never set
+    step_ms           the step of a worker with slowdown 1, where it was emulated
+    bytes_up          what workers sent; bytes_down: received; bytes_shared: of both, by shared memory
+    transport         how vectors travelled, if any did live
+    model, data       names; of a script its file, and ""
+    model_length      parameters of the model, 0 where nobody knows
+    faults            who was lost, drained or came back during training
+    views             generations of membership, the first among them
+    leased            what became of leased samples; None where data was divided beforehand
+    warning           what is wrong with a model that does no better than guessing, and the way out
     """
 
     scheme: str
@@ -120,7 +133,7 @@ class Summary:
 
     @property
     def task(self) -> str:
-        """What was trained: `mlp on digits`, or the file of a script."""
+        """Returns what was trained: `mlp on digits`, or the file of a script."""
         return f"{self.model} on {self.data}" if self.data else self.model
 
     @property
@@ -130,12 +143,13 @@ class Summary:
 
     @property
     def hidden(self) -> float | None:
-        """Which share of their communication the workers did not wait for; None where none was hidden."""
+        """Returns the share of their communication that the workers did not wait for; None where none was hidden."""
         return hidden_share(self.workers)
 
     @property
     def staleness_mean(self) -> float | None:
-        """Over all contributions that had a staleness, taking a worker's exchanges as their number."""
+        """Returns the mean staleness over all contributions that had one, with exchanges as their number; None without
+        any."""
         stale = [(w.staleness_mean, max(1, w.exchanges)) for w in self.workers if w.staleness_mean is not None]
         return sum(mean * count for mean, count in stale) / sum(count for _, count in stale) if stale else None
 
@@ -144,7 +158,7 @@ class Summary:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Raises ValueError, KeyError or TypeError for a text that is not a summary."""
+        """Returns the summary of a text. Raises ValueError, KeyError or TypeError for any other text."""
         fields = json.loads(text)
         fields["workers"] = tuple(WorkerSummary(**worker) for worker in fields["workers"])
         fields["leased"] = Leased(**leased) if (leased := fields.get("leased")) else None
@@ -153,7 +167,7 @@ class Summary:
 
 
 def shares_of(workers: Iterable[WorkerSummary]) -> TimeShares:
-    """All zero when no time was recorded."""
+    """Returns the shares of these workers' time together; all are zero when no time was recorded."""
     workers = tuple(workers)
     computing = sum(w.seconds_computing for w in workers)
     communicating = sum(w.seconds_communicating for w in workers)
@@ -163,14 +177,14 @@ def shares_of(workers: Iterable[WorkerSummary]) -> TimeShares:
 
 
 def hidden_share(workers: Iterable[WorkerSummary]) -> float | None:
-    """Of the seconds in which bytes moved; None where none was hidden."""
+    """Returns the hidden part of the seconds in which bytes moved; None where none was hidden."""
     workers = tuple(workers)
     hidden = sum(w.seconds_hidden for w in workers)
     return hidden / (hidden + sum(w.seconds_communicating for w in workers)) if hidden else None
 
 
 def write_summary(summary: Summary, path: str | os.PathLike[str]) -> None:
-    """All or nothing: a reader sees the old file or the new one, also when this process is killed half-way."""
+    """Writes a summary, all or nothing: a reader sees the old file or the new one. Raises OSError."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -182,7 +196,7 @@ def write_summary(summary: Summary, path: str | os.PathLike[str]) -> None:
 
 
 def read_summary(path: str | os.PathLike[str]) -> Summary:
-    """Raises PacelineError when there is no summary at `path`."""
+    """Returns the summary at `path`. Raises PacelineError when there is none, or none of this version."""
     try:
         return Summary.from_json(Path(path).read_bytes())
     except OSError as error:
@@ -192,34 +206,38 @@ def read_summary(path: str | os.PathLike[str]) -> Summary:
 
 
 def seconds_to_target(evaluations: Iterable[Evaluated], target: float | None) -> float | None:
-    """When the accuracy first was `target` or better; None when it never was."""
+    """Returns when the accuracy first was `target` or better; None when it never was. `evaluations` by time."""
     if target is None:
         return None
     return next((e.at for e in evaluations if e.accuracy >= target), None)
 
 
 class Faults:
-    """How many contributions of every rank the servers found fault with; one that several shards speak of is one."""
+    """Counts the contributions of each rank that servers found fault with; one that several shards report counts
+    once."""
 
     def __init__(self) -> None:
         self._of: dict[tuple[int, bool], set[int]] = {}
 
     def add(self, record: Record) -> None:
+        """Counts a record; only `Gated` ones matter."""
         if isinstance(record, Gated):
             self._of.setdefault((record.rank, record.refused), set()).add(record.number)
 
     def refused(self, rank: int) -> int:
+        """Returns the contributions of `rank` that were rejected."""
         return len(self._of.get((rank, True), ()))
 
     def wild(self, rank: int) -> int:
+        """Returns the contributions of `rank` that were noted and used."""
         return len(self._of.get((rank, False), ()))
 
 
 class Staleness:
-    """Mean and largest staleness of every rank, one record at a time.
+    """Computes mean and largest staleness of every rank, one record at a time.
 
-    Reads the `Applied` records of shard 0 only: every contribution goes to every shard, once each is enough. A
-    contribution dropped for being late counts too, since its lateness is what one wants to see.
+    It reads the `Applied` records of shard 0 only: every contribution goes to every shard, and once each is enough.
+    A contribution dropped for being late counts too, since its lateness is what one wants to see.
     """
 
     def __init__(self) -> None:

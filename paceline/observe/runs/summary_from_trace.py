@@ -1,4 +1,5 @@
-"""The summary of a run that left none, because it was killed or still goes on: from its trace and its settings."""
+"""Makes the summary of a run that left none, because it was killed or still goes on, from its trace and its
+settings."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from paceline.core.trace import Evaluated, Leased, Membership, Record, Span
+from paceline.core.trace import Evaluated, Leased, MemberChange, Record, Span
 from paceline.observe.runs.summary import Faults, Staleness, Summary, WorkerSummary, seconds_to_target
 
 REASON = "did not end"
@@ -18,7 +19,8 @@ SECONDS = {
 
 
 def rebuilt(records: Iterable[Record], facts: Mapping[str, Any]) -> Summary:
-    """What the trace tells; bytes are not in it. `facts`: settings by `section.key`, as of config.toml."""
+    """Returns the summary that the trace gives; bytes are not in it. `facts`: settings by `section.key`, as of
+    config.toml."""
     workers: dict[int, dict[str, Any]] = {}
     evaluations: list[Evaluated] = []
     staleness, faults = Staleness(), Faults()
@@ -34,7 +36,7 @@ def rebuilt(records: Iterable[Record], facts: Mapping[str, Any]) -> Summary:
                 evaluations.append(record)
             case Leased():
                 leased = record
-            case Membership(event="joined") if record.party.startswith("worker "):
+            case MemberChange(event="joined") if record.party.startswith("worker "):
                 rank = int(record.party.partition(" ")[2])
                 workers.setdefault(rank, _nothing(rank, facts)).update(device=record.device or "?", host=record.host)
     for rank, fields in workers.items():
@@ -46,12 +48,14 @@ def rebuilt(records: Iterable[Record], facts: Mapping[str, Any]) -> Summary:
 
 
 def _nothing(rank: int, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a worker that has done nothing yet."""
     slowdowns = list(facts.get("cluster.slowdown", ()))
     whole = {"rank": rank, "device": "?", "slowdown": slowdowns[rank] if rank < len(slowdowns) else 1.0}
     return whole | dict.fromkeys(("steps", "exchanges", "samples", "seconds_hidden", *SECONDS.values()), 0)
 
 
 def _add(fields: dict[str, Any], span: Span) -> None:
+    """Adds a span to the fields of its worker."""
     fields["steps"] += span.steps
     fields["samples"] += span.samples
     fields["seconds_hidden"] += span.hidden
@@ -62,6 +66,7 @@ def _add(fields: dict[str, Any], span: Span) -> None:
 def _summary(
     workers: list[WorkerSummary], evaluations: list[Evaluated], seconds: float, facts: Mapping[str, Any]
 ) -> Summary:
+    """Returns the summary of these workers and evaluations."""
     target = facts.get("stop.target_accuracy") or None
     samples = sum(worker.samples for worker in workers)
     scheme = str(facts.get("run.scheme", "unknown"))

@@ -1,8 +1,15 @@
-"""What a scheme would be worth on a cluster, put into a table and into words; and what nobody can know beforehand.
+"""Puts into a table and into words what a scheme would be worth on a cluster, and what nobody can know beforehand.
 
 Time to a target is samples needed over samples a second. The second is known once a cluster has been simulated; the
-first is a property of model, data and learning rate, and is known only when the model was trained. So the advice keeps
-the two apart: a faster scheme is worth having while it needs no more samples than its lead allows.
+first is a property of model, data and learning rate, and is known only when the model was trained. So the advice
+keeps the two apart: a faster scheme is worth having while it needs no more samples than its lead allows.
+
+    updates   how they come about (`Prospect.kind`, the first that holds)
+    lossy     more than a thousandth of the samples was dropped
+    gossip    every worker has a model of its own
+    local     the optimizer is the worker's
+    late      some update was stale, or workers made different numbers of exchanges
+    exact     otherwise
 """
 
 from __future__ import annotations
@@ -26,20 +33,22 @@ WHAT = {
     LOSSY: "some of the work is thrown away",
 }
 WORTH = 1.1
-"""A lead below this is not worth another scheme."""
+"""A lead below this factor is not worth another scheme."""
 NARROW = 0.2
-"""From this share of the time on, communication is what holds a scheme back."""
+"""From this share of the time on, communication holds a scheme back."""
 COLUMNS = 100
 HEAD = ("scheme", "updates", "smp/s", "times", "idle", "comm", "stale", "steps", "lost", "MB/s", "MB wkr", "MB srv")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prospect:
-    """A prospect is one scheme on the cluster, as simulated.
+    """Holds what the simulation of one scheme on the cluster gave.
 
-    dropped: samples whose gradients were thrown away. worker_bytes, server_bytes: of the largest of each, at most.
-    local: the optimizer is the worker's. own_models: workers' models differ. unseen: what of a scheme that changes as
-    it goes the simulated time has not come to.
+    dropped       samples whose gradients were dropped
+    worker_bytes  memory for vectors on the worker that needs most, at most; server_bytes: on the server
+    local         the optimizer is the worker's
+    own_models    workers' models differ
+    unseen        what of a scheme that changes as it goes the simulated time has not come to
     """
 
     summary: Summary
@@ -52,22 +61,24 @@ class Prospect:
 
     @property
     def name(self) -> str:
+        """Returns the name of the scheme."""
         return self.summary.scheme
 
     @property
     def samples_per_second(self) -> float:
-        """Of those that reach the model."""
+        """Returns the samples per second that reach the model."""
         s = self.summary
         return (s.samples - self.dropped) / s.seconds if s.seconds else 0.0
 
     @property
     def steps_an_exchange(self) -> float:
+        """Returns the steps of a worker between two exchanges, on average."""
         workers = self.summary.workers
         return sum(w.steps for w in workers) / max(1, sum(w.exchanges for w in workers))
 
     @property
     def kind(self) -> str:
-        """How its updates come about, as far as was seen."""
+        """Returns how its updates come about, as far as was seen: a key of WHAT."""
         if self.dropped > 0.001 * self.summary.samples:
             return LOSSY
         if self.own_models:
@@ -79,13 +90,13 @@ class Prospect:
 
     @property
     def slowest_share(self) -> float:
-        """Of all samples, those of the worker that did fewest, as a fraction of an equal part."""
+        """Returns the samples of the worker that did fewest, as a fraction of an equal part of all."""
         workers = self.summary.workers
         return min(w.samples for w in workers) * len(workers) / max(1, self.summary.samples)
 
 
 def ranked(prospects: Sequence[Prospect]) -> list[Prospect]:
-    """By time to the target where the model was trained, else by samples a second."""
+    """Returns the prospects by time to the target where the model was trained, else by samples per second."""
     if any(p.summary.target_accuracy is not None for p in prospects):
         place = {id(s): n for n, s in enumerate(ranking([p.summary for p in prospects]))}
         return sorted(prospects, key=lambda p: place[id(p.summary)])
@@ -93,13 +104,14 @@ def ranked(prospects: Sequence[Prospect]) -> list[Prospect]:
 
 
 def reference(prospects: Sequence[Prospect]) -> Prospect | None:
-    """What the others are compared with: the fastest whose updates are those of one process."""
+    """Returns what the others are compared with: the fastest whose updates are those of one process; None
+    without any."""
     exact = [p for p in prospects if p.kind == EXACT]
     return max(exact, key=lambda p: p.samples_per_second, default=None)
 
 
 def advice_text(prospects: Sequence[Prospect], refused: Sequence[tuple[str, str]], width: int = COLUMNS) -> str:
-    """The table, the verdict, and what it does not know. `refused`: schemes that do not fit, and why."""
+    """Returns the table, the verdict, and what it does not know. `refused`: schemes that do not fit, and why."""
     lines = [_table(ranked(prospects), " " if width < COLUMNS else "  "), "", textwrap.fill(WHAT_COLUMNS, width), ""]
     kinds = [kind for kind in WHAT if any(p.kind == kind for p in prospects)]
     lines += [textwrap.fill(f"{kind:<7} {WHAT[kind]}", width, subsequent_indent=" " * 8) for kind in kinds]
@@ -125,6 +137,7 @@ def _table(prospects: Sequence[Prospect], gap: str) -> str:
 
 
 def _row(p: Prospect, base: Prospect | None, trained: bool) -> tuple[str, ...]:
+    """Returns the cells of one scheme."""
     s = p.summary
     reached = "missed" if s.seconds_to_target is None else seconds_text(s.seconds_to_target)
     cells = (
@@ -144,7 +157,7 @@ def _row(p: Prospect, base: Prospect | None, trained: bool) -> tuple[str, ...]:
 
 
 def verdict(prospects: Sequence[Prospect]) -> list[str]:
-    """Sentences; each says what it rests on."""
+    """Returns the verdict in sentences, each of which says what it rests on."""
     if any(p.summary.target_accuracy is not None for p in prospects):
         return _verdict_of_training(ranked(prospects))
     base, order = reference(prospects), ranked(prospects)
@@ -162,6 +175,7 @@ def verdict(prospects: Sequence[Prospect]) -> list[str]:
 
 
 def _safe(base: Prospect) -> str:
+    """Returns the sentence about the reference."""
     shares = base.summary.shares
     why = ""
     if shares.waiting >= WORTH - 1:
@@ -170,6 +184,7 @@ def _safe(base: Prospect) -> str:
 
 
 def _best_of_each_kind(order: Sequence[Prospect]) -> list[Prospect]:
+    """Returns the first of each kind."""
     best: dict[str, Prospect] = {}
     for p in order:
         best.setdefault(p.kind, p)
@@ -177,7 +192,7 @@ def _best_of_each_kind(order: Sequence[Prospect]) -> list[Prospect]:
 
 
 def _worth(p: Prospect, base: Prospect) -> str:
-    """A lead, what it may cost, and the risk that comes with it."""
+    """Returns a sentence about a lead, what it may cost, and the risk that comes with it."""
     times = p.samples_per_second / base.samples_per_second
     risk = {
         LATE: _late(p.summary),
@@ -196,16 +211,16 @@ def _worth(p: Prospect, base: Prospect) -> str:
 
 
 def stable_rate(staleness: float) -> float:
-    """The largest learning rate at which SGD is stable, as a part of that with fresh gradients.
+    """Returns the largest learning rate at which SGD is stable, as a fraction of that with fresh gradients.
 
-    On a quadratic of curvature L, gradients that are t updates late are stable up to a rate of
-    2 sin(pi / (2 (2 t + 1))) / L, and fresh ones up to 2 / L (Levin and May 1976).
+    On a quadratic of curvature L, gradients that are t updates late are stable up to a rate of 2 sin(pi / (2 (2 t +
+    1))) / L, and fresh ones up to 2 / L (Levin and May 1976).
     """
     return math.sin(math.pi / (2 * (2 * staleness + 1)))
 
 
 def _late(s: Summary) -> str:
-    """How late updates are, and what that asks of the learning rate, unless late ones count less."""
+    """Returns how late updates are, and what that asks of the learning rate, unless late ones count less."""
     staleness = s.staleness_mean or 0.0
     late = f"its updates are {staleness:.1f} versions late on average"
     if s.parameters.get("weighting", "none") != "none" or staleness < 1:
@@ -214,6 +229,7 @@ def _late(s: Summary) -> str:
 
 
 def _thrift(prospects: Sequence[Prospect], base: Prospect) -> list[str]:
+    """Returns a sentence about the scheme that sends least, where communication holds the reference back."""
     if base.summary.shares.communicating < NARROW:
         return []
 
@@ -230,6 +246,7 @@ def _thrift(prospects: Sequence[Prospect], base: Prospect) -> list[str]:
 
 
 def _verdict_of_training(order: Sequence[Prospect]) -> list[str]:
+    """Returns the verdict where the model was trained in virtual time."""
     from paceline.observe.terminal.race import why
 
     first = order[0].summary
@@ -241,6 +258,7 @@ def _verdict_of_training(order: Sequence[Prospect]) -> list[str]:
 
 
 def _unknown(prospects: Sequence[Prospect]) -> list[str]:
+    """Returns what the advice does not know."""
     elsewhere = "what the cluster file or run does not say: other tenants, caches, loading of data, faults to come"
     if any(p.summary.target_accuracy is not None for p in prospects):
         return ["whether another model, other data or another learning rate would give the same order", elsewhere]

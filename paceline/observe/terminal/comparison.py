@@ -1,4 +1,4 @@
-"""`paceline summary`: finished runs in tables, and the same as JSON."""
+"""Compares finished runs in tables, and gives the same as JSON: `paceline summary`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ NONE = "-"
 
 
 WIDTH = 80
+"""Columns of a terminal that the tables must fit; where they do not, long names stand above them by number."""
 
 
 def tables(groups: Sequence[Group]) -> str:
-    """Two tables: what came of it, what it cost; and a sentence. What is too long for them stands above, by number."""
+    """Returns two tables, results and costs, and a sentence. Names that are too long for them stand above, by
+    number."""
     order = standings(groups)
     found, costs = [result(s) for s in order], [cost(s.group) for s in order]
     parts = [columns(RESULTS, found), columns(COSTS, costs, last=">")]
@@ -44,7 +46,7 @@ def tables(groups: Sequence[Group]) -> str:
 def _numbered(
     order: Sequence[SeedStatistics], found: Sequence[tuple[str, ...]], costs: Sequence[tuple[str, ...]]
 ) -> list[str]:
-    """The same without names and words in the tables, and seconds as such."""
+    """Returns the same with numbers in place of names and words, and with seconds as plain numbers."""
     short = [f"{s.group.first.scheme} [{n}]" for n, s in enumerate(order, 1)]
     told = [f"{name}: {row[0]}; ended: {row[-1]}" for name, row in zip(short, found, strict=True)]
     legend = [textwrap.fill(line, WIDTH, subsequent_indent="    ", break_long_words=False) for line in told]
@@ -69,6 +71,7 @@ def result(s: SeedStatistics) -> tuple[str, ...]:
 
 
 def _reached(s: SeedStatistics, shown: Callable[[float], str] = seconds_text) -> str:
+    """Returns the cell with the time to the target."""
     if s.group.first.target_accuracy is None:
         return NONE
     if s.seconds_to_target is None:
@@ -78,11 +81,12 @@ def _reached(s: SeedStatistics, shown: Callable[[float], str] = seconds_text) ->
 
 
 def _shown(spread: Spread | None, shown: Callable[[float], str]) -> str:
+    """Returns a spread as text, or `-`."""
     return NONE if spread is None else spread.text(shown)
 
 
 def cost(group: Group) -> tuple[str, ...]:
-    """Means over the runs, all workers of each together."""
+    """Returns the cells of one scheme, as in COSTS: means over the runs, all workers of each together."""
     runs = group.summaries
 
     def mean(value: Callable[[Summary], float | None], shown: Callable[[float], str]) -> str:
@@ -104,12 +108,12 @@ def cost(group: Group) -> tuple[str, ...]:
 
 
 def rate(count: int, summary: Summary) -> float | None:
-    """Bytes a second; None where none were counted, as in a run that did not end."""
+    """Returns bytes per second; None where none were counted, as in a run that did not end."""
     return count / summary.seconds if count and summary.seconds else None
 
 
 def sentence(groups: Sequence[Group], order: Sequence[SeedStatistics]) -> str:
-    """Says who won, and why; over several seeds, by how much."""
+    """Returns who won, and why; over several seeds, by how much."""
     if all(len(group.runs) == 1 for group in groups):
         return why([group.first for group in groups], [group.name for group in groups])
     best, reference = order[0], baseline(groups)
@@ -123,7 +127,7 @@ def sentence(groups: Sequence[Group], order: Sequence[SeedStatistics]) -> str:
 
 
 def row_of(worker: WorkerSummary, seconds: float) -> WorkerRow:
-    """A worker at the end of a run of `seconds`, as the live table shows it."""
+    """Returns a worker at the end of a run of `seconds`, as the live table shows it."""
     shares = worker.shares
     faults = f"{worker.refused} refused" if worker.refused else f"{worker.wild} wild" if worker.wild else ""
     return WorkerRow(
@@ -145,6 +149,7 @@ def row_of(worker: WorkerSummary, seconds: float) -> WorkerRow:
 
 # ---- as JSON -------------------------------------------------------------------------------------------------
 def to_json(groups: Sequence[Group], notes: Sequence[str]) -> str:
+    """Returns groups, runs and notes as JSON, with the figures that the tables derive."""
     order = standings(groups)
     document = {
         "baseline": baseline(groups).name,

@@ -1,6 +1,7 @@
-"""What is seen while a run goes on: a live table on a terminal, a line every few seconds in a log file.
+"""Shows a run while it goes on: a live table on a terminal, a line every few seconds in a log file.
 
-A view is given snapshots as often as the run cares to make them and draws as many as a reader can use.
+A display is given snapshots as often as the run cares to make them, and draws as many as a reader can use. The rule
+of this file: a display never makes the run wait. A stopped terminal or a full pipe gets fewer lines.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from typing import Any, Protocol, TextIO
 from paceline.observe.formatting.number_format import accuracy_text, count_text, loss_text, percent, seconds_text
 
 LINES_MAX = 1000
+"""Lines that wait for a reader at most; then the oldest are dropped."""
 PLAIN_WORKERS_MAX = 16
-"""With more workers than this, single ones tell less than the spread."""
+"""Workers up to which a log line names each; with more, their spread says more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRow:
-    """A row describes one worker now. computing, communicating, waiting: shares of its time so far, each between 0 and
-    1.
+    """Describes one worker now. computing, communicating, waiting: shares of its time so far, each between 0 and 1.
 
-    hidden: which share of its communication it did not wait for, None where none was hidden.
+    hidden: the share of its communication that it did not wait for, None where none was hidden.
     """
 
     rank: int
@@ -45,11 +46,12 @@ class WorkerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressSnapshot:
-    """A snapshot describes a run now. `seconds_left` and `fraction_done` are None where the end cannot be foreseen.
+    """Describes a run now.
 
-    `epochs` is None where nobody knows how long one is; `loss` is that of a script which reports no accuracy.
-
-    `samples_before`: those among `samples` that earlier incarnations of the run have trained, before `elapsed_s` began.
+    fraction_done   of the run, 0 to 1; None where the end cannot be foreseen, and so is seconds_left
+    epochs          None where nobody knows how long one is
+    loss            of a script that reports no accuracy
+    samples_before  those among `samples` that were trained before the run was resumed
     """
 
     scheme: str
@@ -66,14 +68,15 @@ class ProgressSnapshot:
 
     @property
     def samples_per_second(self) -> float:
+        """Returns the mean throughput since `elapsed_s` began."""
         return max(0, self.samples - self.samples_before) / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
 
 class ProgressDisplay(Protocol):
-    """A display shows snapshots."""
+    """Shows snapshots of a run."""
 
     def begin(self, lines: Sequence[str]) -> None:
-        """Training begins: how the run is set up, to be said once, before anything else is shown."""
+        """Shows lines about how the run is set up, or what happened in it, above the snapshots."""
 
     def show(self, snapshot: ProgressSnapshot) -> None: ...
 
@@ -82,7 +85,7 @@ class ProgressDisplay(Protocol):
 
 
 class Throttle:
-    """This forwards at most one snapshot every `interval_s` of the reader's time, and the last one at the end."""
+    """Forwards at most one snapshot every `interval_s` of the reader's time, and the last one at the end."""
 
     def __init__(self, draw: Callable[[ProgressSnapshot], None], interval_s: float, clock: Callable[[], float]) -> None:
         self._draw = draw
@@ -99,13 +102,15 @@ class Throttle:
             self.flush()
 
     def flush(self) -> None:
+        """Draws the snapshot that was held back, if any."""
         if self._held is not None:
             held, self._held = self._held, None
             self._draw(held)
 
 
 def has_room(stream: TextIO) -> bool:
-    """Does it take a line at once, as far as the system tells? A full pipe and a stopped terminal do not."""
+    """Returns True if `stream` takes a line at once, as far as the system tells. A full pipe and a stopped terminal do
+    not."""
     try:
         return bool(select.select([], [stream], [], 0)[1])
     except (OSError, ValueError):  # no file of the system's
@@ -113,9 +118,9 @@ def has_room(stream: TextIO) -> bool:
 
 
 class Lines:
-    """Lines for a stream that somebody may read slowly, or never: they wait here, and the run waits for nobody.
+    """Writes lines to a stream that somebody may read slowly, or never: they wait here, and the run waits for nobody.
 
-    Of more than LINES_MAX that wait the oldest are given up.
+    Of more than LINES_MAX that wait the oldest are dropped.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -124,7 +129,7 @@ class Lines:
         self._lock = threading.Lock()
 
     def say(self, *lines: str) -> None:
-        """Writes a line; any thread may call it."""
+        """Writes lines, after those that wait. Any thread may call it."""
         with self._lock:
             self._waiting.extend(lines)
             while self._waiting and has_room(self._stream):
@@ -132,13 +137,13 @@ class Lines:
 
     @property
     def behind(self) -> bool:
-        """Are there lines that nobody has taken?"""
+        """Returns True if there are lines that nobody has taken."""
         self.say()
         return bool(self._waiting)
 
 
 class PlainView:
-    """This writes one line every `interval_s` seconds, for logs and pipes."""
+    """Writes one line every `interval_s` seconds, for logs and pipes."""
 
     def __init__(self, stream: TextIO, interval_s: float = 5.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._lines = Lines(stream)
@@ -159,7 +164,7 @@ class PlainView:
 
 
 class LiveView:
-    """A table that is redrawn in place. What the program prints meanwhile appears above it."""
+    """Redraws a table in place. What the program prints meanwhile appears above it."""
 
     def __init__(self, console: Any, interval_s: float = 0.2, clock: Callable[[], float] = time.monotonic) -> None:
         from rich.live import Live
@@ -189,7 +194,8 @@ class LiveView:
 
 
 def make_display(stream: TextIO, interval_s: float = 5.0) -> ProgressDisplay:
-    """A live table if `stream` is a terminal that can move its cursor, else lines at most every `interval_s`."""
+    """Returns a live table if `stream` is a terminal that can move its cursor, else lines at most every
+    `interval_s`."""
     from rich.console import Console
 
     console = Console(file=stream)
@@ -199,7 +205,10 @@ def make_display(stream: TextIO, interval_s: float = 5.0) -> ProgressDisplay:
 
 
 def plain_line(snapshot: ProgressSnapshot) -> str:
-    """`[esync]  12.0 s  epoch 3.1  accuracy 0.801 (target 0.9)  1520 samples/s  waiting 0:5% 1:4% 2:12%`."""
+    """Returns a snapshot as one line of a log:
+
+    [esync]  12.0 s  epoch 3.1  accuracy 0.801 (target 0.9)  1520 samples/s  waiting 0:5% 1:4% 2:12%
+    """
     parts = [f"[{snapshot.scheme}]", seconds_text(snapshot.elapsed_s)]
     if snapshot.epochs is not None:
         parts.append(f"epoch {snapshot.epochs:.1f}")

@@ -1,4 +1,4 @@
-"""This says which scheme won, by how much, and why, in a table and a sentence made of the numbers."""
+"""Says which scheme won, by how much, and why, in a table and a sentence made of the numbers."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 MEASURE = "acc"
-"""Or loss, where nothing but losses was reported."""
+"""The name of the column with accuracies; `loss` takes its place where nothing but losses was reported."""
 HEAD = ("scheme", "target", "times", MEASURE, "smp", "smp/s", "wait", "stale", "MB", "ended")
 WINNER = "*"
 
 
 def labels(summaries: Sequence[Summary]) -> list[str]:
-    """The scheme's name; where one name comes twice, with the parameters that differ, or else the seed."""
+    """Returns the scheme's name of each run; where one comes twice, with the parameters that differ, or else the
+    seed."""
     return [_label(summary, [s for s in summaries if s.scheme == summary.scheme]) for summary in summaries]
 
 
 def _label(summary: Summary, namesakes: Sequence[Summary]) -> str:
+    """Returns the label of one run among those of the same scheme."""
     if len(namesakes) == 1:
         return summary.scheme
     differing = [
@@ -64,19 +66,19 @@ def ranking(summaries: Sequence[Summary]) -> list[Summary]:
 
 
 def has_losses_only(summaries: Sequence[Summary]) -> bool:
-    """Has nobody measured an accuracy, and somebody a loss?"""
+    """Returns True if nobody measured an accuracy, and somebody a loss."""
     if any(s.test_accuracy is not None for s in summaries):
         return False
     return any(s.test_loss is not None for s in summaries)
 
 
 def head(summaries: Sequence[Summary]) -> tuple[str, ...]:
-    """The names of the columns."""
+    """Returns the names of the columns."""
     return tuple("loss" if has_losses_only(summaries) and name == MEASURE else name for name in HEAD)
 
 
 def baseline(summaries: Sequence[Summary]) -> Summary:
-    """What the others are compared with: BSP, or the first that was run."""
+    """Returns what the others are compared with: BSP, or the first that was run."""
     return next((s for s in summaries if s.scheme == "bsp"), summaries[0])
 
 
@@ -88,7 +90,7 @@ def speedup(summary: Summary, reference: Summary) -> float | None:
 
 
 def race_table(summaries: Sequence[Summary]) -> RenderableType:
-    """For a terminal; `summaries` in the order in which the schemes were run."""
+    """Returns the table for a terminal; `summaries` in the order in which the schemes were run."""
     from rich import box
     from rich.console import Group
     from rich.table import Table
@@ -114,6 +116,7 @@ def race_text(summaries: Sequence[Summary]) -> str:
 
 
 def _rows(summaries: Sequence[Summary]) -> list[tuple[str, ...]]:
+    """Returns the cells of each run, the winner first."""
     if not summaries:
         return []
     reference = baseline(summaries)
@@ -140,11 +143,12 @@ def _rows(summaries: Sequence[Summary]) -> list[tuple[str, ...]]:
 
 
 def _reached(s: Summary) -> str:
+    """Returns the time to the target, or `missed`."""
     return "missed" if s.seconds_to_target is None else seconds_text(s.seconds_to_target)
 
 
 def why(summaries: Sequence[Summary], called: Sequence[str] = ()) -> str:
-    """Says who won and what made the difference, each `called` by its name, or else by its scheme; for example:
+    """Returns who won and what made the difference, each `called` by its name, or else by its scheme; for example:
 
     esync reached 0.9 in 4.1 s, 7.3 times as fast as bsp: its workers spent 6% of their time waiting, under bsp 71%.
     """
@@ -170,6 +174,7 @@ def why(summaries: Sequence[Summary], called: Sequence[str] = ()) -> str:
 
 
 def _nobody(best: Summary, name: str, runs: int) -> str:
+    """Returns the sentence for runs of which none reached a target."""
     accuracy = accuracy_text(best.test_accuracy)
     if best.test_accuracy is None and best.test_loss is not None:
         loss = loss_text(best.test_loss)
@@ -187,7 +192,10 @@ def _nobody(best: Summary, name: str, runs: int) -> str:
 
 
 def _cause(winner: Summary, other: Summary, name: str) -> str:
-    """Time to target is samples needed over samples per second; say which of the two made more of the difference."""
+    """Returns what made more of the difference: samples needed, or samples per second.
+
+    Time to the target is the first over the second, so the larger of the two ratios explains more.
+    """
     pace = winner.samples_per_second / other.samples_per_second if other.samples_per_second else math.inf
     needed = [s.samples_per_second * (s.seconds_to_target or s.seconds) for s in (winner, other)]
     thrift = needed[1] / needed[0] if needed[0] else 1.0

@@ -1,4 +1,4 @@
-"""Text streams whose writers do not care whether anybody, or any disk, takes what they say."""
+"""Provides text streams whose writers do not care whether anybody, or any disk, takes what they write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any, TextIO
 
 
 class DroppingStream:
-    """A text stream that drops what cannot be written, and everything after it."""
+    """Writes to a text stream, and drops what cannot be written and everything after it.
+
+    The output of a run may be a pipe whose reader has gone, or a file on a full disk. Neither may end the run.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

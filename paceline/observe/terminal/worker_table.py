@@ -1,4 +1,4 @@
-"""The live table: one row a worker, with a small bar that shows where its time goes; readable on 80 columns."""
+"""Draws the live table: one row a worker, with a small bar that shows where its time goes; readable on 80 columns."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 ROWS_MAX = 16
+"""Workers up to which all are shown."""
 ENDS = 5
 """How many of the slowest and of the fastest are shown where not all are."""
 CELLS = 12
+"""Characters of the bar."""
 ACTIVITIES = ("computing", "communicating", "waiting")
 COLOURS = ("green", "blue", "yellow")
 BLOCKS = ("█", "▓", "░")
-"""One glyph an activity, so that the bar says the same without colours."""
+"""One character an activity, so that the bar says the same without colours."""
 ASCII_BLOCKS = ("#", "=", ".")
+"""The same for terminals without Unicode."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Columns that would say nothing in this run are left out, for the sake of narrow terminals."""
+    """Says which columns the table has. Those that would say nothing in this run are left out, for narrow terminals."""
 
     hosts: Mapping[str, str] | None
     """Short names of the hosts, where there are several."""
@@ -39,6 +42,7 @@ class _Columns:
 
     @classmethod
     def of(cls, rows: tuple[WorkerRow, ...]) -> _Columns:
+        """Returns the columns that these rows need."""
         hosts = short_hosts([row.host for row in rows])
         return cls(
             hosts=hosts if len(hosts) > 1 else None,
@@ -50,6 +54,7 @@ class _Columns:
 
 
 def live_table(snapshot: ProgressSnapshot, *, ascii_only: bool = False) -> RenderableType:
+    """Returns the whole table: a headline, how far the run is, and the workers."""
     from rich.console import Group
 
     parts = [headline(snapshot), _bar_line(snapshot), workers_table(snapshot.workers, ascii_only=ascii_only)]
@@ -57,6 +62,7 @@ def live_table(snapshot: ProgressSnapshot, *, ascii_only: bool = False) -> Rende
 
 
 def headline(snapshot: ProgressSnapshot) -> Text:
+    """Returns the line with scheme, time, epoch, accuracy and throughput."""
     from rich.text import Text
 
     line = Text(no_wrap=True, overflow="ellipsis")
@@ -71,6 +77,7 @@ def headline(snapshot: ProgressSnapshot) -> Text:
 
 
 def _bar_line(snapshot: ProgressSnapshot) -> RenderableType | None:
+    """Returns how far the run is; None where its end cannot be foreseen."""
     if snapshot.fraction_done is None:
         return None
     from rich.progress_bar import ProgressBar
@@ -84,7 +91,7 @@ def _bar_line(snapshot: ProgressSnapshot) -> RenderableType | None:
 
 
 def workers_table(rows: tuple[WorkerRow, ...], *, ascii_only: bool = False) -> Table:
-    """Makes a row for each worker; of many, it shows the slowest and the fastest, and one row for all."""
+    """Returns a row for each worker; of many, the slowest and the fastest, and one row for all."""
     columns = _Columns.of(rows)
     blocks = ASCII_BLOCKS if ascii_only else BLOCKS
     table = _empty(columns, blocks)
@@ -104,6 +111,7 @@ def workers_table(rows: tuple[WorkerRow, ...], *, ascii_only: bool = False) -> T
 
 
 def _empty(columns: _Columns, blocks: tuple[str, ...]) -> Table:
+    """Returns the table without rows."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -131,6 +139,7 @@ def _empty(columns: _Columns, blocks: tuple[str, ...]) -> Table:
 
 
 def _add(table: Table, columns: _Columns, blocks: tuple[str, ...], row: WorkerRow, name: str = "") -> None:
+    """Adds a row; `name` stands in place of a rank."""
     cells: list[RenderableType] = [name or str(row.rank)]
     if columns.hosts:
         cells.append(columns.hosts.get(row.host, ""))
@@ -151,12 +160,14 @@ def _add(table: Table, columns: _Columns, blocks: tuple[str, ...], row: WorkerRo
 
 
 def _stale(row: WorkerRow) -> str:
+    """Returns mean and largest staleness."""
     if row.staleness_mean is None:
         return ""
     return f"{row.staleness_mean:.1f}" if row.staleness_max is None else f"{row.staleness_mean:.1f}/{row.staleness_max}"
 
 
 def share_bar(row: WorkerRow, blocks: tuple[str, ...] = BLOCKS) -> Text:
+    """Returns the bar of a worker."""
     from rich.text import Text
 
     bar = Text()
@@ -167,7 +178,7 @@ def share_bar(row: WorkerRow, blocks: tuple[str, ...] = BLOCKS) -> Text:
 
 
 def cells_of(shares: list[float], cells: int) -> list[int]:
-    """Whole cells for each share: as many in all as the shares fill, the rounding going to the largest remainders."""
+    """Returns whole cells for each share: as many in all as the shares fill, rounded by the largest remainders."""
     exact = [max(0.0, share) * cells for share in shares]
     widths = [int(width) for width in exact]
     spare = min(cells, round(sum(exact))) - sum(widths)
@@ -178,7 +189,7 @@ def cells_of(shares: list[float], cells: int) -> list[int]:
 
 
 def everyone(rows: tuple[WorkerRow, ...]) -> WorkerRow:
-    """All workers as one row: sums of what adds up, means of the rest."""
+    """Returns all workers as one row: sums of what adds up, means of the rest."""
     stale = [row.staleness_mean for row in rows if row.staleness_mean is not None]
     hidden = [row.hidden for row in rows if row.hidden is not None]
     return WorkerRow(

@@ -5,11 +5,11 @@ whenever the room that is left has halved again, the window is four times as lon
 
     Span                         sums, for each worker and activity; all of a worker's at the end of its window
     Applied                      the last of each shard
-    Decision, Gated              the last of each worker and verdict
+    Decided, Gated              the last of each worker and verdict
     Evaluated                    the last of a window, and each that is better than all before it; windows are a
                                  sixteenth as long, since evaluations are few
     Leased                       the last: its numbers are sums since the start
-    Membership, Ended            all of them, always; they are few
+    MemberChange, Ended            all of them, always; they are few
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ import dataclasses
 import math
 from collections.abc import Hashable, Iterator
 
-from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
+from paceline.core.trace import Applied, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span
 
 WINDOW_S = 1.0
+"""Seconds of the first window; each halving of the room that is left makes it GROWTH times as long."""
 GROWTH = 4.0
 EVALUATED_PART = 1 / 16
+"""Fraction of the window that holds for evaluations."""
 HELD_BYTES = 160  # about so many will be needed for each record that is held back
 
 
 def window_s(written: int, bytes_max: int) -> float:
-    """How much becomes one record when `written` bytes of `bytes_max` are used; 0 while everything is kept."""
+    """Returns the seconds whose records become one when `written` bytes of `bytes_max` are used; 0 keeps everything."""
     left = 1 - written / bytes_max
     if left > 0.5:
         return 0.0
@@ -35,7 +37,7 @@ def window_s(written: int, bytes_max: int) -> float:
 
 
 class Thinner:
-    """Record by record; what it holds back comes when its window is over, or with `rest`."""
+    """Thins records one by one. What it holds back comes when its window is over, or with `rest`."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -45,13 +47,13 @@ class Thinner:
         self._best = -math.inf
 
     def add(self, record: Record, written: int) -> Iterator[Record]:
-        """What is to be written now that there are `written` bytes."""
+        """Yields what is to be written now that there are `written` bytes."""
         yield from self.within(record, window_s(written + HELD_BYTES * self._count, self._bytes_max))
 
     def within(self, record: Record, window: float) -> Iterator[Record]:
-        """The same with windows of so many seconds, whatever is written; 0 keeps everything."""
-        if isinstance(record, Membership | Ended) or self._is_best(record) or not window:
-            if self._held and not isinstance(record, Evaluated | Membership):
+        """Yields the same with windows of `window` seconds, whatever is written; 0 keeps everything."""
+        if isinstance(record, MemberChange | Ended) or self._is_best(record) or not window:
+            if self._held and not isinstance(record, Evaluated | MemberChange):
                 yield from self.rest()
             yield record
             return
@@ -69,7 +71,8 @@ class Thinner:
         held[sort] = _sum(before, record) if isinstance(before, Span) and isinstance(record, Span) else record
 
     def _is_best(self, record: Record) -> bool:
-        """Is it an evaluation that is better than all before it? One of them was the first to reach any target."""
+        """Returns True for an evaluation that is better than all before it: one of those was the first to reach any
+        target."""
         if not isinstance(record, Evaluated) or not record.accuracy > self._best:
             return False
         self._best = record.accuracy
@@ -81,6 +84,7 @@ class Thinner:
             yield from self._close(who)
 
     def _close(self, who: Hashable) -> Iterator[Record]:
+        """Yields the window's records of one party, and begins another window."""
         held = self._held.pop(who)
         self._count -= len(held)
         at = max(record.at for record in held.values())
@@ -89,21 +93,23 @@ class Thinner:
 
 
 def _teller(record: Record) -> Hashable:
+    """Returns who tells a record: windows are one for each party, since parties have clocks of their own."""
     match record:
         case Span(rank=rank):
             return "worker", rank
         case Applied(shard=shard) | Gated(shard=shard):
             return "shard", shard
-        case Decision(party=party):
+        case Decided(party=party):
             return "party", party
     return type(record).__name__
 
 
 def _sort(record: Record) -> Hashable:
+    """Returns the sort of a record, of which a window keeps one."""
     match record:
         case Span(activity=activity):
             return activity
-        case Decision(rank=rank, verdict=verdict):
+        case Decided(rank=rank, verdict=verdict):
             return rank, verdict
         case Gated(rank=rank, refused=refused):
             return rank, refused
@@ -111,6 +117,7 @@ def _sort(record: Record) -> Hashable:
 
 
 def _sum(a: Span, b: Span) -> Span:
+    """Returns two spans as one."""
     return Span(
         at=max(a.at, b.at),
         rank=a.rank,

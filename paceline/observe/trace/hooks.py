@@ -1,11 +1,11 @@
-"""Callables of the user's own that hear of every record while a run goes on: for Weights & Biases, MLflow, a mail.
+"""Calls functions of the user's own with every record while a run goes on: for Weights & Biases, MLflow, a mail.
 
 A hook is `module:name`. A function of that name is called with each `paceline.core.trace.Record`, in the order in
 which they came in. A class is made anew for each run, with the run's folder, and its object is called; if that has a
 method `close`, it is called when the run is over. docs/observing.md has examples.
 
 The rule of this file: a hook may be slow or broken, and the run never is. Hooks have a thread of their own; one that
-raises is told of and not called again; records that it cannot keep up with are dropped, and counted.
+raises is reported and not called again; records that it cannot keep up with are dropped, and counted.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from paceline.core.trace import Record
 
 Hook = Callable[[Record], Any]
 WAITING_MAX = 100_000
-"""Records that may wait for slow hooks."""
+"""Records that may wait for slow hooks; further ones are dropped."""
 CLOSE_SECONDS = 10.0
-"""How long the end of a run waits for them."""
+"""Seconds that the end of a run waits for hooks."""
 _log = logging.getLogger("paceline")
 
 
@@ -42,6 +42,7 @@ def load(names: str, out: str) -> list[Hook]:
 
 
 def _load(name: str, out: str) -> Hook:
+    """Returns one hook. Raises ConfigError for whatever goes wrong in the user's module."""
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise ConfigError(f"--hook {name}: say module:function, such as my_hooks:log")
@@ -56,7 +57,8 @@ def _load(name: str, out: str) -> Hook:
 
 
 class Hooks:
-    """`append` never waits and may be called from any thread. Without hooks it costs a comparison."""
+    """Calls hooks with records. `append` never waits and may be called from any thread; without hooks it costs a
+    comparison."""
 
     def __init__(
         self, calls: Sequence[Hook], *, waiting_max: int = WAITING_MAX, close_seconds: float = CLOSE_SECONDS
@@ -70,6 +72,7 @@ class Hooks:
         self._thread: threading.Thread | None = None
 
     def append(self, record: Record) -> None:
+        """Queues a record for the hooks."""
         if not self._calls:
             return
         with self._changed:
@@ -85,7 +88,7 @@ class Hooks:
             self._changed.notify()
 
     def close(self) -> None:
-        """Hooks have heard of everything afterwards, unless they are too slow. Closing twice is harmless."""
+        """Waits until the hooks have had every record, unless they are too slow. Closing twice is harmless."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -104,6 +107,7 @@ class Hooks:
         self.close()
 
     def _serve(self) -> None:
+        """Calls the hooks, on their thread, until `close` and until nothing waits."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closed)
@@ -117,6 +121,7 @@ class Hooks:
                 self._guarded(call, call.close)
 
     def _guarded(self, hook: Hook, act: Callable[..., object], *arguments: Record) -> None:
+        """Calls a hook; one that raises is logged, and not called again."""
         try:
             act(*arguments)
         except Exception as error:

@@ -1,7 +1,11 @@
-"""`trace.jsonl`: one record a line, written while the run goes on and readable while, and after, it is killed.
+"""Writes and reads `trace.jsonl`: one record a line, written while the run goes on and readable after it was killed.
 
 The rule of this file: whoever appends never waits for the disk. Records are kept as they are, and a thread of the
 writer's own turns them into text, so that a worker or server pays for one list append.
+
+    append      -> buffer                    any thread
+    _drain      -> lines -> file, flush      the writer's thread, at most every FLUSH_S
+    a kill      loses the buffer, and may tear the last line, which readers leave out and the next writer cuts off
 """
 
 from __future__ import annotations
@@ -22,17 +26,19 @@ from paceline.observe.trace.compaction import Thinner
 
 TRACE = "trace.jsonl"
 FLUSH_S = 1.0
-"""The longest a record stays in memory; what a killed run may lose."""
+"""Seconds that a record stays in memory at most, and so what a killed run may lose."""
 BUFFERED_MAX = 8192
-"""Records that make the writer flush early, so that a burst cannot eat the memory."""
+"""Records that make the writer flush early, so that a burst cannot fill the memory."""
 
 
 class TraceWriter:
-    """Appends records to `path`, from any thread. What comes after `close` is dropped: the story has ended.
+    """Appends records to `path`, from any thread. What comes after `close` is dropped.
 
-    bytes_max: the file's size, which `thinning` keeps it within; 0 for any.
-    lost: hears once, in a line, that the file cannot be written any more, on the writer's thread; the story then ends
-    there. Without it that is a PacelineError, raised at the next `append` or at `close`.
+        bytes_max  the file's size, which `compaction` keeps it within; 0 for any
+        lost       is called once, with a line, when the file cannot be written any more, on the writer's thread; the
+                   trace then ends there. Without it that is a PacelineError, raised at the next `append` or at `close`
+
+    Raises PacelineError if the file cannot be opened.
     """
 
     def __init__(
@@ -56,6 +62,7 @@ class TraceWriter:
         self._thread.start()
 
     def append(self, record: Record) -> None:
+        """Queues a record. Raises PacelineError if an earlier one could not be written and nobody else was told."""
         with self._changed:
             if self._failed is not None:
                 raise _unwritable(self.path, self._failed) from self._failed
@@ -66,7 +73,7 @@ class TraceWriter:
                 self._changed.notify()
 
     def close(self) -> None:
-        """Everything appended so far is in the file afterwards. Closing twice is harmless."""
+        """Writes everything appended so far. Closing twice is harmless. Raises PacelineError as `append` does."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -81,6 +88,7 @@ class TraceWriter:
         self.close()
 
     def _drain(self) -> None:
+        """Writes what is queued, on the writer's thread, until `close`."""
         with contextlib.suppress(OSError), self._file:  # closing would write once more what could not be written
             while self._wait():
                 with self._changed:
@@ -92,6 +100,7 @@ class TraceWriter:
                 self._write(rest)
 
     def _write(self, records: Sequence[Record]) -> bool:
+        """Writes records; returns False if the file cannot be written, which ends the trace."""
         try:
             self._file.writelines(self._lines(records))
             self._file.flush()
@@ -111,7 +120,8 @@ class TraceWriter:
                 yield line
 
     def _wait(self) -> bool:
-        """Until there is something to write and it has been gathered for long enough; False when all is written."""
+        """Waits until there is something to write and it was gathered for long enough; returns False when all is
+        written."""
         with self._changed:
             self._changed.wait_for(lambda: self._buffer or self._closed)
             self._changed.wait_for(lambda: self._closed or len(self._buffer) >= BUFFERED_MAX, timeout=FLUSH_S)
@@ -119,7 +129,7 @@ class TraceWriter:
 
 
 def read_trace(path: str | os.PathLike[str]) -> Iterator[Record]:
-    """Every record, in the order it was written; a torn last line (the run was killed) is left out.
+    """Yields every record, in the order in which it was written; a torn last line (the run was killed) is left out.
 
     Raises PacelineError, naming file and line, for anything else that is not a record.
     """
@@ -137,7 +147,7 @@ def read_trace(path: str | os.PathLike[str]) -> Iterator[Record]:
 
 
 def is_timed(record: Record) -> bool:
-    """Whether its moment, and its length if it has one, are numbers: not so in what is left of a run gone wrong."""
+    """Returns True if the record's time, and its length if it has one, are finite: not so in a run gone wrong."""
     return math.isfinite(record.at + record.seconds if isinstance(record, Span) else record.at)
 
 
@@ -154,11 +164,12 @@ def _decode(line: bytes) -> Record:
 
 
 def _what(error: Exception) -> str:
+    """Returns what is wrong with a line, in a few words."""
     return f"no kind {error.args[0]!r}" if isinstance(error, KeyError) else str(error).splitlines()[0]
 
 
 def _mend(path: Path) -> None:
-    """Cut off the torn last line of a killed run, which would otherwise spoil the first line written now."""
+    """Cuts off the torn last line of a killed run, which would otherwise spoil the first line written now."""
     if not path.exists():
         return
     with path.open("rb+") as file:

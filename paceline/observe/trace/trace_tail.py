@@ -13,10 +13,11 @@ from paceline.core.errors import PacelineError
 from paceline.core.trace import Record, from_dict
 
 CHUNK_BYTES = 1 << 20
+"""Bytes of one `read`, so that a reader of a long trace can show something in between."""
 
 
 class Follower:
-    """`read` gives what has come since the last time. `begun_anew`: the file is another one than before.
+    """Reads what has come since the last time. `begun_anew`: the file is another one than before.
 
     `path` may be set to another file at any time between two reads.
     """
@@ -33,7 +34,7 @@ class Follower:
         return self._at / self._size if self._size else 0.0
 
     def read(self) -> list[Record]:
-        """The next records, at most a MiB of them; none when there is nothing new, or no file yet.
+        """Returns the next records, at most a MiB of them; [] when there is nothing new, or no file yet.
 
         Raises PacelineError, naming the line, for a whole line that is not a record.
         """
@@ -52,12 +53,14 @@ class Follower:
         return [self._record(line) for line in lines]
 
     def _look(self, found: os.stat_result) -> None:
+        """Begins at the beginning where the file is another one, or was cut."""
         if self._inode and (found.st_ino != self._inode or found.st_size < self._at):
             self.begun_anew = True
             self._at, self._line, self._torn = 0, 0, b""
         self._inode, self._size = found.st_ino, found.st_size
 
     def _record(self, line: bytes) -> Record:
+        """Returns the record of a line. Raises PacelineError."""
         self._line += 1
         try:
             return from_dict(_decode(line))
@@ -66,7 +69,8 @@ class Follower:
 
 
 def _decode(line: bytes) -> Any:
-    """Half as long with msgspec, which refuses the NaN and Infinity of a run that diverges."""
+    """Returns the JSON of a line. msgspec takes half as long, but refuses the NaN and Infinity of a run that
+    diverges."""
     try:
         return msgspec.json.decode(line)
     except msgspec.DecodeError:

@@ -1,7 +1,7 @@
-"""The scheme's algorithm as its papers print it, with the places where a worker may stand.
+"""Prints the scheme's algorithm as its papers do, with the places where a worker may stand.
 
 A line of the worker's box often has several statements: `g <- grad f_i(w);  push g;  w <- pull`. Each statement is a
-piece; the first that computes, the first that hands over and the first that takes are where workers stand that are
+piece. The first that computes, the first that hands over and the first that takes are where workers stand that are
 computing, communicating and waiting.
 """
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from paceline.observe.watch.worker_rates import ACTIVITIES
 
 OTHERS = re.compile(r"^\s*(server|coordinator|controller|synchronous)")
+"""Lines of other parties begin so: the worker's box ends there."""
 STATEMENT = re.compile(r"(\s*(?:worker \w+:\s*)?(?:repeat\s+)?)([^;]*?(?:;|(?=\s*$)))(\s*)")
 """Who, and how often; what; and the spaces after it."""
 SIGNS = {
@@ -20,23 +21,26 @@ SIGNS = {
     "communicating": re.compile(r"\b(push|send|report|give|hand)"),
     "waiting": re.compile(r"pull|answer|Mean|receive|draw|rendezvous|x~|<- sum|step t \+ tau"),
 }
+"""By activity, what a statement contains during which a worker is at it."""
 INSTEAD = {
     "computing": ("communicating", "waiting"),
     "communicating": ("waiting", "computing"),
     "waiting": ("communicating", "computing"),
 }
+"""By activity, where workers stand instead if no statement has its sign."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """`at`: the activities of the workers that stand here."""
+    """Holds a piece of the text. `at`: the activities of the workers that stand here."""
 
     text: str
     at: tuple[str, ...] = ()
 
 
 def box(description: str) -> tuple[tuple[TextPiece, ...], ...]:
-    """The lines of the first indented paragraph of a scheme's docstring; none where there is no such paragraph."""
+    """Returns the lines of the first indented paragraph of a scheme's docstring; () where there is no such
+    paragraph."""
     paragraph = next((p for p in description.split("\n\n") if p.startswith(" ")), "")
     lines = paragraph.split("\n") if paragraph else []
     margin = min((len(line) - len(line.lstrip()) for line in lines), default=0)

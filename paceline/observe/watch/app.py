@@ -1,15 +1,15 @@
-"""The page over HTTP: for whoever has the token, read-only, from this machine.
+"""Serves the page over HTTP: to whoever has the token, read-only, from this machine.
 
     GET /?token=...     takes the token once, leaves a cookie, and goes on to /
     GET /               the page
     GET /about          what the run is
-    GET /state          what is known of it now; see `view.Query`
+    GET /state          what is known of it now; see `page_data.PageQuery`
     GET /watch.css ...  what the page is made of
     GET /metrics        what is known of it now, for Prometheus; takes the token as a bearer's too, or from its address
 
-A request is refused unless its Host is this machine's own name (a page elsewhere may make a name of its own lead here)
-and it brings the token. The token is compared in constant time and written to no log. `metrics_open`: numbers, which
-/metrics has and nothing else, are for every program on this machine.
+A request is refused unless its Host is this machine's own name (a page elsewhere may make a name of its own lead
+here) and it brings the token. The token is compared in constant time and written to no log. With `metrics_open`,
+every program on this machine may read /metrics, which has numbers and nothing else.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ from paceline.observe.watch.reader import Reader
 
 PAGE = Path(__file__).parent / "page"
 FILES = {"/": "index.html"} | {f"/{name}": name for name in ("watch.css", "watch.js", "charts.js", "icon.svg")}
+"""By path, the file of the folder `page` that is served."""
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
+"""Names by which a browser on this machine may call the page."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -54,7 +56,10 @@ REFUSED = "This page is for whoever started it: open the address that paceline h
 def make_app(
     reader: Reader, about: Callable[[], dict[str, Any]], token: str, port: int, *, metrics_open: bool = False
 ) -> ASGIApp:
-    """`about` is asked whenever a page is loaded. Cookies know no ports, so the cookie's name has it."""
+    """Returns the application. `about` is called whenever a page is loaded.
+
+    Cookies are shared by all ports of a host, so the cookie's name has the port in it.
+    """
 
     def state(request: Request) -> Response:
         return _json(reader.picture(_query(request.query_params.get)))
@@ -74,7 +79,7 @@ def make_app(
 
 
 class Guard:
-    """Lets in who may look, and says on every answer what a browser may do with it."""
+    """Refuses requests that may not pass, and adds headers to every answer that say what a browser may do with it."""
 
     def __init__(self, app: ASGIApp, token: str, cookie: str, is_open: tuple[str, ...]) -> None:
         self._app, self._token, self._cookie, self._open = app, token.encode(), cookie, is_open
@@ -96,7 +101,7 @@ class Guard:
         await answer(scope, receive, with_headers)
 
     def _answer(self, request: Request) -> Response | None:
-        """None where the request may pass."""
+        """Returns the refusal of a request; None where it may pass."""
         if request.headers.get("host", "").rpartition(":")[0] not in HOSTS:
             return PlainTextResponse("This page is at 127.0.0.1.\n", 421)
         if request.method not in ("GET", "HEAD"):
@@ -114,6 +119,7 @@ class Guard:
         return PlainTextResponse(REFUSED, 403)
 
     def _is_scraper(self, request: Request) -> bool:
+        """Returns True if a request for /metrics brings the token in any of the accepted ways."""
         how, _, said = request.headers.get("authorization", "").partition(" ")
         brought = (
             said.strip() if how.lower() == "bearer" else "",
@@ -123,11 +129,12 @@ class Guard:
         return any(map(self._is_token, brought))
 
     def _is_token(self, text: str) -> bool:
+        """Compares in constant time, so that the time of an answer does not reveal how much of a guess was right."""
         return secrets.compare_digest(text.encode(), self._token)
 
 
 def _query(get: Callable[[str], str | None]) -> PageQuery:
-    """What cannot be a number is as by default."""
+    """Returns what the page asks for; what is no number, or too large, is as by default."""
 
     def number(name: str, default: int) -> int:
         text = get(name) or ""
@@ -143,7 +150,8 @@ def _query(get: Callable[[str], str | None]) -> PageQuery:
 
 
 def _json(document: dict[str, Any]) -> Response:
-    """NaN and infinity, which JSON has not, are null: in a run that diverges they may be anywhere."""
+    """Returns JSON in which NaN and infinity, which JSON does not have, are null: a run that diverges has them
+    anywhere."""
     try:
         text = json.dumps(document, separators=(",", ":"), allow_nan=False)
     except ValueError:

@@ -1,14 +1,17 @@
-"""Whether the exchange holds everybody up: servers that answer late, or links on which bytes take long.
+"""Finds out whether the exchange holds everybody up: servers that answer late, or links on which bytes take long.
 
-A step of worker i takes p_i = b_i + c_i + w_i seconds: b_i without the exchange, c_i of sending and receiving, w_i of
-waiting. Of w_i so much is explained by the other workers as the last of them is expected to come later than i: M - b_i,
-M being the mean of the largest b_j (`paceline.observe.watch.straggler`). So the exchange takes
+A step of worker i takes p_i = b_i + c_i + w_i seconds: b_i without the exchange, c_i of sending and receiving, w_i
+of waiting. Of w_i so much is explained by the other workers as the last of them is expected to come later than i: M
+- b_i, M being the mean of the largest b_j (`paceline.observe.watch.straggler`). So the exchange takes
 
     x_i = max(0, w_i + c_i - max(0, M - b_i))
 
-and everybody is held up by it where x_i / p_i is at least SHARE for every i, also the one that loses least. Who holds
-the others up by a slow link of its own is a straggler, and is named before this is asked.
-A single worker whose bytes take long where those of the others do not has a slow link.
+and everybody is held up by it where x_i / p_i is at least SHARE for every i, also the one that loses least. Who
+holds the others up by a slow link of its own is a straggler, and is named before this is asked. A single worker
+whose bytes take long where those of the others do not has a slow link.
+
+Example: 3 workers with b = 100, 100, 110 ms, all with c = 20 ms, and w = 130, 130, 120 ms. M is about 110 ms, so x =
+140, 140, 140 ms of steps of 250 ms: more than half for each, and the servers or their links are named.
 
 Of several servers each makes every update of its part of the model. Those that make it later than the first one, by
 LATER of what the exchange takes, hold the others up, or their links do.
@@ -24,28 +27,31 @@ from paceline.observe.watch.straggler import WorkerTiming, latest
 from paceline.observe.watch.worker_rates import WorkerRates
 
 SHARE = 0.5
-"""Of a step: an exchange that takes less is nobody's fault."""
+"""Fraction of a step: an exchange that takes less is no bottleneck."""
 SPANS_MIN = 3.0
-"""The sums of a pace forget: more than five steps are never in them."""
+"""Steps in a worker's sums below which nothing is said. The sums forget, so more than five are never in them."""
 TIMES = 3.0
-"""A link is slow where bytes take so many times what they take the others."""
+"""A link is slow where bytes take so many times as long as on the others' links."""
 
 
 LATER = 0.1
 """Of the exchange: half of the way to a far server and back is over when it makes its update, and where a link is thin
 just the last push, while the answers to all go the same way."""
 VERSIONS_KEPT = 256
+"""Versions that some server has not made yet, of which the times are kept."""
 FORGETS = 0.1
+"""Weight of the newest delay in the mean."""
 
 
 class ServerLags:
-    """`late_s`: how much later than the first each server makes an update, as a mean that forgets."""
+    """Measures how much later than the first each server makes an update: `late_s`, a mean that forgets, in seconds."""
 
     def __init__(self) -> None:
         self.late_s: dict[int, float] = {}
         self._made: dict[int, dict[int, float]] = {}  # when, by version and server, until all have made it
 
     def add(self, server: int, version: int, at: float) -> None:
+        """Notes that a server has made a version; the last server of a version completes its measurement."""
         self.late_s.setdefault(server, 0.0)
         made = self._made.setdefault(version, {})
         made[server] = at
@@ -59,7 +65,8 @@ class ServerLags:
             self.late_s[one] += FORGETS * (when - first - self.late_s[one])
 
     def latest(self, least_s: float) -> list[int]:
-        """Servers that are later by `least_s` and TIMES as much as the others, the latest first; none where all are."""
+        """Returns servers later by `least_s` and TIMES as much as the others, the latest first; [] where all are as
+        late."""
         late = [server for server, seconds in self.late_s.items() if seconds >= least_s > 0]
         others = [seconds for server, seconds in self.late_s.items() if server not in late]
         late = [server for server in late if others and self.late_s[server] >= TIMES * max(others)]
@@ -68,7 +75,10 @@ class ServerLags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
-    """Seconds a step, of worker `rank`, which loses least: the exchange, bytes that moved, and all of the step."""
+    """Describes the exchange of worker `rank`, which loses least by it.
+
+    exchange_s: seconds a step that the exchange takes; bytes_s: of these, bytes moved; step_s: all of the step.
+    """
 
     rank: int
     exchange_s: float
@@ -77,16 +87,18 @@ class Bottleneck:
 
     @property
     def share(self) -> float:
+        """Returns the fraction of the step that the exchange takes."""
         return self.exchange_s / self.step_s
 
     @property
     def waiting_s(self) -> float:
-        """Of the exchange: nothing of this worker's moved."""
+        """Returns the seconds of the exchange in which nothing of this worker's moved."""
         return max(0.0, self.exchange_s - self.bytes_s)
 
 
 def bottleneck(workers: Sequence[WorkerRates], timings: Sequence[WorkerTiming]) -> Bottleneck | None:
-    """None where the exchange takes less than SHARE of a step of anybody, or too little is known."""
+    """Returns the bottleneck; None where the exchange takes less than SHARE of anybody's step, or too little is
+    known."""
     if not timings or any(workers[timing.rank].latest.spans < SPANS_MIN for timing in timings):
         return None
     moved = {timing.rank: min(communicating_s(workers[timing.rank]), timing.own_s) for timing in timings}
@@ -107,7 +119,8 @@ def bottleneck(workers: Sequence[WorkerRates], timings: Sequence[WorkerTiming]) 
 
 
 def slow_links(workers: Sequence[WorkerRates]) -> list[WorkerRates]:
-    """Workers whose bytes take TIMES as long as the median worker's and SHARE of their own step; not most of them."""
+    """Returns workers whose bytes take TIMES as long as the median worker's, and SHARE of their own step; the slowest
+    first."""
     known = [worker for worker in workers if worker.here and worker.latest.spans >= SPANS_MIN]
     if len(known) < 3:
         return []
@@ -121,5 +134,5 @@ def slow_links(workers: Sequence[WorkerRates]) -> list[WorkerRates]:
 
 
 def communicating_s(worker: WorkerRates) -> float:
-    """Seconds a step in which the worker sent and received, and did nothing else."""
+    """Returns the seconds a step in which the worker sent and received, and did nothing else."""
     return worker.latest.communicating / worker.latest.steps if worker.latest.steps else 0.0

@@ -1,11 +1,15 @@
-"""Connections to the page: few at a time, none for long without a whole request and an answer that is taken.
+"""Bounds the connections to the page: few at a time, none for long without a whole request and an answer that is taken.
 
     accepted --first byte--> request --answered--> waiting --first byte--> request ...
 
-A connection has REQUEST_SECONDS from when it is accepted, or from the first byte of a later request, until the other
-side has taken all of the answer; between requests uvicorn's own time limit holds. There are CONNECTIONS_MAX at most:
-one more evicts the one that has been waiting or silent for longest, or the oldest where all are at work. Bodies and
-headers are bounded by uvicorn; there are no WebSockets and no answers without an end.
+    state     limit                                                     when it is exceeded
+    accepted  REQUEST_SECONDS, until the answer has been taken wholly   the connection is cut
+    request   the same, from its first byte                             the connection is cut
+    waiting   uvicorn's own time limit                                  the connection is closed
+    any       CONNECTIONS_MAX together                                  the one that waits or is silent for longest is
+                                                                        cut; the oldest where all are at work
+
+Bodies and headers are bounded by uvicorn; there are no WebSockets and no answers without an end.
 """
 
 from __future__ import annotations
@@ -29,30 +33,34 @@ _NOT_NOW = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EPERM
 
 
 class Connections:
-    """Those of one server that are open, the one whose last request was the longest ago first."""
+    """Holds the open connections of one server, the one whose last request was the longest ago first."""
 
     def __init__(self) -> None:
         self._open: dict[LimitedProtocol, None] = {}
 
     def enter(self, connection: LimitedProtocol) -> None:
+        """Adds a connection; with CONNECTIONS_MAX open, another one is cut for it."""
         if len(self._open) >= CONNECTIONS_MAX:
             self.evict()
         self._open[connection] = None
 
     def used(self, connection: LimitedProtocol) -> None:
-        """It has just had an answer."""
+        """Notes that a connection has just had an answer."""
         if connection in self._open:
             del self._open[connection]
             self._open[connection] = None
 
     def leave(self, connection: LimitedProtocol) -> None:
+        """Forgets a connection that was closed."""
         self._open.pop(connection, None)
 
     def end(self) -> None:
+        """Cuts all connections."""
         for connection in list(self._open):
             connection.transport.abort()
 
     def evict(self) -> None:
+        """Cuts the connection that matters least."""
         if self._open:
             victim = next((one for one in self._open if not one.busy), next(iter(self._open)))
             self.leave(victim)
@@ -60,7 +68,7 @@ class Connections:
 
 
 class LimitedProtocol(H11Protocol):
-    """This speaks HTTP over one connection, with a time limit for each request."""
+    """Speaks HTTP over one connection, with a time limit for each request."""
 
     def __init__(self, connections: Connections, **more: Any) -> None:
         super().__init__(**more)
@@ -69,7 +77,7 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def busy(self) -> bool:
-        """Is a request being answered?"""
+        """Returns True while a request is being answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -83,6 +91,7 @@ class LimitedProtocol(H11Protocol):
         super().data_received(data)
 
     def on_response_complete(self) -> None:
+        """Stops the time limit, unless the kernel has not taken all of the answer yet."""
         self._connections.used(self)
         if not self.transport.get_write_buffer_size():
             self._drop_alarm()
@@ -108,6 +117,7 @@ class LimitedProtocol(H11Protocol):
             self._alarm = None
 
     def _ring(self) -> None:
+        """Cuts the connection when its time is over, unless it was answered and has taken the answer."""
         self._alarm = None
         answered = self.cycle is not None and not self.busy
         if not answered or self.transport.get_write_buffer_size():
@@ -115,7 +125,8 @@ class LimitedProtocol(H11Protocol):
 
 
 class Acceptor:
-    """Accepts for a server, which does without asyncio's own: that one repeats itself when no descriptor is left."""
+    """Accepts connections for a server in place of asyncio, whose own loop repeats itself when no descriptor is
+    left."""
 
     def __init__(self, listener: socket.socket, server: uvicorn.Server) -> None:
         self._listener, self._server, self._loop = listener, server, asyncio.get_running_loop()
@@ -127,12 +138,12 @@ class Acceptor:
         self._watch()
 
     def close(self) -> None:
-        """Nobody is accepted any more."""
+        """Accepts nobody any more."""
         self._closed = True
         self._loop.remove_reader(self._listener)
 
     async def end(self) -> None:
-        """Cut off who still has not taken its answer."""
+        """Cuts the connections that still have not taken their answer."""
         await asyncio.gather(*self._opening)
         self._connections.end()
         for _ in range(2):  # turns of the loop, in which what was aborted is closed
@@ -143,6 +154,7 @@ class Acceptor:
             self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
+        """Accepts up to ACCEPTED_MAX connections; without a free descriptor, one is cut and accepting pauses."""
         for _ in range(ACCEPTED_MAX):
             try:
                 sock, _ = self._listener.accept()

@@ -1,7 +1,7 @@
-"""The evaluations of a run, as many as a curve can show.
+"""Keeps the evaluations of a run, as many as a curve can show.
 
-A long run makes thousands. Of each bin of time the last evaluation is kept, and all bins are equally wide, so the curve
-is as fine at its beginning as at its end. When there are too many points the bins become wider.
+A long run makes thousands. Of each bin of time the last evaluation is kept, and all bins are equally wide, so the
+curve is as fine at its beginning as at its end. When there are too many points the bins become wider.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ POINTS_MAX = 400
 
 
 class Evaluations:
-    """At most POINTS_MAX of the evaluations added, in the order of their times; `count` is how many there were."""
+    """Keeps at most POINTS_MAX of the evaluations added, in the order of their times; `count` is how many there
+    were."""
 
     def __init__(self) -> None:
         self.points: list[Evaluated] = []
@@ -41,4 +42,5 @@ class Evaluations:
         self.points = [first, *kept.values()]
 
     def _bin(self, record: Evaluated) -> float:
+        """Returns the bin of an evaluation; while all are kept, its time."""
         return record.at // self._bin_s if self._bin_s else record.at

@@ -1,4 +1,8 @@
-"""The state as JSON: as much of it as the page shows at a time, and words for what numbers alone do not say."""
+"""Gives the state as JSON: as much of it as the page shows at a time, and words for what numbers alone do not say.
+
+The page asks again and again, says what it has (`PageQuery`), and gets the long sections only when they have changed.
+Every number is finite or null.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.core.trace import Decision, Gated, Membership
+from paceline.core.trace import Decided, Gated, MemberChange
 from paceline.observe.formatting.number_format import counted, percent, seconds_text
 from paceline.observe.watch.bottleneck import Bottleneck, communicating_s, slow_links
 from paceline.observe.watch.state import PageState
@@ -19,12 +23,15 @@ from paceline.observe.watch.worker_rates import ACTIVITIES, WorkerRates
 
 ROWS_MAX = 100
 BANDS = 10
+"""Bands of equally many workers."""
 BANDED_FROM = 40
 """From so many workers on, ten bands of them are shown above the single ones."""
 RANKS_SHOWN = 40
+"""Ranks of a group or an activity that are listed."""
 HOSTS_SHOWN = 4
 GROUPS_MAX = 50
 STEPS_SMOOTHED = 5
+"""Steps of the slowest worker over which throughput is averaged."""
 USUAL_S, USUAL_STEPS = 5.0, 15
 """The usual rate is the median of so many seconds, or steps of the slowest worker."""
 SORTS = ("slow", "rank", "waiting", "staleness", "share", "rate")
@@ -32,8 +39,9 @@ SORTS = ("slow", "rank", "waiting", "staleness", "share", "rate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageQuery:
-    """A query says what the page asks for: rows `first` .. `first + count` of the workers in that order, and what it
-    has already.
+    """Says what the page asks for: workers `first` to `first + count` in the order of `sort`, and what it has already.
+
+    curve, events: numbers of records of those sections that the page has.
     """
 
     sort: str = "slow"
@@ -44,7 +52,8 @@ class PageQuery:
 
 
 def picture(state: PageState, query: PageQuery) -> dict[str, Any]:
-    """Sections that the page has already are left out: curve and events, by their numbers of records."""
+    """Returns the document for a query. Curve and events are left out if the page has them, by their numbers of
+    records."""
     order = ordered(state.workers, state, query.sort)
     held = state.straggler()
     shown = order[query.first : query.first + min(query.count, ROWS_MAX)]
@@ -77,14 +86,17 @@ def picture(state: PageState, query: PageQuery) -> dict[str, Any]:
 
 
 def _known(value: float) -> float | None:
-    """None for the loss of a model that has diverged: JSON has neither NaN nor infinity."""
+    """Returns a number, rounded, or None if it is not finite, as the loss of a model that has diverged: JSON has no
+    NaN."""
     return round(value, 4) if math.isfinite(value) else None
 
 
 def rates(state: PageState) -> tuple[float, float, list[int]]:
-    """Samples a second: where the first bin begins, how wide each is, and each as the mean of a few steps around it.
+    """Returns throughput over time: where the first bin begins, its width in seconds, and samples per second of each
+    bin.
 
-    Samples are known when their step is over, so the bins of the latest steps are left out.
+    Each is the mean of a few steps around it. Samples are known when their step is over, so the bins of the latest
+    steps are left out.
     """
     width = state.rates.width_s
     slowest = max((worker.step_s for worker in state.workers if worker.here), default=0.0)
@@ -97,7 +109,8 @@ def rates(state: PageState) -> tuple[float, float, list[int]]:
 
 
 def usual_rate(state: PageState) -> float:
-    """The median of the latest samples a second, so that a short outage changes nothing; 0 before there are any."""
+    """Returns the median of the latest samples per second, so that a short outage changes nothing; 0 before there are
+    any."""
     _, width, latest = rates(state)
     slowest = max((worker.step_s for worker in state.workers if worker.here), default=0.0)
     known = latest[-max(1, round(max(USUAL_S, USUAL_STEPS * slowest) / width)) :]
@@ -105,6 +118,7 @@ def usual_rate(state: PageState) -> float:
 
 
 def ordered(workers: Sequence[WorkerRates], state: PageState, sort: str) -> list[WorkerRates]:
+    """Returns the workers in the order of `sort`, a name of SORTS; the slowest first for any other name."""
     keys = {
         "slow": lambda worker: -worker.own_s,
         "rank": lambda worker: worker.rank,
@@ -117,6 +131,7 @@ def ordered(workers: Sequence[WorkerRates], state: PageState, sort: str) -> list
 
 
 def row(state: PageState, worker: WorkerRates, held: Straggler | None) -> dict[str, Any]:
+    """Returns one worker's row. `held`: the straggler of now, if any."""
     late, wait = state.lateness.get(worker.rank), state.wait(worker.rank)
     rounds = worker.steps_a_round
     return {
@@ -140,7 +155,7 @@ def row(state: PageState, worker: WorkerRates, held: Straggler | None) -> dict[s
 
 
 def strip(bins: TimeBins, rows: Sequence[int]) -> str:
-    """Two characters a bin: tenths of computing and of communicating, from 0 to : (ten); the rest is waiting.
+    """Returns two characters a bin: tenths of computing and of communicating, from 0 to : (ten); the rest is waiting.
 
     A bin of which nothing is known is `..`.
     """
@@ -150,6 +165,7 @@ def strip(bins: TimeBins, rows: Sequence[int]) -> str:
 
 
 def _tenths(sums: Sequence[float]) -> str:
+    """Returns the two characters of one bin."""
     total = sum(sums)
     if total <= 0:
         return ".."
@@ -166,6 +182,7 @@ def bands(state: PageState) -> list[dict[str, Any]]:
 
 
 def _band(state: PageState, workers: Sequence[WorkerRates]) -> dict[str, Any]:
+    """Returns one band of workers."""
     return {
         "workers": len(workers),
         "step_ms": [round(1000 * worker.step_s, 2) for worker in (workers[0], workers[-1])],
@@ -181,7 +198,7 @@ def mean_shares(workers: Sequence[WorkerRates]) -> list[float]:
 
 
 def standing(state: PageState) -> dict[str, Any]:
-    """By activity: how many workers are at it, and the first of them."""
+    """Returns, by activity, how many workers are at it, and the first of them."""
     ranks: dict[str, list[int]] = {activity: [] for activity in ACTIVITIES}
     for worker in state.workers:
         if worker.here and worker.last_activity:
@@ -190,7 +207,7 @@ def standing(state: PageState) -> dict[str, Any]:
 
 
 def group(state: PageState, ranks: Sequence[int]) -> dict[str, Any]:
-    """Says who meets in one group and where, and its own pace: the step of its slowest, samples a second of all."""
+    """Returns who meets in one group and where, and its own speed: the step of its slowest, samples a second of all."""
     workers = [state.workers[rank] for rank in ranks]
     hosts = dict.fromkeys(worker.host for worker in workers if worker.host)
     return {
@@ -205,9 +222,11 @@ def group(state: PageState, ranks: Sequence[int]) -> dict[str, Any]:
 
 
 def servers(state: PageState) -> list[dict[str, Any]]:
-    """Describes the servers, by shard. `rate`: updates a second over what the strips span; `load`: of each bin.
+    """Returns the servers, by shard.
 
-    `late_ms`: how much later than the first server it makes an update. `state`: "lost", "slow" or nothing.
+    rate     updates a second over what the strips span; load: of each bin, in tenths of the highest
+    late_ms  how much later than the first server it makes an update
+    state    "lost", "slow" or ""
     """
     rows, slow = [], state.slow_servers(state.bottleneck())
     for number, shard in sorted(state.shards.items()):
@@ -230,11 +249,12 @@ def servers(state: PageState) -> list[dict[str, Any]]:
     return rows
 
 
-def event(record: Decision | Membership | Gated) -> dict[str, Any]:
+def event(record: Decided | MemberChange | Gated) -> dict[str, Any]:
+    """Returns a row of the list of events."""
     match record:
-        case Decision():
+        case Decided():
             who, what = f"worker {record.rank}", f"{record.verdict} ({record.party})"
-        case Membership():
+        case MemberChange():
             who, what = record.party, record.event
         case Gated():
             who, what = f"worker {record.rank}", "contribution refused"
@@ -243,7 +263,8 @@ def event(record: Decision | Membership | Gated) -> dict[str, Any]:
 
 # ---- in words ------------------------------------------------------------------------------------------------
 def straggler_data(state: PageState, held: Straggler | None) -> dict[str, Any]:
-    """Who holds whom up: `sentence` for people, the numbers behind it, `ranks` as a name for what is the matter."""
+    """Returns who holds whom up: `sentence` for people, the numbers behind it, `ranks` by which the page marks the
+    rows."""
     if state.lost_servers() and not state.ended:
         return {"ranks": [], "sentence": _lost_text(state)}
     if held is None:
@@ -269,7 +290,7 @@ def straggler_data(state: PageState, held: Straggler | None) -> dict[str, Any]:
 
 
 def exchange_text(state: PageState) -> str:
-    """Which servers or links hold everybody up, where no worker does; nothing where none does."""
+    """Returns which servers or links hold everybody up, where no worker does; "" where none does."""
     found = state.bottleneck()
     if found is None:
         return _links_text(state, [worker.rank for worker in slow_links(state.workers)]).strip()
@@ -284,7 +305,7 @@ def exchange_text(state: PageState) -> str:
 
 
 def _which_servers(state: PageState, found: Bottleneck) -> tuple[str, str]:
-    """Who holds everybody up, and what workers wait for."""
+    """Returns who holds everybody up, and what workers wait for, in words."""
     count, slow = len(state.shards), state.slow_servers(found)
     if not count:
         return "The exchange among the workers holds everybody up", "it"
@@ -300,6 +321,7 @@ def _which_servers(state: PageState, found: Bottleneck) -> tuple[str, str]:
 
 
 def server_name(state: PageState, number: int) -> str:
+    """Returns a server's number, with its host where there are several."""
     host = state.shards[number].host
     return (
         f"Server {number} on {host}"
@@ -309,6 +331,7 @@ def server_name(state: PageState, number: int) -> str:
 
 
 def _lost_text(state: PageState) -> str:
+    """Returns the sentence about servers that are lost and not replaced yet."""
     lost = state.lost_servers()
     since = state.now - min(shard.lost_at for shard in state.shards.values() if shard.lost_at is not None)
     who = " and ".join(server_name(state, number) for number in lost).replace("and Server", "and server")
@@ -320,7 +343,7 @@ def _lost_text(state: PageState) -> str:
 
 
 def _links_text(state: PageState, ranks: Sequence[int]) -> str:
-    """Of these workers, those with slow links; begins with a blank."""
+    """Returns a sentence about those of these workers that have slow links; it begins with a blank. "" without any."""
     slow = [worker for worker in slow_links(state.workers) if worker.rank in ranks]
     if not slow:
         return ""
@@ -338,6 +361,7 @@ def _links_text(state: PageState, ranks: Sequence[int]) -> str:
 
 
 def _nobody(state: PageState) -> str:
+    """Returns the sentence for a run in which nobody holds anybody up."""
     stepped = [worker for worker in state.workers if worker.here and worker.latest.steps]
     if not stepped:
         return "All workers have left." if state.samples else "No worker has finished a step yet."
@@ -351,7 +375,7 @@ def _nobody(state: PageState) -> str:
 
 
 def names(state: PageState, ranks: Sequence[int]) -> str:
-    """`Worker 3 (cuda:0 on node-7)`, `Workers 3 and 5`, `Workers 3, 5, 8 and 4 more`."""
+    """Returns workers by name: `Worker 3 (cuda:0 on node-7)`, `Workers 3 and 5`, `Workers 3, 5, 8 and 4 others`."""
     if len(ranks) == 1:
         worker = state.workers[ranks[0]]
         where = " on ".join(filter(None, (worker.device, worker.host)))
@@ -364,10 +388,12 @@ def names(state: PageState, ranks: Sequence[int]) -> str:
 
 
 def step_text(seconds: float) -> str:
+    """Returns the length of a step: `12.5 ms`, `1.2 s`."""
     return f"{1000 * seconds:.3g} ms" if seconds < 1 else seconds_text(seconds)
 
 
 def heading(workers: int, servers: int) -> str:
+    """Returns `4 workers, 1 server`."""
     return f"{counted(workers, 'worker')}, {counted(servers, 'server')}"
 
 

@@ -1,4 +1,9 @@
-"""Follows a run on a thread of its own and keeps what the page asks for."""
+"""Follows a run on a thread of its own and keeps what the page asks for.
+
+trace reader   reads new records every LOOK_S seconds, adds them to the state, starts forecasts
+forecaster     asks what other schemes would give, when speeds are known and when they change
+requests       `picture` and `metrics`, under the lock, from the server's threads
+"""
 
 from __future__ import annotations
 
@@ -16,16 +21,20 @@ from paceline.observe.watch.page_data import PageQuery, picture, usual_rate
 from paceline.observe.watch.state import PageState
 
 LOOK_S = 0.25
+"""Seconds between two looks at a trace that does not grow."""
 BATCH = 2000
+"""Records that are added under the lock at once, so that a request waits for a moment only."""
 FORECAST_AFTER_STEPS = 5
+"""Steps of each worker after which its speed is known well enough."""
 FORECAST_EVERY_S = 20.0
+"""Seconds of the run between two forecasts, at least."""
 MISSED = 1.25
 """A forecast for the run's own scheme that is off by more than this factor is not believed for others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """This describes one worker by its latest steps: seconds a step, samples a step, seconds an exchange costs beside.
+    """Describes one worker by its latest steps: seconds a step, samples a step, seconds an exchange costs beside.
 
     spread_s: standard deviation of step_s.
     """
@@ -40,7 +49,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What a scheme would give on the same machines, in samples/s; `kind` says what its updates are.
+    """Says what a scheme would give on the same machines, in samples/s; `kind` says what its updates are.
 
     is_own: the scheme is the run's.
     """
@@ -56,7 +65,7 @@ Forecaster = Callable[[Sequence[Measured]], Sequence[Forecast]]
 
 @dataclass(slots=True)
 class _Announced:
-    """For whom it was foretold, and when by the trace's clock."""
+    """Holds the forecast that is shown: for which workers it was made, and when by the trace's clock."""
 
     about: tuple[int, ...] = ()
     at: float = -FORECAST_EVERY_S
@@ -65,15 +74,17 @@ class _Announced:
 
 
 def newest(folder: Path) -> Path:
-    """The folder itself where it is that of a run, or else the run in it that has begun last."""
+    """Returns the folder itself where it is that of a run, or else the run in it that has begun last."""
     if (folder / TRACE).is_file():
         return folder
     return max((trace.parent for trace in folder.glob(f"*/{TRACE}")), key=_begun, default=folder)
 
 
 def _begun(run: Path) -> tuple[float, str]:
-    """Returns when the run began, in seconds; it is 0 while nobody knows. Not by its trace: of two that go on at once,
-    that is newer in turn.
+    """Returns when the run began, in seconds; 0 while nobody knows.
+
+    The configuration's file tells, not the trace: of two runs that go on at once, each trace is the newer one in
+    turn.
     """
     try:
         return (run / "config.toml").stat().st_mtime, run.name
@@ -82,9 +93,9 @@ def _begun(run: Path) -> tuple[float, str]:
 
 
 class Reader:
-    """This reads the run in folder `run`, or the newest of those in it.
+    """Reads the run in folder `run`, or the newest of those in it.
 
-    `forecaster` says what other schemes would give; it is asked in the background.
+    `forecaster` returns what other schemes would give; it is called in the background.
     """
 
     def __init__(self, run: Path, forecaster: Forecaster | None = None) -> None:
@@ -98,12 +109,15 @@ class Reader:
         self._pictures: dict[PageQuery, tuple[int, dict[str, Any]]] = {}
 
     def begin(self) -> None:
+        """Starts reading."""
         threading.Thread(target=self._follow, name="trace reader", daemon=True).start()
 
     def close(self) -> None:
+        """Ends the reading."""
         self._over.set()
 
     def picture(self, query: PageQuery) -> dict[str, Any]:
+        """Returns the document for a query. It is made once for each number of records, whoever asks."""
         with self._lock:
             known = self._pictures.get(query)
             if known is None or known[0] != self._state.records:
@@ -125,7 +139,7 @@ class Reader:
             return self._metrics.text(scheme=scheme)
 
     def read(self) -> bool:
-        """Take up what has come; whether there was anything. Raises what `Follower.read` does."""
+        """Adds what has come; returns True if there was anything. Raises what `Follower.read` does."""
         run = newest(self._folder)
         self._follower.path = run / TRACE
         records = self._follower.read()
@@ -142,6 +156,7 @@ class Reader:
         return bool(records)
 
     def _follow(self) -> None:
+        """Reads until `close`. An error ends the reading, and the page says so."""
         while not self._over.is_set():
             try:
                 fresh = self.read()
@@ -155,7 +170,8 @@ class Reader:
 
     # ---- what another scheme would give --------------------------------------------------------------------
     def _foretell(self) -> None:
-        """Once the workers' speeds are known, and again when somebody else holds them up, but not all the time."""
+        """Starts a forecast once the workers' speeds are known, and again when somebody else holds them up, but not all
+        the time."""
         if self._forecaster is None or (self._asked is not None and self._asked.is_alive()):
             return
         with self._lock:
@@ -189,7 +205,8 @@ class Reader:
     def _ask(
         self, state: PageState, measured: Sequence[Measured], about: tuple[int, ...], at: float, rate: float = 0.0
     ) -> None:
-        """`rate`: what is measured, in samples/s; 0 where that is not known."""
+        """Forecasts, on a thread of its own. `rate`: the measured throughput in samples/s; 0 where that is not
+        known."""
         assert self._forecaster is not None
         forecast = self._forecaster(measured)
         withheld = withheld_because(forecast, rate)
@@ -201,7 +218,7 @@ class Reader:
 
 
 def withheld_because(forecast: Sequence[Forecast], rate: float) -> str:
-    """Why no other scheme is shown, if so: a forecast that misses the run itself is worth nothing."""
+    """Returns why no other scheme is shown; "" if they are. A forecast that misses the run itself is worth nothing."""
     own = next((told for told in forecast if told.is_own), None)
     if own is None or rate <= 0 or 1 / MISSED < own.rate / rate < MISSED:
         return ""

@@ -1,4 +1,7 @@
-"""Serves the page until it is told to end."""
+"""Serves the page until it is told to end.
+
+`paceline watch` runs this in its own process; `--watch` of other commands starts such a process beside the run.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ from paceline.observe.watch.connections import HEAD_BYTES_MAX, Acceptor, Limited
 from paceline.observe.watch.reader import Forecaster, Reader
 
 LINGER_S = 2.0
-"""How long the page stays after its owner has gone, so that a browser sees how the run ended."""
+"""Seconds that the page stays after its owner has gone, so that a browser sees how the run ended."""
 
 END_S = 2
-"""How long the end waits for answers that are still being taken."""
+"""Seconds that the end waits for answers that are still being taken."""
 
 
 def serve(
@@ -33,9 +36,10 @@ def serve(
     ready: Callable[[str], None] = print,
     metrics_open: bool = False,
 ) -> None:
-    """Blocks until Ctrl-C, or until `owner`, a pipe, is closed at its other end.
+    """Serves the page, and blocks until Ctrl-C, or until `owner`, a pipe, is closed at its other end.
 
-    `ready` hears the address once it can be opened. Raises ConfigError when `port` is taken; 0 is any free one.
+    `ready` is called with the address once it can be opened. Raises ConfigError when `port` is taken; 0 is any free
+    one.
     """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -68,7 +72,7 @@ def serve(
 
 
 class PageServer(uvicorn.Server):
-    """Accepts at `listener`, and says when it does."""
+    """Runs uvicorn on `listener`, with its own acceptor, and calls `ready` when it accepts."""
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -90,6 +94,7 @@ class PageServer(uvicorn.Server):
 
 
 def _end_with(owner: BinaryIO, server: PageServer) -> None:
+    """Ends the server when the pipe to its owner is closed."""
     while owner.read(4096):
         pass
     threading.Event().wait(LINGER_S)

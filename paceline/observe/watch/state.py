@@ -1,12 +1,11 @@
-"""This gathers what is known of a run, record by record. Pure: no files, no clocks; records of several parties in any
-order.
+"""Gathers what is known of a run, record by record. It uses no files and no clocks; parties may be heard in any order.
 
 The trace of a run in which one worker computes 60 ms of every 80, and waits for the rest:
 
-    state = State(workers=1)
+    state = PageState(workers=1)
     for record in read_trace("trace.jsonl"):
         state.add(record)
-    state.paces[0].shares()             # (0.75, 0.0, 0.25)
+    state.workers[0].shares()             # (0.75, 0.0, 0.25)
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from paceline.core.trace import ARRIVALS, Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
+from paceline.core.trace import ARRIVALS, Applied, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span
 from paceline.observe.runs.collapse import collapse
 from paceline.observe.trace.trace_file import is_timed
 from paceline.observe.watch.bottleneck import LATER, Bottleneck, ServerLags, bottleneck
@@ -26,13 +25,17 @@ from paceline.observe.watch.worker_rates import ACTIVITIES, WorkerRates
 
 STRIP_S = 120.0
 STEPS_SHOWN = 30
-"""A strip spans two minutes, or so many steps of the slowest worker."""
+"""A strip spans two minutes (STRIP_S), or so many steps of the slowest worker."""
 EVENTS_KEPT = 200
+"""Events of the list that the page shows; older ones are dropped."""
 
 
 @dataclass(slots=True)
 class ShardState:
-    """A server's shard, by what it applied: its version, and sums over all updates."""
+    """Describes a server's shard by what it applied: its version, and sums over all updates.
+
+    lost_at: when the server was lost, until another one has taken its place.
+    """
 
     version: int = 0
     updates: int = 0
@@ -45,7 +48,7 @@ class ShardState:
 
 @dataclass(slots=True)
 class Lateness:
-    """Of one worker's contributions: a mean that forgets, and the largest."""
+    """Measures the staleness of one worker's contributions: a mean that forgets, and the largest."""
 
     mean: float = 0.0
     largest: int = 0
@@ -56,14 +59,15 @@ class Lateness:
 
 
 class PageState:
-    """`now` is the latest moment anybody wrote down; `ended` why the run is over, nothing while it goes on."""
+    """Holds the state of a run. `now`: the latest time of any record; `ended`: why the run is over, "" while it goes
+    on."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self.reset()
 
     def reset(self) -> None:
-        """Another run begins."""
+        """Forgets everything: another run begins in the same file."""
         self.now = 0.0
         self.ended = ""
         self.records = 0
@@ -78,9 +82,9 @@ class PageState:
         self.lateness: dict[int, Lateness] = {}
         self._met: dict[int, tuple[int, ...]] = {}  # by rank: whose contributions made an update with its latest
         self.evaluations = Evaluations()
-        self.events: deque[Decision | Membership | Gated] = deque(maxlen=EVENTS_KEPT)
+        self.events: deque[Decided | MemberChange | Gated] = deque(maxlen=EVENTS_KEPT)
         self.event_count = 0
-        self._waits: dict[int, dict[str, Decision]] = {}  # by rank: the last wait at each server, while it goes on
+        self._waits: dict[int, dict[str, Decided]] = {}  # by rank: the last wait at each server, while it goes on
         self._waited_for: dict[int, dict[int, float]] = {}  # by rank: for whom, and when last
         self._unnamed: dict[int, float] = {}  # by rank: when it last waited for more than could be named
 
@@ -89,20 +93,20 @@ class PageState:
             self.add(record)
 
     def add(self, record: Record) -> None:
-        """A record whose time or length is no number belongs to no moment, and is passed over."""
+        """Adds a record. One whose time or length is not finite belongs to no moment, and is left out."""
         if not is_timed(record):
             return
         match record:
-            case Membership(event="joined") if self.ended:
+            case MemberChange(event="joined") if self.ended:
                 self.reset()
                 self._member(record)
-            case Membership():
+            case MemberChange():
                 self._member(record)
             case Span():
                 self._span(record)
             case Applied():
                 self._applied(record)
-            case Decision():
+            case Decided():
                 self._decision(record)
             case Gated(refused=True):
                 self._event(record)
@@ -131,6 +135,7 @@ class PageState:
             self.strips.span_s = max(self.strips.span_s, STEPS_SHOWN * worker.step_s)
 
     def worker(self, rank: int) -> WorkerRates:
+        """Returns a worker; those that were not known yet are made."""
         while rank >= len(self.workers):
             self.workers.append(WorkerRates(len(self.workers)))
         return self.workers[rank]
@@ -154,7 +159,7 @@ class PageState:
                 self._met[rank] = met
                 self.lateness.setdefault(rank, Lateness()).add(update.staleness)
 
-    def _decision(self, decision: Decision) -> None:
+    def _decision(self, decision: Decided) -> None:
         if decision.verdict != "wait":
             self._event(decision)
             return
@@ -165,11 +170,11 @@ class PageState:
         for rank in decision.whom:
             known[rank] = decision.at
 
-    def _event(self, record: Decision | Membership | Gated) -> None:
+    def _event(self, record: Decided | MemberChange | Gated) -> None:
         self.events.append(record)
         self.event_count += 1
 
-    def _member(self, record: Membership) -> None:
+    def _member(self, record: MemberChange) -> None:
         kind, _, number = record.party.rpartition(" ")
         if kind == "worker":
             worker = self.worker(int(number))
@@ -187,12 +192,12 @@ class PageState:
     def samples(self) -> int:
         return sum(worker.samples for worker in self.workers)
 
-    def wait(self, rank: int) -> Decision | None:
-        """Why worker `rank` waits, if it does: what it was told last."""
+    def wait(self, rank: int) -> Decided | None:
+        """Returns why worker `rank` waits, if it does: the last such decision."""
         return max(self._waits.get(rank, {}).values(), key=lambda wait: wait.at, default=None)
 
     def standing(self, rank: int) -> str:
-        """What worker `rank` is most likely at now: what follows on what it last told of."""
+        """Returns what worker `rank` is most likely at now: what follows on what it reported last."""
         if self.wait(rank):
             return "waiting"
         last = self.workers[rank].last_activity
@@ -201,13 +206,15 @@ class PageState:
         return "computing"
 
     def groups(self) -> list[tuple[int, ...]]:
-        """Ranks that meet apart from others, as in GSP, the largest group first; none where all or nobody meet."""
+        """Returns ranks that meet apart from others, as in GSP, the largest group first; [] where all or nobody
+        meet."""
         here = [worker.rank for worker in self.workers if worker.here]
         found = {self._met[rank] for rank in here if rank in self._met}
         apart = sum(map(len, found)) == len({rank for group in found for rank in group}) == len(here)
         return sorted(found, key=lambda group: (-len(group), group)) if apart and 1 < len(found) < len(here) else []
 
     def timings(self) -> list[WorkerTiming]:
+        """Returns the times of the workers that take part and have made a step."""
         return [
             WorkerTiming(
                 rank=worker.rank,
@@ -231,13 +238,14 @@ class PageState:
         return bottleneck(self.workers, self.timings())
 
     def slow_servers(self, found: Bottleneck | None) -> list[int]:
-        """Which of several servers, or whose links, are why the exchange holds everybody up; the latest first."""
+        """Returns which of several servers, or whose links, make the exchange slow; the latest first."""
         return self.lags.latest(LATER * found.exchange_s) if found and len(self.shards) > 1 else []
 
     def straggler(self) -> Straggler | None:
         return straggler(self.timings())
 
     def _named(self, rank: int) -> frozenset[int] | None:
+        """Returns the ranks that worker `rank` has waited for lately; None where the trace did not name all of them."""
         since = self.now - self.strips.span_s / 4
         if rank not in self._waited_for or self._unnamed.get(rank, -1.0) >= since:
             return None

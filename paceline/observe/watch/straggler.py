@@ -1,14 +1,17 @@
-"""Who holds whom up, and what that costs.
+"""Finds out who holds whom up, and what that costs.
 
-A step of worker i takes p_i = e_i + w_i seconds: e_i its own (computing, sending, receiving), w_i waiting. Some waiting
-there would be with nobody to wait for: w = min w_i, which even the one has who comes last. Without the workers S worker
-i would wait for the slowest of those that are left of whom it waits for,
+A step of worker i takes p_i = e_i + w_i seconds: e_i its own (computing, sending, receiving), w_i waiting. Some
+waiting there would be with nobody to wait for: w = min w_i, which even the one has who comes last. Without the
+workers S worker i would wait for the slowest of those that are left of whom it waits for,
 
     p'_i = min(p_i, M_i + w)              M_i: mean of max(e_j) over j: i, and those it waits for, all but S
 
-and so the others would do R' = sum(n_i / p'_i) samples a second, i not in S, where all now do R = sum(n_i / p_i). The
-cost of S is R' - R. It is negative where nobody waits for S: an asynchronous worker is worth what it does, however
-slow it is. S are the slowest by e_i, and as few as account for half of what any number of them costs.
+and so the others would do R' = sum(n_i / p'_i) samples a second, i not in S, where all now do R = sum(n_i / p_i).
+The cost of S is R' - R. It is negative where nobody waits for S: an asynchronous worker is worth what it does,
+however slow it is. S are the slowest by e_i, and as few as account for half of what any number of them costs.
+
+Example (BSP, 32 samples a step): e = 10, 10, 40 ms, so every step takes 40 ms and R = 96 / 0.04 = 2,400 samples/s.
+Without the slow worker the others would need 10 ms: R' = 64 / 0.01 = 6,400. It costs 4,000 samples/s.
 
 Steps vary, and whoever waits for several waits for the slowest each time; M is therefore more than the largest mean.
 With e_j normal it is taken where the probability that all are done is exp(-exp(-gamma)), as at the mean of a Gumbel
@@ -23,18 +26,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 WORTH = 0.05
-"""Of all samples a second: a cost below this is not worth a word."""
+"""Fraction of all samples a second: a cost below this is not reported."""
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)
 """How many of the slowest may hold the others up together."""
 BISECTIONS = 10
+"""Halvings by which the mean of the largest is found: to a thousandth of the range."""
 ALL_DONE = math.exp(-math.exp(-0.5772156649))
+"""The probability that a Gumbel variable is below its mean; 0.577... is Euler's gamma."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTiming:
-    """This has one worker's times, by its latest steps: seconds a step of its own and of waiting, samples a step.
+    """Holds one worker's times, by its latest steps: seconds a step of its own and of waiting, samples a step.
 
-    spread_s: standard deviation of own_s. waits_for: ranks, where the trace names them; None where it may be anybody.
+    spread_s: standard deviation of own_s. waits_for: ranks, where the trace names them; None where it may be
+    anybody.
     """
 
     rank: int
@@ -51,7 +57,11 @@ class WorkerTiming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Straggler:
-    """`ranks`, the slowest first, hold the others up. Rates in samples/s: of all as it is, of the others `without`."""
+    """Says that `ranks`, the slowest first, hold the others up.
+
+    Rates in samples/s: `rate` of all as it is, `without` of the others without them. own_s: of the slowest of them;
+    others_own_s: of the slowest other.
+    """
 
     ranks: tuple[int, ...]
     rate: float
@@ -61,12 +71,12 @@ class Straggler:
 
     @property
     def cost(self) -> float:
-        """Samples a second that the others would do more than all do now."""
+        """Returns the samples per second that the others would do more than all do now."""
         return self.without - self.rate
 
 
 def straggler(timings: Sequence[WorkerTiming]) -> Straggler | None:
-    """None where nobody costs the others anything worth a word."""
+    """Returns who holds the others up; None where nobody costs them WORTH of the throughput."""
     timings = [timing for timing in timings if timing.step_s > 0]
     if len(timings) < 2:
         return None
@@ -98,7 +108,7 @@ def rate_without(timings: Sequence[WorkerTiming], held: Sequence[WorkerTiming]) 
 
 
 def _bound(timing: WorkerTiming, left: dict[int, WorkerTiming], anybody: float) -> float:
-    """When those are done that `timing` waits for, and itself."""
+    """Returns when those are done that `timing` waits for, and itself."""
     if timing.waits_for is None:
         return anybody
     return latest([timing, *(left[rank] for rank in timing.waits_for if rank in left)])

@@ -1,7 +1,10 @@
-"""Sums over time, in bins of one width for all rows. The width follows the run, so that the memory does not.
+"""Keeps sums over time, in bins of one width for all rows. The width follows the run, so that the memory does not.
 
-A run begins with narrow bins. When all are used their width doubles, until together they span as long as asked; from
-then on the oldest make way for new ones.
+    run of 3 s       240 bins of 1/64 s
+    run of 60 s      240 bins of 1/4 s: when all bins were used, two became one, four times
+    beyond span_s    the width stays, and the oldest bins make way for new ones
+
+Bin number n begins at n * width_s and lies at place n modulo BINS, so that nothing is moved when the oldest goes.
 """
 
 from __future__ import annotations
@@ -11,11 +14,12 @@ from array import array
 from collections.abc import Iterator
 
 BINS = 240
+"""Bins of a row: about as many as a strip of the page has pixels to show."""
 WIDTH_MIN_S = 1 / 64
 
 
 class TimeBins:
-    """`kinds` sums for each row and bin. `span_s`: what the bins shall span; infinite for the whole run."""
+    """Keeps `kinds` sums for each row and bin. `span_s`: what the bins shall span; infinite for the whole run."""
 
     def __init__(self, kinds: int, span_s: float = math.inf) -> None:
         self.kinds, self.span_s = kinds, span_s
@@ -25,15 +29,16 @@ class TimeBins:
 
     @property
     def rows(self) -> int:
+        """Returns the number of rows."""
         return len(self._rows)
 
     def need(self, rows: int) -> None:
-        """There shall be so many rows at least."""
+        """Makes sure that there are at least so many rows."""
         while len(self._rows) < rows:
             self._rows.append(array("f", bytes(4 * BINS * self.kinds)))
 
     def add(self, row: int, kind: int, begin_s: float, end_s: float, amount: float) -> None:
-        """`amount`, evenly from `begin_s` to `end_s`; what lies before the oldest bin is forgotten."""
+        """Adds `amount`, spread evenly from `begin_s` to `end_s`; what lies before the oldest bin is dropped."""
         width, kinds = self.width_s, self.kinds
         high = int(end_s / width)
         if high > self.last:
@@ -64,6 +69,7 @@ class TimeBins:
             yield tuple(sums[at : at + kinds])
 
     def _reach(self, at_s: float) -> None:
+        """Makes room for a time: wider bins until they span `span_s`, then new ones in place of the oldest."""
         while int(at_s / self.width_s) - self.first >= BINS and BINS * self.width_s < self.span_s:
             self._double()
         wanted = int(at_s / self.width_s)
@@ -79,6 +85,7 @@ class TimeBins:
             sums[at : at + self.kinds] = empty
 
     def _double(self) -> None:
+        """Joins two bins into one, in all rows."""
         first, last, kinds = self.first // 2, self.last // 2, self.kinds
         for row, old in enumerate(self._rows):
             new = array("f", bytes(4 * BINS * kinds))

@@ -1,7 +1,7 @@
-"""One worker as its latest steps show it: sums that forget.
+"""Measures one worker by its latest steps: sums that forget.
 
-With every step what was before counts exp(-t / 2.5 s) as much, t being the time since the step before, but never less
-than 0.8: so a change shows within seconds, and a worker of slow steps is judged by its last five.
+With every step what was before counts exp(-t / 2.5 s) as much, t being the time since the step before, but never
+less than 0.8: so a change shows within seconds, and a worker of slow steps is judged by its last five.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ACTIVITIES = ("computing", "communicating", "waiting")
 
 @dataclass(slots=True)
 class Sums:
-    """Of the latest steps: seconds of the clock and of each activity, and what was done in them."""
+    """Sums up the latest steps: seconds of the clock and of each activity, and what was done in them."""
 
     seconds: float = 0.0
     computing: float = 0.0
@@ -35,6 +35,7 @@ class Sums:
     squares: float = 0.0  # of the seconds of a step, each times its steps
 
     def forget(self, kept: float) -> None:
+        """Multiplies every sum by `kept`."""
         self.seconds *= kept
         self.computing *= kept
         self.communicating *= kept
@@ -63,6 +64,7 @@ class WorkerRates:
         self._since = {"communicating": 0.0, "waiting": 0.0}
 
     def add(self, span: Span) -> None:
+        """Adds a span. What is not computing is kept until the step that ends it is reported."""
         if span.activity not in ACTIVITIES:
             return
         self.at = max(self.at, span.at)
@@ -73,7 +75,8 @@ class WorkerRates:
             self._since[span.activity] += span.seconds
 
     def _step(self, span: Span) -> None:
-        """What lay between this step and the one before belongs to the time that passed since then, and to no other."""
+        """Counts a step. What lay between it and the one before belongs to the time that passed since then, and to no
+        other."""
         latest, passed = self.latest, max(span.at - self._stepped_at, 0.0)
         self._stepped_at = span.at
         latest.forget(max(math.exp(-passed / FORGET_S), KEPT_MIN))
@@ -102,7 +105,8 @@ class WorkerRates:
 
     @property
     def usual_spread_s(self) -> float:
-        """A standard deviation of the latest steps that outliers do not move: the median deviation, scaled (normal)."""
+        """Returns a standard deviation of the latest steps that outliers do not move: the median deviation, scaled
+        (normal)."""
         usual = self.usual_step_s
         return 1.4826 * statistics.median(abs(step_s - usual) for step_s in self._steps_s) if self._steps_s else 0.0
 
@@ -130,20 +134,21 @@ class WorkerRates:
 
     @property
     def own_s(self) -> float:
-        """All that is not waiting, a step: what this worker needs if nobody holds it up."""
+        """Returns the seconds a step that are not waiting: what this worker needs if nobody holds it up."""
         return max(self.latest.seconds / self.latest.steps - self.waiting_s, 0.0) if self.latest.steps else 0.0
 
     @property
     def samples_per_second(self) -> float:
+        """Returns the throughput of the latest steps."""
         return self.latest.samples / self.latest.seconds if self.latest.seconds else 0.0
 
     @property
     def steps_a_round(self) -> float | None:
-        """Local steps from one exchange to the next; None before there was one."""
+        """Returns local steps from one exchange to the next; None before there was one."""
         return self.latest.steps / self.latest.exchanges if self.latest.exchanges else None
 
     def shares(self) -> tuple[float, float, float]:
-        """Of its latest time: computing, communicating, waiting; all 0 before there is any."""
+        """Returns the shares of its latest time: computing, communicating, waiting; all 0 before there is any."""
         parts = self.latest.computing, self.latest.communicating, self.latest.waiting
         total = sum(parts)
         return (parts[0] / total, parts[1] / total, parts[2] / total) if total else (0.0, 0.0, 0.0)

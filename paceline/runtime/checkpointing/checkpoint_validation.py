@@ -1,9 +1,10 @@
 """Checks, before a run goes on from a checkpoint, that everybody will be able to read what is in it.
 
 Sizes and checksums are right by then, and so are the manifest's own facts (`paceline.checkpoint.manifest_facts`).
-Every file names the checkpoint that it is of, as the manifest does: files of two, with a manifest that has the
-checksums of both, are none. Those that older versions have written name none.
-Whether the tensors fit the model is said where the model is made.
+Every file names the checkpoint that it belongs to, as the manifest does: files of two checkpoints under a manifest
+with the checksums of both are refused. Files that older versions have written name none.
+
+Whether the tensors fit the model is checked where the model is made.
 """
 
 from __future__ import annotations
@@ -23,20 +24,29 @@ from paceline.checkpoint.manifest_facts import count, number, numbers
 from paceline.checkpoint.strict_json import decoded
 
 OPTIMIZER = "optimizer.safetensors"
+"""The file with the vectors of the optimizer, where servers or workers together have one."""
 CHECKPOINT_ID = "checkpoint_id"
-"""In the facts of the manifest and of a worker, and in the metadata of a safetensors file; drawn for each."""
+"""A key in the facts of the manifest and of a worker, and in the metadata of a safetensors file; its value is drawn for
+each checkpoint."""
 JSON_BYTES_MAX = 1 << 24
+"""The longest JSON file of a worker that is read."""
 GENERATORS_MAX = 8
+"""The most states of random number generators of one worker."""
 RANDOM_VERSION = 3
+"""The version of the state of Python's `random.Random`."""
 
 
 def worker_names(rank: int) -> tuple[str, str]:
-    """The files with what a worker remembers, in JSON and in tensors."""
+    """Returns the names of the files with a worker's state: in JSON, and in tensors."""
     return f"worker-{rank:05d}.json", f"worker-{rank:05d}.safetensors"
 
 
 def check(folder: FolderStore, at: int, manifest: Manifest) -> None:
-    """Raises Damaged, naming the file and what is wrong with it."""
+    """Raises Damaged, naming the file and what is wrong with it.
+
+    A checkpoint has a model, numbers for its optimizer, and, if its manifest names a leading worker, that worker's
+    common state.
+    """
     names = {entry.name for entry in manifest.files}
     if MODEL not in names:
         raise Damaged(f"it has no {MODEL}")
@@ -70,6 +80,7 @@ def remembered(folder: FolderStore, at: int, entry: FileEntry) -> dict[str, Any]
 
 
 def _metadata(folder: FolderStore, at: int, entry: FileEntry) -> dict[str, str]:
+    """Returns the metadata of a safetensors file; reads its header only. Raises Damaged."""
     try:
         with safe_open(folder.place(at) / entry.name, framework="np") as file:
             return file.metadata() or {}
@@ -78,7 +89,7 @@ def _metadata(folder: FolderStore, at: int, entry: FileEntry) -> dict[str, str]:
 
 
 def _facts_of_worker(found: Any) -> dict[str, Any]:
-    """Raises ValueError."""
+    """Returns the facts of a worker's file, checked one by one. Raises ValueError."""
     facts = check_facts(found, WORKER)
     missing = [name for name in ("entry", "counts") if name not in facts]
     if missing:
@@ -87,12 +98,13 @@ def _facts_of_worker(found: Any) -> dict[str, Any]:
 
 
 def _entry(v: Any) -> bool:
-    """Steps, place in the data, states of generators."""
+    """Returns True for a position: steps, place in the data, and the states of generators."""
     whole = isinstance(v, list) and len(v) == 3 and count(v[0]) and count(v[1]) and isinstance(v[2], list)
     return whole and 1 <= len(v[2]) <= GENERATORS_MAX and all(map(_base64, v[2]))
 
 
 def _base64(v: Any) -> bool:
+    """Returns True for a text of base64 that is not empty."""
     try:
         return isinstance(v, str) and bool(base64.b64decode(v, validate=True))
     except (binascii.Error, ValueError):
@@ -100,7 +112,7 @@ def _base64(v: Any) -> bool:
 
 
 def _rng(v: Any) -> bool:
-    """What `random.Random` takes back as its state."""
+    """Returns True for None, or for what `random.Random` takes back as its state."""
     if v is None:
         return True
     try:
@@ -112,10 +124,12 @@ def _rng(v: Any) -> bool:
 
 
 def _counts(v: Any) -> bool:
+    """Returns True for a table of counts by name."""
     return isinstance(v, dict) and all(map(count, v.values()))
 
 
 def _table(v: Any) -> bool:
+    """Returns True for any table: what is in it depends on the scheme."""
     return isinstance(v, dict)
 
 
@@ -128,3 +142,4 @@ WORKER: Mapping[str, Callable[[Any], bool]] = {
     "user": numbers,
     "common": _table,
 }
+"""By key of a worker's JSON file, what its value must fulfil. Keys that are not in the table may have any value."""

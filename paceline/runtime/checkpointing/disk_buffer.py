@@ -1,7 +1,7 @@
-"""Vectors that wait on disk until somebody asks for them, so that to keep them takes no memory.
+"""Keeps vectors on disk until somebody asks for them, so that keeping them takes no memory.
 
-A snapshot is kept for half a minute and, but for a lost server, never read. In memory it would take as much as what it
-was taken of, since that goes on in other buffers. To write a slice down costs one pass over it.
+A snapshot is kept for half a minute and, unless a server is lost, never read. In memory it would take as much as
+what it was taken of, since training goes on in other buffers. Writing a slice to disk costs one pass over it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ SPOOLED_BYTES_MIN = 1 << 20  # what is shorter is not worth a place on disk
 
 
 class _File:
-    """Without a name, so that it is gone with this, whatever becomes of the process. Raises OSError."""
+    """Holds an open file without a name, so that it vanishes with this object, however the process ends. Raises
+    OSError."""
 
     def __init__(self) -> None:
         self.number, path = tempfile.mkstemp(prefix="paceline-")
@@ -29,19 +30,20 @@ class _File:
 
 
 class DiskBuffer:
-    """This is one file in the folder for temporary ones. Where there is no room on disk vectors stay in memory."""
+    """Writes vectors one after the other into one temporary file. Where the disk is full, they stay in memory."""
 
     def __init__(self, memory: Memory) -> None:
-        """Of the vectors that shall wait on disk; those of another kind stay where they are."""
+        """Makes a buffer for vectors of the kind of `memory`; vectors of another kind stay where they are."""
         self._memory, self._kind = memory, type(memory.empty(0))
         self._file: _File | None = None
         self._end = 0
 
     def all(self, vectors: Mapping[str, Any]) -> dict[str, Any]:
-        """What to keep in place of `vectors`, each to be had again by `unspooled`."""
+        """Returns what to keep in place of `vectors`; `unspooled` reads each back."""
         return {name: self._put(v) for name, v in vectors.items()}
 
     def _put(self, v: Any) -> Any:
+        """Returns a DiskVector, or `v` itself if it is short, of another kind, or the disk refuses it."""
         if type(v) is not self._kind or v.nbytes < SPOOLED_BYTES_MIN:
             return v
         try:
@@ -50,6 +52,7 @@ class DiskBuffer:
             return v
 
     def _written(self, data: memoryview, length: int) -> DiskVector:
+        """Writes all bytes; a write may take only some of them. Raises OSError."""
         if self._file is None:
             self._file = _File()
         at, begin = self._end, self._end
@@ -62,7 +65,7 @@ class DiskBuffer:
 
 @dataclass(frozen=True, slots=True)
 class DiskVector:
-    """`length` float32 numbers from byte `begin` of `file`."""
+    """Describes `length` float32 numbers from byte `begin` of `file`."""
 
     memory: Memory
     file: _File
@@ -70,7 +73,7 @@ class DiskVector:
     length: int
 
     def read(self) -> Any:
-        """Raises OSError when the disk fails."""
+        """Returns the vector. Raises OSError when the disk fails."""
         v, at = self.memory.empty(self.length), self.begin
         room = self.memory.bytes_of(v)
         while room.nbytes:
@@ -82,8 +85,10 @@ class DiskVector:
 
 
 def unspooled(v: Any) -> Any:
+    """Returns `v`, read back if it lies on disk."""
     return v.read() if isinstance(v, DiskVector) else v
 
 
 def on_disk(state: SliceState, spool: DiskBuffer) -> SliceState:
+    """Returns `state` with its long vectors on disk."""
     return SliceState(spool.all(state.vectors), state.facts)

@@ -1,6 +1,21 @@
-"""Where a run begins that is not the first of its kind: at a checkpoint, or at weights from a file.
+"""Finds where a run begins that is not the first of its kind: at a checkpoint, or at weights from a file.
 
-The supervisor finds the checkpoint and reads all of it once; everybody else reads what is theirs.
+The supervisor finds the checkpoint and reads all of it once (`find`); every other process is given its folder, and
+reads what is its own (`open_at`).
+
+    --resume        what is taken
+    never           nothing; the weights of --init-from, if given
+    auto            the newest complete checkpoint under --out; with --store the store's, if that is newer
+    a run's folder  its newest complete checkpoint
+    FOLDER/12       that checkpoint, and no other
+    redis://.../RUN the newest complete checkpoint of that run, which is copied under --out first
+
+How much goes on depends on what is the same as in the run that was kept (`identity`):
+
+    nothing the same                             weights and samples
+    the optimizer                                its state, too
+    everything                                   clocks, versions, and what each worker remembers (`same`)
+    and lock-step gradients without codecs       everything, bit for bit (`exact`)
 """
 
 from __future__ import annotations
@@ -43,7 +58,10 @@ PASSED_OVER_MAX = 8
 def worker_files(
     rank: int, facts: dict[str, Any], tensors: dict[str, Tensor], written: dict[str, str]
 ) -> dict[str, Iterable[bytes]]:
-    """The second only where there is any. `written`: what tells a checkpoint from all others, in each of its files."""
+    """Returns the contents of a worker's files by name; the second only where there are tensors.
+
+    `written`: what tells this checkpoint from all others, put into each of its files.
+    """
     from safetensors.torch import save
 
     said, numbers = worker_names(rank)
@@ -52,7 +70,7 @@ def worker_files(
 
 
 def identity(config: Config, optimizer: str = "") -> dict[str, Any]:
-    """What has to be the same for a run to go on just where it was; `optimizer`: of a loop of one's own."""
+    """Returns what must be the same for a run to go on where it was; `optimizer`: that of a loop of one's own."""
     return {
         "scheme": config.run.scheme,
         "parameters": config.scheme().parameters(),
@@ -68,7 +86,7 @@ def identity(config: Config, optimizer: str = "") -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """A checkpoint to go on from; without a `folder`, the beginning."""
+    """Describes a checkpoint to go on from; without a `folder`, the beginning."""
 
     config: Config
     folder: FolderStore | None = None
@@ -77,11 +95,13 @@ class ResumePoint:
     optimizer: str = ""  # of a loop of one's own
 
     def of_loop(self, recipe: Recipe) -> ResumePoint:
-        """The same for a loop of one's own, which does what `recipe` says and not what the configuration does."""
+        """Returns this point for a loop of one's own, which does what `recipe` says and not what the configuration
+        does."""
         return replace(self, config=config_of_loop(self.config, recipe), optimizer=kind_of(recipe))
 
     def as_kept(self) -> ResumePoint:
-        """The same for the supervisor of such a loop, who is not told before it begins: as the one before it."""
+        """Returns this point for the supervisor of such a loop, which assumes that it does what the one before
+        it did."""
         kept = self.facts.get("identity")
         if self.folder is None or not kept:
             return self
@@ -104,12 +124,12 @@ class ResumePoint:
 
     @property
     def same(self) -> bool:
-        """Is it the same run, with as many workers? Then they go on with what they remember."""
+        """Returns True if this is the same run, with as many workers. Then they go on with what they remember."""
         return self.folder is not None and self.facts.get("identity") == identity(self.config, self.optimizer)
 
     @property
     def version(self) -> int:
-        """Updates, or rounds of all; 0 where they are counted anew."""
+        """Returns the updates, or rounds of all, so far; 0 where they are counted anew."""
         return int(self.facts.get("version", 0)) if self.same else 0
 
     @property
@@ -128,7 +148,8 @@ class ResumePoint:
 
     @property
     def batches(self) -> int:
-        """Mini-batches of each worker, where nobody remembers its own."""
+        """Returns the mini-batches of each worker so far, where nobody remembers its own: an even share of all
+        samples."""
         return self.samples // (self.config.cluster.workers * self.config.data.batch_size)
 
     @property
@@ -151,7 +172,7 @@ class ResumePoint:
 
     @property
     def done(self) -> Data:
-        """Leased samples that are in the weights; nothing where the data or their order are others."""
+        """Returns the leased samples that are in the weights; () where the data or their order are others."""
         known, same = self.facts.get("identity", {}), identity(self.config)
         if (known.get("data", [])[:2], known.get("seed")) != (same["data"][:2], same["seed"]):
             return ()
@@ -159,11 +180,12 @@ class ResumePoint:
         return tuple((epoch, start, stop) for epoch, start, stop in pieces)
 
     def clock(self, rank: int) -> int:
-        """Exchanges of a worker, as the servers know it."""
+        """Returns the exchanges of a worker, as the servers know them."""
         return dict(self.tables["clocks"]).get(rank, 0) if self.tables else 0
 
     def memories(self, rank: int) -> WorkerState | None:
-        """What worker `rank` remembers; None where it begins anew. Raises ConfigError."""
+        """Returns what worker `rank` remembers; None where it begins anew. Raises ConfigError for a file that cannot be
+        read."""
         from paceline.runtime.checkpointing.worker_position import Position as Stand
         from paceline.runtime.checkpointing.worker_state import COMMON, RULE, USER, WorkerState, under
 
@@ -203,6 +225,8 @@ class ResumePoint:
 
     @property
     def note(self) -> str:
+        """Returns the line that tells the user from where the run goes on and what begins anew; "" for the
+        beginning."""
         if self.folder is None:
             return ""
         head = f"resumes checkpoint {self.number} of {self.folder.root} ({self.samples:,} samples)"
@@ -215,11 +239,12 @@ class ResumePoint:
 
     @property
     def optimizer_fits(self) -> bool:
+        """Returns True if the checkpoint has the state of the optimizer that this run uses."""
         same = self.facts.get("identity", {}).get("optimizer") == identity(self.config, self.optimizer)["optimizer"]
         return same and any(entry.name == OPTIMIZER for entry in self.manifest.files)
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """Returns those of one of its files. Raises ConfigError."""
+        """Returns the tensors of one of its files, by name. Raises ConfigError."""
         from safetensors.torch import load
 
         try:
@@ -248,7 +273,10 @@ class ResumePoint:
         return found
 
     def load_into(self, model: nn.Module) -> None:
-        """Its weights, or those of --init-from, if there are any. Raises ConfigError where they do not fit."""
+        """Loads the checkpoint's weights, or those of --init-from, into `model`; does nothing without either.
+
+        Raises ConfigError where they do not fit.
+        """
         if self.folder is not None:
             load_weights(model, self.tensors(MODEL), self.path)
         elif self.config.checkpoint.init_from:
@@ -256,14 +284,15 @@ class ResumePoint:
 
 
 def config_of_loop(config: Config, recipe: Recipe) -> Config:
-    """`config` with the scheme, the seed and the codecs of a loop of one's own."""
+    """Returns `config` with the scheme, the seed and the codecs of a loop of one's own."""
     run = replace(config.run, scheme=recipe.scheme, seed=recipe.seed)
     compression = replace(config.compression, up=recipe.codecs.up, down=recipe.codecs.down)
     return replace(config, run=run, compression=compression, parameters={recipe.scheme: recipe.parameters})
 
 
 def kind_of(recipe: Recipe) -> str:
-    """Tells the optimizer of one loop from that of another."""
+    """Returns a text that tells the optimizer of one loop from that of another: its kind, and the length of each
+    group."""
     by_path, groups = recipe.optimizer.by_path, [group.length for group in recipe.optimizer.groups]
     return f"{by_path.kind if by_path else recipe.optimizer.name} {groups}"
 
@@ -308,9 +337,10 @@ def _named(path: str) -> Iterator[None]:
 
 
 def find(config: Config, secrets: StoreSecrets = NO_SECRETS) -> tuple[ResumePoint, list[str]]:
-    """Where the run of `config` begins, and why newer checkpoints do not count. Raises ConfigError.
+    """Returns where the run of `config` begins, and lines that say why newer checkpoints do not count.
 
-    `secrets` of the store, if there is one; what is taken from there is put under --out first.
+    `secrets`: of the store, if there is one; what is taken from there is copied under --out first. Raises
+    ConfigError.
     """
     wanted = config.checkpoint.resume
     if is_store(wanted) or config.checkpoint.store:
@@ -329,7 +359,7 @@ def _shortened(lines: list[str]) -> list[str]:
 
 
 def store_of(config: Config, secrets: StoreSecrets) -> RedisStore | None:
-    """That of --store, for the checkpoints of this run. Raises ConfigError."""
+    """Returns the store of --store, for the checkpoints of this run; None without one. Raises ConfigError."""
     if not config.checkpoint.store:
         return None
     address = Address.parse(config.checkpoint.store)
@@ -340,9 +370,10 @@ def store_of(config: Config, secrets: StoreSecrets) -> RedisStore | None:
 
 
 def _fetched(config: Config, secrets: StoreSecrets) -> list[str]:
-    """Put the newest checkpoint of the store under --out, if it is to go on from there.
+    """Copies the newest checkpoint of the store under --out, if the run is to go on from there; returns why others do
+    not count.
 
-    Raises ConfigError, also where the checkpoints of this run would be mixed up with those of another in --store.
+    Raises ConfigError, also where checkpoints of this run would be mixed with those of another run in --store.
     """
     wanted, folder = config.checkpoint.resume, FolderStore(Path(config.run.out) / CHECKPOINTS)
     named = is_store(wanted)
@@ -364,7 +395,10 @@ def _fetched(config: Config, secrets: StoreSecrets) -> list[str]:
 
 
 def _taken(store: RedisStore, folder: FolderStore, *, named: bool) -> list[str]:
-    """Into `folder`, if there is a newer one; why others are not. Raises ConfigError where none is, but is `named`."""
+    """Copies the newest good checkpoint of `store` into `folder`, if it is newer; returns why others do not count.
+
+    `named`: the user named the store, so that finding none raises ConfigError.
+    """
     here = max(folder.numbers(), default=0)
     refused: list[str] = []
     for number in reversed(store.numbers()):
@@ -382,7 +416,8 @@ def _taken(store: RedisStore, folder: FolderStore, *, named: bool) -> list[str]:
 
 
 def _take(store: RedisStore, number: int, folder: FolderStore, as_number: int) -> None:
-    """It is verified on its way, so that all of it comes over the network once. Raises Damaged, or OSError."""
+    """Copies one checkpoint, and verifies it on the way, so that it comes over the network once. Raises Damaged, or
+    OSError."""
     if not store.manifest(number).finite:
         raise Damaged(NOT_FINITE)
     folder.take(store, number, as_number)
@@ -394,6 +429,7 @@ def _take(store: RedisStore, number: int, folder: FolderStore, as_number: int) -
 
 
 def _find(config: Config, wanted: str) -> tuple[ResumePoint, list[str]]:
+    """Returns the beginning on this machine's disk, and why newer checkpoints do not count. Raises ConfigError."""
     if wanted == "never":
         if config.checkpoint.init_from:
             check_weights(config.checkpoint.init_from)
@@ -417,7 +453,7 @@ def _find(config: Config, wanted: str) -> tuple[ResumePoint, list[str]]:
 
 
 def _newest(folder: FolderStore) -> tuple[int | None, list[str]]:
-    """Raises ConfigError where the folder cannot be looked into."""
+    """Returns the number of the newest whole checkpoint, or None, and why others do not count. Raises ConfigError."""
     try:
         return folder.newest(functools.partial(checkpoint_validation.check, folder))
     except OSError as error:
@@ -425,9 +461,9 @@ def _newest(folder: FolderStore) -> tuple[int | None, list[str]]:
 
 
 def _begins_anew(out: Path) -> list[str]:
-    """What is said of a run that is to go on, but has kept nothing; nothing of one that is the first there.
+    """Returns a line for a run that was to go on, but has kept no checkpoint; [] for the first run in that folder.
 
-    Raises ConfigError where it has come to its end, as what it left would be written over.
+    Raises ConfigError where a run in that folder is over, since what it left would be overwritten.
     """
     reason = ""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -453,5 +489,5 @@ def open_at(config: Config, path: str) -> ResumePoint:
 
 
 def parts_of(vectors: dict[str, Tensor], part: slice) -> dict[str, Tensor]:
-    """The part of each vector that a slice of the model holds."""
+    """Returns the part of each vector that a slice of the model holds, as copies."""
     return {name: v[part].clone() for name, v in vectors.items()}

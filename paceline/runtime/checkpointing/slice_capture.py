@@ -1,9 +1,14 @@
-"""What the slices of a server are at one version, kept while training goes on: for a checkpoint, or lest a server die.
+"""Keeps the state of a server's slices at one version while training goes on: for a checkpoint, or for a replacement.
 
 A slice is kept after the update that brings it to that version and before any other. For a checkpoint it is kept in
-memory until it has been read; weights are values, so that copies nothing. Snapshots go to disk
-(`paceline.runtime.checkpointing.disk_buffer`). In a scheme that applies one update a round everybody's slices are then
-those of the same round.
+memory until it has been read; weights are values, so keeping them copies nothing. Snapshots go to disk
+(`paceline.runtime.checkpointing.disk_buffer`). In a scheme that applies one update a round, all slices are then of
+the same round.
+
+    want(12)             slices at version 10, 11: nothing yet
+    slice 0 reaches 12   kept; training of slice 0 goes on to 13
+    slice 1 reaches 12   kept; now all are, and they are published for the evaluator to read
+    want(FORGET)         the kept states are freed
 """
 
 from __future__ import annotations
@@ -38,15 +43,16 @@ from paceline.runtime.checkpointing.disk_buffer import DiskBuffer, on_disk, unsp
 
 WEIGHTS = "weights"
 NOTHING = Flat.wrap(torch.empty(0))
+"""The vector of an answer that consists of facts alone."""
 
 
 class Captures:
-    """This captures the slices of one server, for one purpose. Everything happens between two messages to its roles."""
+    """Captures the slices of one server, for one purpose. Everything happens between two messages to its roles."""
 
     def __init__(
         self, node: Node, hosted: Sequence[ServedSlice], rules: Sequence[ServerOptimizer], purpose: str = CHECKPOINT
     ) -> None:
-        """`rules` may be replaced by others, whose state is then looked at."""
+        """Publishes version and lock-step of the slices. `rules`: by slice; replaced rules are followed."""
         self._node, self._hosted, self._rules, self._purpose = node, hosted, rules, purpose
         self._wanted, self._number = FORGET, 0
         self._ended = False
@@ -57,11 +63,11 @@ class Captures:
         node.published[LOCK_STEP] = lambda _slice: (NOTHING, float(all(_lock_step(of.role) for of in hosted)))
 
     def want(self, version: int, number: int = 0) -> None:
-        """Keep each slice once it is there, as of capture `number`; FORGET what was kept."""
+        """Keeps each slice once it has reached `version`, as part of capture `number`; FORGET drops what was kept."""
         self._node.between_messages(lambda: self._want(version, number))
 
     def end(self) -> None:
-        """Nobody trains any more: what is still wanted is what there is now."""
+        """Notes that nobody trains any more: what is still wanted is captured as it is now."""
 
         def end() -> None:
             self._ended = True
@@ -80,11 +86,13 @@ class Captures:
         self._look_at_all()
 
     def _look_at_all(self) -> None:
+        """Looks at every slice, if a capture is wanted."""
         if self._wanted != FORGET:
             for at in range(len(self._hosted)):
                 self._look(at)
 
     def _look(self, at: int) -> None:
+        """Keeps slice `at` if it has reached the wanted version and is not kept yet."""
         hosted = self._hosted[at]
         if at in self._kept or hosted.role is None:
             return
@@ -97,6 +105,7 @@ class Captures:
                 self._show()
 
     def _show(self) -> None:
+        """Publishes what was kept, once all slices are."""
         of_each = [set(state.vectors) for state in self._kept.values()]
         # In a checkpoint all vectors are as long as the model.
         names = set.intersection(*of_each) if self._purpose == CHECKPOINT else set.union(*of_each)
@@ -107,23 +116,27 @@ class Captures:
         self._node.published[kept(self._purpose, STATE)] = facts.__getitem__
 
     def _vector(self, name: str, at: int) -> Any:
+        """Returns one kept vector of slice `at`, read back from disk if it lies there."""
         return unspooled(self._kept[at].vectors[name])
 
 
 def _version(hosted: ServedSlice) -> int | None:
-    """The version of the slice; None where its role counts none, so that it is kept at once."""
+    """Returns the version of the slice; None where its role counts none, so that it is kept at once."""
     version: int | None = getattr(hosted.role, "version", None)
     return version
 
 
 def _lock_step(role: Role | None) -> bool:
-    """Does everybody wait for one round of all?"""
+    """Returns True if everybody waits for one round of all workers."""
     clocked = isinstance(role, ClockedServer) and role.waits_for_round
     return clocked and len(set(map(id, role.homes.values()))) == 1  # type: ignore[union-attr]
 
 
 def state_of(role: Role, rule: ServerOptimizer) -> SliceState:
-    """Contributions that wait for their round are not in it: who waits with them makes them again."""
+    """Returns the state of a slice: weights, state of its rule, tables of its role.
+
+    Contributions that wait for their round are left out: who waits with them makes them again.
+    """
     w, _ = role.model()
     numbers, vectors = state_of_rule(rule, len(w))
     facts: dict[str, Any] = {"numbers": numbers, "lr": rule.lr, "tables": role.state_dict()}
@@ -133,7 +146,7 @@ def state_of(role: Role, rule: ServerOptimizer) -> SliceState:
 
 
 def state_of_rule(rule: ServerOptimizer, length: int) -> tuple[dict[str, float], dict[str, Flat]]:
-    """Returns numbers, and vectors of that length, for `load_rule`."""
+    """Returns the numbers of a rule's state, and its vectors of `length` numbers, as `load_rule` takes them back."""
     state = rule.state()
     long = {name: v for name, v in state.items() if isinstance(v, Tensor) and v.dim() == 1 and len(v) == length}
     numbers = {name: float(v) for name, v in state.items() if name not in (*long, "lr") and _is_number(v)}
@@ -141,16 +154,17 @@ def state_of_rule(rule: ServerOptimizer, length: int) -> tuple[dict[str, float],
 
 
 def _is_number(v: Any) -> bool:
+    """Returns True for a number, or a tensor with just one."""
     return not isinstance(v, Tensor) or v.numel() == 1
 
 
 def together(state: SliceState) -> SliceState:
-    """Of a server that goes back to it with all others."""
+    """Returns the state for a server that goes back to it together with all others."""
     return replace(state, facts={**state.facts, "tables": among_others(state.facts["tables"])})
 
 
 def revive(state: SliceState, rule: ServerOptimizer, make_role: Callable[[Any], Role]) -> Role:
-    """A role and a rule, both just made, become what `state` was taken of."""
+    """Returns a role that goes on from `state`, with a rule that does; both were just made."""
     load_rule(rule, state.facts["numbers"], {name: v.value() for name, v in state.vectors.items() if name != WEIGHTS})
     rule.set_lr(state.facts["lr"])
     role = make_role(state.vectors[WEIGHTS])
@@ -159,7 +173,7 @@ def revive(state: SliceState, rule: ServerOptimizer, make_role: Callable[[Any], 
 
 
 def load_rule(rule: ServerOptimizer, numbers: dict[str, float], vectors: dict[str, Tensor]) -> None:
-    """Go on where `rule` was kept, with these parts of its vectors, at its own learning rate.
+    """Loads the kept state of a rule: numbers, and these parts of its vectors. The learning rate stays that of `rule`.
 
     Raises KeyError when something is missing.
     """

@@ -1,9 +1,14 @@
-"""What a worker remembers beside the model, kept for a checkpoint without stopping it, and taken up again.
+"""Keeps what a worker remembers beside the model, for a checkpoint, without stopping the worker.
 
-After each contribution the worker writes down where it stands: how much of its data is behind it, and the states of its
-random number generators. Of that it keeps the last two, since a run may end when a contribution has been handed over
-that no update has. What is large (what the local optimizer remembers, residuals of codecs, batch-norm statistics) is
-copied only when a checkpoint asks for it, between two exchanges, where nothing of this worker is under way.
+After each contribution the worker notes where it stands: how much of its data is behind it, and the states of its
+random number generators. It keeps the last two of these positions, since a run may end when a contribution has been
+handed over that is in no update. What is large (state of the local optimizer, residuals of codecs, batch-norm
+statistics) is copied only when a checkpoint asks for it, between two exchanges, where nothing of this worker is
+under way.
+
+    contributed   positions {5, 6}; 6 is handed over, 5 was answered
+    between       6 is answered; if a checkpoint wants 6 or less: copy, publish
+    on_rollback   the servers went back before 6 arrived: positions {5}
 """
 
 from __future__ import annotations
@@ -26,36 +31,36 @@ from paceline.live.state.slice_state import CHECKPOINT, FORGET, VERSION, kept, p
 from paceline.runtime.checkpointing.slice_capture import NOTHING
 
 AT_ONCE = 0
-"""In place of a number of contributions: at the next clean point, wherever that is."""
+"""Stands for a number of contributions: at the next clean point, whenever that is."""
 Kept = tuple[dict[str, Any], dict[str, Flat]]
-"""What JSON can say, and vectors by name, none longer than the model."""
+"""Facts that JSON can hold, and vectors by name, none longer than the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """This says where a worker stood: mini-batches done, samples of its share used, and its generators' states."""
+    """Describes where a worker stood: mini-batches done, samples of its share used, and its generators' states."""
 
     steps: int
     position: int
     generators: tuple[Tensor, ...]
 
     def to_json(self) -> list[Any]:
+        """Returns the position as a list for JSON; states of generators are base64."""
         states = [base64.b64encode(state.numpy().tobytes()).decode() for state in self.generators]
         return [self.steps, self.position, states]
 
     @classmethod
     def from_json(cls, found: list[Any]) -> Position:
+        """Returns the position of such a list, which `checkpoint_validation` has checked."""
         states = [torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8) for text in found[2]]
         return cls(int(found[0]), int(found[1]), tuple(states))
 
 
 class PositionLog:
-    """This logs the positions of one worker. `want` is called on the transport's thread, everything else on the
-    worker's own.
-    """
+    """Logs the positions of one worker. `want` is called on the transport's thread, all else on the worker's own."""
 
     def __init__(self, node: Node, device: torch.device, large: Callable[[], Kept]) -> None:
-        """`large` looks at what is large."""
+        """`large` returns copies of what is large, and the facts that go with it."""
         self._node, self._device, self._large = node, device, large
         self._handed_over = self._met = self._begun = 0  # contributions; those among them that were answered
         self._entries: dict[int, Position] = {}
@@ -66,31 +71,33 @@ class PositionLog:
         node.published[VERSION] = lambda _slice: (NOTHING, float(self._met))
 
     def begin(self, clock: int, steps: int, position: int) -> None:
-        """Nothing has been handed over in this incarnation; in earlier ones so much."""
+        """Notes the beginning of this incarnation: nothing is handed over in it, and `clock` contributions in earlier
+        ones."""
         self._handed_over = self._met = self._begun = clock
         self._entries = {self._met: Position(steps, position, generators(self._device))}
 
     def corrected(self, position: int) -> None:
-        """Where it began in its data, known by now; nothing to correct once something has been handed over."""
+        """Corrects where the worker began in its data, unless something has been handed over since."""
         if self._handed_over == self._begun:
             entry = self._entries[self._begun]
             self._entries = {self._begun: dataclasses.replace(entry, position=position)}
 
     def contributed(self, steps: int, position: int) -> None:
-        """Backward is over, and the next forward has not begun."""
+        """Notes the position after a contribution: backward is over, and the next forward has not begun."""
         self._handed_over += 1
         before = self._entries.get(self._handed_over - 1)
         now = Position(steps, position, generators(self._device))
         self._entries = {self._handed_over: now, **({self._handed_over - 1: before} if before else {})}
 
     def on_rollback(self) -> None:
-        """The servers went back before they had what was handed over last, if anything was: it counts for nobody."""
+        """Forgets the contribution that was handed over and not answered, if any: the servers went back before they had
+        it."""
         if self._handed_over > self._met:
             del self._entries[self._handed_over]
             self._handed_over -= 1
 
     def between(self) -> None:
-        """All that this worker has handed over is answered."""
+        """Notes that all contributions are answered, and captures if a checkpoint waits for that."""
         self._met = self._handed_over
         if self._wanted != FORGET:  # most of the time nobody asks: then this is all
             with self._lock:
@@ -98,7 +105,7 @@ class PositionLog:
                     self._show(self._large())
 
     def end(self) -> None:
-        """This worker trains no more."""
+        """Notes that this worker trains no more, and captures its last state."""
         kept_last = self._large()
         with self._lock:
             self._last = kept_last
@@ -106,7 +113,7 @@ class PositionLog:
                 self._show(kept_last)
 
     def want(self, contributions: int) -> None:
-        """Keep what there is after so many, or as soon after that as can be; FORGET what was kept."""
+        """Captures after so many contributions, or as soon after that as possible; FORGET drops what was kept."""
         with self._lock:
             self._node.published.withdraw(self._shown)
             self._wanted, self._shown = contributions, []
@@ -114,6 +121,7 @@ class PositionLog:
                 self._show(self._last)
 
     def _show(self, of: Kept) -> None:
+        """Publishes the captured state together with the last two positions; the checkpoint writer picks one."""
         facts, vectors = of
         entries = {clock: entry.to_json() for clock, entry in self._entries.items()}
         state = publish_state({**facts, "clock": self._met, "entries": entries}, vectors, NOTHING)
@@ -132,6 +140,7 @@ def generators(device: torch.device) -> tuple[Tensor, ...]:
 
 
 def set_generators(states: Sequence[Tensor], device: torch.device) -> None:
+    """Sets the states of torch's generators, of the CPU and, if there is a second one, of the GPU."""
     torch.set_rng_state(states[0])
     if device.type == "cuda" and len(states) > 1:
         torch.cuda.set_rng_state(states[1], device)

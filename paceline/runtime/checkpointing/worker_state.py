@@ -1,6 +1,6 @@
-"""What a worker has that is large, and what its role has: for a checkpoint, and back out of one.
+"""Captures the large state of a worker and its role for a checkpoint, and restores it from one.
 
-Vectors go by name, and none is longer than the model: nobody takes longer ones.
+Vectors go by name, and none is longer than the model, for which receivers have room.
 
     memory.K        what the local optimizer remembers, in parts
     rule.NAME       the same, where the role applies its own gradients
@@ -38,18 +38,24 @@ USER = "user"
 
 
 def by_round(scheme: Scheme, servers: int) -> bool:
-    """Do the workers hold the model, all the same one, and meet for nothing but means? Then one speaks for all."""
+    """Returns True if the workers hold one and the same model and meet for nothing but means. Then one speaks
+    for all."""
     alone = scheme.server(servers) is None and scheme.Coordinator is None and not scheme.needs_peers
     return alone and not scheme.workers_differ and scheme.uses_mean(servers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerState:
-    """This is the state of one worker, out of a checkpoint.
+    """Holds the state of one worker, out of a checkpoint.
 
-    counts: of vectors that a codec has encoded, by row. common: what is equal on all workers.
-    scales: numbers that vectors of the role are multiplied with, where that is not 1, by name.
-    numbers, optimizer: of the rule that the worker applies itself. user: numbers of the user's own optimizer.
+    entry      where it stood in its data, and its generators
+    rng        state of the role's own generator, if it has one
+    tensors    by the names above
+    counts     vectors that a codec has encoded, by row
+    common     what is equal on all workers; None where the servers hold the model
+    scales     numbers that vectors of the role are multiplied with, where that is not 1, by name
+    numbers    of the rule that the worker applies itself; `optimizer`: its vectors
+    user       numbers of the user's own optimizer
     """
 
     entry: Position
@@ -64,17 +70,17 @@ class WorkerState:
 
 
 class WorkerStateCapture:
-    """This captures the state of one worker."""
+    """Captures and restores the state of one worker. It must be called between two exchanges."""
 
     def __init__(
         self, node: Node, scheme: Scheme, servers: int, *, length: int, work: LocalWork, buffers: Buffers, update: Any
     ) -> None:
-        """`length` of the model's vector; `update`: the rule of this worker's role."""
+        """`length`: of the model's vector; `update`: the rule of this worker's role."""
         self._node, self._scheme, self._servers = node, scheme, servers
         self._length, self._work, self._buffers, self._update = length, work, buffers, update
 
     def take(self) -> Kept:
-        """Copies, where they will change."""
+        """Returns the facts and vectors of this moment; what will change is copied."""
         role = self._node.role
         facts, vectors = of_stage(self._node.channel.stage, self._node.out.cut.slices)
         own = {name: getattr(role, name) for name in role.private}
@@ -104,7 +110,7 @@ class WorkerStateCapture:
         return facts, {**vectors, **{name: Flat.wrap(v.tensor) for name, v in scaled.items()}}
 
     def give_back(self, memories: WorkerState) -> None:
-        """To a worker whose role has just been made."""
+        """Restores `memories` in a worker whose role has just been made."""
         role, tensors, scales = self._node.role, memories.tensors, memories.scales
         for name in role.private:
             own = f"{OWN}.{name}"
@@ -133,15 +139,18 @@ class WorkerStateCapture:
 
 
 def _of_role(name: str) -> bool:
+    """Returns True for the name of a vector of the role."""
     return name.startswith((f"{OWN}.", f"{COMMON}."))
 
 
 def under(head: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns those named HEAD.NAME, by NAME."""
+    """Returns the tensors named HEAD.NAME, by NAME."""
     return {name.removeprefix(f"{head}."): v for name, v in tensors.items() if name.startswith(f"{head}.")}
 
 
 def of_optimizer(memory: Flat | None, length: int) -> dict[str, Flat]:
+    """Returns the local optimizer's state in parts that are at most `length` long: Adam's is two vectors of the model's
+    length."""
     if memory is None:
         return {}
     parts = cut(len(memory), -(-len(memory) // length))
@@ -149,12 +158,14 @@ def of_optimizer(memory: Flat | None, length: int) -> dict[str, Flat]:
 
 
 def optimizer_memory(tensors: Mapping[str, Tensor]) -> Flat | None:
+    """Returns the local optimizer's state, put together again; None if there is none."""
+    # Sorted as texts, which keeps the order of up to ten parts.
     parts = [tensors[name] for name in sorted(tensors) if name.startswith(f"{MEMORY}.")]
     return Flat.wrap(torch.cat(parts)) if parts else None
 
 
 def of_stage(stage: Stage, slices: Sequence[slice]) -> Kept:
-    """Residuals, each put together to the length of the model; rows that do not cover it begin anew."""
+    """Returns residuals of codecs, each joined to the length of the model; rows that do not cover it begin anew."""
     rows: dict[str, dict[int, Residual]] = {}
     for (number, name), residual in stage.residuals().items():
         rows.setdefault(name, {})[number] = residual
@@ -172,11 +183,12 @@ def of_stage(stage: Stage, slices: Sequence[slice]) -> Kept:
 
 
 def _joined(parts: Sequence[Any]) -> Flat:
+    """Returns the parts as one vector."""
     return Flat.wrap(torch.from_numpy(np.concatenate(parts)))
 
 
 def residuals(memories: WorkerState, slices: Sequence[slice]) -> dict[tuple[int, str], Residual]:
-    """Cut anew for the slices there are."""
+    """Returns the residuals cut for the present slices, by slice and row."""
     found = {}
     for name, count in memories.counts.items():
         head = f"{RESIDUAL}.{name}"

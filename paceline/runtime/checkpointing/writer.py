@@ -1,9 +1,16 @@
-"""Writes the checkpoints of a run, in the evaluator's process: nobody stops for them.
+"""Writes the checkpoints of a run, in the evaluator's process: no worker and no server stops for them.
 
-Where servers hold the model they are asked for one version, two ahead of the one they are at; each keeps it when it
-comes by, and so does each worker what it remembers. A worker that was past that already when it heard of it has all try
-again further ahead. Where the workers hold one model, one of them shows its own; where each has another, the weights
-are those that the evaluator has looked at last.
+Where servers hold the model they are asked for one version, two ahead of the one they are at; each keeps its slices
+when they get there, and so does each worker what it remembers. A worker that was past that version when it heard of
+it has all try again further ahead. Where the workers hold one model, one of them shows its own; where each has
+another, the weights are those that the evaluator has looked at last.
+
+    evaluator                       servers (version)          workers (clock)
+    Capture 12 to all               at 10                      at 10 and 11
+                                    reach 12: keep             answered up to 12: keep
+    reads the kept states           go on, 13, 14, ...         go on
+    writes files, rotates
+    Capture FORGET to all           free what was kept         free what was kept
 """
 
 from __future__ import annotations
@@ -31,7 +38,7 @@ from paceline.config import Config
 from paceline.core.effects import SERVERS
 from paceline.core.errors import ConfigError, Diverged, PeerLost, TimedOut, Undone
 from paceline.core.sharding import Layout
-from paceline.core.trace import NOT_SAVED, Decision
+from paceline.core.trace import NOT_SAVED, Decided
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.vectors.flat import Flat
 from paceline.live import party
@@ -59,15 +66,16 @@ from paceline.runtime.checkpointing.worker_state import by_round
 from paceline.runtime.run_folder.lock_file import LockFence
 
 AHEAD_MAX = 128
+"""Versions ahead at which attempts to catch all workers at one round end."""
 HANGS_S = 30.0
-"""For how long a store that has hung is left alone, so that the end of a run waits for it once."""
+"""Seconds for which a store that has hung is left alone, so that the end of a run waits for it once."""
 Vectors = dict[str, Tensor]
 Facts = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """This holds what was kept of the model, and of each worker. `aligned`: all of one round."""
+    """Holds what was kept of the model, and of each worker. `aligned`: everything is of one round."""
 
     facts: Facts
     workers: dict[int, Facts]
@@ -75,24 +83,24 @@ class _Moment:
 
 
 def not_saved(session: Session, what: str, error: Exception, *, quietly: bool = False) -> None:
-    """A line for the log and, unless `quietly`, one for whoever watches the run, which goes on."""
+    """Writes a line to the log and, unless `quietly`, to the trace: `what` was not saved, and the run goes on."""
     say_not_saved(
         session, f"{what} was not saved, the run goes on: {getattr(error, 'strerror', None) or error}", quietly=quietly
     )
 
 
 def say_not_saved(session: Session, reason: str, *, quietly: bool = False) -> None:
-    """The same, of something that is not where it should be."""
+    """Writes the line `reason` to the log and, unless `quietly`, to the trace."""
     print(reason, file=sys.stderr, flush=True)
     if not quietly:
         session.reports.note(
-            Decision(at=session.node.now(), party="evaluator", rank=0, verdict=NOT_SAVED, reason=reason)
+            Decided(at=session.node.now(), party="evaluator", rank=0, verdict=NOT_SAVED, reason=reason)
         )
         session.reports.flush()
 
 
 class CheckpointWriter:
-    """Of the model `module`, which is `flat`."""
+    """Writes the checkpoints of the model `module`, whose vector is `flat`."""
 
     def __init__(
         self,
@@ -107,11 +115,13 @@ class CheckpointWriter:
         optimizer: str = "",
         fence: LockFence | None = None,
     ) -> None:
-        """`layout`: of the model on servers; without holders where the workers have it.
-        `begun_at`: samples of an earlier incarnation of the run.
+        """Prepares the writer; nothing is written yet.
 
-        `secrets` of --store. `optimizer`: of a loop of one's own (`identity`).
-        `fence` keeps it from writing once the folder is another run's.
+        layout     of the model on servers; without holders where the workers have it
+        begun_at   samples of an earlier incarnation of the run
+        secrets    of --store
+        optimizer  of a loop of one's own (`identity`)
+        fence      keeps it from writing once the folder is another run's
         """
         self._config, self._session, self._node, self._optimizer = config, session, session.node, optimizer
         self._layout, self._servers = layout, len(set(layout.holders))
@@ -131,14 +141,19 @@ class CheckpointWriter:
 
     @property
     def wanted(self) -> bool:
+        """Returns True if the run keeps checkpoints at all."""
         return self._config.checkpoint.every > 0
 
     @property
     def due(self) -> bool:
+        """Returns True if it is time for the next checkpoint."""
         return self.wanted and time.monotonic() - self._last >= self._config.checkpoint.every
 
     def save(self, accuracy: float) -> None:
-        """One more; where the disk does not take it, a line in the log says so and the run goes on."""
+        """Writes a checkpoint with this accuracy. If that fails, a line in the log says so, and the run goes on.
+
+        Raises PeerLost if a server is lost for good.
+        """
         if not self.wanted:
             return
         try:
@@ -163,6 +178,7 @@ class CheckpointWriter:
         self._last = time.monotonic()
 
     def _write(self, accuracy: float, moment: _Moment, vectors: Vectors, workers: dict[int, Vectors]) -> None:
+        """Writes one checkpoint to the folder and to the store, and deletes old ones in both."""
         facts = moment.facts
         if WEIGHTS in vectors:
             self._flat.load(Flat.wrap(vectors.pop(WEIGHTS)))
@@ -173,12 +189,15 @@ class CheckpointWriter:
         contents: dict[str, Iterable[bytes]] = {MODEL: [save(model, written)]}
         if "numbers" in facts:
             contents[OPTIMIZER] = [save(vectors, written)]
+        # A worker whose state is not finite is left out, as if it had been lost; a model that is not finite is not
+        # written.
         workers = {rank: of for rank, of in workers.items() if _finite(of.values())}  # one machine may be broken
         for rank, of in workers.items():
             contents |= worker_files(rank, moment.workers[rank], of, written)
         if not _finite([*model.values(), *vectors.values()]):
             not_saved(self._session, "a checkpoint", Diverged("it has NaN or infinity, and the one before it stays"))
             return
+        # As late as possible: capturing took seconds, in which another run may have taken the folder over.
         if self._fence is not None:
             self._fence.check()
         number = self._next_number()
@@ -195,6 +214,7 @@ class CheckpointWriter:
                 if shelf is not None:
                     shelf.save(number, contents, finite=True, **facts)
                     keep = self._config.checkpoint
+                    # Old checkpoints go only after the new one is complete.
                     shelf.rotate(keep.keep_last, keep_best=keep.keep_best, healthy=number)
             except (OSError, ConfigError) as error:
                 not_saved(self._session, f"checkpoint {number}", error, quietly=self._failing)
@@ -204,21 +224,22 @@ class CheckpointWriter:
         self._failing = failing
 
     def _samples_of_loop(self, moment: _Moment, workers: dict[int, Vectors]) -> int:
-        """Of a loop of one's own: what the workers have handed over of its data set; 0 where not all say.
+        """Returns the samples that the workers of a loop of one's own have handed over; 0 where not all tell.
 
-        The others' queue goes on there, so that what is trained in all is what the loop asks for.
+        A later run goes on from there, so that what is trained in all is what the loop asks for.
         """
         places = [moment.workers[rank]["entry"][1] for rank in workers]
         return sum(places) if self._optimizer and len(places) == self._workers else 0
 
     def _store(self) -> RedisStore | None:
-        """Raises ConfigError."""
+        """Returns the store, or None without one. Raises ConfigError while a store that hung is left alone."""
         if self._config.checkpoint.store and time.monotonic() < self._asks_store_at:
             raise ConfigError(f"--store has hung, and is not asked again within {HANGS_S:g} s")
         return store_of(self._config, self._secrets)
 
     def _next_number(self) -> int:
-        """Never the same one twice: where one shelf refuses it, the other has it."""
+        """Returns the number of the next checkpoint, never the same one twice: one of the two places may have refused
+        it."""
         with contextlib.suppress(OSError):  # saving there will find it, and say so
             self._number = max([self._number, *self._folder.numbers()])
         self._number += 1
@@ -226,7 +247,8 @@ class CheckpointWriter:
 
     # ---- one moment --------------------------------------------------------------------------------------
     def _moment(self) -> _Moment:
-        """Raises Undone."""
+        """Returns one moment of the run, of one round if the scheme has rounds and the workers can be caught. Raises
+        Undone."""
         ahead = AHEAD
         while True:
             moment = self._attempt(ahead)
@@ -238,11 +260,14 @@ class CheckpointWriter:
             self._forget()
 
     def _attempt(self, ahead: int) -> _Moment:
+        """Captures once, `ahead` versions ahead."""
         facts = self._of_servers(ahead) if self._servers else {}
         if not self._servers:
             self._ask_workers(self._next_round(ahead) if self._by_round else None)
         workers = self._of_workers()
         if self._by_round and workers:
+            # A worker that has left still shows the state it left with. The lead is the first worker that is up to
+            # date, or one round behind at most.
             newest = max(of["clock"] for of in workers.values())  # one that has left shows for ever what it had
             lead = min(rank for rank, of in workers.items() if of["clock"] >= newest - 1)
             facts = {name: workers[lead][name] for name in ("numbers", "lock_step")}
@@ -255,7 +280,11 @@ class CheckpointWriter:
         return _Moment(facts, workers, aligned=all(found) and len(found) == self._workers)
 
     def _clocks(self, facts: Facts, workers: dict[int, Facts]) -> dict[int, int]:
-        """What each worker calls its clock at the version that was kept; servers forget those who have left."""
+        """Returns what each worker calls its clock at the version that was kept.
+
+        Clocks differ from versions for workers that joined late. Servers forget workers that left, so the last known
+        difference is remembered here.
+        """
         version: int = facts["version"]
         clocks = {rank: version + self._offsets.get(rank, 0) for rank in workers}
         if facts.get("tables"):
@@ -264,6 +293,7 @@ class CheckpointWriter:
         return clocks
 
     def _of_servers(self, ahead: int) -> Facts:
+        """Captures the servers and asks the workers for the same round; returns the facts of all slices."""
         everyone = [party.server(shard) for shard in range(self._servers)]
         lock_step = all(self._node.version_of(server, LOCK_STEP) for server in everyone)
         version = self._request.begin(everyone, ahead)
@@ -278,7 +308,7 @@ class CheckpointWriter:
         return facts
 
     def _states(self) -> list[str]:
-        """What JSON can say of each slice, in their order."""
+        """Returns the facts of each slice as JSON, in the order of the slices."""
         of_server = [range(len(self._layout.of(shard))) for shard in range(self._servers)]
         states = [
             self._node.read_several(party.server(shard), [(kept(CHECKPOINT, STATE), at) for at in slices])
@@ -287,22 +317,25 @@ class CheckpointWriter:
         return [states[shard][at].facts for shard, at in self._layout.homes()]
 
     def _ask_workers(self, version: int | None) -> None:
-        """For what they have at that version, or as soon as they can."""
+        """Asks the workers to keep their state of that version, or as soon as they can where there is no common
+        version."""
         self._asking, self._asked = True, set()
         for rank in self._here:
             self._ask_worker(rank, AT_ONCE if version is None else max(AT_ONCE, version + self._offsets.get(rank, 0)))
 
     def _ask_newcomer(self, rank: int) -> None:
-        """Asks a worker that takes part from now on; the one before it has taken the question with it."""
+        """Asks a worker that takes part from now on: the question was lost with its earlier incarnation."""
         self._asked.discard(rank)
         if self._asking:
             self._ask_worker(rank, AT_ONCE)
 
     def _ask_worker(self, rank: int, at: int) -> None:
+        """Asks one worker, and notes whether it could be told: the answer of nobody else is awaited."""
         if self._session.tell_worker(rank, control.Capture(version=at)):
             self._asked.add(rank)
 
     def _forget(self) -> None:
+        """Lets everybody free what was kept."""
         self._asking = False
         self._request.forget()
         for rank in self._here:
@@ -314,10 +347,14 @@ class CheckpointWriter:
 
     @property
     def _here(self) -> list[int]:
+        """Returns the ranks of the workers that are present."""
         return [rank for rank in range(self._workers) if rank not in self._session.lost_ranks]
 
     def _next_round(self, ahead: int) -> int:
-        """Raises PeerLost where nobody is left."""
+        """Returns a round that no worker has reached yet, where the workers hold the model.
+
+        A worker that is lost meanwhile is left out.
+        """
         met = []
         for rank in self._here:
             try:
@@ -327,7 +364,7 @@ class CheckpointWriter:
         return int(max(met, default=0)) + ahead
 
     def _of_workers(self) -> dict[int, Facts]:
-        """Of those that have been asked: nobody else would ever answer."""
+        """Returns the facts of each worker that was asked; nobody else would ever answer."""
         found = {}
         for rank in [rank for rank in self._here if rank in self._asked]:
             try:
@@ -339,7 +376,7 @@ class CheckpointWriter:
         return found
 
     def _model_vectors(self, moment: _Moment) -> Vectors:
-        """As long as the model; nothing where each worker has a model of its own."""
+        """Returns vectors as long as the model, by name; {} where each worker has a model of its own."""
         facts = moment.facts
         to = facts.get("lead", SERVERS)
         vectors = {name: self._numbers(to, name) for name in facts.pop("vectors", ())}
@@ -350,7 +387,7 @@ class CheckpointWriter:
         return vectors
 
     def _vectors_of_workers(self, moment: _Moment) -> dict[int, Vectors]:
-        """Those that are not the model's, of each worker; one that is lost meanwhile is not in it."""
+        """Returns each worker's own vectors; a worker that is lost meanwhile is left out."""
         found = {}
         for rank, facts in moment.workers.items():
             own = [name for name in facts["vectors"] if name not in facts.get("model", ())]
@@ -363,6 +400,7 @@ class CheckpointWriter:
         return found
 
     def _numbers(self, to: Any, name: str) -> Tensor:
+        """Reads one kept vector, and returns it as a tensor of its own."""
         v: Any = self._node.read_published(to, kept(CHECKPOINT, name)).v
         numbers = torch.empty(len(v))
         v.copy_into(numbers)
@@ -370,13 +408,16 @@ class CheckpointWriter:
 
 
 def _finite(tensors: Iterable[Tensor]) -> bool:
+    """Returns True if no tensor has NaN or infinity."""
     return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
 
 def _on_one_scale(vectors: Vectors, numbers: Facts, numbers_of: Sequence[Facts], parts: Sequence[slice]) -> None:
-    """A slice keeps momentum and its scale apart, which depends on whose push came first: the parts have to agree.
+    """Multiplies momentum out where slices keep it with different scales, so that one number holds for the whole
+    vector.
 
-    Where they do, both stay as they are, lest anything be rounded.
+    The scale of a slice depends on whose push came first. Where all slices agree, nothing changes, so nothing is
+    rounded.
     """
     for name in vectors:
         head, momentum, rest = name.rpartition("momentum")  # with the head of a rule within a rule
@@ -388,7 +429,7 @@ def _on_one_scale(vectors: Vectors, numbers: Facts, numbers_of: Sequence[Facts],
 
 
 def _choose(facts: Facts, clock: int | None) -> bool:
-    """Of the places where a worker stood, keep that of `clock` or the last. Was it that one?"""
+    """Picks, of a worker's positions, the one at `clock`, or the last one; returns True if it was that of `clock`."""
     entries = {int(at): entry for at, entry in facts.pop("entries").items()}
     chosen = clock if clock in entries else max(entries)
     facts |= {"clock": chosen, "entry": entries[chosen]}
@@ -396,6 +437,6 @@ def _choose(facts: Facts, clock: int | None) -> bool:
 
 
 def _complete(tables: Facts, workers: dict[int, Facts]) -> None:
-    """A server has forgotten those who have left, and a later run begins with all."""
+    """Adds workers to the tables that servers have forgotten, since a later run begins with all."""
     known = {rank for rank, _ in tables["clocks"]}
     tables["clocks"] += [[rank, of["clock"]] for rank, of in workers.items() if rank not in known]

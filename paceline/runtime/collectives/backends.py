@@ -1,4 +1,10 @@
-"""What carries `Mean` on a worker; `paceline.runtime.collectives.choice` says which."""
+"""Makes what carries `Mean` on a worker; `paceline.runtime.collectives.choice` says which.
+
+PeerMeans           a schedule over the workers' own connections (ring, pairwise, ...)
+CollectiveCarrier   torch.distributed (`torch_distributed.py`)
+LowRankMeans        either of them, or the servers, for the factors of PowerSGD (`powersgd.py`)
+none                the servers: a Mean is then a call like any other
+"""
 
 from __future__ import annotations
 
@@ -25,10 +31,10 @@ MEETING_SECONDS = 90.0  # less than a phase of a run may take, so that those are
 
 
 class LiveCarrier(Carrier, Protocol):
-    """A carrier of means, as the incarnation of a worker needs it."""
+    """Carries means for one incarnation of a worker."""
 
     def drain(self) -> None:
-        """This worker begins no mean any more; the others go on without being held up."""
+        """Begins no mean any more, and helps the others to complete theirs without this worker."""
 
     def traffic(self) -> tuple[int, int]:
         """Returns the bytes sent and received past the worker's own connections."""
@@ -37,21 +43,22 @@ class LiveCarrier(Carrier, Protocol):
 
 
 class PeerMeans:
-    """Means over the connections between workers, by one schedule."""
+    """Carries means over the connections between workers, by one schedule."""
 
     def __init__(self, peers: PeerCarrier, schedule: str, hosts: Sequence[str], others: Sequence[int]) -> None:
         self._peers, self._schedule, self._hosts, self._others = peers, schedule, hosts, others
 
     def begin(self, effect: Mean) -> PendingReply:
+        """Begins a mean among the workers that it names; the reply completes it."""
         hosts = groups(homes_of(effect.among, self._hosts)) if self._schedule == "hierarchical" else ()
         return self._peers.begin(effect, self._schedule, hosts)
 
     def drain(self) -> None:
-        """Those who go on average without this worker, which goes on to pass their pieces on."""
+        """Lets the others average without this worker, which goes on passing their pieces on."""
         self._peers.leave(self._others)
 
     def traffic(self) -> tuple[int, int]:
-        """None of its own: all goes over the worker's connections."""
+        """Returns zeros: all bytes go over the worker's own connections, where they are counted."""
         return 0, 0
 
     def close(self) -> None:
@@ -59,7 +66,10 @@ class PeerMeans:
 
 
 def measured_links(session: Session) -> control.Links:
-    """From this worker to one of lower rank on its host, and to one on another: all of those it has called already."""
+    """Returns latency and seconds per byte to a worker on this host, and to one on another; zeros where there is none.
+
+    Workers of a lower rank are measured, since this one has called them already.
+    """
     me = session.node.me.index
     here = [session.host_of(party.worker(rank)) == session.host_of(session.node.me) for rank in range(me)]
     found = []
@@ -72,7 +82,7 @@ def measured_links(session: Session) -> control.Links:
 def make_carrier(
     spec: ProcessSpec, session: Session, plan: control.Plan, coder: MeanCoder | None
 ) -> LiveCarrier | None:
-    """None where the servers carry means. Raises ConfigError for one that cannot be had, naming the way out.
+    """Returns the carrier of the plan; None where the servers carry means. Raises ConfigError, naming the way out.
 
     `coder`: of the codec of this run, if any; the node's `peers` have one of their own.
     """

@@ -1,6 +1,14 @@
-"""Who carries `Mean` in a run: servers, torch.distributed, or the workers themselves; chosen when the run begins.
+"""Chooses who carries `Mean` in a run: servers, torch.distributed, or the workers themselves.
 
-Without torch: whoever chooses has no use for it.
+    first rule that holds                               carrier
+    codecs encode messages, and there are servers       servers
+    the scheme has no means                             none (servers, without a reason)
+    the user named one                                  that one
+    no servers, every worker has a GPU, no TLS          nccl
+    otherwise                                           the cheapest by measured links: servers, ring, pairwise, ...
+
+The coordinator chooses once, when all workers are ready, and the choice travels in the `Plan`. This module does
+without torch, since the coordinator's process has none.
 """
 
 from __future__ import annotations
@@ -17,12 +25,16 @@ MESHES_MAX = 32  # workers: beyond it, nobody is connected to everybody unasked
 
 
 def own_gpus(devices: Sequence[str]) -> bool:
-    """Has every worker a GPU of its own?"""
+    """Returns True if every worker has a GPU of its own."""
     return len(set(devices)) == len(devices) > 0 and all(device.startswith("cuda:") for device in devices)
 
 
 def meets_for_means(mean: str, scheme: Scheme, servers: int, workers: int) -> bool:
-    """Do the workers connect to one another so that they can carry means?"""
+    """Returns True if the workers connect to one another so that they can carry means.
+
+    Connections grow with the square of the workers, so beyond MESHES_MAX this must be asked for, unless there are no
+    servers.
+    """
     if servers and not scheme.uses_mean(servers):
         return False
     return (
@@ -38,9 +50,9 @@ def choose_allreduce(
     wanted: str,
     secured: bool = False,
 ) -> Choice:
-    """Who carries the means of a run where `wanted` is asked for, and why; no reason where there are no means.
+    """Returns who carries the means where `wanted` is asked for, and why; no reason where there are no means.
 
-    secured: connections are under TLS, which NCCL's are not, so that it has to be asked for.
+    secured: connections are under TLS, which NCCL's are not, so NCCL must be asked for.
     """
     recipe = Recipe.from_json(ready[0].optimizer)
     scheme = recipe.make_scheme()
@@ -61,6 +73,7 @@ def choose_allreduce(
 
 
 def _by_cost(ready: Sequence[control.Ready], workers: Sequence[control.Hello], servers: int, secured: bool) -> Choice:
+    """Returns the cheapest carrier by the latencies and bandwidths that workers measured."""
     if not servers and not secured and own_gpus([hello.device for hello in workers]):
         return Choice("nccl", "nccl: every worker has a GPU of its own")
     if len(workers) == 1:
@@ -74,4 +87,5 @@ def _by_cost(ready: Sequence[control.Ready], workers: Sequence[control.Hello], s
 
 
 def _slowest(links: Sequence[tuple[float, ...]]) -> LinkCost:
+    """Returns the slowest of the measured links: a collective waits for it."""
     return LinkCost(*(max(figures) for figures in zip(*links, strict=True)))

@@ -1,4 +1,8 @@
-"""Means by the means of their factors, over whatever carries means: the carrier of PowerSGD."""
+"""Carries means by the means of their low-rank factors, over whatever carries means: PowerSGD.
+
+One mean of a model becomes two of its factors, P and Q, which are much smaller; `engine/vectors/low_rank.py`
+computes them, and names the paper. What is not as long as the model, and what must be exact, is carried as it is.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +22,7 @@ from paceline.runtime.collectives.backends import LiveCarrier
 
 
 class LowRankMeans:
-    """These means run one after the other, on a thread of their own. What is not as long as the model is carried as it
-    is.
-    """
+    """Runs means one after the other on a thread of its own: each is two means, and the second depends on the first."""
 
     def __init__(
         self,
@@ -31,7 +33,8 @@ class LowRankMeans:
         *,
         timeout_s: float,
     ) -> None:
-        """`carrier` carries the means of the factors; the servers do where there is none."""
+        """`shapes`: of the model's tensors; `rank`: of the factors. `carrier` carries the factors' means; without one
+        the servers do."""
         self._carrier = carrier
         self._begin = carrier.begin if carrier is not None else by_servers
         self._shapes, self._rank, self._timeout_s = shapes, rank, timeout_s
@@ -40,6 +43,7 @@ class LowRankMeans:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="low-rank means")
 
     def begin(self, effect: Mean) -> PendingReply:
+        """Queues a mean; the reply completes it. Errors of any kind reach the caller through the reply."""
         pending = PendingReply(f"Mean {effect.tag} by its factors", 1, FlatMemory())
         self._thread.submit(self._carry, effect, pending)
         return pending
@@ -67,7 +71,7 @@ class LowRankMeans:
             pending.fail(ProtocolError(f"{pending.what} failed: {error}"))
 
     def _mean(self, effect: Mean) -> tuple[Averaged, float]:
-        """The mean, and the seconds in which its bytes moved."""
+        """Returns the mean, and the seconds in which its bytes moved."""
         if effect.series == EVERY_BIT or len(effect.v) != self._length:
             return self._exact(effect)
         row = self._rows.get(effect.series)
@@ -79,10 +83,12 @@ class LowRankMeans:
         return Averaged(v=row.result(q), weight=weight), seconds + more
 
     def _factor(self, effect: Mean, name: str, v: Flat) -> tuple[Any, float, float]:
+        """Returns the mean of one factor, the weights' sum, and the seconds it took. Tags keep P and Q apart."""
         mean, seconds = self._exact(replace(effect, v=v, tag=f"{effect.tag}/{name}", series=EVERY_BIT))
         return mean.v, mean.weight, seconds
 
     def _exact(self, effect: Mean) -> tuple[Averaged, float]:
+        """Carries one mean as it is."""
         inner = self._begin(effect)
         averaged = inner.wait(self._timeout_s)
         return averaged, inner.seconds_communicating()

@@ -1,4 +1,8 @@
-"""Traffic of sockets that a library opened inside this process, as the kernel counted it. Linux only."""
+"""Counts the traffic of sockets that a library opened inside this process, as the kernel counted it. Linux only.
+
+torch.distributed does not say how much it sends. The sockets that are open after it has connected, and were not
+before, are taken for its own.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ BYTES_ACKED_AT = 120  # two 64-bit counters of struct tcp_info: bytes acknowledg
 
 
 def open_sockets() -> set[int]:
-    """Descriptors of this process's sockets; empty where there is no /proc."""
+    """Returns the descriptors of this process's sockets; an empty set where there is no /proc."""
     found = set()
     try:
         for entry in Path("/proc/self/fd").iterdir():
@@ -27,7 +31,8 @@ def open_sockets() -> set[int]:
 
 
 def traffic(descriptors: set[int]) -> tuple[int, int]:
-    """Bytes that the other side acknowledged and bytes received, summed over the connected TCP sockets."""
+    """Returns the bytes that the other side acknowledged and the bytes received, summed over the connected TCP
+    sockets."""
     sent = received = 0
     for descriptor in descriptors:
         acked, got = _counters(descriptor)
@@ -36,6 +41,7 @@ def traffic(descriptors: set[int]) -> tuple[int, int]:
 
 
 def _counters(descriptor: int) -> tuple[int, int]:
+    """Returns bytes acknowledged and received of one socket; zeros for one that is closed or is no TCP socket."""
     try:
         with socket.socket(fileno=os.dup(descriptor)) as sock:
             info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)

@@ -1,9 +1,15 @@
-"""`Mean` carried by torch.distributed: Gloo, MPI where torch has it, NCCL where every member has its own GPU.
+"""Carries `Mean` by torch.distributed: Gloo, MPI where torch has it, NCCL where every member has its own GPU.
 
 A mean is two all-reduces: the weights first, which is where a fast worker waits for the slow ones, then the vectors,
-which is communication; so the trace can tell the two apart. Means that are under way at the same time run in the order
-in which they were begun, which must be the same on every worker; the first all-reduce tells if it is not. A worker that
-has left keeps taking part with weight zero until everybody has (`drain`), so nobody hangs on uneven work.
+which is communication; so the trace can tell the two apart. Means that are under way at the same time run in the
+order in which they were begun, which must be the same on every worker; the first all-reduce tells if it is not. A
+worker that has left keeps taking part with weight zero until everybody has (`drain`), so nobody hangs on uneven
+work.
+
+Example: workers 0 and 1 bring 2.0 and 5.0 with weights 1 and 3, and worker 2 has left.
+
+    all-reduce 1   weights 1 + 3 + 0 = 4, members 1 + 1 + 0 = 2, sums that prove they mean the same mean
+    all-reduce 2   2.0 * 1/4 + 5.0 * 3/4 + 0 = 4.25
 
 The members meet at the coordinator (`paceline.runtime.collectives.torch_store`), and Gloo listens where this worker
 does. What it sends is neither encrypted nor authenticated.
@@ -36,7 +42,7 @@ from paceline.runtime.collectives import socket_traffic
 torch_distributed: Any = dist  # parts of it carry no types
 
 NAMES = 1 << 16
-"""A mean is told from others by a number below; the sum of its square over a million workers is exact in float64."""
+"""Means are told apart by a number below this; the sum of its square over a million workers is exact in float64."""
 
 
 def check_built(mean: str) -> None:
@@ -48,7 +54,7 @@ def check_built(mean: str) -> None:
 
 
 class CollectiveCarrier:
-    """This is one process group over all workers; means run one after the other on a thread of their own."""
+    """Holds one process group over all workers; means run one after the other on a thread of its own."""
 
     def __init__(
         self,
@@ -76,7 +82,7 @@ class CollectiveCarrier:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mean")
 
     def begin(self, effect: Mean) -> PendingReply:
-        """Raises ConfigError for a mean that is not over all workers."""
+        """Queues a mean; the reply completes it. Raises ConfigError for a mean that is not over all workers."""
         if tuple(sorted(effect.among)) != self._everybody:
             raise ConfigError(
                 f"{effect.tag} is a mean among {len(effect.among)} of {len(self._everybody)} workers, and all-reduce "
@@ -87,7 +93,8 @@ class CollectiveCarrier:
         return pending
 
     def drain(self) -> None:
-        """Take part without contributing until nobody contributes any more."""
+        """Takes part with weight zero until nobody contributes any more. Raises PeerLost if a worker fails
+        meanwhile."""
         try:
             while self._thread.submit(self._take_part).result():
                 pass
@@ -95,13 +102,14 @@ class CollectiveCarrier:
             raise PeerLost(f"a worker went away while the others were leaving: {error}") from None
 
     def traffic(self) -> tuple[int, int]:
-        """Bytes sent and received by the group, as the kernel counted them at its sockets."""
+        """Returns the bytes sent and received by the group, as the kernel counted them at its sockets."""
         return socket_traffic.traffic(self._sockets)
 
     def close(self) -> None:
         self._thread.shutdown()
 
     def _carry(self, effect: Mean, pending: PendingReply) -> None:
+        """Carries one mean, on the thread; torch reports every failure of a peer as RuntimeError."""
         try:
             pending.put(0, *self._mean(effect))
         except ProtocolError as error:
@@ -110,7 +118,8 @@ class CollectiveCarrier:
             pending.fail(PeerLost(f"{pending.what} failed: {error}"))
 
     def _mean(self, effect: Mean) -> tuple[Averaged, float]:
-        """The mean and the seconds its vectors took."""
+        """Returns the mean and the seconds its vectors took. Raises ProtocolError if another worker means
+        another mean."""
         v: Any = effect.v
         weight, name = effect.weight, f"{effect.tag} of {len(v)} numbers"
         coding = self._coding(effect)
@@ -128,7 +137,10 @@ class CollectiveCarrier:
         return Averaged(v=Flat(mean), weight=weights), time.monotonic() - began
 
     def _gathered(self, effect: Mean) -> Flat:
-        """Everybody's encoded vector comes to all, and is added up in the order of ranks."""
+        """Returns the mean of everybody's encoded vectors, which all receive and add up in the order of ranks.
+
+        That order makes the result the same, bit for bit, on every worker.
+        """
         v: Any = effect.v
         coder, v, out = self._coder, self._adder.readable(v), spare(len(v))
         assert coder is not None
@@ -145,7 +157,11 @@ class CollectiveCarrier:
         return mean
 
     def _gather(self, mine: tuple[Encoded, float] | None) -> Iterator[tuple[list[float], Any]]:
-        """By rank: weight, exact parts, whether it is whole, number of bytes; and those. Nothing is sent of nothing."""
+        """Yields, by rank, weight, exact parts, whether the vector is whole, the number of bytes, and those bytes.
+
+        `mine` is None for a worker without a contribution. all_gather wants equal lengths, so bodies are padded to
+        the longest.
+        """
         about = [0.0] * 4
         if mine:
             share, weight = mine
@@ -165,7 +181,8 @@ class CollectiveCarrier:
         return all_of
 
     def _take_part(self) -> bool:
-        """Add nothing to the mean of those that are left, however long their vectors are; False if nobody is left."""
+        """Adds nothing to the next mean of those that are left, whatever its length; returns False if nobody is
+        left."""
         weights, members, lengths, one_mean, coding = self._announce(0.0, 0, 0, 0, AS_IT_IS)
         if weights and one_mean and coding == SHARES:
             list(self._gather(None))
@@ -176,10 +193,10 @@ class CollectiveCarrier:
     def _announce(
         self, weight: float, members: int, length: int, name: int, coding: Coding
     ) -> tuple[float, int, int, bool, Coding]:
-        """What all bring, summed: their weights, how many have a vector, and how long those are together.
+        """Returns what all bring, summed: weights, members with a vector, the total length of those vectors.
 
-        Then, whether all who have one mean the same mean: m sum(name^2) = sum(name)^2 holds for equal names only. Last,
-        how it travels.
+        The fourth value says whether all members mean the same mean: m sum(name^2) = sum(name)^2 holds for equal
+        names only (Cauchy-Schwarz). The last one says how the vectors travel.
         """
         bring = [weight, members, length, name, name**2, CODINGS.index(coding) * members]
         total = torch.tensor(bring, dtype=torch.float64, device=self._device)
@@ -190,12 +207,14 @@ class CollectiveCarrier:
         return weights, all_members, lengths, one_mean, CODINGS[codings // max(1, all_members)]
 
     def _coding(self, effect: Mean) -> Coding:
-        """MPI knows no halves, so there everything encoded is gathered."""
+        """Returns how the vectors of a mean travel. MPI has no 16-bit floats, so there everything encoded is
+        gathered."""
         coding = self._coder.coding(effect) if self._coder else AS_IT_IS
         return SHARES if coding == SUMS and self._backend == "mpi" else coding
 
     def _add_up(self, mean: torch.Tensor, coding: Coding) -> None:
-        """`mean` is one member's part before, and that of all after; in the codec's own type where it adds up."""
+        """Replaces `mean`, one member's part, by the sum of all; it travels in the codec's own type where that can be
+        added."""
         if coding != SUMS:
             self._sum(mean)
             return
@@ -209,6 +228,8 @@ class CollectiveCarrier:
 
 
 def _group(backend: str, store: Any, rank: int, workers: int, bind: str, timeout_s: float) -> Any:
+    """Connects the process group. Raises PeerLost where Gloo does not reach somebody, ConfigError for MPI ranks that
+    differ."""
     if backend == "mpi":
         return _mpi_group(rank, workers)
     if backend == "nccl":
@@ -225,7 +246,7 @@ def _group(backend: str, store: Any, rank: int, workers: int, bind: str, timeout
 
 
 def _mpi_group(rank: int, workers: int) -> Any:
-    """MPI knows its own members. Raises ConfigError where its ranks are not ours."""
+    """Returns MPI's own group. Raises ConfigError where its ranks are not ours."""
     group = torch_distributed.ProcessGroupMPI.create([])
     if (group.rank(), group.size()) != (rank, workers):
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""Snapshots of a model between two evaluations, for finding the moment at which it first was good enough.
+"""Keeps snapshots of a model between two evaluations, to find the moment at which it first was good enough.
 
 An evaluation takes far longer than a look at the weights. On a busy machine a run would seem to reach its target
-only when the next evaluation ends; with an album of what lay between, the moment is known to a tenth of a second.
+only when the next evaluation ends; with the snapshots taken in between, the moment is known to a tenth of a second.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import torch
 from paceline.engine.vectors.flat import Flat
 
 BYTES_MAX = 256 * 2**20
+"""Bytes of memory for all snapshots together; two are kept in any case."""
 COUNT_MAX = 32
+"""Snapshots at most: all of them may have to be evaluated at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSnapshot:
-    """A model `at` seconds after the start, when `samples` had been trained on, as far as was known."""
+    """Holds a model as it was `at` seconds after the start, when `samples` had been trained on, as far as was known."""
 
     at: float
     samples: int
@@ -27,7 +29,7 @@ class ModelSnapshot:
 
 
 class CandidateModels:
-    """The snapshots since the last evaluation, oldest first; every other one is given up when it is full."""
+    """Holds the snapshots since the last evaluation, oldest first. When it is full, every other one is dropped."""
 
     def __init__(self, bytes_max: int = BYTES_MAX, count_max: int = COUNT_MAX) -> None:
         self._bytes_max, self._count_max = bytes_max, count_max
@@ -37,7 +39,7 @@ class CandidateModels:
         return len(self._held)
 
     def add(self, snapshot: ModelSnapshot) -> None:
-        """Keep it, unless the model has not moved since the last one."""
+        """Keeps the snapshot, unless the model has not moved since the last one."""
         if self._held and torch.equal(self._held[-1].weights.value(), snapshot.weights.value()):
             return
         self._held.append(snapshot)
@@ -46,6 +48,6 @@ class CandidateModels:
             self._held = self._held[::-2][::-1]
 
     def turn(self) -> list[ModelSnapshot]:
-        """Take all out."""
+        """Returns all snapshots, and begins with none."""
         held, self._held = self._held, []
         return held

@@ -1,4 +1,10 @@
-"""The evaluator: looks at the model from time to time, on a copy, and saves the last one.
+"""The evaluator: it looks at the model from time to time, on a copy, and saves the last one.
+
+    phase of the run   what it does
+    training           looks, evaluates, rests (`rest_s`), and again; writes a checkpoint when one is due
+    target reached     saves that model, tells the coordinator, looks for the first snapshot that reached it
+    finishing          reads the last model, saves it, evaluates it, writes the last checkpoint
+    failed             saves the model that was evaluated last (`keep`)
 
 It asks the servers, or the workers that still train where the model lives there; those answer from the thread that
 moves bytes, so no worker loop waits for an evaluation. A worker that does not answer is left out until it does. A
@@ -8,7 +14,7 @@ between evaluations and, once the target is reached, looks for the first of them
 its target leaves that model, which is saved before anybody hears of it; every other run leaves the last one.
 
 An evaluator that is lost is followed by another one, which knows nothing of what the one before it had in memory. So
-the last model is saved before it is judged.
+the last model is saved before it is evaluated.
 """
 
 from __future__ import annotations
@@ -54,13 +60,14 @@ from paceline.runtime.spec.process_spec import ProcessSpec
 DIVERGED = "the model has diverged: it has NaN or infinity"
 WAY_OUT = "lower --lr or give --clip-norm"
 GLANCING = 0.02
-"""Of its time it looks at the weights at most so much between evaluations."""
+"""The largest share of its time that the evaluator spends on looks between evaluations."""
 
 
 def statistics_of(buffers: Buffers, ranks: Iterable[int], look: Callable[[int], PublishedState]) -> Flat | None:
-    """What `buffers.policy` makes of the statistics of `ranks`, without those lost meanwhile; None when all are.
+    """Returns what `buffers.policy` makes of the statistics of `ranks`, without workers lost meanwhile; None when all
+    are.
 
-    `look` gives a worker's statistics, with its samples as their weight.
+    `look` returns a worker's statistics, with its samples as their weight.
     """
     found: list[tuple[Flat, float]] = []
     for rank in ranks:
@@ -77,7 +84,8 @@ def statistics_of(buffers: Buffers, ranks: Iterable[int], look: Callable[[int], 
 
 
 def save_model(model: nn.Module, path: Path) -> None:
-    """All or nothing, as safetensors that load into the plain module. Raises OSError."""
+    """Saves the model as safetensors that load into the plain module, all or nothing. Raises OSError."""
+    # Written beside it and renamed: a reader sees the old file or the new one, and never half of one.
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         save_file({name: tensor.clone().contiguous() for name, tensor in model.state_dict().items()}, draft)
@@ -97,7 +105,7 @@ def _os_error(error: SafetensorError) -> OSError:
 
 
 class Evaluator:
-    """Peeks, judges and saves."""
+    """Looks at the model, evaluates it and saves it."""
 
     def __init__(self, config: Config, spec: ProcessSpec, session: Session, subject: Subject) -> None:
         self._config, self._session, self._node = config, session, session.node
@@ -140,7 +148,8 @@ class Evaluator:
         session.reports.begin()
 
     def _reach_others(self) -> None:
-        """Connects to servers and workers; a later incarnation to those that are there, as the others will call it."""
+        """Connects to servers and workers. A later incarnation connects to all that are present, since none of them
+        calls it."""
         session = self._session
         lost = (PeerLost,) if session.late else ()  # a server that is being replaced
         for who in map(party.server, range(self._spec.servers)):
@@ -155,7 +164,7 @@ class Evaluator:
                     session.reach(who)
 
     def judge_now(self) -> None:
-        """Judges the model as it is now; checkpoints it where one is due."""
+        """Evaluates the model as it is now, and writes a checkpoint if one is due."""
         before = self._candidates.turn()
         try:
             accuracy = self._judge(self._look(), self.glance)
@@ -168,7 +177,7 @@ class Evaluator:
             self._first_of(before)
 
     def judge_last(self, finish: control.Finish) -> None:
-        """Saves the last model, unless the one that reached the target is kept, and judges it: nobody trains now."""
+        """Saves the last model, unless the one that reached the target is kept, and evaluates it: nobody trains now."""
         snapshot = None
         with contextlib.suppress(Undone):  # a server was replaced meanwhile: the model that was loaded last is saved
             snapshot = self._look(finish.holder)
@@ -179,7 +188,7 @@ class Evaluator:
             self._keeper.save(self._judge_loaded(snapshot))
 
     def glance(self) -> None:
-        """Keep a snapshot, if there is a target to find the moment of and it is time for one."""
+        """Keeps a snapshot, if a target is still to be reached and it is time for one."""
         now = time.monotonic()
         if self._target and now >= self._next_glance:
             self._candidates.add(self._look())
@@ -187,7 +196,7 @@ class Evaluator:
             self._next_glance = after + max(self._config.evaluation.every, (after - now) / GLANCING)
 
     def finish_within(self, seconds: float) -> control.Finish | None:
-        """Rest for so long, but for glances; what ends the run, if it comes."""
+        """Rests for `seconds`, except for snapshots; returns the coordinator's Finish, if it comes."""
         until = time.monotonic() + seconds
         while True:
             left = until - time.monotonic()
@@ -200,10 +209,12 @@ class Evaluator:
 
     @property
     def to_target(self) -> bool:
-        """Is there an accuracy that is still to be reached?"""
+        """Returns True while an accuracy is still to be reached."""
         return bool(self._target)
 
     def _look(self, holder: int | None = None) -> ModelSnapshot:
+        """Returns the model of this moment, or, with the last model's `holder`, the last one. Raises NoAnswer or
+        Undone."""
         at, samples = self._node.now(), max(self._begun_at, self._session.total_samples)
         session, model_of, workers = self._session, self._model_of, self._spec.workers
         if holder is None:
@@ -220,18 +231,20 @@ class Evaluator:
 
     @property
     def _here(self) -> list[int]:
+        """Returns the ranks of the workers that are not lost."""
         return [rank for rank in range(self._spec.workers) if rank not in self._session.lost_ranks]
 
     def _judge(self, snapshot: ModelSnapshot, between: Callable[[], None] = lambda: None) -> float:
-        """Judges it and tells the coordinator; returns its accuracy. Raises Diverged where it is not finite.
+        """Evaluates a snapshot, tells the coordinator, and returns its accuracy. Raises Diverged where it is not
+        finite.
 
-        The earliest that reached the target is saved before that is told.
+        The earliest model that reached the target is saved before the coordinator hears of it.
         """
         self._load(snapshot)
         return self._judge_loaded(snapshot, between, keeps=True)
 
     def _load(self, snapshot: ModelSnapshot) -> None:
-        """Raises Diverged where it is not finite."""
+        """Loads a snapshot into the modules. Raises Diverged where it is not finite."""
         if not (finite(snapshot.weights) and (snapshot.buffers is None or finite(snapshot.buffers))):
             raise Diverged(self._what_diverged(snapshot.at))
         self._flat.load(snapshot.weights)
@@ -244,6 +257,8 @@ class Evaluator:
     def _judge_loaded(
         self, snapshot: ModelSnapshot, between: Callable[[], None] = lambda: None, *, keeps: bool = False
     ) -> float:
+        """Evaluates the loaded model, and reports it; `keeps`: saves it if it is the earliest that reached the
+        target."""
         if self._subject.test is None:
             return 0.0
         began = time.monotonic()
@@ -266,20 +281,22 @@ class Evaluator:
         return accuracy
 
     def _what_diverged(self, at: float) -> str:
-        """The line for the user; `keep` saves the model that was judged last, as for every run that fails."""
+        """Returns the line for the user. `keep` saves the model that was evaluated last, as for every run that
+        fails."""
         left = "none was finite before it, so no model was saved"
         if self._judged_at is not None:
             left = f"model.safetensors is the last finite one, of {self._judged_at:.1f} s"
         return f"{DIVERGED} after {at:.1f} s; {left}; {WAY_OUT}"
 
     def _first_of(self, snapshots: list[ModelSnapshot]) -> None:
-        """Judge them up to the first that is at the target. The coordinator is stopping the workers meanwhile."""
+        """Evaluates snapshots up to the first that reached the target, while the coordinator stops the workers."""
         target = self._config.stop.target_accuracy
         torch.set_num_threads(cores())  # nobody else needs them any more
         next((s for s in snapshots if self._judge(s) >= target), None)
 
     def save(self) -> None:
-        """Where the folder cannot be written, elsewhere; where no disk takes it, the run ends without it."""
+        """Saves the module. If its folder cannot be written, another one takes it; if no disk does, the run ends
+        without it."""
         self._save(self._module)
 
     def _save(self, module: nn.Module) -> None:
@@ -294,13 +311,16 @@ class Evaluator:
                 say_not_saved(self._session, line)
 
     def keep(self) -> None:
-        """Saves the model that was judged last, if any was: the run has failed, and nobody else will."""
+        """Saves the model that was evaluated last, if any was: the run has failed, and nobody else saves one."""
         if self._judged_at is not None:
             self._save(self._shown)  # a checkpoint may have put another one into the other module
 
 
 def evaluate(config: Config, spec: ProcessSpec, session: Session, subject: Subject | None = None) -> None:
-    """Evaluates `subject`, by default the model of `config`, until nobody trains; then once again, and saves."""
+    """Evaluates `subject`, by default the model of `config`, until training is over; then once more, and saves.
+
+    Raises PacelineError when the run fails, after saving the model that was evaluated last.
+    """
     evaluator = Evaluator(config, spec, session, subject or subject_of(config))
     evaluator.join()
     try:
@@ -312,6 +332,7 @@ def evaluate(config: Config, spec: ProcessSpec, session: Session, subject: Subje
 
 
 def _evaluate(evaluator: Evaluator, config: Config, session: Session) -> None:
+    """Alternates evaluations and rests until the coordinator sends Finish."""
     rest = 0.0
     while (finish := evaluator.finish_within(rest)) is None:
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""What an evaluator evaluates: the model of `paceline train`, or that of a loop of one's own."""
+"""Describes what an evaluator evaluates: the model of `paceline train`, or that of a loop of one's own."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from paceline.engine.model.flat_model import FlatModel
 from paceline.runtime.worker.train_loop import build_model, load_data
 
 BATCH = 500
+"""Samples of one batch of an evaluation."""
 Between = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """`module` takes the weights as `flat`, and `shown`, which may be the same, is evaluated.
+    """Describes a model and how it is evaluated. `module` takes the weights as `flat`; `shown`, maybe the same, is
+    evaluated.
 
-    test: returns accuracy and loss, and calls what it is given between two batches; None: nothing is evaluated.
-    chance: the accuracy of a guess. optimizer: what tells the optimizer from another one in a checkpoint.
+        test       returns accuracy and loss, and calls what it is given between two batches; None: nothing is evaluated
+        chance     the accuracy of a guess, from 0 to 1
+        optimizer  what tells the optimizer from another one in a checkpoint
     """
 
     module: nn.Module
@@ -38,7 +41,7 @@ class Subject:
 
 
 def subject_of(config: Config) -> Subject:
-    """The model and the test set that `config` names."""
+    """Returns the model and the test set that `config` names."""
     splits = load_data(config)
     x, y, classes = splits.test.x, splits.test.y, splits.test.classes
     # Named networks take pictures about twice as fast in this layout; views in a user's own would fail on it.
@@ -54,7 +57,7 @@ def subject_of(config: Config) -> Subject:
 def subject_of_loop(
     module: nn.Module, optimizer: torch.optim.Optimizer, evaluate: Callable[[Any], Any] | None, kind: str
 ) -> Subject:
-    """The model of a loop of one's own, and the function that it gives for it."""
+    """Returns the model of a loop of one's own, with the function that the loop gives for its evaluation."""
     device = next(module.parameters()).device
 
     def test(between: Between) -> tuple[float, float]:
@@ -67,7 +70,8 @@ def subject_of_loop(
 
 
 def figures_of(found: Any) -> tuple[float, float]:
-    """Accuracy and loss, as a function of the user's own returns them. Raises ConfigError."""
+    """Returns accuracy and loss, as a function of the user's own returned them. Raises ConfigError for anything
+    else."""
     if isinstance(found, Mapping) and found.keys() and found.keys() <= {"accuracy", "loss"}:
         accuracy, loss = float(found.get("accuracy", 0.0)), float(found.get("loss", 0.0))
     elif isinstance(found, int | float) or (isinstance(found, torch.Tensor) and found.numel() == 1):
@@ -80,7 +84,7 @@ def figures_of(found: Any) -> tuple[float, float]:
 
 
 def judge(model: nn.Module, data: Dataset, between: Between = lambda: None) -> tuple[float, float]:
-    """Accuracy (0..1) and mean loss on `data`; `between` is called between two batches."""
+    """Returns accuracy (0 to 1) and mean loss of `model` on `data`; `between` is called between two batches."""
     right, loss = 0, 0.0
     model.eval()
     with torch.inference_mode():

@@ -31,31 +31,33 @@ class Declare:
 
 @message("kvstore.Numbered")
 class Numbered:
-    """The slice of this server that the key has from now on."""
+    """The slice of this server in which the key lies from now on."""
 
     number: bounds.Count
 
 
 @message("kvstore.Refused")
 class KeyRefused:
-    """In place of any answer; one line that names the way out."""
+    """The answer to a request that cannot be served: one line that names the way out."""
 
     why: bounds.LongText
 
 
 @message("kvstore.Done")
 class Done:
-    pass
+    """The answer to a request that has no other result."""
 
 
 @message("kvstore.Begin")
 class BeginStore:
+    """The first value of a key, or of a part of it; that of the first worker that sends one is taken."""
+
     v: Vector
 
 
 @message("kvstore.Await")
 class Await:
-    pass
+    """The barrier of `init` for a worker whose value does not count."""
 
 
 @message("kvstore.Push")
@@ -68,7 +70,7 @@ class KeyPush:
 
 @message("kvstore.Pull")
 class KeyPull:
-    pass
+    """Asks for the value of a key."""
 
 
 @message("kvstore.PullRows")
@@ -81,12 +83,14 @@ class PullRows:
 
 @message("kvstore.Value")
 class Value:
+    """Carries a value, some rows of it, or a tensor of an optimizer."""
+
     v: Vector
 
 
 @message("kvstore.Barrier")
 class Barrier:
-    pass
+    """Waits until all workers that are present have sent one."""
 
 
 @message("kvstore.UseOptimizer")
@@ -99,6 +103,8 @@ class UseOptimizer:
 
 @message("kvstore.Rate")
 class KeyRate:
+    """Sets the learning rate of the optimizer `nth`; that of an older one is ignored."""
+
     nth: bounds.Count
     lr: bounds.Real
 
@@ -112,24 +118,27 @@ class Compress:
 
 @message("kvstore.Who")
 class Who:
+    """Asks which workers hold up the slice `number`, after a timeout."""
+
     number: bounds.Count
 
 
 @message("kvstore.Ranks")
 class Ranks:
+    """Names the workers that a request waits for."""
+
     ranks: bounds.Ranks
 
 
 @message("kvstore.TakeState")
 class TakeState:
-    pass
+    """Asks for the optimizer state of one key; the answer is a KeyState, after which its tensors may be taken."""
 
 
 @message("kvstore.State")
 class KeyState:
-    """This is the optimizer state of one key: its single numbers, tensors of one number, and the names of all other
-    tensors.
-    """
+    """Describes the optimizer state of one key: single numbers, tensors of one number, and the names of all other
+    tensors."""
 
     numbers: bounds.Scalars
     single: bounds.Scalars
@@ -138,12 +147,14 @@ class KeyState:
 
 @message("kvstore.TakeTensor")
 class TakeTensor:
+    """Asks for one of the tensors that a KeyState named."""
+
     name: bounds.Name
 
 
 @message("kvstore.PutTensor")
 class PutTensor:
-    """This is one of the tensors that the PutState after it names."""
+    """One of the tensors that the PutState after it names."""
 
     name: bounds.Name
     v: Vector
@@ -151,11 +162,14 @@ class PutTensor:
 
 @message("kvstore.PutState")
 class PutState:
+    """Loads the optimizer state of one key, from these numbers and the tensors that were put before."""
+
     numbers: bounds.Scalars
     single: bounds.Scalars
     names: bounds.Names
 
 
 def nature(cls: type) -> Nature:
-    """Pushes are sums over time, so that a codec may leave for later what it does not send now."""
+    """Returns INCREMENT for pushes, which are sums over time: a codec may leave a part of one for the next. All else is
+    EXACT."""
     return INCREMENT if cls is KeyPush else EXACT

@@ -1,4 +1,5 @@
-"""The memory of a server's optimizer as what messages and files can carry: numbers, and float32 tensors by name."""
+"""Converts the state of a server's optimizer to what messages and files can carry: numbers, and float32 tensors by
+name."""
 
 from __future__ import annotations
 
@@ -13,12 +14,14 @@ from paceline.engine.vectors.flat import Flat
 from paceline.runtime.kvstore.messages import PutState
 
 _ROWS = "table."  # tensors of lazy rules, which are as high and wide as the table
+"""Names of tensors of lazy rules begin with this; they are as high and wide as the table."""
 
 
 def taken_apart(
     state: Mapping[str, Tensor | float | int],
 ) -> tuple[dict[str, float], dict[str, float], dict[str, Flat]]:
-    """Returns plain numbers, tensors of no dimension, and all others."""
+    """Returns the plain numbers of a rule's state, its tensors without a dimension, and all other tensors as
+    vectors."""
     tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
     numbers = {name: value for name, value in state.items() if not isinstance(value, Tensor)}
     single = {name: float(value) for name, value in tensors.items() if not value.dim()}
@@ -26,7 +29,10 @@ def taken_apart(
 
 
 def put_together(said: PutState, tensors: Mapping[str, Flat], length: int, width: int) -> dict[str, Any]:
-    """Returns what a rule loads. Raises KeyError for a missing tensor, ValueError for one that does not fit."""
+    """Returns the state that a rule loads, [length] for vectors, or [length / width, width] for tables.
+
+    Raises KeyError for a missing tensor, ValueError for one that does not fit.
+    """
     state: dict[str, Any] = dict(said.numbers)
     state.update({name: torch.tensor(value) for name, value in said.single.items()})
     for name in said.names:

@@ -1,4 +1,8 @@
-"""The optimizer of a key-value store: any of torch.optim that works element by element, by its name and numbers."""
+"""Builds the optimizer of a key-value store: any of torch.optim that works element by element, by name and numbers.
+
+Workers describe the optimizer (`updater_of`), the description travels as JSON, and each key on a server makes a rule
+of it (`Updater.make_rule`). No code and no pickle travels, unlike in MXNet, whose workers send a pickled optimizer.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +26,13 @@ from paceline.engine.vectors.flat import Flat
 Number = bool | int | float | tuple[float, ...] | None
 
 KINDS = ("SGD", "ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
-"""Those that need nothing but an element's own past, so that a key may be cut over servers."""
+"""Optimizers that need nothing but an element's own past, so that a key may be cut over servers."""
 
 ALIASES = {"learning_rate": "lr", "wd": "weight_decay", "lazy_update": "lazy"}
-"""MXNet's names."""
+"""MXNet's names of arguments, and torch's."""
 
 DEFAULTS: dict[str, dict[str, Any]] = {"AdamW": {"weight_decay": 0.01}}
-"""Where torch has other ones than an `OptimizerRecipe`, besides the learning rate, which is 0.001 in all of them."""
+"""Defaults of torch that differ from those of `OptimizerRecipe`, besides the learning rate, which is 0.001 in all."""
 
 HOW_IT_IS_COMPUTED = ("foreach", "fused", "capturable", "differentiable", "decoupled_weight_decay")
 """Options that do not change the numbers, or that another name stands for."""
@@ -36,9 +40,12 @@ HOW_IT_IS_COMPUTED = ("foreach", "fused", "capturable", "differentiable", "decou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Updater:
-    """`numbers`: the arguments of torch.optim's class `name`. rescale: what a sum of gradients is multiplied with.
+    """Describes an optimizer.
 
-    lazy: rows that a sparse gradient does not have are left alone (SGD, Adam, AdamW).
+    name     a class of torch.optim
+    numbers  its arguments
+    rescale  what a sum of gradients is multiplied with before the update
+    lazy     rows that a sparse gradient does not have are left alone (SGD, Adam, AdamW)
     """
 
     name: str
@@ -47,11 +54,13 @@ class Updater:
     lazy: bool = False
 
     def to_json(self) -> str:
+        """Returns the description as JSON with its keys in a fixed order."""
         return msgspec.json.encode(self, order="deterministic").decode()
 
     @classmethod
     def from_json(cls, text: str) -> Updater:
-        """Raises ConfigError for what is none, or one that a server does not run."""
+        """Returns the updater of a text. Raises ConfigError for any other text, or for an optimizer that servers do not
+        run."""
         try:
             updater = msgspec.json.decode(text, type=cls)
         except msgspec.DecodeError as error:
@@ -61,11 +70,13 @@ class Updater:
                 f"an optimizer {updater.name!r} cannot run on the servers, which hold parts of tensors"
                 f"{nearest(updater.name, KINDS)}"
             )
+        # Made once and dropped: numbers that torch refuses are refused here, and not at the first push.
         updater.make_rule()
         return updater
 
     def make_rule(self) -> ServerOptimizer:
-        """Raises ConfigError for numbers that torch refuses, in torch's words."""
+        """Returns a new rule with an empty state. Raises ConfigError for numbers that torch refuses, in torch's
+        words."""
         try:
             recipe = self._recipe()
             return make_rule(recipe) if recipe else _NamedRule(self)
@@ -75,9 +86,13 @@ class Updater:
             raise ConfigError(f"{self.name}: {str(error).removeprefix(self.name).lstrip('.')}") from None
 
     def _recipe(self) -> OptimizerRecipe | None:
-        """For those that are written out in vector arithmetic, or go by rows."""
+        """Returns the recipe of a rule that is written in vector arithmetic, or goes by rows; None for all others.
+
+        Raises ConfigError for lazy updates that no rule has.
+        """
         names = {field.name for field in dataclasses.fields(OptimizerRecipe)}
         usual = {"lr": 0.001, **DEFAULTS.get(self.name, {})}
+        # Options of torch that are off (False, None, 0) say nothing, so they need no counterpart in the recipe.
         numbers = {key: value for key, value in self.numbers.items() if key in (*names, "betas") or value}
         numbers = {**usual, **numbers}
         if "betas" in numbers:
@@ -91,8 +106,11 @@ class Updater:
 
 
 class _NamedRule(TorchRule):
-    """Carried out by the class of that name. Some of them make their memory with the parameter, so it has to be as long
-    as the value is, which is not known before the first update."""
+    """Applies the torch.optim class of that name to a flat value.
+
+    Some classes make their state together with the parameter, so it must be as long as the value, whose length is
+    not known before the first update.
+    """
 
     def __init__(self, updater: Updater) -> None:
         ServerOptimizer.__init__(self, OptimizerRecipe(), CONSTANT)
@@ -114,9 +132,9 @@ class _NamedRule(TorchRule):
 def updater_of(
     optimizer: torch.optim.Optimizer | str, numbers: Mapping[str, Any], *, rescale_grad: float = 1.0
 ) -> Updater:
-    """From an optimizer of torch's, or from a name and `numbers` under torch's names or MXNet's.
+    """Returns the updater for an optimizer of torch's, or for a name and `numbers` under torch's names or MXNet's.
 
-    Raises ConfigError, naming the way out, for what cannot be told by name and numbers, or is refused by torch.
+    Raises ConfigError, naming the way out, for what name and numbers cannot describe, or what torch refuses.
     """
     if isinstance(optimizer, str):
         name = next((kind for kind in KINDS if kind.lower() == optimizer.lower()), optimizer)
@@ -137,6 +155,7 @@ def updater_of(
 
 
 def _numbers_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Returns the arguments of a torch optimizer. Raises ConfigError unless all parameters are in one group."""
     if len(optimizer.param_groups) != 1:
         raise ConfigError(f"the optimizer has {len(optimizer.param_groups)} parameter groups: put all into one")
     group = optimizer.param_groups[0]
@@ -147,7 +166,7 @@ def _numbers_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Number]:
-    """Checks that all values are numbers, and returns them. An lr of torch's tensor kind is one, too."""
+    """Returns the arguments as plain numbers. Raises ConfigError for others; tensors of one number count as numbers."""
     found: dict[str, Number] = {}
     for key, value in given.items():
         plain = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
@@ -160,4 +179,5 @@ def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Number]:
 
 
 def _is_number(value: Any) -> bool:
+    """Returns True for a finite number or a bool."""
     return isinstance(value, bool | int | float) and math.isfinite(value)

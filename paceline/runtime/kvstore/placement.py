@@ -1,4 +1,8 @@
-"""Which server holds what of a key: small ones whole, by a hash that is the same everywhere; large ones in parts."""
+"""Says which server holds what of a key: small keys whole, by a hash that is the same everywhere; large ones in parts.
+
+Workers and servers compute this without asking one another. So the hash is CRC-32 of the key's text: Python's own
+hash differs from process to process.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +16,28 @@ Key = int | str
 
 @dataclass(frozen=True, slots=True)
 class ValuePart:
-    """A part has the elements `at` of the flat value, on `server`."""
+    """Describes the elements `at` of the flat value, which lie on `server`."""
 
     server: int
     at: slice
 
     @property
     def length(self) -> int:
+        """Returns the number of elements in the part."""
         return int(self.at.stop - self.at.start)
 
 
 def text_of(key: Key) -> str:
-    """The key on the wire: 3 and "3" are two."""
+    """Returns the key as it is sent: 3 and "3" are two keys."""
     return repr(key)
 
 
 def parts_of(key: Key, shape: Sequence[int], servers: int, bound: int) -> tuple[ValuePart, ...]:
-    """Part i of S ends at round(n / S (i + 1)) of n rows, or elements where there are fewer rows than servers.
+    """Returns the parts of a key's value by server.
 
-    The same whatever order keys are known in. Every element is in one part.
+    Of S servers, number i has the rows up to round(n / S (i + 1)) of n; elements count as rows where there are fewer
+    rows than servers. A value of fewer than `bound` elements lies whole on one server. The result does not depend on
+    the order in which keys become known, and every element is in one part. Rounding is that of MXNet's KVStoreDist.
     """
     length = math.prod(shape)
     if servers == 1 or length < max(bound, servers):
@@ -42,7 +49,7 @@ def parts_of(key: Key, shape: Sequence[int], servers: int, bound: int) -> tuple[
 
 
 def row_width(shape: Sequence[int], parts: Sequence[ValuePart]) -> int:
-    """Elements of a row where the value is a table whose rows are whole in every part, else 0."""
+    """Returns the elements of a row, where the value is a table whose rows are whole in every part; otherwise 0."""
     if len(shape) != 2 or not all(shape):
         return 0
     return shape[1] if all(part.length % shape[1] == 0 for part in parts) else 0

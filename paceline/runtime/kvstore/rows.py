@@ -1,4 +1,4 @@
-"""Tables of rows: what a sparse gradient is as a vector, and rows of a value by their numbers."""
+"""Handles tables of rows: what a sparse gradient is as a vector, and rows of a value by their numbers."""
 
 from __future__ import annotations
 
@@ -14,31 +14,35 @@ from paceline.engine.vectors.flat import Flat
 
 
 def whole(w: Any) -> Flat:
-    """Returns all numbers, one by one."""
+    """Returns `w` as a vector with all its numbers, without tables."""
     return w.flat() if isinstance(w, SparseFlat) else w
 
 
 def gradient(height: int, width: int, rows: Tensor, values: Tensor) -> SparseFlat:
-    """A table that is zero but for `rows` (rising), whose numbers are `values`; those are nobody else's."""
+    """Returns a table [height, width] that is zero but for `rows` (int64 [n], increasing), whose values are `values`
+    [n, width].
+
+    It takes `values` over: nobody else may change them.
+    """
     where = Tables(height * width, (TableSpan(0, height, width),))
     table = Rows(height, width, rows.cpu(), Flat.wrap(values.cpu().reshape(-1)))
     return SparseFlat(where, Flat(torch.empty(0)), (table,))
 
 
 def table_of(w: Any, g: Any) -> Any:
-    """`w` as a table whose rows change cheaply, if `g` has some rows only."""
+    """Returns `w` as a table whose rows change cheaply, if `g` has some rows only."""
     if isinstance(g, SparseFlat) and isinstance(w, Flat):
         return SparseFlat.weights(w, g.where)
     return w
 
 
 def numbers_of(rows: Tensor) -> Flat:
-    """Of rows, as a vector that carries them bit for bit."""
+    """Returns row numbers as a float32 vector that carries them as 32-bit integers, bit for bit."""
     return Flat.wrap(rows.to("cpu", torch.int32).view(torch.float32))
 
 
 def rows_of(w: Any, rows: Flat, width: int) -> Flat:
-    """Returns these rows of `w`. Raises ValueError for some that it does not have."""
+    """Returns these rows of `w`, one after the other. Raises ValueError for rows that it does not have."""
     height = len(w) // max(1, width)
     wanted = rows.value().view(torch.int32).to(torch.int64)
     if width < 1 or height * width != len(w) or height > HEIGHT_MAX:

@@ -1,4 +1,7 @@
-"""What all workers of a distributed store have to agree on. Worker 0's goes to the servers, as names and numbers."""
+"""Describes what all workers of a distributed store have to agree on. Worker 0's spec goes to the servers.
+
+`compat/mxnet` makes one of the arguments of `kvstore.create`; it travels within the recipe (`Recipe.store`).
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,17 @@ BOUND = 1_000_000
 """Elements from which on a key is cut over all servers: MXNet's MXNET_KVSTORE_BIGARRAY_BOUND."""
 
 SCHEMES = {"dist_sync": "bsp", "dist_device_sync": "bsp", "dist_async": "asp", "dist_ssync": "ssp", "dist_gsync": "gsp"}
-"""The scheme that the servers apply to every key by itself."""
+"""By MXNet's type of a store, the scheme that the servers apply to every key by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSpec:
-    """`type` is one of SCHEMES.
+    """Describes a store.
 
-    staleness: of dist_ssync: how many pushes of a key a worker that pulls it may be ahead of the slowest.
-    groups: of dist_gsync: the ranks of each group. bound: elements from which on a key is cut over the servers.
+    type       one of SCHEMES
+    staleness  of dist_ssync: how many pushes of a key a worker that pulls it may be ahead of the slowest
+    groups     of dist_gsync: the ranks of each group; () for one group of all
+    bound      elements from which on a key is cut over the servers
     """
 
     type: str
@@ -28,11 +33,13 @@ class StoreSpec:
 
     @property
     def scheme(self) -> str:
+        """Returns the name of the scheme that the type stands for."""
         return SCHEMES[self.type]
 
     @property
     def needs_optimizer(self) -> bool:
-        """A sum of all workers may replace what is stored; anything less needs an optimizer that adds it."""
+        """Returns True if pushes need an optimizer. A sum of all workers may replace the stored value; less than that
+        may not."""
         return self.scheme != "bsp"
 
     def check(self, workers: int, servers: int) -> None:
@@ -51,7 +58,7 @@ class StoreSpec:
             raise ConfigError(f"groups = {list(map(list, self.groups))}: every rank from 0 to {workers - 1}, each once")
 
     def partition(self, workers: int) -> tuple[tuple[int, ...], ...]:
-        """Says whose pushes make one update together."""
+        """Returns the groups of ranks whose pushes make one update together."""
         everybody = tuple(range(workers))
         if self.scheme == "bsp":
             return (everybody,)

@@ -1,4 +1,9 @@
-"""One server of a store holds a table: its directory, the gate of barriers, and its keys, a slice each."""
+"""Holds one server of a store: its directory, the gate of barriers, and its keys, each in a slice of its own.
+
+slice 0    `Directory`: declares keys, sets the optimizer and the codec
+slice 1    `BarrierRole`, on server 0
+slice 2... `KeyPart`, one for each key, in the order in which they were declared here
+"""
 
 from __future__ import annotations
 
@@ -24,11 +29,11 @@ SLICES_MAX = 1 << 16
 """A frame has 16 bits for the number of a slice."""
 KEY_CHARACTERS_MAX, DIMENSIONS_MAX = 1024, 64
 OPTIMIZERS_MAX = 1 << 12
-"""That are set one after the other: each is remembered, lest another worker set another."""
+"""Optimizers that may be set one after the other: each is remembered, in case another worker sets a different one."""
 
 
 class BarrierRole(Role):
-    """Barriers of the workers that are still there."""
+    """Answers barriers once all workers that are still present have come."""
 
     def __init__(self, store: StoreSpec, place: RoleContext) -> None:
         super().__init__(store, place)
@@ -44,16 +49,22 @@ class BarrierRole(Role):
         yield from self._open()
 
     def _open(self) -> Iterator[Tell | Reply]:
+        """Answers everybody when the last one has come."""
         if self.come and self.come >= self._active:
             come, self.come = self.come, set()
             yield from (Reply(rank, m.Done()) for rank in sorted(come))
 
     def holding_up(self, rank: int) -> set[int]:
+        """Returns the ranks that have not come."""
         return self._active - self.come
 
 
 class Directory(Role):
-    """Knows all keys, and what holds for all of them. Every question is answered at once."""
+    """Declares keys, and holds what is common to all of them. It answers every question at once.
+
+    All workers call the same functions with the same arguments, in any order of arrival. So the first call decides,
+    and a different one is refused with a line that names both.
+    """
 
     def __init__(self, store: StoreSpec, place: RoleContext, node: Node) -> None:
         super().__init__(store, place)
@@ -67,6 +78,7 @@ class Directory(Role):
         self._codec = ""
 
     def _place(self, number: int) -> RoleContext:
+        """Returns the context of a role in slice `number`."""
         return RoleContext(me=number, workers=self.workers, w=None, update=self.place.update)
 
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
@@ -88,10 +100,13 @@ class Directory(Role):
         return m.KeyRefused(why=f"a server has no answer to {type(message).__name__}")
 
     def holding_up(self, rank: int) -> set[int]:
+        """Returns no rank: nobody waits for the directory."""
         return set()
 
     # ---- keys --------------------------------------------------------------------------------------------
     def _declare(self, src: int, declared: m.Declare) -> m.Numbered | m.KeyRefused:
+        """Returns the slice of a key, which is made at its first declaration. The sizes are checked, for workers are
+        not trusted."""
         number = self._numbers.get(declared.key)
         if number is not None:
             known = self._key(number).declared
@@ -126,15 +141,18 @@ class Directory(Role):
         return m.Numbered(number=number)
 
     def _key(self, number: int) -> KeyPart:
+        """Returns the role of the key in slice `number`."""
         role = self.hosted[number].role
         assert isinstance(role, KeyPart)
         return role
 
     def _keys(self) -> list[KeyPart]:
+        """Returns the roles of all keys."""
         return [self._key(number) for number in self._numbers.values()]
 
     # ---- what holds for all of them ----------------------------------------------------------------------
     def _use(self, src: int, message: m.UseOptimizer) -> m.Done | m.KeyRefused:
+        """Sets the optimizer of all keys, when the first worker sets its n-th one; the others must set the same."""
         try:
             updater = Updater.from_json(message.updater)
         except ConfigError as error:
@@ -156,7 +174,7 @@ class Directory(Role):
         return m.Done()
 
     def _set_rate(self, message: m.KeyRate) -> m.Done:
-        """That of an optimizer that is no longer in use is of no interest."""
+        """Sets the learning rate of all keys, unless the optimizer that it was meant for is no longer in use."""
         if message.nth == self._newest:
             self._lr = message.lr
             for key in self._keys():
@@ -164,6 +182,7 @@ class Directory(Role):
         return m.Done()
 
     def _compress(self, src: int, codec: str) -> m.Done | m.KeyRefused:
+        """Sets the codec of pushes, which must happen before the first key, and with one codec by all workers."""
         if self._codec and codec != self._codec:
             return m.KeyRefused(
                 why=f"worker {src} compresses with {codec}, another worker with {self._codec}: give all the same"
@@ -182,6 +201,7 @@ class Directory(Role):
 
 
 def _kind(declared: m.Declare) -> str:
+    """Returns type and shape of a declared value, for errors."""
     return f"{declared.dtype} of shape {declared.shape}"
 
 

@@ -1,7 +1,7 @@
-"""This says in words for `paceline status` what the evaluator does.
+"""Says for `paceline status` what the evaluator does.
 
-The evaluator says when it has judged a model, and nothing else. What it does since then follows from how long it rests:
-a long silence is a rest, or a judgement under way, and no sign that it hangs.
+The evaluator reports an evaluation when it is over, and nothing else. What it does since then follows from how long
+it rests: a long silence is a rest, or an evaluation under way, and no sign that it hangs.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from paceline.live.coordinator.lifecycle import RunPhase
 from paceline.observe.formatting.number_format import accuracy_text, seconds_text
 
 JUDGING, JUDGING_TO_TARGET = 0.5, 0.25
-"""Of its time the evaluator judges at most so much; less where snapshots tell what came between."""
+"""The largest share of its time that the evaluator spends on evaluations; less where snapshots fill the gaps."""
 
 
 def rest_s(took: float, every: float, *, to_target: bool) -> float:
-    """Returns how long the evaluator rests after an evaluation of `took` seconds; `every` is --eval-every."""
+    """Returns the seconds that the evaluator rests after an evaluation of `took` seconds; `every` is --eval-every."""
     return max(took * (1 / (JUDGING_TO_TARGET if to_target else JUDGING) - 1), every - took)
 
 
 class EvaluationTimes:
-    """When the evaluator judged last, and when it judges next. Moments are of one clock, in seconds."""
+    """Remembers when the evaluator reported last, and when it evaluates next. Moments are of one clock, in seconds."""
 
     def __init__(self, every: float, *, to_target: bool) -> None:
         self._every, self._to_target = every, to_target
@@ -28,11 +28,12 @@ class EvaluationTimes:
         self._began: float | None = None  # training
 
     def evaluated(self, now: float, accuracy: float, seconds: float) -> None:
+        """Notes an evaluation that took `seconds` and was reported `now`."""
         self._last = now, accuracy
         self._next = now + rest_s(seconds, self._every, to_target=self._to_target)
 
     def doing(self, now: float, state: str) -> str:
-        """In this `state` of the run; empty where there is nothing to be said."""
+        """Returns what the evaluator does in this `state` of the run; "" where there is nothing to say."""
         if state == RunPhase.FINISHING.value:
             return "judges and saves the last model"
         if state != RunPhase.TRAINING.value:

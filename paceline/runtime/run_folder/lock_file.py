@@ -1,10 +1,10 @@
-"""What the lock file of a run's folder says: who holds the lock, and whether that process still renews it.
+"""Reads and judges the lock file of a run's folder: who holds the lock, and whether that process still renews it.
 
     HOST PID BOOT RUN LEASE BEAT        one line; BOOT and RUN tell hosts and runs of one name apart
 
 The holder changes BEAT and the file's time every RENEW_SECONDS. Whoever waits looks at the file every LOOK_SECONDS:
-when nothing of it changed for LEASE seconds of the waiter's own monotonic clock, the lease has expired. Clocks of two
-hosts are never compared.
+when nothing of it changed for LEASE seconds of the waiter's own monotonic clock, the lease has expired. Clocks of
+two hosts are never compared.
 """
 
 from __future__ import annotations
@@ -22,15 +22,22 @@ from paceline.live.host_info import boot_id
 
 LOCK = ".lock"
 LEASE_SECONDS = 20.0
+"""Seconds without a renewal after which a lock counts as abandoned: ten renewals, so that a slow file server is no
+reason."""
 RENEW_SECONDS = 2.0
 LOOK_SECONDS = 0.5
 BYTES_MAX = 512
+"""Bytes of the file that are read; a line is shorter."""
 UNKNOWN = "-"
+"""Stands for a boot that this system does not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockHolder:
-    """`run` is derived from the run's token. `lease_s`: 0 for a lock that nobody renews, as of an earlier version."""
+    """Describes the holder of a lock. `run` is derived from the run's token.
+
+    `lease_s` is 0 for a lock that nobody renews, as earlier versions wrote it.
+    """
 
     host: str
     pid: str
@@ -42,20 +49,20 @@ class LockHolder:
         return f"host {self.host}, pid {self.pid}"
 
     def line(self, beat: int) -> bytes:
-        """What the holder writes; always of one length, so that a full disk has room for it."""
+        """Returns the line that the holder writes; it is always of one length, so that a full disk has room for it."""
         return f"{self.host} {self.pid} {self.boot} {self.run} {self.lease_s:g} {beat:012}\n".encode()
 
     def is_here(self, *, locks: bool) -> bool:
-        """Is it on this machine since its present boot, so that this machine can tell whether it lives?
+        """Returns True if the holder runs on this machine since its present boot, so that its process can be looked up.
 
-        `locks`: the file system has some, which reach into other containers; numbers of processes do not.
+        `locks`: the file system has locks, which reach into other containers; process IDs do not.
         """
         here = self.boot in (UNKNOWN, boot_id() or UNKNOWN)
         return here and (self.host == socket.gethostname() or (locks and self.boot != UNKNOWN))
 
 
 def this_process(token: str) -> LockHolder:
-    """The holder that this process is, for the run with that token."""
+    """Returns the holder that this process is, for the run with that token."""
     run = run_id(token)
     return LockHolder(
         host=socket.gethostname(), pid=str(os.getpid()), boot=boot_id() or UNKNOWN, run=run, lease_s=LEASE_SECONDS
@@ -63,6 +70,7 @@ def this_process(token: str) -> LockHolder:
 
 
 def run_id(token: str) -> str:
+    """Returns 16 hexadecimal digits for a run's token, which does not reveal it."""
     return hashlib.sha256(f"lock {token}".encode()).hexdigest()[:16]
 
 
@@ -79,7 +87,10 @@ def holder_in(data: bytes) -> LockHolder | None:
 
 
 def read(path: Path) -> tuple[LockHolder | None, tuple[object, ...]]:
-    """The holder, and all that a renewal would change. Opened anew, as NFS then asks the server. Raises OSError."""
+    """Returns the holder, and all that a renewal would change. Raises OSError.
+
+    The file is opened anew each time, because NFS then asks the server instead of its cache.
+    """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data, status = os.pread(file, BYTES_MAX, 0), os.fstat(file)
@@ -98,7 +109,8 @@ class LockWatch:
         self._path, self._clock, self._pause = path, clock, pause
 
     def expires(self, lease_s: float) -> bool:
-        """Waits; True once the lock was not renewed for `lease_s` or is gone, False if it is renewed after that time.
+        """Waits until the lock was not renewed for `lease_s` seconds or is gone (True), or is renewed after that time
+        (False).
 
         So a holder that ends within the first `lease_s` is waited for, at most as long again.
         """
@@ -108,6 +120,7 @@ class LockWatch:
         while seen is not None and silent < lease_s:
             self._pause(LOOK_SECONDS)
             now, look = self._clock(), self._look()
+            # If this process was stopped (SIGSTOP, a suspended machine), the holder may have renewed unseen.
             passed = min(now - before, 2 * LOOK_SECONDS)
             before, watched = now, watched + passed
             silent = silent + passed if look == seen else 0.0
@@ -117,7 +130,10 @@ class LockWatch:
         return True
 
     def _look(self) -> tuple[object, ...] | None:
-        """None where the file is gone. One that cannot be read, as while a server of files restarts, is unchanged."""
+        """Returns what a renewal would change; None where the file is gone.
+
+        A file that cannot be read, as while a file server restarts, counts as unchanged.
+        """
         try:
             return read(self._path)[1]
         except FileNotFoundError:
@@ -127,14 +143,18 @@ class LockWatch:
 
 
 class LockFence:
-    """Lets the processes of a run write into its folder only as long as that run holds the lock."""
+    """Lets the processes of a run write into its folder only as long as that run holds the lock.
+
+    Whoever writes a result checks it first. A write that began before another run took the folder may still end after
+    that.
+    """
 
     def __init__(self, out: Path, token: str) -> None:
         self._out, self._run = out, run_id(token)
 
     @property
     def why_not(self) -> str:
-        """Why this run may not write there any more; empty while it may, or while nobody can tell."""
+        """Returns why this run may not write any more; "" while it may, or while nobody can tell."""
         try:
             holder, _ = read(self._out / LOCK)
         except FileNotFoundError:
@@ -147,6 +167,6 @@ class LockFence:
         return f"{who} has taken {self._out} over"
 
     def check(self) -> None:
-        """Raises LockLost."""
+        """Raises LockLost if this run may not write into its folder any more."""
         if why := self.why_not:
             raise LockLost(f"{why}: this run writes nothing there any more")

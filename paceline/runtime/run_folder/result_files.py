@@ -1,4 +1,4 @@
-"""What a run leaves: which files are in its folder, and which had to go elsewhere."""
+"""Writes what a run leaves: files in its folder, and those that had to go elsewhere."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from paceline.runtime.run_folder.lock_file import LockFence
 
 CURVE, CONFIG = "curve.png", "config.toml"
 ORDER = (CONFIG, TRACE, SUMMARY, MODEL, CURVE)
+"""The order in which the command names the files to the user."""
 
 
 class Results:
-    """Of the run in `out`, made before anybody writes there."""
+    """Writes and lists the results of the run in `out`; it is made before anybody writes there."""
 
     def __init__(self, out: Path, token: str, say: Callable[[str], None], fence: LockFence | None = None) -> None:
-        """`token` of the run; `say` shows a line to the user; `fence`: is the folder still this run's?"""
+        """`token`: of the run; `say` shows a line to the user; `fence` says whether the folder is still this run's."""
         self._out, self._token, self._say, self._fence = out, token, say, fence
         self._model_before = _changed(out / MODEL)  # an earlier incarnation of this run may have left one
         self._written: list[str] = []
@@ -45,12 +46,12 @@ class Results:
         return True
 
     def in_place(self, name: str) -> bool:
-        """Is it in the folder of the run, where who reads it looks for it?"""
+        """Returns True if the file is in the folder of the run, where readers look for it."""
         return name in self.left.get(str(self._out), ())
 
     @property
     def model(self) -> bool:
-        """Has the evaluator of this run saved one?"""
+        """Returns True if the evaluator of this run has saved a model."""
         return (
             _changed(self._out / MODEL) != self._model_before or fallback_folder.found(MODEL, self._token) is not None
         )

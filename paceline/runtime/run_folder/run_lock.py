@@ -1,9 +1,16 @@
-"""This lock lets only one run at a time write into a folder.
+"""Locks a run's folder, so that only one run at a time writes into it.
 
-The lock is the kernel's (flock), so that it ends with its process, however that ends. For folders that several machines
-share, where the kernel of one may know nothing of the other's lock, the file also names its holder, which renews it
-(`paceline.runtime.run_folder.lock_file`): a run that goes on with another one's work takes the lock of a silent holder
-over, by a new file in the old one's place. The old holder, should it wake up, finds that and writes no more.
+The lock is the kernel's (flock), so that it ends with its process, however that ends. For folders that several
+machines share, where the kernel of one may know nothing of the other's lock, the file also names its holder, which
+renews it (`paceline.runtime.run_folder.lock_file`): a run that goes on with another one's work takes the lock of a
+silent holder over, by a new file in the old one's place. The old holder, if it runs on, finds that and writes no
+more.
+
+    the lock file                                   a new run
+    is not there, or names nobody                   takes it
+    names a process of this host, which is dead     takes it: the kernel has released the lock
+    names a process of this host, which lives       ConfigError
+    names another host                              ConfigError; with `waits`, takes it once the lease has expired
 """
 
 from __future__ import annotations
@@ -34,6 +41,7 @@ from paceline.runtime.run_folder.lock_file import (
 from paceline.runtime.run_folder.status_file import born
 
 WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)
+"""Errors of flock on file systems without locks."""
 
 
 def _pause(seconds: float) -> None:
@@ -41,7 +49,7 @@ def _pause(seconds: float) -> None:
 
 
 class RunLock:
-    """On the folder `out`, which is made if need be, from now on until `release`."""
+    """Holds the lock of the folder `out`, which is made if need be, from now on until `release`."""
 
     def __init__(
         self,
@@ -53,9 +61,9 @@ class RunLock:
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] = _pause,
     ) -> None:
-        """`token` of the run. `waits`: for the lease of a holder on another host to expire; `say` tells for whom.
+        """Takes the lock. Raises ConfigError, naming host and process, where another run writes there.
 
-        Raises ConfigError, naming host and process, where another run writes there.
+        `token`: of the run. `waits`: wait for the lease of a holder on another host to expire; `say` tells for whom.
         """
         self._path, self._waits, self._say, self._pause = out / LOCK, waits, say, pause
         self._watch = LockWatch(self._path, clock, pause)
@@ -72,7 +80,7 @@ class RunLock:
 
     # ---- while it is held --------------------------------------------------------------------------------
     def keep_renewing(self, lost: Callable[[str], None]) -> None:
-        """On a thread of its own, until `release`; `lost` is called once if another run has taken the lock."""
+        """Renews the lock on a thread of its own until `release`; calls `lost` once if another run has taken it."""
 
         def run() -> None:
             while not self._ends.wait(RENEW_SECONDS):
@@ -84,7 +92,7 @@ class RunLock:
         self._renewing.start()
 
     def renew(self) -> str:
-        """Shows that this process lives; returns why it does not hold the lock any more, or nothing."""
+        """Shows that this process lives; returns why it does not hold the lock any more, or ""."""
         if why := self.fence.why_not:
             return why
         self._beat += 1
@@ -94,7 +102,7 @@ class RunLock:
         return ""
 
     def release(self) -> None:
-        """Releases the lock, once."""
+        """Releases the lock. It is called once."""
         self._ends.set()
         if self._renewing is not None:
             self._renewing.join()
@@ -110,9 +118,8 @@ class RunLock:
             file, is_locked = self._opened()
             holder = _holder(file)
             if holder is None or holder.is_here(locks=is_locked is not None):
-                if is_locked or (
-                    is_locked is None and not _is_held(holder)
-                ):  # its holder, if it names one, is dead: the kernel has given its lock away
+                # Its holder, if it names one, is dead: the kernel has given its lock away.
+                if is_locked or (is_locked is None and not _is_held(holder)):
                     return self._named(file)
                 os.close(file)
                 raise self._refusal(holder)
@@ -124,7 +131,7 @@ class RunLock:
                 return taken
 
     def _opened(self) -> tuple[int, bool | None]:
-        """The lock file that is there, and whether this process holds it now, as in `_lock`. Raises OSError."""
+        """Opens the lock file; returns it, and whether this process holds it now, as in `_lock`. Raises OSError."""
         while True:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
@@ -133,14 +140,16 @@ class RunLock:
                 os.close(file)
                 raise
             with contextlib.suppress(FileNotFoundError):
+                # Between open and lock its holder may have removed the file: we would hold a lock on a file that nobody
+                # else finds.
                 if is_locked is False or os.path.samestat(os.fstat(file), os.stat(self._path)):
                     return file, is_locked
             os.close(file)  # its holder has just removed it
 
     def _from_elsewhere(self, holder: LockHolder, *, is_locked: bool) -> int | None:
-        """The file that takes the place of that of a holder on another host, whose lease has expired.
+        """Returns the file that replaces the one of a holder on another host, whose lease has expired.
 
-        None where the holder has released it: try again. Raises ConfigError.
+        Returns None where the holder has released it: try again. Raises ConfigError.
         """
         out = self._path.parent
         if not (self._waits and holder.lease_s):
@@ -163,7 +172,10 @@ class RunLock:
         return None
 
     def _replaced(self) -> int:
-        """Our own lock file in the place of that one: where several do so, the last one has it. Raises ConfigError."""
+        """Puts our own lock file in the place of the expired one. Where several runs do so, the last one has it.
+
+        Raises ConfigError if another run was later.
+        """
         draft = self._path.with_name(f"{LOCK}.{self._me.run}")
         file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
@@ -181,7 +193,7 @@ class RunLock:
         return file
 
     def _named(self, file: int) -> int:
-        """Writes into `file` that it is ours. Raises OSError."""
+        """Writes our name into `file`, and returns it. Raises OSError."""
         try:
             os.ftruncate(file, 0)
             os.pwrite(file, self._me.line(0), 0)
@@ -193,17 +205,22 @@ class RunLock:
         return file
 
     def _refusal(self, holder: LockHolder | None) -> ConfigError:
+        """Returns the error for a folder that another run holds."""
         who = f"another run ({holder})" if holder else "another run"
         return ConfigError(
             f"--out {self._path.parent}: {who} writes there now: wait for its end, or name another folder"
         )
 
     def _unusable(self, error: OSError) -> ConfigError:
+        """Returns the error for a folder that cannot be used at all."""
         return ConfigError(f"--out {self._path.parent}: {error.strerror}")
 
 
 def _lock(file: int) -> bool | None:
-    """Does this process hold it now, as far as this kernel knows? None where there are no locks. Raises OSError."""
+    """Returns True if this process holds the lock now, as far as this kernel knows; None where there are no locks.
+
+    Raises OSError.
+    """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -216,11 +233,12 @@ def _lock(file: int) -> bool | None:
 
 
 def _holder(file: int) -> LockHolder | None:
+    """Returns the holder that the open file names, or None."""
     return holder_in(os.pread(file, BYTES_MAX, 0))
 
 
 def _is_held(holder: LockHolder | None) -> bool:
-    """By another process of this host, as far as that can be told without a lock."""
+    """Returns True if another process of this host is the holder, as far as that can be told without a lock."""
     pid = holder.pid if holder is not None else ""
     return pid.isdecimal() and int(pid) != os.getpid() and bool(born(int(pid)))
 

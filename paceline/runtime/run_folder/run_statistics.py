@@ -1,4 +1,8 @@
-"""What is known of a run while it goes on, and its summary afterwards."""
+"""Collects what is known of a run while it goes on, and makes its summary afterwards.
+
+Live runs feed it with the coordinator's reports, simulated ones with records of virtual time; `snapshot` is shown on
+the terminal, `summary` becomes `summary.json`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from paceline.config import Config
-from paceline.core.trace import Evaluated, Leased, Membership, Record
+from paceline.core.trace import Evaluated, Leased, MemberChange, Record
 from paceline.live.coordinator.lifecycle import TARGET_REACHED
 from paceline.live.party import EVALUATOR, Party
 from paceline.live.protocol.control_messages import NOTHING, Progress
@@ -37,9 +41,11 @@ class _Worker:
 
 
 class RunStatistics:
-    """Written by the coordinator's thread, read by the one that shows. `driver`: live or sim.
+    """Counts for one run. The coordinator's thread writes, and the thread that shows reads.
 
-    begun_at: samples of an earlier incarnation of the run.
+    driver         live or sim
+    train_samples  of the data set, by which epochs are counted
+    begun_at       samples of an earlier incarnation of the run
     """
 
     def __init__(self, config: Config, train_samples: int, driver: str = "live", begun_at: int = 0) -> None:
@@ -57,46 +63,54 @@ class RunStatistics:
         self._is_started, self._transport = False, ""
 
     def seated(self, rank: int, device: str, slowdown: float, host: str) -> None:
+        """Notes on which device and host worker `rank` runs, and how much it is slowed down."""
         worker = self._workers[rank]
         worker.device, worker.slowdown, worker.host = device, slowdown, host
 
     def started(self, recipe: Recipe, model_length: int, transport: str = "") -> None:
-        """`transport`: how vectors travel; nothing when none do, or only on paper."""
+        """Notes that training begins. `transport`: how vectors travel; "" when none do, or only in simulation."""
         self._recipe, self._model_length, self._is_started = recipe, model_length, True
         self._transport = transport
 
     @property
     def has_started(self) -> bool:
+        """Returns True once training has begun: before that, there is nothing worth a summary."""
         return self._is_started
 
     def incarnations(self, who: Party) -> int:
-        """Of a worker: how often it has come."""
+        """Returns how often a worker has joined."""
         return self._workers[who.index].incarnations
 
     @property
     def _known(self) -> list[tuple[int, _Worker]]:
-        """Returns those that have ever been there, by rank."""
+        """Returns the workers that have ever joined, with their ranks."""
         return [(rank, worker) for rank, worker in enumerate(self._workers) if worker.incarnations]
 
     def steps(self, who: Party) -> int:
+        """Returns the steps of a worker as it reported them last; 0 for any other party."""
         return self._workers[who.index].latest.steps if who.kind == "worker" else 0
 
     def progressed(self, rank: int, progress: Progress, now: float) -> None:
+        """Takes a worker's report; rates are taken over the last WINDOW of them."""
         worker = self._workers[rank]
         worker.latest = progress
         worker.history.append((now, progress.samples))
 
     def recorded(self, record: Record) -> None:
+        """Counts a record of the trace: staleness, rejected gradients, membership, evaluations."""
         self._staleness.add(record)
         self._faults.add(record)
-        if isinstance(record, Membership) and record.event in CHANGES:
+        if isinstance(record, MemberChange) and record.event in CHANGES:
             self._changed(record)
         if isinstance(record, Leased):
             self._leased = record
         if isinstance(record, Evaluated):
+            # By the time of the weights: an older snapshot may be evaluated after a newer one, in search of the first
+            # that reached the target.
             bisect.insort(self._evaluations, record, key=lambda evaluated: evaluated.at)
 
-    def _changed(self, record: Membership) -> None:
+    def _changed(self, record: MemberChange) -> None:
+        """Notes that a party was lost, left, was drained, returned or was replaced."""
         who = Party.parse(record.party)
         steps = self.steps(who)
         self._changes.append(
@@ -108,14 +122,17 @@ class RunStatistics:
             worker.incarnations += record.event == "returned"
 
     def finished(self, reason: str, seconds: float) -> None:
+        """Notes why and after how many seconds of training the run ended."""
         self._reason, self._seconds = reason, seconds
 
     @property
     def samples(self) -> int:
+        """Returns the samples of all workers together, earlier incarnations of the run included."""
         return sum(worker.latest.samples for worker in self._workers)
 
     # ---- while it goes on --------------------------------------------------------------------------------
     def snapshot(self, elapsed_s: float) -> ProgressSnapshot:
+        """Returns what the terminal and the live page show, `elapsed_s` seconds after the start of training."""
         fraction, before = self._fraction_done(elapsed_s)
         return ProgressSnapshot(
             scheme=self._recipe.scheme,
@@ -132,9 +149,10 @@ class RunStatistics:
         )
 
     def _fraction_done(self, elapsed_s: float) -> tuple[float | None, float]:
-        """How far the run is towards the nearest of its ends, and how much of that its earlier incarnations have done.
+        """Returns how far the run is towards the nearest of its ends (0 to 1), and how much of that was done before it
+        resumed.
 
-        The target accuracy cannot be foretold.
+        The first is None where no end is known; the target accuracy cannot be foretold.
         """
         stop = self._config.stop
         fractions = []
@@ -150,6 +168,7 @@ class RunStatistics:
         return (None if done is None else min(1.0, done)), before
 
     def _row(self, rank: int, worker: _Worker) -> WorkerRow:
+        """Returns one worker's line of the display."""
         summary = self._summary_of(rank, worker)
         shares = summary.shares
         return WorkerRow(
@@ -170,6 +189,7 @@ class RunStatistics:
 
     # ---- afterwards --------------------------------------------------------------------------------------
     def _summary_of(self, rank: int, worker: _Worker) -> WorkerSummary:
+        """Returns what the summary says of one worker."""
         p = worker.latest
         return WorkerSummary(
             rank=rank,
@@ -199,11 +219,11 @@ class RunStatistics:
 
     @property
     def _is_loss_only(self) -> bool:
-        """Has a loop reported losses and no accuracy? What is not reported is 0."""
+        """Returns True if a loop has reported losses and no accuracy; what is not reported is 0."""
         return any(e.loss for e in self._evaluations) and not any(e.accuracy or e.chance for e in self._evaluations)
 
     def _warning(self) -> str:
-        """Whether the model has collapsed, and the way out; nothing while too little was trained to tell."""
+        """Returns a warning that the model has collapsed, with the way out; "" while too little was trained to tell."""
         trained, steps = self.samples - self._begun_at, sum(worker.latest.steps for worker in self._workers)
         enough = trained >= EPOCHS_MIN * self._train_samples
         found = collapse(self._evaluations, steps if enough else 0)
@@ -214,6 +234,7 @@ class RunStatistics:
         return f"{found} {way_out(recipe.scheme, parameters, recipe.optimizer.lr, workers)}"
 
     def summary(self) -> Summary:
+        """Returns the summary of the run as it is now."""
         config = self._config
         target = config.stop.target_accuracy or None
         return Summary(

@@ -1,8 +1,8 @@
-"""How a run stands, told by itself: `status.json` in its folder, for `paceline status`, `kill` and `logs`.
+"""Keeps `status.json` in a run's folder, for `paceline status`, `kill` and `logs`.
 
-Written anew every second by the process that leads the run, all or nothing, and a last time when the run is over. A
-process is told by its number, the boot of its machine and the tick at which it began: a number alone may be another
-process's by now.
+The process that leads the run writes it anew every second, all or nothing, and a last time when the run is over. The
+process is identified by its PID, the boot of its machine and the tick at which it began, because a PID alone may be
+another process's by now.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 
 from paceline.core.errors import ConfigError
 from paceline.core.safe_path import shown_path
-from paceline.core.trace import Applied, Evaluated, Membership, Record
+from paceline.core.trace import Applied, Evaluated, MemberChange, Record
 from paceline.live.host_info import boot_id
 from paceline.live.party import EVALUATOR, Party
 from paceline.live.protocol.control_messages import Hello, Progress
@@ -33,11 +33,18 @@ from paceline.runtime.run_folder.scale_up_signal import grows
 STATUS = "status.json"
 EVERY_SECONDS = 1.0
 STARTING, FAILED, OVER = "starting", "failed", "over"
+"""States beside the phases of a run: before the coordinator exists, and after it."""
 HIDDEN = "..."
+"""Stands for the value of an environment variable, which may be a secret."""
 
 
 class PartyStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """heard_s: seconds between the last that was heard of it and `Status.written`; doing: of the evaluator."""
+    """Describes one party.
+
+    heard_s  seconds between its last message and `Status.written`
+    doing    what the evaluator does
+    state    joined, or its last membership event
+    """
 
     party: str
     host: str
@@ -51,10 +58,14 @@ class PartyStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """pid, born, host: the process that leads the run. `listens`: it ends the run in order at SIGTERM; `grows`: it
-    starts one worker more at SIGUSR1.
+    """Describes a run.
 
-    started, written: seconds since 1970 on that host. state: `starting`, a phase of the run, `failed` or `over`.
+    pid, born, host   the process that leads the run, when it began, and its host
+    listens           it ends the run in order at SIGTERM
+    grows             it starts one worker more at SIGUSR1
+    started, written  seconds since 1970 on that host
+    state             `starting`, a phase of the run, `failed` or `over`
+    reason            why it ended, in one line
     """
 
     pid: int
@@ -73,31 +84,33 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def ended(self) -> bool:
-        """As it says itself."""
+        """Returns True if the run says itself that it is over. A run that was killed says nothing: see `here`."""
         return self.state in (FAILED, OVER)
 
     @property
     def here(self) -> bool:
-        """Does the process that leads it run on this machine, and now?"""
+        """Returns True if the process that leads the run runs on this machine now."""
         return bool(self.born) and born(self.pid) == self.born
 
 
 def born(pid: int) -> str:
-    """Which process bears this number now: the boot of this machine and the tick of its start; empty without one."""
+    """Returns what identifies the process with this PID: boot of this machine and tick of its start; "" without one."""
     with contextlib.suppress(OSError):
         fields = fields_of(pid)
+        # A zombie has ended; its parent has not asked yet.
         if fields[0] not in "ZX":
             return f"{boot_id()} {fields[19]}"
     return ""
 
 
 def fields_of(pid: int) -> list[str]:
-    """Of /proc/PID/stat after the name, which may have anything in it: state, parent, ... Raises OSError."""
+    """Returns the fields of /proc/PID/stat after the name, which may contain anything: state, parent, ... Raises
+    OSError."""
     return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
 def read_status(folder: str | os.PathLike[str]) -> Status:
-    """Raises ConfigError where there is none."""
+    """Returns the status of the run in `folder`. Raises ConfigError where there is none, or none that can be read."""
     path = Path(folder) / STATUS
     try:
         return msgspec.json.decode(path.read_bytes(), type=Status)
@@ -110,7 +123,7 @@ def read_status(folder: str | os.PathLike[str]) -> Status:
 
 
 class StatusFile:
-    """Keeps `status.json` of the run in `folder`; told by the supervisor, from any thread."""
+    """Keeps `status.json` of the run in `folder`. The supervisor's and the coordinator's threads call it."""
 
     def __init__(
         self,
@@ -130,7 +143,8 @@ class StatusFile:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """From the beginning of the run to its end, whose cause is told."""
+        """Writes the file from the beginning of the run to its end; an exception makes the state `failed`, with its
+        first line."""
         self.write(self._state, at_once=True)
         try:
             yield
@@ -142,10 +156,11 @@ class StatusFile:
 
     # ---- what it is told ---------------------------------------------------------------------------------
     def rename(self, scheme: str) -> None:
-        """The scheme of the run is another one: a script has chosen it."""
+        """Changes the scheme: a script has chosen another one."""
         self._scheme = scheme
 
     def joined(self, who: Party, hello: Hello) -> None:
+        """Notes that a party has joined, or its next incarnation has."""
         device = hello.device if who.kind == "worker" else ""
         steps = self._parties[who].steps if who in self._parties else 0
         self._put(
@@ -160,11 +175,13 @@ class StatusFile:
         )
 
     def progressed(self, who: Party, progress: Progress) -> None:
+        """Notes a worker's steps, and that it was heard of."""
         self._change(who, steps=progress.steps)
 
     def recorded(self, record: Record) -> None:
+        """Notes that a party was heard of, and what became of it."""
         match record:
-            case Membership(event=event) if event != "joined":
+            case MemberChange(event=event) if event != "joined":
                 self._change(Party.parse(record.party), state=event)
             case Applied(shard=shard):
                 self._change(Party("server", shard))
@@ -173,6 +190,7 @@ class StatusFile:
                 self._change(EVALUATOR)
 
     def finished(self, reason: str) -> None:
+        """Notes why the run ended."""
         self._reason = reason
 
     def _change(self, who: Party, **changes: object) -> None:
@@ -186,7 +204,10 @@ class StatusFile:
 
     # ---- what it tells -----------------------------------------------------------------------------------
     def write(self, state: str, *, at_once: bool = False) -> None:
-        """A disk that is full, or gone, is no reason to end a run: the file is old then."""
+        """Writes the file, at most once a second unless the state changes or `at_once`.
+
+        A disk that is full or gone is no reason to end a run: then the file stays old, which its `written` shows.
+        """
         now = time.monotonic()
         if now < self._due and not at_once and state == self._state:
             return
@@ -230,7 +251,7 @@ class StatusFile:
 
 
 def shown(argv: Sequence[str]) -> tuple[str, ...]:
-    """A command for everybody's eyes: without the values that `--env` gives."""
+    """Returns a command for everybody's eyes: without the values of environment variables that `--env` sets."""
     words = ["paceline" if Path(argv[0]).name in ("__main__.py", "paceline") else argv[0]]
     for before, word in itertools.pairwise(argv):
         flag = "--env=" if word.startswith("--env=") else ""
@@ -241,9 +262,9 @@ def shown(argv: Sequence[str]) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def starting(folder: str, scheme: str) -> Iterator[None]:
-    """While agents are waited for: the run can be seen and ended before it begins; nothing is left if it never does.
+    """Keeps a status while agents are waited for, so that the run can be seen and ended before it begins.
 
-    What stood there before is there again then. A folder whose run goes on is left alone: it will not be claimed.
+    If it never begins, the folder is left as it was. A folder whose run goes on is not touched.
     """
     path = Path(folder)
     made = [parent for parent in (path, *path.parents) if not parent.exists()]
@@ -263,7 +284,7 @@ def starting(folder: str, scheme: str) -> Iterator[None]:
 
 
 def _standing_there(path: Path) -> bytes | None:
-    """What is written there, if anything; None where another process goes on with that run."""
+    """Returns the status that is there, b"" for none; None where another process leads that run now."""
     try:
         there = (path / STATUS).read_bytes()
         status = read_status(path)

@@ -1,7 +1,16 @@
-"""A server: one shard of the model, its optimizer, and the boxes of the scheme that belong there.
+"""A server: one shard of the model, its optimizer, and the roles of the scheme that belong there.
 
-The shard is cut into slices. Each has a box, a rule and means of its own, so that one is updated and answered while
-the next is still coming in; for the scheme each is a shard.
+The shard is cut into slices. Each has a role, an update rule and means of its own, so that one is updated and
+answered while the next is still coming in; for the scheme each is a shard.
+
+    Plan arrives       `Shard` is made: rules, gradient checks, a carrier of means for each slice, no roles yet
+    first Mean         worker 0's weights arrive; each slice gets its role (`_host.initial`)
+    begin              training starts; with --ack replica, replies wait for the next server's copy from now on
+    Restore            another server was lost: all slices become what the snapshot or a copy says (`restore`)
+    end                nobody trains; the captures that are wanted are taken now
+
+Roles run on the net thread. The main thread waits in `session.serve`, which calls `begin`, `restore`, `resume` and
+`end`.
 """
 
 from __future__ import annotations
@@ -21,7 +30,7 @@ from paceline.core.paramserver.gradient_check import OFF, SliceGradientCheck
 from paceline.core.paramserver.robust_mean import NONE as NO_RULE
 from paceline.core.role import RoleContext
 from paceline.core.sharding import tensors_by_slice
-from paceline.core.trace import Applied, Decision, Gated, Record
+from paceline.core.trace import Applied, Decided, Gated, Record
 from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.coordinate_sort import Sorting
 from paceline.engine.vectors.flat import FlatMemory
@@ -52,10 +61,11 @@ from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.steps.lr_watch import heard, median_of
 
 INITIAL = "initial weights"
+"""The tag of the first mean, in which only worker 0 has weight."""
 
 
 class _Means(MeanServer):
-    """Carries every `Mean`; the first one gives the initial weights."""
+    """Carries every `Mean` on a slice; the first one gives the initial weights."""
 
     def __init__(self, scheme: Any, place: RoleContext, initial: Callable[[Any], None]) -> None:
         super().__init__(scheme, place)
@@ -67,7 +77,7 @@ class _Means(MeanServer):
 
 
 def serve(spec: ProcessSpec, session: Session, start: ResumePoint | None = None) -> None:
-    """Until the coordinator says Exit. Raises PeerLost when it vanishes."""
+    """Takes part as a server until the coordinator says Exit. Raises PeerLost when it vanishes."""
     session.connect(())
     plan = session.expect(control.Plan)
     recipe = Recipe.from_json(plan.optimizer)
@@ -86,9 +96,8 @@ def serve(spec: ProcessSpec, session: Session, start: ResumePoint | None = None)
 
 
 class Shard:
-    """A shard has the slices of one server. Their boxes come with the initial weights, or with the state of a server
-    before it.
-    """
+    """Holds the slices of one server. Their roles come with the initial weights, or with the state of a server before
+    it."""
 
     def __init__(self, spec: ProcessSpec, session: Session, plan: control.Plan, start: ResumePoint | None) -> None:
         self._server, self._is_later_incarnation = spec.who.index, spec.incarnation > 0
@@ -96,12 +105,13 @@ class Shard:
         self._recipe = recipe = Recipe.from_json(plan.optimizer)
         self._scheme = recipe.make_scheme()
         self._box = self._scheme.server(len(plan.layout.holders))
-        session.node.admission.report_to(expel=self._expel, on_strike=self._refused)
+        session.node.message_checks.report_to(expel=self._expel, on_strike=self._refused)
         session.node.channel.use(recipe.codecs.stage(FlatMemory(), self._scheme, of_server=True))
         self._parts, self._slices = plan.layout.slices, plan.layout.of(self._server)
         self._tensors = tensors_by_slice(plan.layout, plan.tensors)
         self._rules = [self._make_rule(number) for number in self._slices]
         self._resume_rules(start)
+        # Before `_host`: a slice's context takes its gradient check from here.
         self._gates = self._make_gates() if recipe.gate.mode != OFF else {}
         self.hosted = [self._host(at, number) for at, number in enumerate(self._slices)]
         captures = {
@@ -117,6 +127,8 @@ class Shard:
             self._meet_neighbours()
 
     def _callbacks(self) -> PartyCallbacks:
+        """Returns what the session calls when the coordinator or another party sends something that concerns the
+        shard."""
         copies, between_messages = self._copies, self._node.between_messages
         always = PartyCallbacks(
             on_capture=lambda order: self._captures[order.purpose].want(order.version, order.number),
@@ -132,6 +144,7 @@ class Shard:
         )
 
     def _resume_rules(self, start: ResumePoint | None) -> None:
+        """Loads the optimizer's state of a checkpoint into the rules; without it, only the count of samples goes on."""
         if start is not None and start.optimizer_fits:
             vectors = start.tensors(OPTIMIZER)
             for number, rule in zip(self._slices, self._rules, strict=True):
@@ -143,14 +156,18 @@ class Shard:
                 rule.samples_seen = start.samples
 
     def _make_rule(self, number: int) -> Any:
+        """Returns a new update rule for slice `number` of the model."""
         rule = self._recipe.make_rule(self._tensors[number])
         rule.start = self._parts[number].start
         return rule
 
     def _length(self, number: int) -> int:
+        """Returns the number of parameters in slice `number`."""
         return int(self._parts[number].stop - self._parts[number].start)
 
     def _make_gates(self) -> dict[int, SliceGradientCheck | None]:
+        """Returns the gradient check of each slice, or None for slices without one, by number."""
+
         def made(number: int) -> SliceGradientCheck | None:
             norm, note = Probe(self._length(number)), self._session.reports.note
             return self._recipe.gate.gate(norm, self._plan.workers, self._server, note, self._expel)
@@ -158,22 +175,25 @@ class Shard:
         return {number: made(number) for number in self._slices}
 
     def _expel(self, rank: int, reason: str) -> None:
+        """Asks the coordinator to expel a worker; a server cannot do that alone."""
         with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
             self._session.tell(control.Unfit(rank=rank, reason=reason))
 
     def _refused(self, src: Party, why: str, strike: int) -> None:
-        """The trace has it: what `src` said was beyond its bounds."""
+        """Writes into the trace that a message of `src` was beyond its bounds."""
         if src.kind == "worker":
             now, shard, note = self._node.now(), self._server, self._session.reports.note
             note(Gated(at=now, shard=shard, rank=src.index, number=strike, refused=True, reason=why))
 
     def _host(self, at: int, number: int) -> ServedSlice:
+        """Returns slice `number`, at place `at` of this server, without a role until the initial weights arrive."""
         start = self._start
 
         def initial(w: Any) -> None:
             mine.role = self._box(self._scheme, self._place(at, w)) if self._box else None
             if start is not None and start.tables and mine.role is not None and mine.role.goes_back:
                 mine.role.load_state_dict(start.tables)
+            # Workers that left before the role existed: it must not wait for them in its first round.
             for rank in sorted(self._session.departed if mine.role else ()):
                 assert mine.role is not None
                 self._node.release(mine.role, mine.role.on_worker_left(self._node.now(), rank))
@@ -182,6 +202,7 @@ class Shard:
         return mine
 
     def _place(self, at: int, w: Any) -> RoleContext:
+        """Returns the context of the role in place `at`, with weights `w`."""
         number, session = self._slices[at], self._session
         return RoleContext(
             me=number,
@@ -200,12 +221,14 @@ class Shard:
         )
 
     def _set_rate(self, rank: int, rate: control.Rate) -> None:
+        """Notes new numbers of a worker's optimizer, such as the learning rate of its scheduler."""
         self._followed[rank] = self._recipe.of_rule(heard(self._recipe.optimizer, rate))
 
     def _follow(self, at: int, ranks: Collection[int]) -> None:
-        """Each worker has an optimizer and a scheduler of its own: an update goes by those of who contributes to it.
+        """Sets the numbers of the rule for an update by these contributors.
 
-        Where some of them may lie it goes by the median of each number.
+        Each worker has an optimizer and a scheduler of its own: an update goes by those of who contributes. Where
+        some of them may lie, it goes by the median of each number.
         """
         if not self._followed:
             return
@@ -216,10 +239,12 @@ class Shard:
 
     @property
     def everything(self) -> list[ServedSlice]:
+        """Returns all slices that the node serves, copies of a neighbour's included."""
         return self.hosted + self._beside
 
     # ---- while the run goes on ---------------------------------------------------------------------------
     def begin(self) -> None:
+        """Starts training: frees the initial weights, and starts copying."""
         self._node.forget(INITIAL)  # everybody has them; they would take as much room as the shard
         if self._copies:
             for at, hosted in enumerate(self.hosted):
@@ -228,15 +253,21 @@ class Shard:
             self._copies.begin()
 
     def resume(self) -> None:
+        """Continues after a replacement: copying begins anew, from the whole state."""
         if self._copies:
             self._copies.begin()
 
     def end(self) -> None:
+        """Lets the captures take what there is, since no further version comes."""
         for captures in self._captures.values():
             captures.end()
 
     def restore(self, order: control.Restore) -> None:
-        """Be what the slices were in the snapshot, and hear nothing any more of what was under way."""
+        """Makes the slices what they were in the snapshot or the copy, and drops everything that was under way.
+
+        It reports `Prepared`, with `failed` if the source has no complete copy. If the source is lost, it reports
+        nothing: there will be another order, or the run ends.
+        """
         try:
             states = self._states_from(order.source)
         except PeerLost:
@@ -262,7 +293,7 @@ class Shard:
         self._session.tell(prepared)
 
     def _states_from(self, source: str) -> list[SliceState] | None:
-        """None where they are not all there. Raises PeerLost."""
+        """Returns the states of the slices; None where they are not all there. Raises PeerLost."""
         who = Party.parse(source)
         if who.kind == "coordinator":
             return list(map(together, fetch(self._node, who, self._slices, SNAPSHOT)))
@@ -272,6 +303,7 @@ class Shard:
         return fetch(self._node, who, range(len(self._slices)), COPY)
 
     def _swap(self, states: list[SliceState], server_view: int) -> None:
+        """Replaces all roles between two messages, so that no message sees half of the old state."""
         for captures in self._captures.values():
             captures.want(FORGET)
         for at, state in enumerate(states):
@@ -282,17 +314,20 @@ class Shard:
 
     @property
     def _first(self) -> ClockedServer | None:
-        """The box that knows what becomes of leased data, if it is here."""
+        """Returns the role of the model's first slice if it is here: it settles leased samples."""
         role = self.hosted[0].role if 0 in self._slices else None
         return role if isinstance(role, ClockedServer) else None
 
     def _pending_of(self, rank: int) -> Data:
+        """Returns the leased samples of a worker that wait in an open round here."""
         return self._first.pending(rank) if self._first else ()
 
     def _version(self) -> int:
+        """Returns the highest version of the slices."""
         return max(getattr(hosted.role, "version", 0) for hosted in self.hosted)
 
     def _become(self, at: int, state: SliceState) -> None:
+        """Makes slice `at` what `state` was taken of, with a new rule and a new role."""
         box = self._box
         assert box is not None, "only servers that hold the model are replaced"
         self._rules[at] = self._make_rule(self._slices[at])
@@ -307,11 +342,12 @@ class Shard:
     # ---- copies ------------------------------------------------------------------------------------------
     @property
     def _neighbours(self) -> tuple[Party, Party]:
-        """Returns the servers before and after this one."""
+        """Returns the servers before and after this one, in a ring."""
         count = self._plan.servers
         return party.server((self._server - 1) % count), party.server((self._server + 1) % count)
 
     def _make_copies(self) -> SliceReplication:
+        """Returns the copies: this server's state goes to the next server, and that of the server before comes here."""
         before, after = self._neighbours
         of, parts = self._plan.layout.of, self._parts
         place = self._place(0, None)
@@ -330,27 +366,30 @@ class Shard:
         return copies
 
     def _meet_neighbours(self) -> None:
-        """Its neighbours know of this server when it returns."""
+        """Connects to the neighbours before training, so that a lost connection to one of them is noticed."""
         for other in set(self._neighbours):  # one of two calls the other
             if not self._is_later_incarnation and self._server < other.index:
                 self._session.reach(other)
                 self._node.read_state_of(other, PRESENCE)
 
     def _is_lost(self, who: Party) -> None:
+        """Lets the copies hear that a neighbour is lost."""
         if self._copies and who.kind == "server":
             self._copies.lost(who.index)
 
     def _state_of(self, at: int) -> SliceState:
+        """Returns the state of slice `at`, for a copy."""
         role = self.hosted[at].role
         assert role is not None
         return state_of(role, self._rules[at])
 
 
 def _of_server(record: Record, server: int) -> Record:
-    """In the trace a shard is known by its server."""
+    """Returns a record with the server's number in place of the slice's: in the trace a shard is known by its
+    server."""
     match record:
         case Applied():
             return dataclasses.replace(record, shard=server)
-        case Decision():
+        case Decided():
             return dataclasses.replace(record, party=f"server {server}")
     return record

@@ -1,6 +1,12 @@
-"""What servers that are lost can be replaced from, in a run of this recipe; and what that costs.
+"""Says what lost servers can be replaced from in a run of this recipe, and what that costs.
 
-Without torch: whoever has to know it holds no vector.
+    --ack     servers  a server is lost
+    memory    any      all go back to the newest snapshot; without one the run ends
+    replica   2 or     it goes on from the copy on the next server, and nothing is undone; if that is lost too, all
+              more     go back to the newest snapshot
+
+Some schemes cannot go back (`refuses`), and of some a copy is not enough (`not_copied`). This module does without
+torch, since the coordinator asks it.
 """
 
 from __future__ import annotations
@@ -12,7 +18,7 @@ NEVER = "it has no snapshot (--snapshot-every 0)"
 
 
 def refuses(recipe: Recipe, servers: int, *, by_rows: bool) -> str:
-    """Why a run cannot go on with another server in the place of a lost one; nothing when it can."""
+    """Returns why a run cannot go on with another server in the place of a lost one; "" when it can."""
     if recipe.store:
         return "keys and values are in no snapshot"
     scheme = recipe.make_scheme()
@@ -25,22 +31,21 @@ def refuses(recipe: Recipe, servers: int, *, by_rows: bool) -> str:
 
 
 def not_copied(recipe: Recipe) -> str:
-    """Why copies of what a server has updated are not all that it has answered; nothing when they are."""
+    """Returns why copies of a server's updates are not all that it has answered; "" when they are."""
     scheme = recipe.make_scheme()
     return f"{scheme.name} answers contributions of which no copy knows yet" if scheme.answers_what_no_copy_has else ""
 
 
 class SnapshotPolicy:
-    """This decides about the snapshots of one run. `every_s`: seconds between two snapshots; 0 for none. `copies`:
-    servers keep copies, too.
-    """
+    """Decides about the snapshots of one run. `every_s`: seconds between two snapshots; 0 for none. `copies`: servers
+    keep copies, too."""
 
     def __init__(self, every_s: float, *, copies: bool = False) -> None:
         self._every_s, self.copies = every_s, copies
         self.note = ""
 
     def refuses(self, ready: control.Ready, servers: int) -> str:
-        """Why nothing can be kept; nothing when it can. Also says so in `note`."""
+        """Returns why nothing can be kept; "" when something can. It sets `note`, the line for the user, as well."""
         recipe = Recipe.from_json(ready.optimizer)
         partly = not_copied(recipe) if self.copies else ""
         self.copies = self.copies and not partly

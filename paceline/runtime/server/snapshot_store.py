@@ -1,6 +1,6 @@
-"""The newest snapshot of all servers, on the supervisor's disk: what a server that is lost is replaced from.
+"""Keeps the newest snapshot of all servers on the supervisor's disk, from which a lost server is replaced.
 
-Every so often each slice is written down at one version, two ahead of where the servers are, and fetched from here,
+Every `every_s` seconds each slice is kept at one version, two ahead of where the servers are, and fetched from here,
 while training goes on: one slice after the other, so that no party needs room for more than one of them.
 """
 
@@ -33,11 +33,12 @@ from paceline.runtime.checkpointing.disk_buffer import DiskBuffer, on_disk, unsp
 from paceline.runtime.server.snapshot_policy import SnapshotPolicy
 
 HELD_SECONDS = 0.1
+"""Seconds between two looks whether the servers are all in place again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """`slices`: the state of each, by number. Raises Mixed where they are of several captures."""
+    """Holds the state of each slice, by number. Raises Mixed where they are of several captures."""
 
     slices: dict[int, SliceState]
 
@@ -45,17 +46,18 @@ class _Snapshot:
         check_one_capture(state.facts for state in self.slices.values())
 
     def vector(self, name: str, number: int) -> Any:
+        """Returns one vector of slice `number`, read back from disk."""
         return unspooled(self.slices[number].vectors[name])
 
     def facts(self, nothing: Any, number: int) -> PublishedState:
+        """Returns the facts of slice `number` as a server that is restored reads them."""
         state = self.slices[number]
         return publish_state(state.facts, state.vectors, nothing)
 
 
 class SnapshotStore(SnapshotPolicy):
-    """This stores the snapshots of one run. `every_s`: seconds between two snapshots; 0 for none. `copies`: servers
-    keep copies, too.
-    """
+    """Keeps the snapshots of one run. `every_s`: seconds between two snapshots; 0 for none. `copies`: servers keep
+    copies, too."""
 
     def __init__(self, transport: Transport, node: Node, every_s: float, *, copies: bool = False) -> None:
         super().__init__(every_s, copies=copies)
@@ -71,6 +73,7 @@ class SnapshotStore(SnapshotPolicy):
 
     # ---- for the coordinator -----------------------------------------------------------------------------
     def begin(self, plan: control.Plan) -> None:
+        """Starts the thread, when the plan says which server has which slice."""
         self._homes = plan.layout.homes()
         if not self._every_s:
             return
@@ -79,18 +82,21 @@ class SnapshotStore(SnapshotPolicy):
 
     @property
     def available(self) -> bool:
+        """Returns True once there is a snapshot."""
         return self._snapshot is not None
 
     def hold(self) -> None:
+        """Takes no snapshot from now on: a server is being replaced. One that ends meanwhile is dropped."""
         with self._lock:
             self._held = True
 
     def release(self) -> None:
+        """Takes snapshots again."""
         with self._lock:
             self._held = False
 
     def close(self) -> None:
-        """Before the transport is."""
+        """Ends the thread. It must be called before the transport is closed."""
         self._over.set()
         self._node.stop()
         while self._thread is not None and self._thread.is_alive():
@@ -99,6 +105,7 @@ class SnapshotStore(SnapshotPolicy):
 
     # ---- on its own thread -------------------------------------------------------------------------------
     def _run(self) -> None:
+        """Takes snapshots until `close`; a failure of one, such as a lost server, only drops it."""
         ahead = 0  # the first one at once: until then a lost server ends the run
         while not self._over.is_set():
             if self._held:  # a server that is being replaced has nothing to be kept yet
@@ -110,6 +117,7 @@ class SnapshotStore(SnapshotPolicy):
             self._over.wait(self._every_s)
 
     def _capture(self, ahead: int) -> _Snapshot:
+        """Asks all servers for one version, and fetches slice by slice to disk."""
         self._request.begin(self._servers, ahead)
         slices: dict[int, SliceState] = {}
         spool = DiskBuffer(self._node.out.memory)
@@ -122,13 +130,16 @@ class SnapshotStore(SnapshotPolicy):
 
     @property
     def _servers(self) -> list[party.Party]:
+        """Returns the servers that hold slices."""
         return [party.server(shard) for shard in sorted({home for home, _ in self._homes})]
 
     def _tell_all(self, message: control.Capture) -> None:
+        """Sends a capture request to all servers."""
         for server in self._servers:
             self._transport.send(server, Envelope(Kind.CONTROL, message))
 
     def _take(self, snapshot: _Snapshot) -> None:
+        """Publishes a snapshot in the place of the former one, unless a server is being replaced."""
         with self._lock:
             if self._held:
                 return

@@ -1,8 +1,12 @@
-"""A cluster made of what a run has left: how long each worker's steps took, and what an exchange cost.
+"""Makes a cluster of what a run has left: how long each worker's steps took, and what an exchange cost.
 
-A step time is taken from the trace as it is, worker by worker. The network is taken from the sums: what a worker lost
-with each exchange beyond its own steps. A worker that waits for others loses more than the exchange, so the one that
-lost least is believed; under a scheme in which all wait for one that is the slowest.
+A step time is taken from the trace as it is, worker by worker. The network is taken from the sums: what a worker
+lost with each exchange beyond its own steps. A worker that waits for others loses more than the exchange, so the one
+that lost least is believed; under a scheme in which all wait for one that is the slowest.
+
+Example: a run of 100 s, 2 workers, 200 exchanges each; they computed for 60 s and 90 s. They lost 0.2 s and 0.05 s
+with each exchange. 0.05 s is believed; of that, what was spent receiving gives the bandwidth, and half of the rest
+is the latency.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ def cluster(run: Path) -> tuple[Cluster, int]:
 
 
 def step_seconds(records: Iterable[Record], workers: int) -> list[list[float]]:
-    """By rank: how long the first steps took."""
+    """Returns, by rank, the seconds of the first STEPS_MAX steps."""
     steps: list[list[float]] = [[] for _ in range(workers)]
     for record in records:
         if isinstance(record, Span) and record.steps and len(steps[record.rank]) < STEPS_MAX:
@@ -53,10 +57,10 @@ def step_seconds(records: Iterable[Record], workers: int) -> list[list[float]]:
 
 
 def network(summary: Summary) -> NetworkSpec:
-    """Latency and bandwidth under which an exchange costs what it cost.
+    """Returns latency and bandwidth under which an exchange costs what it cost.
 
-    One run with one size of message cannot tell the two apart: the time that was spent receiving gives the bandwidth,
-    the rest is latency, there and back. Without bytes on record (collectives) all of it is latency.
+    One run with one size of message cannot tell the two apart: the time that was spent receiving gives the
+    bandwidth, the rest is latency, there and back. Without bytes on record (collectives) all of it is latency.
     """
     active = [w for w in summary.workers if w.exchanges]
     if not active:

@@ -1,4 +1,4 @@
-"""What each virtual worker has done, read off the trace as it is written."""
+"""Counts what each virtual worker has done, from the records of the trace as they are written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from paceline.core.trace import Applied, Record, Span
 
 
 class Meter:
-    """This counts for one worker. `steps` and `samples` are those of finished work; times in seconds."""
+    """Counts for one worker. `steps` and `samples` are those of finished work; times are in virtual seconds."""
 
     __slots__ = ("communicating", "computing", "samples", "steps", "waiting")
 
@@ -18,10 +18,11 @@ class Meter:
 
 
 class Meters:
-    """These are the counters of all workers.
+    """Holds the counters of all workers.
 
-    `total`: samples of all of them; `dropped`: of these, what a server threw away. `on_steps` hears of each worker's
-    steps as they are done.
+    total     samples of all of them
+    dropped   of these, samples whose contribution server 0 dropped
+    on_steps  is called with rank and steps of a worker when a step is done
     """
 
     def __init__(self, workers: int) -> None:
@@ -30,6 +31,7 @@ class Meters:
         self.on_steps: Callable[[int, int], None] | None = None
 
     def record(self, record: Record) -> None:
+        """Counts a record."""
         if isinstance(record, Applied) and record.shard == 0 and record.weight == 0:
             self.dropped += record.samples
         if not isinstance(record, Span):

@@ -1,4 +1,7 @@
-"""Looks at what a scheme would be worth on a cluster: a short run, and how much memory its boxes hold on to."""
+"""Estimates what a scheme would be worth on a cluster: by a short run, and by how much memory its roles hold on to.
+
+`paceline advise` calls `look` for each scheme.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ from paceline.runtime.simulated.simulated_run import VirtualRun
 ROUNDS = 40
 """Steps of the slowest worker after which the pace is known."""
 EVENTS_MAX = 400_000
-"""Thousands of workers show their pace in fewer rounds."""
+"""Events after which a look ends: thousands of workers show their pace in fewer rounds."""
 
 
 def look(setting: SimulationSetup, display: ProgressDisplay) -> Prospect:
-    """A short look where nothing is trained, a whole run where the model is.
+    """Returns the prospect of a scheme: a short look where nothing is trained, a whole run where the model is.
 
-    Raises PacelineError when the scheme cannot run on such a cluster.
+    Bytes are those of float32 vectors. Raises PacelineError when the scheme cannot run on such a cluster.
     """
     if setting.timing_only:
         # Whatever ends a training, here it is enough to have seen the pace.
@@ -53,7 +56,8 @@ def look(setting: SimulationSetup, display: ProgressDisplay) -> Prospect:
 
 
 def held(thing: Any, seen: set[int] | None = None) -> int:
-    """Bytes of the vectors that a role refers to. Of Ghosts every mention counts, for they are not told apart."""
+    """Returns the bytes of the vectors that a role refers to. Ghosts are not told apart, so every mention of one
+    counts."""
     seen = set() if seen is None else seen
     if isinstance(thing, Ghost):
         return thing.nbytes
@@ -66,6 +70,7 @@ def held(thing: Any, seen: set[int] | None = None) -> int:
 
 
 def _parts(thing: Any) -> Iterable[Any]:
+    """Returns what a container, a record or an object refers to."""
     if isinstance(thing, Mapping):
         return thing.values()
     if isinstance(thing, list | tuple | set | frozenset):

@@ -1,4 +1,4 @@
-"""Looks at the model from time to time, on a copy. A look takes no virtual time."""
+"""Evaluates the model of a simulated run from time to time, on a copy. An evaluation takes no virtual time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from paceline.runtime.evaluator.subject import judge
 from paceline.runtime.worker.train_loop import build_model
 
 SAMPLES_SHARE = 4
-"""A look at n test samples costs about a third of training on them; so many times fewer must come between two looks."""
+"""An evaluation of n test samples costs about a third of training on them; n divided by this must be trained between
+two evaluations."""
 
 
 class Judge:
-    """`due` as often as `--eval-every` says, in virtual seconds, and while looks stay cheaper than training."""
+    """Evaluates when it is `due`: as often as `--eval-every` says, in virtual seconds, and while that stays cheaper
+    than training."""
 
     def __init__(self, config: Config, splits: Splits) -> None:
         self._test, self._chance = splits.test, splits.test.chance
@@ -32,6 +34,7 @@ class Judge:
         self.looked_at: float | None = None
 
     def due(self, now: float, samples: int) -> bool:
+        """Returns True if an evaluation is due at `now` virtual seconds, after `samples` of all workers."""
         return now >= self._due_s and samples >= self._due_samples
 
     def look(self, now: float, samples: int, w: Flat, statistics: Flat) -> Evaluated:
@@ -47,6 +50,6 @@ class Judge:
         return Evaluated(at=now, accuracy=accuracy, loss=loss, samples=samples, seconds=0.0, chance=self._chance)
 
     def save(self, path: Path) -> None:
-        """The model as it was looked at last, if it was."""
+        """Saves the model as it was evaluated last, if it was."""
         if self.looked_at is not None:
             save_model(self._module, path)

@@ -1,4 +1,5 @@
-"""Samples of virtual workers: how many all have trained, as each of them knows it, and how many more it may train.
+"""Counts samples of virtual workers: how many all have trained, as each of them knows it, and how many it may still
+train.
 
 The rules are those of a live run (`runtime/worker/loop/sample_counts.py`). A quota is asked for without a message, a
 mini-batch at a time, and what a worker has not trained of it is free again when it begins its next work.
@@ -11,13 +12,13 @@ from collections.abc import Callable
 from paceline.core.role import Role
 from paceline.core.samples.sample_budget import Budget
 from paceline.core.scheme import Scheme
-from paceline.core.trace import ARRIVALS, Membership
+from paceline.core.trace import ARRIVALS, MemberChange
 from paceline.runtime.simulated.counters import Meters
 from paceline.runtime.worker.loop.sample_counts import Allowance, Clock, InRounds
 
 
 class _FromBudget:
-    """This takes the quotas of worker `rank` from the budget."""
+    """Takes the quotas of worker `rank` from the budget of all."""
 
     ends_run = True
 
@@ -26,6 +27,8 @@ class _FromBudget:
         self._held = 0
 
     def size(self, batch: int, *, begins: bool) -> int:
+        """Returns the samples of the next mini-batch, at most `batch`; 0 if none are left. `begins`: nothing is under
+        way."""
         if begins:  # nothing is under way
             self._budget.settle(self._rank, self._meters.of[self._rank].samples)
             self._held = 0
@@ -34,18 +37,17 @@ class _FromBudget:
         return min(batch, self._held)
 
     def trained(self, samples: int) -> None:
+        """Takes trained samples off the quota."""
         self._held -= samples
 
 
 class Counted:
-    """This counts for all workers. `limit`: samples after which the run ends, 0 for never; `batch_size`: their own.
-
-    spent: who has no samples left to train.
-    """
+    """Counts for all workers; it is the `Limit` of a simulation. `spent`: ranks that have no samples left to train."""
 
     def __init__(
         self, scheme: Scheme, role: Callable[[int], Role], meters: Meters, *, limit: int, batch_size: int
     ) -> None:
+        """`limit`: samples after which the run ends, 0 for never; `batch_size`: the workers' own."""
         ranks = range(len(meters.of))
         self.spent: set[int] = set()
         self._meters, self._batch_size = meters, batch_size
@@ -61,6 +63,7 @@ class Counted:
             self._allowances = [_FromBudget(rank, budget, meters, self._workers) for rank in ranks]
 
     def _clock(self, scheme: Scheme, role: Callable[[int], Role], rank: int) -> Clock:
+        """Returns the clock of worker `rank`: what it knows of the samples of all."""
         return Clock(
             lambda: role(rank),
             lock_step=scheme.lock_step,
@@ -69,10 +72,11 @@ class Counted:
         )
 
     def _workers(self) -> int:
+        """Returns the number of workers that are present."""
         return len(self._here)
 
-    def heard(self, record: Membership) -> None:
-        """Who comes and goes."""
+    def heard(self, record: MemberChange) -> None:
+        """Notes which workers are present."""
         kind, _, rank = record.party.partition(" ")
         if kind != "worker":
             return
@@ -83,22 +87,26 @@ class Counted:
 
     @property
     def over(self) -> bool:
-        """Have all left, with nothing left to train?"""
+        """Returns True if all have left, with nothing left to train."""
         return bool(self.spent) and not self._here
 
     def done(self, rank: int) -> bool:
-        """Has worker `rank` no samples left for the work that it is about to begin?"""
+        """Returns True if worker `rank` has no samples left for the work that it is about to begin."""
         if self._allowances and not self._allowances[rank].size(self._batch_size, begins=True):
             self.spent.add(rank)
             return True
         return False
 
     def steps(self, rank: int) -> int:
-        """Mini-batches of the work that worker `rank` began last."""
+        """Returns the mini-batches of the work that worker `rank` began last."""
         return self._steps[rank]
 
     def size(self, rank: int, wanted: int | None, *, begins: bool) -> int | None:
-        """Of its next mini-batch, where the scheme wants that many; None for its own. 0: hand over what there is."""
+        """Returns the size of a worker's next mini-batch where it is not its own; None for its own, 0 to hand over what
+        it has.
+
+        `wanted`: the size that the scheme wants, or None.
+        """
         if begins:
             self._under_way[rank] = self._steps[rank] = 0
         if not self._allowances:
@@ -107,6 +115,7 @@ class Counted:
         return size if wanted or size < self._batch_size else None
 
     def trained(self, rank: int, samples: int) -> None:
+        """Counts a mini-batch of worker `rank`."""
         self._under_way[rank] += samples
         self._steps[rank] += 1
         self._clocks[rank].trained(samples)

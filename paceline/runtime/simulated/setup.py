@@ -1,4 +1,4 @@
-"""What is simulated: the configuration of a run, and the cluster that it pretends to run on."""
+"""Describes what is simulated: the configuration of a run, and the cluster that it pretends to run on."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ from paceline.sim.cluster.model import Cluster, Device, Host, NetworkSpec
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationSetup:
-    """`timing_only`: vectors have a size and no numbers. `model_length`: parameters of the model, 0 for those of the
-    configured one. `rounds`: end once every worker has made so many steps; `events_max`: or after so many events, 0 for
-    any number.
+    """Describes a simulated run. Raises ConfigError for settings that exist in live runs only.
+
+    timing_only   vectors have a size and no numbers; nothing is trained
+    model_length  parameters of the model; 0 for those of the configured one
+    rounds        end once every worker has made so many steps; 0 for the rules of the configuration
+    events_max    or after so many events; 0 for any number
     """
 
     config: Config
@@ -43,12 +46,13 @@ class SimulationSetup:
 
     @property
     def at_hand(self) -> bool:
-        """Is the training that of --model on --data? Else no data set bounds what a worker has in a mini-batch."""
+        """Returns True if the training is that of --model on --data. Otherwise no data set bounds what a mini-batch
+        has."""
         return not (self.model_length or self.rounds)
 
     @property
     def slowdowns(self) -> list[float]:
-        """Returns, by rank, how many times slower each is than the reference device."""
+        """Returns, by rank, how many times slower each worker is than the reference device."""
         return [seconds / self.cluster.step_s for seconds in self.cluster.seconds_per_step()]
 
 
@@ -59,7 +63,7 @@ def check(config: Config) -> None:
 
 
 def check_end(config: Config, *, timing_only: bool) -> None:
-    """Raises ConfigError when an accuracy is to end a run that has none."""
+    """Raises ConfigError when nothing would end a run without a model, or when an accuracy is to end it."""
     stop = config.stop
     if timing_only and not (stop.epochs or stop.samples or stop.seconds or stop.steps):
         raise ConfigError("--timing-only trains no model: give --epochs, --seconds or --steps to end it")
@@ -71,9 +75,10 @@ def check_end(config: Config, *, timing_only: bool) -> None:
 
 
 def cluster_of(config: Config, network: NetworkSpec, step_s: Callable[[], float]) -> Cluster:
-    """The cluster that `--workers`, `--servers`, `--slowdown` and `--step-ms` describe: a host for each party.
+    """Returns the cluster that `--workers`, `--servers`, `--slowdown` and `--step-ms` describe: a host for each party.
 
-    `step_s` is asked where `--step-ms` says nothing.
+    `step_s` is called where `--step-ms` says nothing, since measuring a step takes time. Raises ConfigError for
+    workers that join late.
     """
     if config.cluster.beginning < config.cluster.workers:
         raise ConfigError(
@@ -94,7 +99,7 @@ def cluster_of(config: Config, network: NetworkSpec, step_s: Callable[[], float]
 
 
 def measure_step(config: Config) -> float:
-    """Seconds of a step of the configured model on this machine, one thread as a worker has by default."""
+    """Returns the seconds of a step of the configured model on this machine, with as many threads as a worker has."""
     splits = load_data(config)
     model = build_model(config, splits)
     x, y = splits.train.x[: config.data.batch_size], splits.train.y[: config.data.batch_size]

@@ -1,4 +1,8 @@
-"""This makes one run in virtual time; it leaves what a live run leaves."""
+"""Makes one run in virtual time; it leaves what a live run leaves: trace, summary, model, picture.
+
+`VirtualRun` puts together the simulator (`sim/`), a workload, and the parts of a live run that know no process:
+statistics, results, evaluation. The command line makes one for each simulated run.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.paramserver.gradient_check import SliceGradientCheck
 from paceline.core.samples.sample_leases import Leases
 from paceline.core.sharding import lay_out, tensors_by_slice
-from paceline.core.trace import Ended, Evaluated, Membership, Record
+from paceline.core.trace import Ended, Evaluated, MemberChange, Record
 from paceline.core.vector import Ghost, cut
 from paceline.engine.data.batches import Batches, BatchStream
 from paceline.engine.data.partition_plan import PartitionPlan, make_partition, parse_partition
@@ -51,20 +55,23 @@ from paceline.sim.kernel.vectors import memory_for
 from paceline.sim.kernel.workload import ModelShard
 
 SHOW_EVENTS = 256
+"""Events between two looks at the wall clock, whether the display is due."""
 SHOW_SECONDS = 0.25
+"""Wall-clock seconds between two updates of the display."""
 WATCHED_MAX = 256
 """Workers up to which every invariant is checked as the run goes on; beyond, that would take most of the time."""
 
 
 class RunBroken(PacelineError):  # noqa: N818  as RunFailed
-    """The run cannot go on: a fault of the scheme, or of the simulator."""
+    """Is raised when the run cannot go on: a fault of the scheme or of the simulator, or a cluster without workers."""
 
 
 class VirtualRun:
-    """`run()` blocks until it is over; `interrupt()` may be called from a signal handler."""
+    """Makes one run. `run()` blocks until it is over; `interrupt()` may be called from a signal handler."""
 
     def __init__(self, setting: SimulationSetup, display: ProgressDisplay) -> None:
-        """Raises ConfigError when the data cannot be had, or the scheme cannot run on such a cluster."""
+        """Loads the data and builds the simulation. Raises ConfigError if the data is missing or the scheme does not
+        fit."""
         config, cluster = setting.config, setting.cluster
         torch.set_num_threads(config.cluster.threads)
         self._setting, self._config, self._display = setting, config, display
@@ -83,6 +90,7 @@ class VirtualRun:
         self._reason = self._interrupted = ""
         self._countdown, self._shown = SHOW_EVENTS, time.monotonic()
         self._training: Training | None = None
+        # These three build on one another: leases decide whether samples are counted, and the simulation needs both.
         self._lending = self._make_lending()
         self._counted = self._make_counted()
         self._expelled: set[int] = set()
@@ -95,7 +103,7 @@ class VirtualRun:
             )  # each has one, and no name was given
             self._statistics.seated(rank, device, slowdown, host)
             self._joined.append(
-                Membership(at=0.0, party=f"worker {rank}", event="joined", device=device, host=placement.host_name)
+                MemberChange(at=0.0, party=f"worker {rank}", event="joined", device=device, host=placement.host_name)
             )
         self._behind = set(range(cluster.workers)) if setting.rounds else set()
         self._meters.on_steps = self._stepped if config.stop.steps or setting.rounds else None
@@ -112,11 +120,12 @@ class VirtualRun:
 
     @property
     def model_length(self) -> int:
+        """Returns the number of parameters of the model."""
         return len(self._w0)
 
     @property
     def remembered(self) -> int:
-        """Numbers that the optimizer keeps for a model of that length."""
+        """Returns how many numbers the optimizer keeps for a model of that length."""
         optimizer, length = self._config.optimizer, self.model_length
         if optimizer.name in MOMENTUM:
             return length if optimizer.momentum else 0
@@ -124,18 +133,22 @@ class VirtualRun:
 
     @property
     def dropped(self) -> int:
-        """Samples that were computed and thrown away."""
+        """Returns the samples that were computed and dropped."""
         return self._meters.dropped
 
     def interrupt(self, signal: str) -> None:
-        """First: stop, keep what there is. Second: end at once."""
+        """Ends the run: the first time in order, keeping what there is; the second time at once, by
+        KeyboardInterrupt."""
         if self._interrupted:
             raise KeyboardInterrupt
         self._interrupted = signal
 
     # ---- the run -----------------------------------------------------------------------------------------
     def run(self, *, leave: bool = True) -> Summary:
-        """`leave`: into --out, what a live run leaves there."""
+        """Runs to the end, and returns the summary. `leave`: write into --out what a live run leaves there.
+
+        Raises ConfigError if --out cannot be written, RunBroken if the run cannot go on.
+        """
         out = Path(self._config.run.out)
         if not leave:
             return self._go_on()
@@ -158,6 +171,7 @@ class VirtualRun:
         return summary
 
     def _go_on(self) -> Summary:
+        """Simulates until a stop rule holds. Raises RunBroken."""
         sim, seconds = self.simulation, self._config.stop.seconds or math.inf
         try:
             self._statistics.started(self._recipe, self.model_length)
@@ -173,6 +187,7 @@ class VirtualRun:
         return self._statistics.summary()
 
     def _end(self, seconds_max: float) -> None:
+        """Notes why the run ended, and evaluates the last model. Raises RunBroken if no rule ended it."""
         sim = self.simulation
         at = sim.now
         if not self._reason:
@@ -195,6 +210,7 @@ class VirtualRun:
         self._statistics.finished(self._reason, at)
 
     def _why_stuck(self, at: float) -> str:
+        """Returns why nothing is left to happen though no stop rule holds."""
         if any(party.here for party in self.simulation.world.workers):
             return f"nothing is left to happen after {at:.3f} s, and the run is not over"
         return (
@@ -203,6 +219,7 @@ class VirtualRun:
         )
 
     def _after_event(self, sim: Simulation) -> bool:
+        """Is called after each event; returns True if the run is over."""
         total = self._meters.total
         if self._counted.over or self._all_done():
             self._reason = "epochs"
@@ -217,11 +234,13 @@ class VirtualRun:
         return bool(self._reason)
 
     def _all_done(self) -> bool:
-        """Are the epochs of leased data over?"""
+        """Returns True if the epochs of leased data are over."""
         reached = self._lending is not None and 0 < self._samples_max <= self._meters.total
         return reached and self._lending is not None and self._lending.reached(self._samples_max)
 
     def _stepped(self, rank: int, steps: int) -> None:
+        """Is called when a worker has made a step: it leaves after --steps, and `rounds` end the run when the last one
+        is done."""
         if 0 < self._config.stop.steps <= steps:
             self.simulation.leave(rank)
         if rank in self._behind and steps >= self._setting.rounds:
@@ -230,6 +249,7 @@ class VirtualRun:
                 self._reason = "rounds"
 
     def _look(self, at: float) -> None:
+        """Evaluates the model, tells the scheme's coordinator, and ends the run at the target accuracy."""
         assert self._judge is not None
         assert self._training is not None
         w, statistics = self.simulation.model(), self._training.mean_statistics()
@@ -243,10 +263,11 @@ class VirtualRun:
 
     # ---- what is told ------------------------------------------------------------------------------------
     def _note(self, record: Record) -> None:
+        """Takes every record of the run: for counters, statistics, trace and hooks."""
         self._meters.record(record)
-        if isinstance(record, Membership):
+        if isinstance(record, MemberChange):
             self._counted.heard(record)
-        if isinstance(record, Membership) and record.event in CHANGES:
+        if isinstance(record, MemberChange) and record.event in CHANGES:
             self._tell()  # what is left of it must not depend on when the screen was written
         self._statistics.recorded(record)
         if self._trace is not None:
@@ -254,6 +275,7 @@ class VirtualRun:
             self._hooks.append(record)
 
     def _show_sometimes(self) -> None:
+        """Updates the display, if SHOW_SECONDS have passed."""
         now = time.monotonic()
         if now - self._shown >= SHOW_SECONDS:
             self._shown = now
@@ -261,9 +283,11 @@ class VirtualRun:
             self._show()
 
     def _show(self) -> None:
+        """Updates the display."""
         self._display.show(self._statistics.snapshot(self.simulation.now))
 
     def _tell(self) -> None:
+        """Brings the statistics up to date with the counters of all workers."""
         for rank, meter in enumerate(self._meters.of):
             party = self.simulation.world.workers[rank]
             progress = Progress(
@@ -280,6 +304,7 @@ class VirtualRun:
 
     # ---- what takes part ---------------------------------------------------------------------------------
     def _simulate(self) -> Simulation:
+        """Builds the workload, then the simulation."""
         setting, recipe = self._setting, self._recipe
         self._work: VirtualWork = self._ghosts() if setting.timing_only else self._train()
         return Simulation(
@@ -302,12 +327,14 @@ class VirtualRun:
         )
 
     def _gate(self, shard: int) -> SliceGradientCheck | None:
+        """Returns the gradient check of a shard; None where gradients have no numbers."""
         if self._setting.timing_only:
             return None
         return self._recipe.gate.gate(norm, self._setting.cluster.workers, shard, self._note, self._expel)
 
     def _expel(self, rank: int, reason: str) -> None:
-        """One whom the run could not do without stays, as in a live one: the servers go on refusing what it sends."""
+        """Expels a worker, unless the run could not do without it, as in a live run: servers go on rejecting what it
+        sends."""
         sim = self.simulation
         here = {other for other, party in enumerate(sim.world.workers) if party.here} - self._expelled
         if rank in here and len(here) > self._config.cluster.min_workers and not self._carrier():
@@ -315,6 +342,7 @@ class VirtualRun:
             sim.expel(rank, f"{reason}; it does not come back")
 
     def _encoding(self) -> Encoding:
+        """Returns the codecs of messages, with stages for all parties."""
         servers, length = self._setting.cluster.servers, len(self._w0)
         tensors = () if self._setting.model_length else tensors_of(self._config)
         return Encoding(
@@ -326,6 +354,7 @@ class VirtualRun:
         )
 
     def _mean_encoding(self) -> MeanEncoding | None:
+        """Returns the codecs of means among workers; None if nothing is encoded."""
         codecs, scheme, memory = self._recipe.codecs, self._recipe.make_scheme(), memory_for(self._w0)
         tensors = (len(self._w0),) if self._setting.model_length else tensors_of(self._config)
         coders = [codecs.coder(memory, scheme, tensors) for _ in range(self._setting.cluster.workers)]
@@ -333,7 +362,7 @@ class VirtualRun:
         return MeanEncoding(found) if found else None
 
     def _carrier(self) -> str:
-        """The schedule by which the workers carry means, empty where the servers do."""
+        """Returns the schedule by which the workers carry means; "" where the servers do."""
         asked, cluster = self._config.cluster.allreduce, self._setting.cluster
         codecs = self._recipe.codecs
         by_servers = codecs.in_messages and cluster.servers and asked == "auto"  # as `choose_allreduce` has it
@@ -348,13 +377,14 @@ class VirtualRun:
         return name if name in PEERS else "ring"  # which torch's own are timed as
 
     def _rule(self, length: int) -> Any:
+        """Returns an update rule for `length` parameters; with --timing-only it changes nothing."""
         if self._setting.timing_only:
             return lambda w, g, samples: w
         assert self._training is not None
         return self._recipe.make_rule(self._training.flat.tensors)
 
     def _shards(self) -> tuple[ModelShard, ...]:
-        """The same as on live servers: cut between tensors where the optimizer needs whole ones."""
+        """Returns the shards as live servers have them: cut between tensors where the optimizer needs whole ones."""
         servers = self._setting.cluster.servers
         if self._training is None or not servers:
             return ()
@@ -365,6 +395,7 @@ class VirtualRun:
         return tuple(ModelShard(part, functools.partial(recipe.make_rule, lengths)) for part, lengths in pairs)
 
     def _ghosts(self) -> Ghosts:
+        """Returns work without numbers, and sets the initial weights to a Ghost of the model's length."""
         config, setting, workers = self._config, self._setting, self._setting.cluster.workers
         self._w0: Any = Ghost(self._setting.model_length or sum(tensors_of(config)))
         # More workers than samples cannot share them; how long a step takes does not depend on that.
@@ -381,6 +412,7 @@ class VirtualRun:
         )
 
     def _train(self) -> Training:
+        """Returns work with numbers, and sets the initial weights to those of the model."""
         config, setting = self._config, self._setting
         self._training = Training(
             build_model(config, self._splits),
@@ -397,7 +429,10 @@ class VirtualRun:
         return self._training
 
     def _samples_seen(self, rank: int) -> int:
-        """By all workers; this one's schedule is told where it sees its own gradients alone."""
+        """Returns the samples of all workers, as worker `rank` knows them.
+
+        The rule of a worker that applies its own updates is told as well, since it sees its own gradients alone.
+        """
         role: Any = self.simulation.worker(rank)
         seen = self._counted.seen(rank)
         if role.updates_alone:
@@ -405,6 +440,7 @@ class VirtualRun:
         return seen
 
     def _make_counted(self) -> Counted:
+        """Returns the counter of samples; leased samples have limits of their own."""
         return Counted(
             self._recipe.make_scheme(),
             lambda rank: self.simulation.worker(rank),
@@ -414,6 +450,7 @@ class VirtualRun:
         )
 
     def _make_lending(self) -> SimulatedSampleLeases | None:
+        """Returns the leases of --partition queue; None for fixed parts."""
         partition, samples = parse_partition(self._config.data.partition), len(self._splits.train)
         if not partition.leased:
             return None
@@ -422,6 +459,7 @@ class VirtualRun:
         return SimulatedSampleLeases(leases, self._config.data.batch_size, lambda: self.simulation.now, self._note)
 
     def _streams(self) -> list[BatchStream]:
+        """Returns the mini-batches of each worker, by rank."""
         data, size, ranks = self._splits.train, self._config.data.batch_size, range(self._setting.cluster.workers)
         if self._lending:
             orders: dict[int, Tensor] = {}
@@ -430,6 +468,7 @@ class VirtualRun:
         return [Batches(data, shares, rank, size) for rank in ranks]
 
     def _shares(self) -> PartitionPlan:
+        """Returns which worker has which samples."""
         train, seconds = self._splits.train, self._setting.cluster.seconds_per_step()
         return make_partition(
             self._config.data.partition, len(train), len(seconds), train.y.numpy(), self._recipe.seed, seconds

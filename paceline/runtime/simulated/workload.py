@@ -1,7 +1,10 @@
-"""What a virtual worker's step gives: real gradients of the real model, or vectors that have a size only.
+"""Makes what a virtual worker's step gives: real gradients of the real model, or vectors that have a size only.
 
-All workers share one model: a step loads the weights it is asked to work at, as a live worker does, so nothing of one
-worker's is left for the next but what its `LocalWork`, its batches and its batch-norm statistics keep for it.
+All workers share one model: a step loads the weights it is asked to work at, as a live worker does, so nothing of
+one worker's is left for the next but what its `LocalWork`, its batches and its batch-norm statistics keep for it.
+
+    Ghosts     --timing-only: no numbers, so a cluster of thousands of workers needs no memory
+    Training   real numbers, on one CPU; virtual seconds do not depend on how long that takes
 """
 
 from __future__ import annotations
@@ -28,14 +31,16 @@ from paceline.sim import Workload
 
 
 class VirtualWork(Workload, Protocol):
-    """`exchanges`: by rank, as a live worker counts them."""
+    """Does the work of all workers. `exchanges`: by rank, as a live worker counts them."""
 
     exchanges: list[int]
 
 
 class TrainingEnded(Ghost):
-    """These are the weights after local steps, of which only the length is known. Any result of arithmetic with them is
-    another vector, so that an exchange is seen.
+    """The weights after local steps, of which only the length is known.
+
+    Any arithmetic with them gives another vector. So if the scheme asks to train on from this very object, nothing
+    was exchanged in between.
     """
 
     __slots__ = ()
@@ -47,17 +52,18 @@ class TrainingEnded(Ghost):
 
 
 class MiniBatches(Protocol):
-    """This gives what a worker's stream would give, without the stream."""
+    """Tells the sizes of mini-batches, and which samples they have, without making them."""
 
     def mini_batch(self, rank: int, size: int | None) -> tuple[int, Data]:
-        """Samples in the worker's next one, of `size` where that is given; and which, where they are leased."""
+        """Returns the samples in the worker's next mini-batch, `size` where that is given; and which, where they are
+        leased."""
 
 
 class Sizes:
-    """This gives the sizes of the mini-batches of shares."""
+    """Tells the sizes of mini-batches where each worker has a fixed part of the data."""
 
     def __init__(self, shares: PartitionPlan | None, batch_size: int) -> None:
-        """Without shares every mini-batch is full."""
+        """Prepares the sizes for these parts; with None every mini-batch is full."""
         self._shares, self._batch_size = shares, batch_size
         self._left: dict[int, int] = {}
 
@@ -72,7 +78,7 @@ class Sizes:
 
 
 class Ghosts:
-    """Work without numbers: vectors have the sizes they would have, and no memory is needed for a model."""
+    """Does work without numbers: vectors have the sizes they would have, and no model needs memory."""
 
     def __init__(
         self,
@@ -84,7 +90,12 @@ class Ghosts:
         memory_length: int,
         counted: Counted,
     ) -> None:
-        """`step_s`: of a mini-batch of `batch_size` on the reference device. `memory_length`: of an optimizer's."""
+        """Prepares the work.
+
+        step_s         seconds of a mini-batch of `batch_size` on the reference device
+        memory_length  numbers of an optimizer's state
+        counted        how many samples each worker may train
+        """
         self.exchanges = [0] * workers
         self._step_s, self._batches, self._batch_size = step_s, batches, batch_size
         self._counted = counted
@@ -93,11 +104,13 @@ class Ghosts:
         self._begun = [False] * workers
 
     def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
+        """Returns a gradient of the model's length and the seconds it takes."""
         self._count(rank, True)
         samples, data, seconds = self._samples(rank, wanted.steps, wanted.samples)
         return Computed(wanted.w, samples, seconds, data)
 
     def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
+        """Returns weights after local steps; work at other weights than its own last ones counts as an exchange."""
         self._count(rank, wanted.x is not self._ended[rank])
         x = self._ended[rank] = TrainingEnded(len(wanted.x))
         memory = self._memory if wanted.show_memory else None
@@ -105,7 +118,8 @@ class Ghosts:
         return Trained(x, samples, seconds, memory, data)
 
     def _samples(self, rank: int, steps: int, wanted: int | None) -> tuple[int, Data, float]:
-        """In so many mini-batches, or in fewer where no more may be trained; and the seconds they take."""
+        """Returns the samples of `steps` mini-batches, or of fewer where no more may be trained; which; and the
+        seconds."""
         found: list[tuple[int, Data]] = []
         seconds, size = 0.0, self._counted.size(rank, wanted, begins=True)
         while len(found) < steps and size != 0:
@@ -119,12 +133,13 @@ class Ghosts:
         return sum([samples for samples, _ in found]), data, seconds
 
     def _count(self, rank: int, exchanged: bool) -> None:
+        """Counts an exchange before this work, unless it is the worker's first."""
         self.exchanges[rank] += self._begun[rank] and exchanged
         self._begun[rank] = True
 
 
 class Training:
-    """Work with numbers, on one model for all workers."""
+    """Does work with numbers, on one model for all workers."""
 
     def __init__(
         self,
@@ -139,8 +154,11 @@ class Training:
         counted: Counted,
         samples_seen: Callable[[int], int],
     ) -> None:
-        """`step_s`: of a mini-batch on the reference device. `streams`: by rank, each without an end.
-        `samples_seen`: by all workers, for a worker's step.
+        """Prepares the work.
+
+        step_s        seconds of a mini-batch on the reference device
+        streams       mini-batches by rank, each without an end
+        samples_seen  returns the samples of all workers, as a worker's step knows them
         """
         self.exchanges = [0] * len(streams)
         self._module, self._precision = module, Precision(precision, module, "cpu")
@@ -153,19 +171,23 @@ class Training:
         self.statistics = [self.buffers.snapshot()] * len(streams)
 
     def _loss_of(self, x: Tensor, y: Tensor) -> Tensor:
+        """Returns the mean cross-entropy of a mini-batch: x [b, ...], y [b]."""
         return nn.functional.cross_entropy(self._module(x), y)
 
     def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
+        """Returns the gradient of worker `rank` at the weights it is given."""
         result = self._work(rank, wanted)
         assert isinstance(result, Computed)
         return result
 
     def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
+        """Returns the weights of worker `rank` after local steps."""
         result = self._work(rank, wanted)
         assert isinstance(result, Trained)
         return result
 
     def _work(self, rank: int, wanted: Compute | Train) -> Computed | Trained:
+        """Makes mini-batches until the effect is complete, on the shared model, and keeps this worker's statistics."""
         steps, stream, result = self._steps[rank], self._streams[rank], None
         self.exchanges[rank] += steps.begin(wanted)
         wanted_size = steps.samples_wanted
@@ -188,11 +210,12 @@ class Training:
         return result
 
     def mean_statistics(self) -> Flat:
-        """Batch-norm statistics of the model that is looked at: their mean by samples, or worker 0's."""
+        """Returns the batch-norm statistics of the model that is evaluated: their mean by samples, or worker 0's."""
         return self.buffers.average(self.statistics, self._samples)
 
 
 def _of_size(stream: BatchStream, samples: int) -> tuple[Tensor, Tensor]:
+    """Returns a mini-batch of that many samples."""
     batch = stream.take(samples)
     assert batch is not None, "the stream of a virtual worker has no end"
     return batch

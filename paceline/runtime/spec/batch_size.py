@@ -1,4 +1,4 @@
-"""What is said of a batch that is larger than the data, or than one worker's part of them."""
+"""Checks and explains a batch that is larger than the data, or than one worker's part of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from paceline.engine.data.partition_plan import parse_partition
 from paceline.observe.formatting.number_format import counted
 
 EQUAL = ("uniform", "class")
-"""Kinds of shares that are known to be equal before the labels are."""
+"""Partitions whose parts are known to be equal before the labels are read."""
 
 
 def check_batch_size(config: Config, train_samples: int) -> None:
@@ -19,7 +19,7 @@ def check_batch_size(config: Config, train_samples: int) -> None:
 
 
 def batch_size_note(config: Config, train_samples: int) -> str:
-    """A line for the user where no worker has samples enough for a whole mini-batch, or nothing."""
+    """Returns a line for the user where no worker has enough samples for a whole mini-batch; otherwise ""."""
     size, workers = config.data.batch_size, config.cluster.workers
     share = -(-train_samples // workers)
     if parse_partition(config.data.partition).kind not in EQUAL or size <= share:

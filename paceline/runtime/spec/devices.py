@@ -1,6 +1,7 @@
-"""The devices on which workers train, and whether their host has them.
+"""Says on which devices workers train, and checks whether their host has them.
 
-Nothing here imports torch, or asks CUDA anything: a process that has done so can fork none that uses CUDA.
+Nothing here imports torch, or asks CUDA anything: a process that has initialised CUDA cannot fork children that use
+it, and the fork server forks all parties.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ Placed = tuple[int, int]
 
 
 def device_for(wanted: str, number: int, gpus: int) -> str:
-    """`auto` is the GPU of that number on a host that has so many `gpus`, else the CPU."""
+    """Returns the device for `wanted`: `auto` is the GPU of that `number` on a host with `gpus` GPUs, or else
+    the CPU."""
     if wanted != "auto":
         return wanted
     return f"cuda:{number}" if number < gpus else "cpu"
@@ -45,13 +47,14 @@ def check_devices(config: Config, workers: Sequence[Placed], gpus: int) -> None:
 
 
 def check_without_gpus(config: Config, workers: Sequence[Placed]) -> None:
-    """Raises ConfigError where one of these workers needs a GPU and torch is built for none; at once, without torch."""
+    """Raises ConfigError where one of these workers needs a GPU and torch was built without. It does so without
+    torch."""
     if depend_on_gpus(config, workers) and not torch_has_cuda():
         check_devices(config, workers, 0)
 
 
 def all_workers(config: Config) -> list[Placed]:
-    """Places all workers of a run on one host."""
+    """Returns the places of all workers of a run that are on one host: the GPU of a worker is that of its rank."""
     return [(rank, rank) for rank in range(config.cluster.workers)]
 
 
@@ -69,7 +72,11 @@ def _found(gpus: int) -> str:
 
 
 def torch_has_cuda() -> bool:
-    """Returns True if the installed torch was built for GPUs: CUDA, or ROCm, which torch calls by the same name."""
+    """Returns True if the installed torch was built for GPUs: CUDA, or ROCm, which torch calls by the same name.
+
+    It reads torch's `version.py` alone. Importing torch takes seconds, and the command need not wait for that to
+    refuse.
+    """
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
         return False

@@ -1,4 +1,9 @@
-"""What all workers of a run have to agree on; worker 0's goes to everybody, by names and numbers."""
+"""Describes what all workers of a run have to agree on; worker 0's recipe goes to everybody, by names and numbers.
+
+Each worker sends the digest of its recipe with `Ready`; the coordinator fails a run in which two differ, for such
+workers would average different things. Worker 0's recipe then travels as JSON within the `Plan`, and servers make
+their scheme and update rule of it. So no code and no pickle travels.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +26,10 @@ from paceline.runtime.kvstore.store_spec import StoreSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """store: what is kept on the servers is no model, but keys and values."""
+    """Describes a run to all its processes: scheme, update rule, codecs and checks of gradients.
+
+    `store` is set where the servers hold keys and values instead of a model.
+    """
 
     scheme: str
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -34,13 +42,13 @@ class Recipe:
     store: StoreSpec | None = None
 
     def make_scheme(self) -> Scheme:
-        """Raises ConfigError for an unknown scheme or a bad parameter."""
+        """Returns the scheme with its parameters. Raises ConfigError for an unknown scheme or a bad parameter."""
         return make(self.scheme, self.parameters)
 
     def make_rule(self, tensors: Sequence[int] = ()) -> Any:
-        """What turns a gradient into new weights; without momentum where the scheme has one of its own.
+        """Returns the rule that turns a gradient into new weights; without momentum where the scheme has its own.
 
-        `tensors`: lengths of those that the weights are made of, for rules that need whole ones.
+        `tensors`: lengths of the tensors that the weights are made of, for rules that need whole ones (LARS).
 
         Raises ConfigError for a bad optimizer or schedule.
         """
@@ -49,33 +57,37 @@ class Recipe:
         return make_rule(self.of_rule(self.optimizer), self.schedule, tensors)
 
     def of_rule(self, optimizer: OptimizerRecipe) -> OptimizerRecipe:
-        """`optimizer`, without momentum where the scheme has one of its own."""
+        """Returns `optimizer`, without momentum where the scheme has one of its own, which would otherwise act
+        twice."""
         own = self.make_scheme().own_momentum and optimizer.name == "sgd"
         return optimizer.without_momentum() if own else optimizer
 
     def by_rows(self, servers: int) -> bool:
-        """May gradients of sparse embeddings travel as rows, so that nobody can tell the difference?
+        """Returns True if gradients of sparse embeddings may travel as rows without any effect on the result.
 
-        They do where servers apply gradients, by a rule that leaves rows alone whose gradient is zero; robust means
-        look at all numbers.
+        They may where servers apply gradients, by a rule that leaves rows with a gradient of zero alone. Robust
+        means look at all numbers, so they need the whole vector.
         """
         scheme = self.make_scheme()
         to_servers = scheme.server(servers) is not None and not scheme.uses_mean(servers)
         return to_servers and not scheme.trains_locally and self.robust.rule == NONE and bool(self.make_rule().by_rows)
 
     def to_json(self) -> str:
+        """Returns the recipe as JSON with its keys in a fixed order, so that equal recipes give equal texts."""
         return msgspec.json.encode(self, order="deterministic").decode()
 
     @classmethod
     def from_json(cls, text: str) -> Recipe:
+        """Returns the recipe of a text by `to_json`. Raises msgspec.DecodeError for any other text."""
         return msgspec.json.decode(text, type=cls)
 
     def digest(self) -> str:
+        """Returns 16 hexadecimal digits of the SHA-256 of the recipe, by which workers are compared."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
 
 def coordinator_role(plan: Plan, place: RoleContext) -> Role:
-    """The coordinator's box of the planned scheme, or one with nothing to say."""
+    """Returns the coordinator's role of the planned scheme, or a plain Role, which sends nothing."""
     recipe = Recipe.from_json(plan.optimizer)
     scheme = recipe.make_scheme()
     return (scheme.Coordinator if scheme.Coordinator and not recipe.store else Role)(scheme, place)

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessEnded:
-    """A party's process has ended; `why` is empty when all went well.
+    """Says that a party's process has ended; `why` is empty when all went well.
 
-    lost_coordinator: it ended because the coordinator had gone.
+    lost_coordinator: it ended because the coordinator was gone, so its end is no cause of a failure.
     """
 
     who: Party
@@ -30,7 +30,7 @@ LOST_COORDINATOR_EXIT = 69
 
 
 def how_ended(code: int) -> str:
-    """What a process with this return code did: `ended with exit code 3`, `was killed by SIGKILL`."""
+    """Returns what a process with this return code did: `ended with exit code 3`, `was killed by SIGKILL`."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -40,20 +40,26 @@ def how_ended(code: int) -> str:
 
 
 class Launcher(Protocol):
-    """A launcher has the processes (or threads) of one run."""
+    """Starts and ends the processes (or threads) of one run.
+
+    The supervisor calls these methods from one thread. `ended` is a queue that the launcher fills from any thread,
+    with each process once.
+    """
 
     ended: queue.SimpleQueue[ProcessEnded]
 
     def prepare(self, config: Config) -> int:
-        """Load the data, so that everybody starts at once; the number of training samples. Raises ConfigError."""
+        """Loads the data, so that everybody starts at once; returns the number of training samples. Raises
+        ConfigError."""
 
     def start(self, spec: ProcessSpec) -> None: ...
 
     def busy(self) -> bool:
-        """Is somebody at work that is no part of the run, such as a script after its training?"""
+        """Returns True while a process works that is no part of the run any more, such as a script after its
+        training."""
 
     def kill(self, who: Party) -> None:
-        """End one whom the others have given up, if it is still there and can be killed."""
+        """Kills the process of a party that the others have given up, if it still runs and can be killed."""
 
     def end(self, seconds: float) -> None:
-        """End everybody who is still there, asked first where they listen; returns when nobody is left."""
+        """Ends every process that still runs, with SIGTERM first; returns when none is left, or after `seconds`."""

@@ -1,4 +1,4 @@
-"""What a process has to know to take part in a run: who it is, and the run's configuration.
+"""Describes what a process has to know to take part in a run: who it is, and the run's configuration.
 
 A setting is declared once, in its section of `paceline.config`. It reaches every process in `ProcessSpec.config`
 (scripts of the user's own: with `variable=True`), and nothing has to be added here or to the messages of launchers.
@@ -28,18 +28,23 @@ from paceline.live.security.tls import Tls
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
-    """The identity of one process, and the configuration of its run.
+    """Describes one process: its identity, and the configuration of its run.
 
-    Fields that have a setting of the same name hold what that setting comes to for this one process.
+    Fields that have a setting of the same name hold the value of that setting for this one process.
 
-    step_seconds: emulation: a step lasts at least that long; 0 for as fast as it goes.
-    folder: a folder of this run on the process's host, which only the run's processes may read.
-    store_secrets: what is needed to write to --store.
-    judges: an evaluator evaluates the last model; it only saves it where this is False.
-    resume: the checkpoint to go on from, a folder; empty for a new start. incarnation: how often it was restarted.
-    slot: number among the workers of its host, by which a GPU is found where none is named; -1 where all are on one.
-    bind: the address to listen on. credentials: the folder with this party's key, if connections are under TLS.
-    config: the configuration of the run; of a script's, only what its environment says (`Flag.variable`).
+        party          its name, such as `worker 3`
+        coordinator    address of the coordinator, host:port
+        token          the secret by which processes of the run know each other
+        folder         a folder of this run on the process's host, which only the run's processes may read
+        slot           number among the workers of its host, to find its GPU where none is named; -1: all are on one
+        step_seconds   emulation: a step lasts at least that long; 0 for as fast as it goes
+        bind           the address to listen on
+        credentials    the folder with this party's key, if connections are under TLS
+        store_secrets  what is needed to write to --store
+        resume         the checkpoint to go on from, a folder; empty for a new start
+        judges         an evaluator evaluates the last model; where this is False it only saves it
+        incarnation    how often the process was restarted
+        config         the configuration of the run; of a script's, only what its environment says (`Flag.variable`)
     """
 
     party: str
@@ -61,11 +66,12 @@ class ProcessSpec:
 
     @property
     def who(self) -> Party:
+        """Returns the party as a value: its kind and number."""
         return Party.parse(self.party)
 
     @property
     def gpu(self) -> int:
-        """Which one of its host is this worker's, where none is named."""
+        """Returns the number of the GPU on its host that is this worker's, where none is named."""
         return self.who.index if self.slot < 0 else self.slot
 
     def overlapping(self, wanted: bool) -> ProcessSpec:
@@ -74,13 +80,15 @@ class ProcessSpec:
         return dataclasses.replace(self, config=dataclasses.replace(self.config, cluster=cluster))
 
     def to_json(self) -> str:
+        """Returns the spec as JSON, for a launcher's message. It holds the run's token and other secrets."""
         identity = {key: getattr(self, key) for key in _IDENTITY}
         values = {**msgspec.to_builtins(identity), "config": configuration.to_dict(self.config)}
         return json.dumps(values)  # which also writes names of files that are no UTF-8
 
     @classmethod
     def from_json(cls, text: str) -> ProcessSpec:
-        """Raises ConfigError for a configuration that does not fit this version of Paceline."""
+        """Returns the spec of a text by `to_json`. Raises ConfigError for a configuration of another version of
+        Paceline."""
         values = json.loads(text)
         config = configuration.build(values.pop("config"))
         return dataclasses.replace(msgspec.convert(values, cls), config=config)
@@ -88,7 +96,7 @@ class ProcessSpec:
     # ---- settings by their short names -------------------------------------------------------------------
     @property
     def steps(self) -> int:
-        """How many steps of its own a worker makes before it leaves; 0 for any number."""
+        """Returns how many steps of its own a worker makes before it leaves; 0 for any number."""
         return self.config.stop.steps
 
     @property
@@ -108,7 +116,8 @@ class ProcessSpec:
         return self.config.cluster.timeout
 
     def open_transport(self) -> TcpTransport:
-        """Raises ConfigError where memory cannot be shared and shall be."""
+        """Returns the transport of this process, which listens on `bind`. Raises ConfigError if memory cannot be shared
+        as asked."""
         from paceline.engine.vectors.buffer_pool import (
             take_memory_from,  # torch: not for the supervisor, who hands places out
         )
@@ -116,6 +125,8 @@ class ProcessSpec:
 
         segments = segments_for(self.config.cluster.transport)
         if segments is not None:
+            # Before the first vector is allocated: only buffers that lie in a shared segment can be read by others
+            # without a copy.
             take_memory_from(segments.make)
         return TcpTransport(
             self.who,
@@ -130,6 +141,7 @@ class ProcessSpec:
         )
 
     def session(self, transport: Transport) -> Session:
+        """Returns the process's part in the control plane, over `transport`, with its Node."""
         from paceline.engine.vectors.chunked import RopeMemory
         from paceline.runtime.spec.row_packing import RowPacker
 

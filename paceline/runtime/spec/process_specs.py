@@ -1,4 +1,4 @@
-"""The places of a run: what each party has to know to take part, and what of that the run's first lines say."""
+"""Makes the specs of a run: what each party has to know to take part, and what the run's first lines say of that."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ def make_specs(
     evaluator: bool,
     store_secrets: StoreSecrets,
 ) -> dict[Party, ProcessSpec]:
-    """One for each, in the order in which they are started; also for workers that may come later.
+    """Returns the spec of each party, in the order in which they are started; also of workers that may join later.
 
-    `coordinator`: its address. `credentials`: their folder, if any; `resume`: the checkpoint to go on from.
+    Servers come first, since workers connect to them. `coordinator`: its address. `credentials`: the folder of the
+    keys, or "". `resume`: the checkpoint to go on from. `evaluator`: whether the run has one. The store's secrets go
+    to the evaluator alone, which writes checkpoints.
     """
     cluster = config.cluster
     if cluster.beginning < cluster.workers:  # others come later, and only servers can have been there all along
@@ -55,7 +57,8 @@ def make_specs(
 
 
 def overlap_note(config: Config, plan: control.Plan) -> str:
-    """Why workers do not communicate while they compute, where they otherwise would."""
+    """Returns why workers do not communicate while they compute, where they otherwise would; "" if there is nothing to
+    say."""
     sliced = len(plan.layout.slices) > 1 and not config.cluster.step_ms
     if config.cluster.overlap != "auto" or not plan.crowded or not sliced:
         return ""

@@ -1,4 +1,4 @@
-"""Vectors with tables as fewer numbers: rows that are held go up, rows that changed come back.
+"""Packs vectors with tables into fewer numbers: gradients as the rows they hold, weights as the rows that changed.
 
     gradient    the rows of each table that it holds, and the dense elements
     weights     the first time all of them; later what changed since those that this party was sent last
@@ -9,7 +9,14 @@ values; after the tables the dense elements. `how` says
     mode, number, since, tables, and of each table: start, height, width, rows
 
 `number` counts the weights sent to this party, `since` is that of the ones a difference goes by, which it still has.
-What would be longer than the dense vector travels dense.
+A vector whose parcel would be longer than itself travels dense.
+
+Example: a table of 4 rows of 2 and 3 dense elements, length 11. A gradient with row 2 alone travels as
+
+    numbers  [2, g20, g21, d0, d1, d2]              6 instead of 11
+    how      (1, 0, 0,  0, 4, 2, 1)                 mode ROWS; a table at 0, of height 4 and width 2, 1 row
+
+`live/protocol/channel.py` calls `pack` and `unpack`, and knows no torch; this is its implementation of tables.
 """
 
 from __future__ import annotations
@@ -31,18 +38,19 @@ from paceline.live.party import Party
 from paceline.live.protocol.row_packing import Parcel
 
 ROWS, WHOLE, CHANGE = 1, 2, 3
+"""Modes: the rows of a gradient; weights with all their numbers; the rows of weights that changed."""
 
 
 @dataclass(slots=True)
 class _Sent:
-    """The weights that a party was sent last: which they were, without keeping them."""
+    """Describes the weights that a party was sent last, by number and version marks, without keeping them."""
 
     number: int
     where: Tables
     marks: tuple[Mark, ...]
 
     def changes(self, v: SparseFlat) -> tuple[Tensor, ...] | None:
-        """The rows of each table that may be others in `v`; None when all may."""
+        """Returns, for each table, the rows that may differ in `v`; None when all may."""
         if v.where != self.where:
             return None
         found = [t.changed_since(mark) for t, mark in zip(_weights_of(v), self.marks, strict=True)]
@@ -51,24 +59,33 @@ class _Sent:
 
 
 class RowPacker:
-    """Of one party: what it has sent to each of the others, and what it holds of theirs."""
+    """Packs and unpacks for one party. It remembers what it has sent to each of the others, and what it holds of
+    theirs.
+
+    Weights of both sides must agree: a difference goes by the weights of number `since`, and is refused if the
+    receiver holds others. Connections keep order, so that happens only to a faulty sender.
+    """
 
     def __init__(self) -> None:
         self._sent: dict[Party, _Sent] = {}
         self._held: dict[Party, tuple[int, SparseFlat]] = {}
 
     def forget(self, party: Party) -> None:
+        """Forgets a party whose process was replaced: the next weights travel whole."""
         self._sent.pop(party, None)
         self._held.pop(party, None)
 
     def packs(self, v: Any) -> bool:
+        """Returns True for vectors that this class can make shorter."""
         return isinstance(v, SparseFlat)
 
     def plain(self, v: Any) -> Any:
+        """Returns `v` as a vector without tables."""
         return v.flat() if isinstance(v, SparseFlat) else v
 
     # ---- out ---------------------------------------------------------------------------------------------
     def pack(self, v: SparseFlat, to: Party) -> Parcel:
+        """Returns the parcel in which `v` travels to that party."""
         if all(isinstance(table, Rows) for table in v.tables):
             rows = [(table.rows, table.matrix()) for table in v.tables if isinstance(table, Rows)]
             return _parcel(v, rows, (ROWS, 0, 0)) or Parcel(v.flat(), ())
@@ -77,6 +94,8 @@ class RowPacker:
         return Parcel(v.flat(), ())
 
     def _pack_weights(self, v: SparseFlat, to: Party) -> Parcel:
+        """Returns the parcel of weights: what changed since the last ones, or all of them where that would be
+        longer."""
         before, tables = self._sent.get(to), _weights_of(v)
         number = before.number + 1 if before else 1
         self._sent[to] = _Sent(number, v.where, tuple(table.mark for table in tables))
@@ -90,6 +109,11 @@ class RowPacker:
 
     # ---- in ----------------------------------------------------------------------------------------------
     def unpack(self, parcel: Parcel, length: int, src: Party) -> Any:
+        """Returns the vector of `length` numbers that a parcel from `src` stands for.
+
+        Raises ProtocolError for anything malformed: an unknown mode, tables that overlap, rows outside a table,
+        other weights than those held here.
+        """
         numbers: Flat = parcel.numbers
         if not parcel.how:
             return _of_length(numbers, length)
@@ -110,6 +134,8 @@ class RowPacker:
     def _changed(
         self, where: Tables, since: int, src: Party, rows: list[Tensor], values: list[Flat], dense: Flat
     ) -> SparseFlat:
+        """Returns the held weights of `src` with some rows replaced. Raises ProtocolError if they are not number
+        `since`."""
         number, held = self._held.get(src, (0, None))
         if held is None or number != since or held.where != where:
             raise ProtocolError(f"{src} sends what changed in its weights since number {since}, held here is {number}")
@@ -119,14 +145,16 @@ class RowPacker:
 
 
 def _weights_of(v: SparseFlat) -> list[PersistentTable]:
+    """Returns the tables of weights, each of which knows its versions."""
     return [table for table in v.tables if isinstance(table, PersistentTable)]
 
 
 def _parcel(v: SparseFlat, rows: list[tuple[Tensor, Tensor]], head: tuple[int, int, int]) -> Parcel | None:
-    """These rows of each table with their values, and the dense elements; None when that is longer than the vector."""
+    """Returns the parcel of these rows with their values and of the dense elements; None if it would not be shorter."""
     length = len(v.dense) + sum(len(at) + values.numel() for at, values in rows)
     if length >= len(v):
         return None
+    # Written straight into the buffer that is sent: the values are copied once.
     out = spare(length)
     end = 0
     for at, values in rows:
@@ -139,10 +167,12 @@ def _parcel(v: SparseFlat, rows: list[tuple[Tensor, Tensor]], head: tuple[int, i
 
 
 def _written(where: Tables, counts: list[int]) -> tuple[int, ...]:
+    """Returns the numbers of `how` that describe the tables."""
     return tuple(n for p, count in zip(where.places, counts, strict=True) for n in (p.start, p.height, p.width, count))
 
 
 def _read(how: tuple[int, ...], length: int) -> tuple[Tables, list[int]]:
+    """Returns the tables that `how` describes, and the rows of each. Raises ProtocolError."""
     if len(how) % 4 or not how:
         raise ProtocolError(f"{len(how)} numbers do not describe tables")
     try:
@@ -153,6 +183,7 @@ def _read(how: tuple[int, ...], length: int) -> tuple[Tables, list[int]]:
 
 
 def _of_length(numbers: Flat, length: int) -> Flat:
+    """Returns `numbers` if there are `length` of them. Raises ProtocolError."""
     if len(numbers) != length:
         raise ProtocolError(f"{len(numbers)} numbers for a vector of {length}")
     return numbers
@@ -176,6 +207,10 @@ def _parts(numbers: Flat, where: Tables, counts: list[int]) -> tuple[list[Tensor
 
 
 def _checked(rows: Tensor, height: int) -> Tensor:
+    """Returns row numbers, int64 [n]. Raises ProtocolError unless they increase and lie below `height`.
+
+    Rows that came twice would be added twice, and one outside would write into memory of others.
+    """
     rising = bool((rows[1:] > rows[:-1]).all())
     if len(rows) and (not rising or int(rows[0]) < 0 or int(rows[-1]) >= height):
         raise ProtocolError(f"numbers of rows that do not rise, or do not lie within a table of {height}")

@@ -1,4 +1,9 @@
-"""This divides the model of a run over its servers, and says why so."""
+"""Divides the model of a run over its servers, and says why so.
+
+The coordinator calls `lay_out` once, when all workers are ready. Example: 10 M parameters, servers that take 3 and 1
+GB/s: shards of 7.5 M and 2.5 M, so that both have a gradient at the same time. A shard is then cut into slices of at
+most `slice_mb` MiB.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +17,21 @@ from paceline.live.protocol.control_messages import Hello, Ready
 from paceline.runtime.spec.job_spec import Recipe
 
 PARAMETER_BYTES = 4
+"""Bytes of a parameter as it is stored and exchanged: float32, also where passes run in lower precision."""
 
 
 def lay_out(
     ready: Sequence[Ready], servers: Sequence[Hello], *, shards: str = "equal", slice_mb: float = 0.0
 ) -> tuple[Layout, str]:
-    """Decides who holds what, and returns a sentence about it.
+    """Returns who holds what, and a sentence about it for the user.
 
-    shards: measured, equal, or fractions. slice_mb: MiB of a slice at most; 0, or a scheme or optimizer whose
-    shards must not be cut further, means a server's whole shard; so do gradients that come as rows, of which few lie
-    in a slice.
-    Raises ConfigError when there are more servers than parameters.
+        ready     the answer of each worker, by rank: length of the model, links
+        servers   the Hello of each server, by shard: host, speed of updates
+        shards    measured, equal, or fractions
+        slice_mb  MiB of a slice at most; 0: a server's whole shard
+
+    Shards are not cut into slices where the scheme or the optimizer forbids it, nor where gradients come as rows, of
+    which few lie in a slice. Raises ConfigError when there are more servers than parameters.
     """
     recipe = Recipe.from_json(ready[0].optimizer)
     if recipe.store:
@@ -35,7 +44,7 @@ def lay_out(
 
 
 def _speeds(ready: Sequence[Ready], servers: Sequence[Hello], shards: str) -> tuple[Sequence[float], str]:
-    """By which the shards are cut, and where they are from; none for equal shards."""
+    """Returns the speeds by which shards are cut, and where they come from; () for equal shards."""
     fractions = parse_shards(shards)
     if fractions:
         return fractions, "as --shards says"
@@ -46,14 +55,16 @@ def _speeds(ready: Sequence[Ready], servers: Sequence[Hello], shards: str) -> tu
         return (), "nobody has measured them"
     speeds = most_alike(ranges)
     spread = f"measured at {', '.join(f'{speed / 1e9:.1f}' for speed in speeds)} GB/s"
+    # Measurements of equal machines differ by some percent. Unequal shards for that would only make every run
+    # different.
     return ((), f"{spread}, which counts as alike") if sharding.alike(speeds) else (speeds, spread)
 
 
 def measured_speeds(ready: Sequence[Ready], servers: Sequence[Hello]) -> list[tuple[float, float]]:
-    """Bytes a second that each server takes, and how many it may be in truth.
+    """Returns, for each server, the bytes per second that it takes: the measured value, and the highest one possible.
 
-    It takes what its link to the workers brings, or what it can apply of that. Servers of one host are equally fast,
-    whatever each of them measured while the others were starting up beside it.
+    A server takes what its link to the workers brings, or what it can apply of that. Servers of one host are equally
+    fast, whatever each of them measured while the others were starting up beside it.
     """
     by_host: dict[str, tuple[float, float]] = {}
     for hello in servers:
@@ -72,12 +83,15 @@ def measured_speeds(ready: Sequence[Ready], servers: Sequence[Hello]) -> list[tu
 
 
 def _link(answer: Ready, server: int) -> tuple[float, float]:
-    """Bytes a second from that server to one worker, and how many it may be in truth; 0 where it did not measure."""
+    """Returns the bytes per second from a server to one worker, measured and highest possible; 0 if it did not
+    measure."""
     low, high = (links[server] if server < len(links) else 0.0 for links in (answer.links, answer.links_max))
     return low, max(low, high)
 
 
 def _described(layout: Layout, servers: int, why: str) -> str:
+    """Returns the sentence about a layout: parameters, servers, slices, and the share of each server where they
+    differ."""
     parameters = f"{layout.length:,} parameters"
     if not servers:
         return f"{parameters} on every worker, no servers"

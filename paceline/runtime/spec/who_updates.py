@@ -1,4 +1,11 @@
-"""Who makes the updates of a scheme with the optimizer of a recipe: servers, or workers where servers cannot."""
+"""Decides who makes the updates of a scheme with the optimizer of a recipe: servers, or workers where servers cannot.
+
+optimizer                                      with servers
+element by element (SGD, Adam, ...)            servers update, each its slices
+needs the whole gradient (clip_norm), 1 server the server updates
+needs the whole gradient, several servers      workers update, if the scheme has such a form (bsp); else an error
+the user's own, not to be named by a path      workers update, if the scheme has such a form; else an error
+"""
 
 from __future__ import annotations
 
@@ -11,17 +18,18 @@ from paceline.engine.specs import OptimizerRecipe
 from paceline.runtime.spec.job_spec import Recipe
 
 LOCAL = "esync, localsgd or diloco"
+"""Schemes that errors suggest where local steps would help."""
 
 
 def servers_update(scheme: Scheme, servers: int) -> bool:
-    """Do servers apply gradients?"""
+    """Returns True if servers apply gradients under `scheme`."""
     if scheme.server(servers) is None or not scheme.computes:
         return False
     return scheme.worker(servers).updates_alone is not True
 
 
 def fitted(recipe: Recipe, servers: int) -> Recipe:
-    """`recipe`, with updates made by workers where servers cannot make them and the scheme has such a way (bsp).
+    """Returns `recipe`, with updates made by workers where servers cannot make them and the scheme has such a form.
 
     Raises ConfigError, with the way out, where it has none, and for numbers that no optimizer has.
     """
@@ -57,7 +65,7 @@ def check_several(recipe: Recipe) -> None:
 
 
 def _refusal(optimizer: OptimizerRecipe, servers: int) -> str:
-    """Why that many servers cannot make steps, and a way out; nothing where they can."""
+    """Returns why that many servers cannot make steps, with a way out; "" where they can."""
     if optimizer.by_path is not None and not optimizer.by_path.path:
         return (
             f"servers cannot make the steps of {optimizer.by_path.kind}: name what makes it, "
@@ -69,7 +77,7 @@ def _refusal(optimizer: OptimizerRecipe, servers: int) -> str:
 
 
 def _refuse_average(recipe: Recipe) -> None:
-    """What an optimizer that is not known remembers cannot be averaged."""
+    """Raises ConfigError where optimizer state is to be averaged that the project cannot interpret."""
     if recipe.optimizer.by_path is not None and recipe.parameters.get("memory") == AVERAGE:
         kind = recipe.optimizer.by_path.kind
         raise ConfigError(

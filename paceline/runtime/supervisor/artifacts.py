@@ -1,4 +1,4 @@
-"""What a run leaves in its folder: the trace, the status, the summary, its configuration and a picture."""
+"""Writes what a run leaves in its folder: the trace, the status, the summary, its configuration and a picture."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from paceline.runtime.spec.job_spec import Recipe
 
 
 class RunArtifacts:
-    """Of one run. Written by the coordinator's thread while training goes on, by the supervisor's before and after."""
+    """Writes the files of one run: by the coordinator's thread while training goes on, by the supervisor's before and
+    after."""
 
     def __init__(
         self,
@@ -54,9 +55,10 @@ class RunArtifacts:
 
     @contextlib.contextmanager
     def kept(self, lost: Callable[[str], None]) -> Iterator[None]:
-        """Keeps trace and status from the beginning of the run to its end.
+        """Keeps trace and status while the block runs: from the beginning of the run to its end.
 
-        `lost` hears in a line that the trace cannot be written any more. Raises ConfigError.
+        `lost` is called with a line when the trace cannot be written any more. Raises ConfigError if --out cannot be
+        written.
         """
         try:
             if self._config.checkpoint.resume == "auto":
@@ -74,28 +76,33 @@ class RunArtifacts:
 
     # ---- what is heard -----------------------------------------------------------------------------------
     def joined(self, who: Party, hello: Hello) -> None:
+        """Notes that a party has joined."""
         self.status.joined(who, hello)
         if who.kind == "worker":
             self.statistics.seated(who.index, hello.device, self._config.slowdown_of(who.index), hello.host)
 
     def started(self, recipe: Recipe, length: int, transport: str) -> None:
+        """Notes that training begins; a script may have chosen another scheme than the configuration names."""
         self.statistics.started(recipe, length, transport)
         if recipe.scheme != self._config.run.scheme:  # a script has chosen its own
             self.status.rename(recipe.scheme)
             self._save_scheme(recipe.scheme)
 
     def _save_scheme(self, scheme: str) -> None:
-        """Who watches the run, or simulates it anew, reads in its folder which scheme it has."""
+        """Saves the scheme of a script, for `paceline watch` and simulations of this run, which read it in the
+        folder."""
         with contextlib.suppress(ConfigError, OSError, LockLost):
             self._fence.check()
             config = dataclasses.replace(self._config, run=dataclasses.replace(self._config.run, scheme=scheme))
             configuration.save(config, self._out / CONFIG)
 
     def progressed(self, rank: int, progress: Progress, now: float) -> None:
+        """Notes a worker's progress at `now` seconds."""
         self.statistics.progressed(rank, progress, now)
         self.status.progressed(party.worker(rank), progress)
 
     def recorded(self, record: Record) -> None:
+        """Writes a record to the trace and to hooks, and counts it."""
         if self._trace is not None:
             self._trace.append(record)
         self._hooks.append(record)
@@ -103,12 +110,13 @@ class RunArtifacts:
         self.statistics.recorded(record)
 
     def finished(self, reason: str, seconds: float) -> None:
+        """Notes why and after how many seconds of training the run ended."""
         self.statistics.finished(reason, seconds)
         self.status.finished(reason)
 
     # ---- afterwards --------------------------------------------------------------------------------------
     def keep_failed(self, cause: str, seconds: float) -> None:
-        """The run has failed after so many seconds; `keep_summary` says so from now on."""
+        """Notes that the run has failed after `seconds`; the summary says so from now on."""
         self.statistics.finished(f"{FAILED}: {cause}", seconds)
 
     def kept_of_failed(self) -> list[str]:
@@ -117,7 +125,7 @@ class RunArtifacts:
         return model + ([SUMMARY] if self._write(self.statistics.summary()) else [])
 
     def complete(self) -> Summary:
-        """Writes what is made of a whole run: its summary and its picture."""
+        """Writes the summary of a whole run and its picture; returns the summary."""
         summary = self.statistics.summary()
         written = self._write(summary) and self.results.in_place(SUMMARY)
         if written and summary.test_accuracy is not None:
@@ -125,4 +133,5 @@ class RunArtifacts:
         return summary
 
     def _write(self, summary: Summary) -> bool:
+        """Writes a summary; returns False if no folder takes it."""
         return self.results.write(SUMMARY, functools.partial(write_summary, summary))

@@ -1,11 +1,12 @@
-"""What the coordinator reports, on its own thread: for the files of the run, and as events for its supervisor."""
+"""Takes what the coordinator reports, on the coordinator's thread: into the files of the run, and as events to the
+supervisor."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from paceline.config import Config
-from paceline.core.trace import Membership, Record
+from paceline.core.trace import MemberChange, Record
 from paceline.live import party
 from paceline.live.coordinator.decisions import FailureKind
 from paceline.live.party import Party
@@ -18,7 +19,7 @@ from paceline.runtime.supervisor.messages import MessagesForUser, RunHeader
 
 
 class CoordinatorEvents:
-    """A CoordinatorListener. It decides nothing: what follows from an event is the supervisor's to say."""
+    """Implements CoordinatorListener. It decides nothing: what follows from an event is the supervisor's decision."""
 
     def __init__(
         self,
@@ -37,12 +38,14 @@ class CoordinatorEvents:
         self._incarnation: dict[Party, int] = {}
 
     def joined(self, who: Party, hello: Hello) -> None:
+        """Notes that an incarnation of a party has joined."""
         self._messages.joined(who, hello)
         self._incarnation[who] = hello.incarnation
         self._artifacts.joined(who, hello)
         self._incarnations.joined(who, hello.incarnation)
 
     def started(self, plan: Plan) -> None:
+        """Notes that training begins, and refuses newcomers where they would lack state that no message brings them."""
         recipe = Recipe.from_json(plan.optimizer)
         if recipe.codecs.low_rank or recipe.store is not None:
             lacks = "what the store's other scripts have done" if recipe.store else "the factors of powersgd"
@@ -55,20 +58,24 @@ class CoordinatorEvents:
         self._events.put(Started(self._header.lines(plan, recipe)))
 
     def progressed(self, rank: int, progress: Progress) -> None:
+        """Notes a worker's progress."""
         self._artifacts.progressed(rank, progress, self._now())
 
     def recorded(self, record: Record) -> None:
+        """Notes a record, and tells the supervisor of parties that were lost or returned."""
         self._artifacts.recorded(record)
         line = self._messages.line_of(record)
-        if isinstance(record, Membership) and record.event in ("lost", "returned"):
+        if isinstance(record, MemberChange) and record.event in ("lost", "returned"):
             who = Party.parse(record.party)
             self._events.put(MemberEvent(who, self._incarnation.get(who, 0), line, lost=record.event == "lost"))
         elif line:
             self._events.put(StatusLine(line))
 
     def failed(self, who: Party, cause: str, details: str, kind: FailureKind = FailureKind.ERROR) -> None:
+        """Reports a failure; the supervisor looks for its root cause."""
         self._events.put(Failure(who=who, cause=cause, details=details, kind=kind))
 
     def finished(self, reason: str, seconds: float) -> None:
+        """Reports that training is over and the model is saved."""
         self._artifacts.finished(reason, seconds)
         self._events.put(Finished())

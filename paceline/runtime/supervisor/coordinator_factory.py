@@ -1,4 +1,7 @@
-"""A run's coordinator, as its configuration has it; in whichever process it is."""
+"""Makes a run's coordinator, with the rules that its configuration gives.
+
+`live/coordinator` knows no configuration: this translates the sections into its sizes, rules and choices.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,12 @@ def make_coordinator(
     done: Data = (),
     behind: int = 0,
 ) -> Coordinator:
-    """`trains`: the run is of `paceline train`, and not of a loop of one's own.
+    """Returns the coordinator of a run, which has not opened its port yet.
 
-    `train_samples`: of the data set, by which epochs are counted. `done`: leased samples of an earlier incarnation.
-
-    behind: samples of it.
+    trains         the run is of `paceline train`, and not of a loop of one's own
+    train_samples  of the data set, by which epochs are counted
+    done           leased samples of an earlier incarnation of the run
+    behind         samples that it had trained
     """
     cluster, stop = config.cluster, config.stop
     not_started = range(cluster.beginning, cluster.workers)

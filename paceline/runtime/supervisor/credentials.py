@@ -1,4 +1,4 @@
-"""The keys of one run on this machine: a folder that only its owner can enter, and that goes with the run."""
+"""Makes the keys of one run on this machine, in a folder that only its owner can enter and that goes with the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from paceline.live.security.tls import Tls
 
 
 class Credentials:
-    """Of all parties of a run, by a new authority that nobody keeps: its own key is in memory only."""
+    """Holds keys and certificates of all parties of a run, by a new authority whose own key exists in memory only.
+
+    So nobody can make a certificate for this run afterwards.
+    """
 
     def __init__(self, parties: Iterable[Party]) -> None:
         from paceline.live.security.certificate_authority import (
@@ -28,14 +31,16 @@ class Credentials:
         self.pin = authority.pin
 
     def tls(self, me: Party) -> Tls:
+        """Returns the TLS settings of one party."""
         return Tls(self.path, me)
 
     def remove(self) -> None:
+        """Deletes the folder."""
         self._folder.cleanup()
 
 
 def credentials_for(config: Config) -> Credentials | None:
-    """None for a run that goes without TLS."""
+    """Returns new credentials for all parties; None for a run without TLS."""
     if not config.cluster.secured:
         return None
     workers = map(party.worker, range(config.cluster.workers))
@@ -44,7 +49,7 @@ def credentials_for(config: Config) -> Credentials | None:
 
 
 def security_note(config: Config, credentials: Credentials | None, mean: str) -> str:
-    """For the header of a run: who can reach it. `mean`: who carries the means."""
+    """Returns the line of a run's header that says who can reach it. `mean`: who carries the means."""
     if credentials is None:
         return (
             f"security: nothing listens beyond this machine ({config.cluster.bind}); both sides prove the run's token"

@@ -1,4 +1,17 @@
-"""The thread that supervises a run: what it does about everything that happens, until the run is over."""
+"""The event loop of the thread that supervises a run: what it does about each event, until the run is over.
+
+event                               then
+Started                             the header is shown; absent workers are asked for, if they come by themselves
+Grow                                the next absent worker is started
+MemberEvent, lost                   its process is killed; a server's successor is started
+ProcessEnded, the run survives it   the coordinator is told; the next incarnation is started now, later or never
+ProcessEnded, the run is over       nothing
+ProcessEnded, otherwise             RunFailed, after GRACE_SECONDS in which other failures are gathered
+Failure                             the same
+Interrupted or Taken, in training   training stops; the rest may take INTERRUPT_SECONDS
+Interrupted again, or earlier       RunFailed
+Finished                            returns, once nobody of the launcher's is at work
+"""
 
 from __future__ import annotations
 
@@ -73,7 +86,8 @@ class EventLoop:
         return self._signal or ("SIGTERM" if self._taken else "")
 
     def run(self) -> None:
-        """Returns when the run is over and nobody of the launcher's is at work of its own. Raises RunFailed."""
+        """Handles events until the run is over and no process of the launcher's is at work of its own. Raises
+        RunFailed."""
         while not self._finished or self._incarnations.busy():
             event = self._next(SHOW_SECONDS)
             self._artifacts.status.write(self._coordinator.phase.value)
@@ -92,18 +106,19 @@ class EventLoop:
                 return
 
     def await_evaluator(self, seconds: float) -> None:
-        """The run has failed: the evaluator gets so long at most to save the model."""
+        """Waits up to `seconds` for the evaluator's end: the run has failed, and it saves the model."""
         until = time.monotonic() + seconds
         while party.EVALUATOR in self._incarnations.up and (left := until - time.monotonic()) > 0:
             self._next(min(left, 0.05))
 
     def show_rest(self) -> None:
-        """Shows what came at the very end, such as that the trace could not be closed."""
+        """Shows lines that came at the very end, such as that the trace could not be closed."""
         while event := self._next(0.0):
             if isinstance(event, StatusLine):
                 self._view.begin((event.line,))
 
     def _next(self, seconds: float) -> Event | ProcessEnded | None:
+        """Returns the next event within `seconds`, or None; an ended process is noted as such, whatever follows."""
         event = self._events.next(seconds)
         if isinstance(event, ProcessEnded):
             self._incarnations.has_ended(event.who)
@@ -111,6 +126,7 @@ class EventLoop:
 
     # ---- what follows from an event ----------------------------------------------------------------------
     def _handle(self, event: Event) -> None:
+        """Carries out what follows from an event. Raises RunFailed."""
         match event:
             case Started(notes=notes):
                 self._view.begin(notes)
@@ -132,6 +148,7 @@ class EventLoop:
                 self._called_off(event)
 
     def _ended(self, event: ProcessEnded) -> None:
+        """Handles the end of a process. Raises RunFailed if the run cannot go on without it."""
         who, over = event.who, self._coordinator.phase is RunPhase.OVER
         if self._survives(who):
             self._coordinator.ended(who, event.why or self._too_early(who))
@@ -142,7 +159,8 @@ class EventLoop:
             self._fail(self._death(event))
 
     def _called_off(self, event: Interrupted | Taken) -> None:
-        """Raises RunFailed by a second signal, and where there is nothing yet to be ended in order."""
+        """Ends the training in order. Raises RunFailed at a second signal, and where there is nothing yet to be ended
+        in order."""
         second = False
         match event:
             case Interrupted(signal=signal):
@@ -159,6 +177,7 @@ class EventLoop:
         self._deadline.at_most(INTERRUPT_SECONDS[signal])
 
     def _grow(self) -> None:
+        """Starts the next absent worker, or says why none is added."""
         free = bool(self._absent)
         why_not = "nobody trains now" if not self._trains else "" if free else "all places of --workers are taken"
         if why_not:
@@ -167,7 +186,10 @@ class EventLoop:
             self._incarnations.next(self._absent.pop(0))
 
     def _fail(self, first: Failure) -> None:
-        """Gathers what else went wrong in the same moment. Raises RunFailed with the root cause."""
+        """Gathers what else went wrong in the same moment. Raises RunFailed with the root cause.
+
+        A crash is often heard of last: others report lost connections before the kernel reports the dead process.
+        """
         failures = [first]
         deadline = time.monotonic() + GRACE_SECONDS
         while (left := deadline - time.monotonic()) > 0:
@@ -181,11 +203,12 @@ class EventLoop:
     # ---- how the run stands ------------------------------------------------------------------------------
     @property
     def _trains(self) -> bool:
+        """Returns True while workers train and nobody has stopped them."""
         return self._coordinator.phase is RunPhase.TRAINING and not self._coordinator.stopping
 
     @property
     def _needs_evaluator(self) -> bool:
-        """Returns True if it may still have something to do."""
+        """Returns True if the evaluator may still have something to do."""
         going_on = self._coordinator.phase in (RunPhase.TRAINING, RunPhase.FINISHING)
         return going_on and party.EVALUATOR not in self._coordinator.banned
 
@@ -194,10 +217,12 @@ class EventLoop:
         return self._coordinator.survives(who) and not self._incarnations.hopeless(who, trains=self._trains)
 
     def _too_early(self, who: Party) -> str:
+        """Returns what a process did that ended without a reason of its own."""
         what = "it joined the run" if self._coordinator.phase is RunPhase.GATHERING else "the run was over"
         return f"{who} ended before {what}"
 
     def _death(self, ended: ProcessEnded) -> Failure:
+        """Returns the failure that the end of a process means, with its steps and the last thing it was asked for."""
         who, steps = ended.who, self._artifacts.statistics.steps(ended.who)
         after = f" after {steps} steps" if steps else ""
         cause = f"{ended.why or self._too_early(who)}{after}{self._coordinator.why_last(who)}"

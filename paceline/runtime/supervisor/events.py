@@ -1,4 +1,4 @@
-"""What the thread that supervises a run is told by others, and the queue in which it finds that."""
+"""The events that the supervising thread is told by others, and the queue in which it finds them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paceline.runtime.spec.launcher import ProcessEnded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """`who` makes the run fail. `kind` says how close that is to the root of what went wrong."""
+    """Says that `who` makes the run fail. `kind` says how close that is to the root cause."""
 
     who: Party
     cause: str
@@ -47,7 +47,7 @@ class StatusLine:
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """One more worker is wanted."""
+    """Says that one more worker is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """All hosts are taken away, which counts as SIGTERM; `why` is a line for the user."""
+    """Says that all hosts are taken away, which counts as SIGTERM; `why` is a line for the user."""
 
     why: str
 
@@ -73,7 +73,7 @@ Event = Failure | Started | MemberEvent | StatusLine | Grow | Finished | Interru
 
 
 class EventQueue:
-    """Everything that happens to a run, in the order in which it is dealt with; `put` is for any thread."""
+    """Holds everything that happens to a run, in the order in which it is handled. Any thread may call `put`."""
 
     def __init__(self, ended: queue.SimpleQueue[ProcessEnded]) -> None:
         """`ended`: of the launcher. The ends of processes come before all other events."""
@@ -81,6 +81,7 @@ class EventQueue:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
     def put(self, event: Event) -> None:
+        """Adds an event."""
         self._events.put(event)
 
     def next(self, seconds: float) -> Event | ProcessEnded | None:

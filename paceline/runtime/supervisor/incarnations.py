@@ -1,4 +1,4 @@
-"""The incarnations of each party of a run: which one runs, and when the next one is started."""
+"""Manages the incarnations of each party of a run: which one runs, and when the next one is started."""
 
 from __future__ import annotations
 
@@ -34,23 +34,25 @@ class PartyIncarnations:
         self._newcomers_not = ""  # why no worker can join late
 
     def begin(self, specs: Mapping[Party, ProcessSpec], not_started: Collection[Party]) -> None:
-        """Starts everybody but the absent."""
+        """Starts the first incarnation of everybody but `not_started`."""
         self._specs = dict(specs)
         for who in specs:
             if who not in not_started:
                 self._start(who)
 
     def refuse_newcomers(self, why: str) -> None:
-        """No worker that is lost is started again from now on."""
+        """Starts no lost worker again from now on; `why` is what the user reads."""
         self._newcomers_not = why
 
     def next(self, who: Party) -> None:
         """Starts the next incarnation of `who`."""
         spec = self._specs[who]
+        # Only the first incarnation resumes a checkpoint: later ones take over the state of the run.
         self._specs[who] = dataclasses.replace(spec, incarnation=spec.incarnation + 1, resume="")
         self._start(who)
 
     def _start(self, who: Party) -> None:
+        """Starts the process of `who` by its present spec."""
         self.up.add(who)
         self._launcher.start(self._specs[who])
 
@@ -60,28 +62,31 @@ class PartyIncarnations:
 
     # ---- what is heard of them ---------------------------------------------------------------------------
     def joined(self, who: Party, incarnation: int) -> None:
+        """Notes that an incarnation has joined. Only for servers does it matter."""
         if who.kind == "server":
             self._replacements.joined(who, incarnation)
 
     def lost(self, who: Party, incarnation: int) -> None:
-        """The run goes on without that incarnation, whose process may be there still; it is ended."""
+        """Kills a lost incarnation, whose process may still run, and starts a server's successor if its process has
+        ended."""
         if incarnation == self._specs[who].incarnation:  # the next one may be up by now
             self._launcher.kill(who)
         if who.kind == "server" and self._replacements.given_up(who, incarnation):
             self.next(who)
 
     def hopeless(self, who: Party, *, trains: bool) -> bool:
-        """The process of `who` has ended: returns True if no other may be started though the run needs one."""
+        """Returns True if no further process may be started for `who`, whose process has ended, though the run needs
+        one."""
         if who == EVALUATOR:
             return self._evaluator.exhausted and not trains
         return self._replacements.hopeless(who, self._specs[who].incarnation)
 
     def has_ended(self, who: Party) -> None:
-        """The process of `who` has, whatever follows from that."""
+        """Notes that the process of `who` has ended, whatever follows."""
         self.up.discard(who)
 
     def ended(self, who: Party, *, trains: bool, banned: Collection[Party]) -> None:
-        """The process of `who` has, and the run goes on: the next incarnation is started now, later or never."""
+        """Plans the next incarnation of `who`, whose process has ended in a run that goes on: now, later or never."""
         if who.kind == "server":
             if self._replacements.ended(who, self._specs[who].incarnation):
                 self.next(who)
@@ -103,7 +108,7 @@ class PartyIncarnations:
                 self._say(why_not)
 
     def start_due(self, *, trains: bool, needs_evaluator: bool) -> None:
-        """Starts those whose time has come; the evaluator at once where nobody trains any more."""
+        """Starts those whose pause is over; the evaluator at once where nobody trains any more."""
         for who in self._restarts.due(time.monotonic()):
             if trains:
                 if who == EVALUATOR:

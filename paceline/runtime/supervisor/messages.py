@@ -1,11 +1,11 @@
-"""The lines that the user reads of a run while it goes on."""
+"""Makes the lines that the user reads of a run while it goes on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from paceline.config import Config
-from paceline.core.trace import NOT_SAVED, Decision, Membership, Record
+from paceline.core.trace import NOT_SAVED, Decided, MemberChange, Record
 from paceline.live.party import Party
 from paceline.live.protocol.control_messages import Hello, Plan
 from paceline.runtime.run_folder.run_statistics import RunStatistics
@@ -17,7 +17,7 @@ from paceline.runtime.supervisor.credentials import Credentials, security_note
 
 
 class RunHeader:
-    """The first lines of a run."""
+    """Makes the first lines of a run, once the plan is known."""
 
     def __init__(
         self,
@@ -28,11 +28,12 @@ class RunHeader:
         *,
         has_free_places: bool,
     ) -> None:
-        """`begun`: what was known before the plan. `has_free_places`: workers can join whom somebody has to ask for."""
+        """`begun`: lines that were known before the plan. `has_free_places`: the user may add workers."""
         self._config, self._begun, self._snapshots = config, begun, snapshots
         self._credentials, self._has_free_places = credentials, has_free_places
 
     def lines(self, plan: Plan, recipe: Recipe) -> tuple[str, ...]:
+        """Returns the lines; a note that does not apply is left out."""
         of_plan = [
             overlap_note(self._config, plan),
             GROWS.format(self._config.cluster) if self._has_free_places and grows() else "",
@@ -44,7 +45,7 @@ class RunHeader:
 
 
 class MessagesForUser:
-    """What a record says to the user. It knows where each party runs, and where those ran that are lost."""
+    """Makes the line for a record. It knows where each party runs, and where lost parties ran."""
 
     def __init__(self, statistics: RunStatistics) -> None:
         self._statistics = statistics
@@ -52,18 +53,20 @@ class MessagesForUser:
         self._lost_at: dict[Party, str] = {}
 
     def joined(self, who: Party, hello: Hello) -> None:
+        """Notes host and PID of a party."""
         self._where[who] = f"{hello.host}, pid {hello.pid}"
 
     def line_of(self, record: Record) -> str:
         """Returns the line about `record`; empty for most."""
         match record:
-            case Membership():
+            case MemberChange():
                 return self._line_of_member(Party.parse(record.party), record)
-            case Decision(verdict=verdict) if verdict == NOT_SAVED:
+            case Decided(verdict=verdict) if verdict == NOT_SAVED:
                 return record.reason
         return ""
 
-    def _line_of_member(self, who: Party, record: Membership) -> str:
+    def _line_of_member(self, who: Party, record: MemberChange) -> str:
+        """Returns the line about a party that was lost, returned, was drained or was replaced; "" for other events."""
         match record.event:
             case "lost":
                 self._lost_at[who] = self._where[who]
@@ -80,5 +83,5 @@ class MessagesForUser:
         return ""
 
     def after_steps(self, who: Party) -> str:
-        """Returns how far a worker that is lost had come; of other parties nothing."""
+        """Returns " after N steps" for a worker; "" for other parties."""
         return f" after {self._statistics.steps(who)} steps" if who.kind == "worker" else ""

@@ -1,4 +1,4 @@
-"""How long a run may take over each of its phases, but training itself."""
+"""Bounds how long a run may take for each of its phases, except for training itself."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from paceline.live.coordinator.lifecycle import WAIT_SECONDS, RunPhase, moving_s
 from paceline.live.party import Party
 
 INTERRUPT_SECONDS = {"SIGTERM": 10.0, "SIGINT": 2.5, "SIGHUP": 2.5}  # Ctrl-C: 5 s altogether; batch systems give 30
+"""Seconds in which a run ends after a signal. With Ctrl-C it is over within 5 s altogether; batch systems give 30 s."""
 
 
 class RunFailed(PacelineError):  # noqa: N818
-    """The run could not go on; the message names the first cause."""
+    """Is raised when the run cannot go on; the message names the root cause."""
 
 
 class Phases(Protocol):
-    """A coordinator, or what is known of it."""
+    """What a deadline asks a coordinator."""
 
     @property
     def phase(self) -> RunPhase: ...
@@ -29,13 +30,14 @@ class Phases(Protocol):
 
     @property
     def length(self) -> int:
-        """Of the model; 0 until it is known."""
+        """Returns the parameters of the model; 0 until they are known."""
 
     def missing(self) -> list[Party]: ...
 
 
 class Deadline:
-    """Bounds every phase of a run but training itself: by what it may take, and the model on its way besides."""
+    """Bounds every phase but training itself: by WAIT_SECONDS, and by the time that the model needs on its way
+    besides."""
 
     def __init__(self, coordinator: Phases, clock: Callable[[], float] = time.monotonic) -> None:
         self._coordinator, self._clock = coordinator, clock
@@ -44,16 +46,16 @@ class Deadline:
         self._last = self._seconds = math.inf
 
     def at_most(self, seconds: float) -> None:
-        """From now on nothing may take longer than `seconds` altogether."""
+        """Bounds everything from now on by `seconds` altogether."""
         self._last, self._seconds = self._clock() + seconds, seconds
 
     @property
     def expired(self) -> bool:
-        """Has that time passed?"""
+        """Returns True if the time of `at_most` has passed."""
         return self._clock() > self._last
 
     def check(self) -> None:
-        """Raises RunFailed, naming whom we wait for."""
+        """Raises RunFailed, naming whom the run waits for, if the present phase takes too long."""
         now = self._clock()
         phase = (self._coordinator.phase, self._coordinator.stopping)
         if phase != self._phase:

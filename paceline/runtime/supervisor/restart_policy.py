@@ -1,4 +1,12 @@
-"""How often a lost worker, server or evaluator is started again, and when."""
+"""Decides how often a lost worker, server or evaluator is started again, and when.
+
+party      while training                                        afterwards
+worker     --restarts times; at once, or after 1, 2, 4 ... 30 s  never
+           if its incarnations last less than SHORT_SECONDS
+evaluator  the same, then 5 more after 60, 120, ... s            FINAL_RESTARTS times, at once
+server     once it is given up and its process has ended; up to  never
+           a limit of incarnations that do not join
+"""
 
 from __future__ import annotations
 
@@ -8,13 +16,15 @@ from dataclasses import dataclass
 from paceline.live.party import Party
 
 SHORT_SECONDS = 5.0
-"""An incarnation that is over so soon makes the pause before the next one longer."""
+"""An incarnation that ends within this time makes the pause before the next one longer."""
 PAUSE_SECONDS_MAX = 30.0
 LATER_SECONDS = 60.0
+"""Seconds of the first pause once --restarts are used up; each further pause is longer by as much."""
 LATE_RESTARTS = 5
-"""Of the evaluator while others train, once --restarts are used up: after 60 s, 120 s, ...; its cause may be over."""
+"""Restarts of the evaluator while others train, once --restarts are used up; the cause may be over by then."""
 FINAL_RESTARTS = 2
-"""Of the evaluator, once nobody trains any more. The last one only saves: to judge may be what ended the others."""
+"""Restarts of the evaluator once nobody trains any more. The last one only saves: evaluating may be what ended the
+others."""
 
 
 @dataclass(slots=True)
@@ -33,9 +43,9 @@ class Restarts:
         self._incarnations: dict[Party, _Starts] = {}
 
     def ended(self, now: float, who: Party, *, later: int = 0) -> str:
-        """Its process has ended; why it is not started again, or nothing.
+        """Notes that the process of `who` has ended; returns why it is not started again, or "".
 
-        `later`: how many restarts follow those, each after a longer pause; none where `most` is 0.
+        `later`: how many restarts follow the first ones, each after a longer pause; none where `most` is 0.
         """
         incarnations = self._incarnations.setdefault(who, _Starts())
         if incarnations.again >= self._most:
@@ -50,12 +60,12 @@ class Restarts:
         return ""
 
     def pause(self, now: float, who: Party) -> float:
-        """Seconds until it is started again; 0 where it is not, or at once."""
+        """Returns the seconds until it is started again; 0 where it is not, or at once."""
         due = self._incarnations[who].due
         return max(0.0, due - now) if due is not None else 0.0
 
     def due(self, now: float) -> list[Party]:
-        """Who is to be started now."""
+        """Returns who is to be started now; they count as started."""
         found = []
         for who, incarnations in self._incarnations.items():
             if incarnations.due is not None and incarnations.due <= now:
@@ -65,9 +75,10 @@ class Restarts:
 
 
 class EvaluatorRestarts:
-    """Nobody waits for the evaluator while others train; at the end one has to save the model.
+    """Decides about the evaluator's last restarts: nobody waits for it while others train, but at the end one must
+    save.
 
-    While training goes on `Restarts` says when it is started again; after that it is at once, LAST_LIVES times.
+    While training goes on `Restarts` says when it is started again; after that it is at once, FINAL_RESTARTS times.
     """
 
     def __init__(self) -> None:
@@ -76,17 +87,19 @@ class EvaluatorRestarts:
 
     @property
     def exhausted(self) -> bool:
-        """Has its last incarnation begun?"""
+        """Returns True if its last incarnation has begun."""
         return self._final_restarts >= FINAL_RESTARTS
 
     def ended(self) -> None:
+        """Notes that its process has ended."""
         self._is_away = True
 
     def started(self) -> None:
+        """Notes that another one was started."""
         self._is_away = False
 
     def takes_final_restart(self) -> bool:
-        """Nobody trains any more: is another one to be started now? It counts as started then."""
+        """Returns True if another one is to be started now that nobody trains any more; it counts as started then."""
         if not self._is_away or self.exhausted:
             return False
         self._is_away, self._final_restarts = False, self._final_restarts + 1
@@ -94,10 +107,11 @@ class EvaluatorRestarts:
 
 
 class Replacements:
-    """A lost server is started anew once it is given up and its process has ended; one that never joined, at once.
+    """Decides about servers: a lost one is started anew once it is given up and its process has ended.
 
-    Incarnations are numbered from 0. A server has at most `most` in a row that count the last one that joined and those
-    after it that never did.
+    Both must have happened, in either order: a successor must not start beside a process that still holds the port,
+    nor before the coordinator has put another server in its place. One that never joined is started anew at once.
+    Incarnations are numbered from 0; at most `most` in a row may fail to join, counting the last one that did.
     """
 
     def __init__(self, most: int) -> None:
@@ -107,15 +121,16 @@ class Replacements:
         self._ended: dict[Party, int] = {}  # whose process has, and which is not replaced yet
 
     def joined(self, who: Party, incarnation: int) -> None:
+        """Notes that an incarnation has joined."""
         self._joined[who] = incarnation
 
     def given_up(self, who: Party, incarnation: int) -> bool:
-        """The run goes on without that incarnation. Is it time for the next one?"""
+        """Notes that the run goes on without that incarnation; returns True if it is time for the next one."""
         self._given_up[who] = incarnation
         return self._ended.get(who) == incarnation and self._next(who)
 
     def ended(self, who: Party, incarnation: int) -> bool:
-        """The process of that incarnation has ended. Is it time for the next one?"""
+        """Notes that the process of that incarnation has ended; returns True if it is time for the next one."""
         self._ended[who] = incarnation
         return (self._given_up.get(who) == incarnation or self._never_joined(who, incarnation)) and self._next(who)
 
@@ -131,5 +146,6 @@ class Replacements:
         return incarnation > self._joined.get(who, 0)  # the run began with the first
 
     def _next(self, who: Party) -> bool:
+        """Returns True, and forgets the end, so that one end starts one successor."""
         del self._ended[who]  # once only, whatever is still heard of it
         return True

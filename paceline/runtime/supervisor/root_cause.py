@@ -1,4 +1,8 @@
-"""What is the root cause, where several things went wrong in the same moment."""
+"""Finds the root cause where several things went wrong in the same moment.
+
+Example: server 0 is killed. Worker 1 reports "lost server 0" (LOST_ANOTHER), worker 2 an error (ERROR), and the
+kernel reports the end of server 0 (ENDED). The user is told of the end of server 0.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,8 @@ from paceline.live.coordinator.decisions import FailureKind
 from paceline.runtime.supervisor.events import Failure
 
 DISTANCE = {FailureKind.ENDED: 0, FailureKind.ERROR: 1, FailureKind.WAS_LOST: 2, FailureKind.LOST_ANOTHER: 2}
-"""From the root: a process that died explains the errors and the lost connections of others."""
+"""How far a kind of failure is from the root: a process that died explains the errors and the lost connections of
+others."""
 
 
 def root_of(failures: Sequence[Failure]) -> str:

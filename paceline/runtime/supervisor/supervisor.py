@@ -1,9 +1,9 @@
-"""One run from beginning to end. This file puts the parts together, and takes them apart in the right order.
+"""Supervises one run from beginning to end. This file puts the parts together, and takes them apart in the right order.
 
 RunSupervisor      this file: makes all others, runs them, and ends every process whatever happens
 EventLoop          waits for what happens, and carries out what follows        the thread that calls `run`
-PartyIncarnations         starts processes, and the next incarnation of those that ended
-CoordinatorEvents  turns what the coordinator reports into files and events     the coordinator's thread
+PartyIncarnations  starts processes, and the next incarnation of those that ended
+CoordinatorEvents  turns what the coordinator reports into files and events    the coordinator's thread
 RunArtifacts       trace, status, summary and picture in the run's folder
 MessagesForUser    the lines that the user reads
 """
@@ -48,11 +48,12 @@ from paceline.runtime.supervisor.messages import RunHeader
 from paceline.runtime.supervisor.phase_deadlines import RunFailed
 
 END_SECONDS = 0.8
+"""Seconds that processes get to end by themselves after the connections are closed."""
 SAVE_SECONDS = 2.0  # the evaluator of a run that has failed may take to save the model
 
 
 class RunSupervisor:
-    """One run. `run()` blocks until it is over; `interrupt()` may be called from a signal handler."""
+    """Supervises one run. `run()` blocks until it is over; `interrupt()` may be called from a signal handler."""
 
     def __init__(
         self,
@@ -142,7 +143,8 @@ class RunSupervisor:
     def _found(
         self, transport: Callable[[], Transport], store_secrets: StoreSecrets, *, finds: bool
     ) -> tuple[ResumePoint, list[str], Transport]:
-        """Returns where the run begins, what could not be resumed, and its transport. The lock goes if that fails."""
+        """Returns where the run begins, what could not be resumed, and the transport. If that fails, the lock is
+        released."""
         try:
             start, notes = find(self._config, store_secrets) if finds else (ResumePoint(self._config), [])
             start = start.as_kept() if self._config.stop.until_stopped else start
@@ -152,6 +154,7 @@ class RunSupervisor:
             raise
 
     def _with_log(self, transport: Transport) -> Transport:
+        """Returns the transport, which logs messages if --verbose asks for that."""
         verbose, path = self._config.run.verbose, Path(self._config.run.out, "logs", "coordinator.log")
         if verbose:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -159,13 +162,17 @@ class RunSupervisor:
 
     # ---- the run -----------------------------------------------------------------------------------------
     def run(self) -> Summary:
-        """Once. Raises RunFailed with the first cause; nobody of the launcher is left either way."""
+        """Runs to the end, once, and returns the summary. Raises RunFailed with the root cause.
+
+        No process of the launcher is left in either case.
+        """
         try:
             return self._run()
         finally:
             self._lock.release()
 
     def _run(self) -> Summary:
+        """Starts everybody, handles events, and takes everything down again in order."""
         with (
             asked_to_grow(self.grow if not_started_at_first(self._config) else None),
             self._artifacts.kept(lost=lambda line: self._events.put(StatusLine(line))),
@@ -180,6 +187,8 @@ class RunSupervisor:
             except RunFailed as error:
                 raise RunFailed(f"{error}{self._keep(str(error))}") from None
             finally:
+                # In this order: the snapshots' thread uses the transport; a closed transport tells every process that
+                # the run is over; only then does the launcher kill who is left; the keys go last.
                 self._snapshots.close()
                 self._disconnect()
                 self._launcher.end(END_SECONDS)
@@ -190,7 +199,7 @@ class RunSupervisor:
         return self._artifacts.complete()
 
     def _keep(self, cause: str) -> str:
-        """Keeps what there is of a run that has failed; for the end of the line that says so."""
+        """Keeps what there is of a run that has failed; returns the end of the line that says so."""
         if self._loop.signal or not self._artifacts.statistics.has_started:
             return ""
         self._artifacts.keep_failed(cause, self.elapsed_s())
@@ -200,26 +209,26 @@ class RunSupervisor:
         return f"; kept: {' and '.join(kept)}" if kept else ""
 
     def _disconnect(self) -> None:
-        """Whoever still waits for us hears that we are gone."""
+        """Closes the transport, so that everybody who still waits for the coordinator hears that it is gone."""
         if not self._is_gone:
             self._is_gone = True
             self._transport.close()
 
     # ---- asked from outside ------------------------------------------------------------------------------
     def interrupt(self, signal: str) -> None:
-        """First: stop, keep what there is. Second: end at once."""
+        """Ends the run: the first time in order, keeping what there is; the second time at once."""
         self._events.put(Interrupted(signal))
 
     def taken(self, why: str) -> None:
-        """All hosts are taken away: end in order, as by SIGTERM, which may reach us as well; from any thread."""
+        """Ends the run in order, as SIGTERM does, because all hosts are taken away. Any thread may call it."""
         self._events.put(Taken(why))
 
     def grow(self) -> None:
-        """One worker more, where --initial-workers has left a place; from any thread, or a signal handler."""
+        """Starts one worker more, where --initial-workers has left room. Any thread or signal handler may call it."""
         self._events.put(Grow())
 
     def stop(self, reason: str) -> None:
-        """End the training as its own limits would; from any thread."""
+        """Ends the training as its own limits would. Any thread may call it."""
         self._coordinator.stop(reason)
 
     @property
@@ -228,7 +237,7 @@ class RunSupervisor:
         return self._loop.interrupted
 
     def elapsed_s(self) -> float:
-        """Since training started, on the coordinator's clock."""
+        """Returns the seconds since training started, on the coordinator's clock."""
         return self._coordinator.node.now()
 
     @property
@@ -241,9 +250,10 @@ class RunSupervisor:
         self._display.begin((line,))
 
     def _folder_lost(self, why: str) -> None:
-        """The folder is another run's: this one ends."""
+        """Ends the run, because another run has taken its folder."""
         self._events.put(Failure(who=party.COORDINATOR, cause=f"{why}: this run ends", kind=FailureKind.ENDED))
 
     def _coordinator_failed(self, error: BaseException) -> None:
+        """Ends the run with an error of the coordinator's thread."""
         cause = str(error) or repr(error)
         self._events.put(Failure(who=party.COORDINATOR, cause=cause, kind=FailureKind.ERROR))

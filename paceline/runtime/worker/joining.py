@@ -1,4 +1,4 @@
-"""A worker joins its run: its parts are made in an order that matters.
+"""Joins a worker to its run: its parts are made in an order that matters.
 
 model, checks, stopwatch     before anybody is told of this worker
 positions, leases            before training starts: the coordinator and a lost server may ask for them at once
@@ -41,7 +41,7 @@ from paceline.runtime.worker.steps.step_timer import Stopwatch
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """The parts of a worker whose training has begun."""
+    """Holds the parts of a worker whose training has begun. `Pace` is the facade in front of them."""
 
     run: JoinedRun
     model: WorkerModel
@@ -57,19 +57,19 @@ class Worker:
     notice: PreemptionNotice
 
     def progress(self) -> control.Progress:
-        """What it tells the coordinator of itself, some times a second."""
+        """Returns what this worker tells the coordinator of itself, some times a second."""
         session = self.run.session
         traffic = self.lifecycle.traffic()
         return self.counts.progress(session.node.times, traffic, session.shared(), self.watch.seconds_at_batch)
 
     def tell(self, message: loop_messages.Reported | loop_messages.EndRun) -> None:
-        """The coordinator, while the run goes on."""
+        """Sends a message to the coordinator, while the run goes on."""
         if not self.end.closed:
             with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
                 self.run.session.tell(message)
 
     def stop_watching(self) -> None:
-        """Signals, optimizer and model are the loop's own again."""
+        """Gives signals, optimizer and model back to the loop."""
         self.notice.close()
         self.guard.end()
 
@@ -84,7 +84,8 @@ def join_run(
     measure: Callable[[], float] | None,
     behind: ResumedProgress,
 ) -> Worker:
-    """Returns when training starts, with the first weights in `module`."""
+    """Returns when training starts, with the first weights in `module`. Raises PeerLost or TimedOut if it never
+    does."""
     model = WorkerModel.of(module, recipe, spec, optimizer, behind.samples)
     guard, watch = LoopGuard(module, model.flat, model.work.steps_of_user), Stopwatch(model.device, session.over)
     counts, leases = ProgressCounters(), LeasedPosition(session)
@@ -101,6 +102,7 @@ def join_run(
     run = JoinedRun(spec, session, recipe, plan, model.device, session.expect(control.Go).steps)
     lifecycle.begin()
     if session.late:
+        # A worker that joins late takes over the run's present state, so the checkpoint says nothing to it.
         behind = ResumedProgress(batches=run.former_steps)
     _remember(run, behind, capture, positions)
     end = RunEnd(run, counts, sizes)
@@ -137,7 +139,7 @@ def _clock(
     begun_at: int,
     once: Callable[[int], int],
 ) -> Clock:
-    """Of the samples of all workers, from the beginning of training."""
+    """Returns the clock that counts the samples of all workers, from the beginning of training."""
 
     def told() -> int:
         """The coordinator's last total, and what was trained here since; at first, what earlier incarnations did."""
@@ -149,13 +151,16 @@ def _clock(
 
 
 def _allowance(session: Session, spec: ProcessSpec, plan: control.Plan, clock: Clock) -> Allowance | None:
-    """Of a run that ends after so many samples, known before it begins."""
+    """Returns what bounds this worker in a run that ends after so many samples; None if that is not known before it
+    begins."""
     if not plan.samples:
         return None
     return InRounds(plan.samples, clock) if clock.lock_step else quotas_of(session, spec.timeout_s)
 
 
 def _report_waits(session: Session) -> None:
+    """Lets the node report every wait to the trace, split into waiting, communicating, and communication that was
+    hidden."""
     node, spent = session.node, session.reports.spent
 
     def waited(waiting: float, communicating: float, hidden: float) -> None:

@@ -1,4 +1,11 @@
-"""How a worker joins its run and leaves it, and what it loads at the end."""
+"""Leads a worker into its run and out of it, and loads the final model at the end.
+
+    join    Hello was sent before; connect, measure links and steps, Ready -> Plan; weights of worker 0; Prepared
+    begin   the coordinator says Go
+    leave   Left; the carrier of means drains; Finish names who has the last model; load it; Saved; Exit
+
+A worker that joins late takes over the model and state of the others instead of worker 0's first weights.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +40,7 @@ from paceline.runtime.worker.steps.untrained_state import SharedRest
 
 
 class WorkerLifecycle:
-    """This is a worker's part in its run, from its first message to its last."""
+    """Holds a worker's part in its run, from its first message to its last."""
 
     def __init__(self, spec: ProcessSpec, session: Session, recipe: Recipe, flat: FlatModel, buffers: Buffers) -> None:
         self._spec, self._session, self._recipe = spec, session, recipe
@@ -49,14 +56,19 @@ class WorkerLifecycle:
     def join(
         self, update: Update, measure: Callable[[], float] | None, clock: int = 0, samples: int = 0
     ) -> control.Plan:
-        """Until everybody has taken up its role; training may start when the coordinator says Go.
+        """Joins the run, until everybody has its role; training may start when the coordinator says Go. Returns the
+        plan.
 
-        `clock`: exchanges behind this worker, where it goes on; `samples`: behind all of them.
+            update   the rule of updates made on this worker
+            measure  returns the seconds of a step
+            clock    exchanges of this worker before it was resumed; `samples`: those of all workers
         """
         spec, session = self._spec, self._session
         self._samples_seen = samples
         session.connect([party.server(s) for s in range(spec.servers)])
         links = [] if session.late else session.links(spec.servers)
+        # In three goes, with other work between them: rounds that are spread over some time hit fewer moments at which
+        # another process starts up.
         _measure(links)
         peers = self._meet_workers()
         _measure(links)
@@ -87,6 +99,7 @@ class WorkerLifecycle:
         return plan
 
     def _take_up(self, plan: control.Plan, update: Update, clock: int) -> None:
+        """Takes worker 0's weights, and makes the role with them."""
         self._learn_layout(plan)
         absent = self._session.departed
         if self._rank and 0 not in absent:
@@ -103,7 +116,7 @@ class WorkerLifecycle:
         self._node.times.reset()
 
     def _come_late(self, plan: control.Plan, update: Update) -> None:
-        """Nobody takes anything over from this worker."""
+        """Takes over model and state from the others, and enters the run. This worker's own weights are discarded."""
         session = self._session
         self._node.calls.retries = plan.replaced  # a server may be lost while it is asked for the model
         self._learn_layout(plan)
@@ -115,12 +128,13 @@ class WorkerLifecycle:
         session.enter(role, plan.layout, self._carrier)
 
     def _take_over(self, plan: control.Plan, update: Update) -> Role:
+        """Returns the role, made of the state that the others show now."""
         self._take_rest_and_buffers(plan.workers)
         model_of = self._scheme.model_of(plan.servers)
         return come_late(self._session, model_of, plan.workers, lambda w: self._role(plan, update, w))
 
     def _take_rest_and_buffers(self, workers: int) -> None:
-        """Of somebody who has gone on; batch-norm statistics, which are in the rest too, as they are by now."""
+        """Takes what is not trained, and the batch-norm statistics of now, from the first other worker that answers."""
         for rank in others(self._session, workers) if not self._rest.empty else ():
             with contextlib.suppress(PeerLost):
                 self._rest.take(rank)
@@ -129,11 +143,13 @@ class WorkerLifecycle:
                 return
 
     def _learn_layout(self, plan: control.Plan) -> None:
+        """Sets codecs and layout, which messages to the servers need."""
         memory, tensors, slices = FlatMemory(self._spec.device), self._flat.tensors, plan.layout.slices
         self._node.channel.use(self._recipe.codecs.stage(memory, self._scheme, tensors=tensors, slices=slices))
         self._node.place(None, plan.layout, None if plan.servers else self._carrier)  # servers begin with them, too
 
     def _role(self, plan: control.Plan, update: Update, w: Any) -> Role:
+        """Returns the worker's role of the scheme, with weights `w`."""
         place = RoleContext(
             me=self._rank,
             workers=tuple(range(plan.workers)),
@@ -149,6 +165,7 @@ class WorkerLifecycle:
         return box(self._scheme, place)
 
     def _with_factors(self, carrier: LiveCarrier | None) -> LiveCarrier | None:
+        """Returns `carrier`, wrapped for PowerSGD if its codec is used."""
         rank = self._recipe.codecs.low_rank
         if not rank:
             return carrier
@@ -156,10 +173,12 @@ class WorkerLifecycle:
         return LowRankMeans(shapes, rank, self._node.out.mean_by_servers, carrier, timeout_s=timeout_s)
 
     def _coder(self) -> MeanCoder | None:
+        """Returns the codec of means that workers carry themselves; None if nothing is encoded."""
         return self._recipe.codecs.coder(FlatMemory(self._spec.device), self._scheme, self._flat.tensors)
 
     def _meet_workers(self) -> Links:
-        """Connect to the other workers where the scheme or its means ask for that; the links, if they matter."""
+        """Connects to the other workers where the scheme or its means ask for that; returns the measured links,
+        or ()."""
         spec, session = self._spec, self._session
         means = meets_for_means(spec.allreduce, self._scheme, spec.servers, spec.workers)
         if means or self._scheme.connects_workers(spec.servers):
@@ -168,14 +187,15 @@ class WorkerLifecycle:
         return measured_links(session) if means and spec.allreduce == "auto" and not session.late else ()
 
     def begin(self) -> None:
-        """Begins when training starts."""
+        """Frees what only the time before training needs."""
         self._rest.begin()
 
     # ---- leaving -----------------------------------------------------------------------------------------
     def leave(self, reason: str, *, drained: bool = False) -> None:
-        """Take no further part, and load the final model, once nobody trains any more.
+        """Takes no further part, and loads the final model, once nobody trains any more.
 
-        `drained`: or end at once, without it, where the others can do without this worker.
+        `drained`: end at once, without the final model, where the others can do without this worker. Raises Diverged
+        if the final model is not finite and no evaluator reports that.
         """
         try:
             self._session.leave(reason, drained=drained)
@@ -194,10 +214,12 @@ class WorkerLifecycle:
             self._session.close()
 
     def _take_final_model(self, holder: int) -> None:
-        """The same for everybody; batch-norm statistics are those of the worker that trained last.
+        """Loads the final model, the same for everybody; batch-norm statistics are those of the worker that trained
+        last.
 
-        Where that one is lost meanwhile, and servers have the model, each worker keeps its own statistics. Where the
-        model is not finite the module stays as it is, and raises Diverged, unless an evaluator is there to say so.
+        Where that worker is lost meanwhile, and servers have the model, each worker keeps its own statistics. Where
+        the model is not finite the module stays as it is; this raises Diverged, unless an evaluator is present to
+        report it.
         """
         if self._rank != holder and len(self._buffers):
             with contextlib.suppress(PeerLost):
@@ -221,6 +243,7 @@ class WorkerLifecycle:
 
 
 def _measure(links: Sequence[LinkRounds | None]) -> None:
+    """Measures each link once more."""
     for link in links:
         if link is not None:
             link.measure()

@@ -41,7 +41,10 @@ REASON_MAX = 200
 
 
 class Pace:
-    """One worker. Iterate over `batches`, call backward, then `step`; `close` at the end, or use it as a context."""
+    """Takes part in a run as one worker: iterate over `batches`, call backward, then `step`; `close` at the end.
+
+    It is a context manager: an exception in the block tells the coordinator that this worker has failed.
+    """
 
     def __init__(
         self,
@@ -68,47 +71,56 @@ class Pace:
     # ---- the run -----------------------------------------------------------------------------------------
     @property
     def workers(self) -> int:
+        """Returns the number of places for workers in the run, also of those that are absent."""
         return self.plan.workers
 
     @property
     def over(self) -> bool:
-        """Is the run over, for this worker at least?"""
+        """Returns True if the run is over, for this worker at least."""
         return self._worker.end.over
 
     @property
     def steps(self) -> int:
-        """Mini-batches done by this worker."""
+        """Returns the mini-batches done by this worker."""
         return self._worker.counts.steps
 
     @property
     def batch_size(self) -> int | None:
-        """Size of the next mini-batch where the scheme says it (`batches` knows), None where it is the loop's own."""
+        """Returns the size of the next mini-batch where the scheme says it (`batches` knows); None where it is the
+        loop's own."""
         return self._worker.sizes.by_scheme
 
     # ---- the loop ----------------------------------------------------------------------------------------
     def batches(
         self, data: Dataset | MapStyle, batch_size: int, *, epochs: int | None = 1, partition: str = "auto"
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """This worker's mini-batches of `data`, on its device, until the epochs or the run are over.
+        """Yields this worker's mini-batches of `data`, on its device, until the epochs or the run are over.
 
-        `epochs`: passes of all workers together, in which each sample is in one worker's batch; None never ends by
-        itself. A later call goes on with the next epoch. `partition`: who trains what. By default each worker takes the
-        next samples when it is free, so that fast ones train more; in lock-step with equal rounds all have equal
-        shares. A scheme may ask for batches of another size, which then go on over the end of an epoch.
-        Raises ConfigError for shares that cannot be made.
+            data        a Dataset, or anything with items by index: (x, y)
+            batch_size  samples in a mini-batch; a scheme may ask for other sizes, across the end of an epoch
+            epochs      passes of all workers together, each sample in one worker's batch; None: without end; a later
+                        call goes on with the next epoch
+            partition   who trains what. By default each worker takes the next samples when it is free, so that fast
+                        ones train more; in lock-step with equal rounds all have equal shares
+
+        x is [b, ...], y is [b]. Raises ConfigError for shares that cannot be made.
         """
         return self._worker.feed.batches(data, batch_size, epochs, partition)
 
     def loader(
         self, dataset: Any, batch_size: int | None, *, epochs: int | None = 1, partition: str = "auto", **settings: Any
     ) -> SharedLoader:
-        """The same as `batches`, of whatever a torch DataLoader gives: dicts, tuples, nested, strings; not moved.
+        """Returns the same as `batches`, but of whatever a torch DataLoader yields (dicts, tuples, strings), not moved.
 
-        `settings` are a DataLoader's `collate_fn`, `num_workers`, `pin_memory`, `sampler` and `generator` (give all
-        workers the same ones), and `samples_of`: how many samples a batch counts as, by default its items. `dataset`
-        may be a `shard`: then `epochs` are passes over it, and with a `batch_size` of None its items are batches, which
-        count as many samples as their first tensor is long. Made once, it may be iterated over again and again, for
-        `epochs` each time. Raises ConfigError for what does not go together.
+            dataset     any data set with items by index, or a `shard`: then `epochs` are passes over it
+            batch_size  samples in a batch; None for a `shard` whose items are batches
+            settings    a DataLoader's `collate_fn`, `num_workers`, `pin_memory`, `sampler` and `generator` (give all
+                        workers the same ones); and `samples_of`: how many samples a batch counts as, by default its
+                        items
+
+        With a `batch_size` of None, a batch counts as many samples as its first tensor is long. Made once, the
+        loader may be iterated over again and again, for `epochs` each time. Raises ConfigError for what does not go
+        together.
         """
         told = LoaderSettings.of(dataset, batch_size, partition, settings, sharded=isinstance(dataset, StreamShard))
         feed = self._worker.feed
@@ -119,7 +131,8 @@ class Pace:
         return SharedLoader(dataset, batch_size, dataset if told.sampler is None else told.sampler, begin, told)
 
     def shard(self, iterable: Iterable[Any]) -> StreamShard:
-        """This worker's part of what can only be iterated over: item n of a pass is that of worker n modulo `workers`.
+        """Returns this worker's part of what can only be iterated over: item n of a pass is that of worker n modulo
+        `workers`.
 
         `pace.loader(pace.shard(stream), batch_size)` makes batches of it; for a DataLoader of your own it is a data
         set. `state_dict` and `load_state_dict` keep its position. All workers have to iterate over the same items in
@@ -146,19 +159,20 @@ class Pace:
 
     @property
     def optimizer(self) -> DropInOptimizer:
-        """The optimizer that `join` was given, for frameworks that call its `step`, which is `pace.step` here.
+        """Returns the optimizer that `join` was given, for frameworks that call its `step`, which is `pace.step` here.
 
-        Raises ConfigError where there are several, which are in `pace.optimizers` by the names of the models.
+        Raises ConfigError where there are several: they are in `pace.optimizers`, by the names of the models.
         """
         if list(self.optimizers) != [ONLY]:
             raise ConfigError(f"this run has several optimizers: pace.optimizers[...], of {', '.join(self.optimizers)}")
         return self.optimizers[ONLY]
 
     def scheduler(self, scheduler: torch.optim.lr_scheduler.LRScheduler, *, every: int) -> SampleSchedule:
-        """`scheduler`, which makes one step for `every` samples that all workers together have trained.
+        """Returns `scheduler`, which from now on makes one step for `every` samples that all workers together have
+        trained.
 
-        Take the samples that lie between two of its steps in a plain loop: a batch, or an epoch. Its own `step` need
-        not be called any more. Raises ConfigError for one that goes by something else.
+        Give the samples between two of its steps in a plain loop: a batch, or an epoch. Its own `step` need not be
+        called any more. Raises ConfigError for a scheduler that goes by something else.
         """
         schedule = SampleSchedule(scheduler, every, lambda: self._worker.sizes.clock.now)
         self._worker.steps.rate.add(schedule)
@@ -167,7 +181,8 @@ class Pace:
     # ---- the model ---------------------------------------------------------------------------------------
     @contextlib.contextmanager
     def shared_model(self) -> Iterator[nn.Module]:
-        """The model has the weights of all within the context, for an evaluation; this worker's own again after it.
+        """Lends the model with the weights of all workers, for an evaluation; this worker's own are back after the
+        block.
 
         Raises PeerLost or TimedOut when nobody has them.
         """
@@ -176,9 +191,9 @@ class Pace:
             yield module
 
     def report(self, *, accuracy: float = 0.0, loss: float = 0.0) -> None:
-        """Says how good the model is: for the trace, the live page, hooks, the summary, and the target of the run.
+        """Reports how good the model is: for the trace, the live page, hooks, the summary, and the target of the run.
 
-        `accuracy` from 0 to 1. Raises ConfigError for another one.
+        `accuracy` goes from 0 to 1. Raises ConfigError for another one.
         """
         if not 0 <= accuracy <= 1:
             raise ConfigError(f"pace.report(accuracy={accuracy:g}): it goes from 0 to 1")

@@ -1,7 +1,9 @@
-"""SIGTERM to one worker: its machine is wanted back. It is drained: it finishes its step, hands it over, and leaves.
+"""Handles SIGTERM to one worker: its machine is wanted back. The worker is drained: it finishes its step and leaves.
 
-That is for the moments while it trains. One that finds the run ending already is taken to be meant for all of it, as
-signals to a whole group are, and changes nothing. The second ends the process as usual.
+SIGTERM                       then
+the first, in training        the step is handed over, the worker leaves, and the others go on
+the first, as the run ends    nothing: signals to a whole process group come then
+the second                    the process ends as usual
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ REASON = "SIGTERM"
 
 
 class PreemptionNotice:
-    """Heeds the signal until `close`, where the program has no use of its own for it."""
+    """Handles the signal until `close`, unless the program has a handler of its own."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -29,6 +31,7 @@ class PreemptionNotice:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # whoever has forked us may hold it until now
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
+        """Notes the first signal; the second one ends the process."""
         if self._warned:
             self.close()
             os.kill(os.getpid(), number)
@@ -37,6 +40,7 @@ class PreemptionNotice:
             self._session.notice = REASON
 
     def close(self) -> None:
+        """Restores the default handler."""
         if self._heeds and threading.current_thread() is threading.main_thread():
             self._heeds = False
             signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""The model of all workers, as one of them sees it while training goes on."""
+"""Reads the model of all workers, as one of them sees it while training goes on."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from paceline.runtime.worker.loop.joined_run import JoinedRun
 
 
 def shared_weights(run: JoinedRun) -> Any:
-    """The weights that an evaluator would judge now. Raises PeerLost or TimedOut where they cannot be had.
+    """Returns the weights that an evaluator would evaluate now. Raises PeerLost or TimedOut where they cannot be had.
 
-    Servers have them; where workers keep the model, it is this worker's as of its last exchange, or the mean of the
-    models of all who answer.
+    Servers have them. Where workers keep the model, they are this worker's as of its last exchange, or the mean of
+    the models of all workers that answer.
     """
     session, node = run.session, run.node
     model_of = run.recipe.make_scheme().model_of(run.spec.servers)
@@ -32,6 +32,7 @@ def shared_weights(run: JoinedRun) -> Any:
 
 
 def _reach(run: JoinedRun, rank: int) -> bool:
+    """Connects to a worker; returns False if it is lost."""
     try:
         run.session.reach(party.worker(rank))
     except PeerLost:

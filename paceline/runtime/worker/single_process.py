@@ -1,4 +1,7 @@
-"""A worker that is alone: the other parties of its run are threads of its own process."""
+"""Runs a worker that is alone: the other parties of its run are threads of its own process.
+
+A script that calls `paceline.join` without a launcher gets this, so that it runs unchanged on one machine.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ from paceline.runtime.spec.shard_layout import lay_out
 
 
 class _Quiet:
-    """Says nothing: the training loop is the user's, and so is what it prints. Ends when all is over."""
+    """Shows nothing: the training loop is the user's, and so is what it prints. It closes the transport when all is
+    over."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -46,6 +50,7 @@ class _Quiet:
 
 
 def _serve(spec: ProcessSpec, session: Session) -> None:
+    """Serves on a thread of its own, until the run is over."""
     try:
         serve(spec, session)
     except PeerLost:
@@ -55,7 +60,7 @@ def _serve(spec: ProcessSpec, session: Session) -> None:
 
 
 def servers_needed(scheme: Scheme) -> int:
-    """How many servers a worker that is alone has beside it."""
+    """Returns how many servers a worker needs that is alone: 1 if its scheme cannot do without."""
     try:
         scheme.check(1, 0)
     except ConfigError:
@@ -66,7 +71,7 @@ def servers_needed(scheme: Scheme) -> int:
 def sit_alone(
     scheme: Scheme, *, device: str, step_seconds: float = 0.0, servers: int = 0
 ) -> tuple[ProcessSpec, Session]:
-    """The place and session of the only worker, with `servers` of its own, and one where the scheme needs one."""
+    """Returns the spec and session of the only worker, with `servers` of its own, or one where the scheme needs one."""
     servers = servers or servers_needed(scheme)
     return sit_together(1, servers, device=device, step_seconds=step_seconds)[0]
 
@@ -74,7 +79,7 @@ def sit_alone(
 def sit_together(
     workers: int, servers: int, *, device: str = "cpu", step_seconds: float = 0.0
 ) -> list[tuple[ProcessSpec, Session]]:
-    """Seats and sessions of workers that are threads of this process; their servers run already."""
+    """Returns specs and sessions of workers that are threads of this process; their servers run already."""
     hub = Hub()
     transport = hub.transport(party.COORDINATOR)
     coordinator = Coordinator(

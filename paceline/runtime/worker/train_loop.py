@@ -1,4 +1,9 @@
-"""This is a worker of `paceline train`: the loop of examples/02 on a model and data chosen by name."""
+"""Trains as a worker of `paceline train`: the loop of examples/02 on a model and data chosen by name.
+
+load data, build the model, load a checkpoint or --init-from
+join the run (`Pace`), which measures a step by `trial`
+for each mini-batch: forward, backward, pace.step()
+"""
 
 from __future__ import annotations
 
@@ -25,21 +30,23 @@ from paceline.runtime.worker.steps.random_generators import seed_generators
 from paceline.runtime.worker.steps.step_timer import measured_step
 
 FLATTENS = "mlp"
-"""The network known by name that takes samples of any shape."""
+"""The named network that takes samples of any shape."""
 
 
 def data_recipe(config: Config) -> DataRecipe:
+    """Returns name, folder and size of the data set."""
     return DataRecipe(name=config.data.name, directory=config.data.directory, samples=config.data.samples)
 
 
 def load_data(config: Config) -> Splits:
+    """Returns the training and test set, from memory if this process has loaded them. Raises ConfigError."""
     if is_path(config.data.name):
         return _own_data(config.data.name)
     return data.load(data_recipe(config))
 
 
 _own_data = functools.cache(own_data.load)
-"""A process that loads first and forks then shares the memory with its children."""
+"""Loads data of the user's own, once: a process that loads first and then forks shares the memory with its children."""
 
 
 def check_model(config: Config) -> None:
@@ -49,7 +56,7 @@ def check_model(config: Config) -> None:
 
 
 def build_model(config: Config, splits: Splits) -> nn.Module:
-    """Makes the same weights in every process, by the run's seed."""
+    """Returns the network, with the same weights in every process, by the run's seed. Raises ConfigError."""
     if is_path(config.model.name):
         return own_model.build(config.model.name, splits.train.x[:2], splits.train.classes, config.run.seed)
     if config.model.name != FLATTENS and not splits.train.is_pictures:
@@ -61,7 +68,7 @@ def build_model(config: Config, splits: Splits) -> nn.Module:
 
 
 def recipe_of(config: Config, train_samples: int) -> Recipe:
-    """What the workers agree on; the schedule's epochs become samples here."""
+    """Returns what the workers agree on; the schedule's epochs become samples here."""
     o, s = config.optimizer, config.schedule
     return Recipe(
         scheme=config.run.scheme,
@@ -94,7 +101,7 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
 
 
 def train(config: Config, spec: ProcessSpec, session: Session) -> None:
-    """Train until the run is over."""
+    """Trains until the run is over."""
     splits, rank = load_data(config), spec.who.index
     model, start = build_model(config, splits), open_at(config, spec.resume)
     start.load_into(model)

@@ -26,7 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.effects import Reply, Tell
-from paceline.core.trace import Applied, Decision, Record
+from paceline.core.trace import Applied, Decided, Record
 from paceline.sim.checking.oracles.contributions import ShardRecount
 from paceline.sim.checking.oracles.deliveries import Deliveries
 from paceline.sim.checking.oracles.mass import Mass
@@ -42,7 +42,8 @@ PATIENCE = 10_000
 
 
 KEPT_MAX = 1000
-"""Messages from one process to another that are not acknowledged."""
+"""Messages from one process to another that may be unacknowledged; more means that acknowledgements are lost for
+good."""
 
 
 class InvariantBroken(AssertionError):  # noqa: N818  names what happened
@@ -76,19 +77,24 @@ class Invariants:
         self._carriers: dict[SimulatedProcess, MeanRecount] = {}
 
     def broken(self, what: str) -> InvariantBroken:
+        """Returns the error for a violation, with scheme, seed, virtual time and the last 20 messages and answers."""
         sim = self._sim
         last = "\n  ".join(f"{at:.6f} {who} {what}" for at, who, *words in self._recent for what in [" ".join(words)])
         return InvariantBroken(f"{sim.scheme.name}, seed {sim.seed}, at {sim.now:.6f} s: {what}; lately:\n  {last}")
 
     # ---- where it listens ----------------------------------------------------------------------------------
     def watch_all(self) -> None:
-        """Everybody who is there from the start."""
+        """Watches every party that is present from the start."""
         world = self._sim.world
         for party in [*world.others, *([world.peers] if world.peers else []), *world.workers]:
             self.watch(party)
 
     def watch(self, party: SimulatedProcess) -> None:
-        """See everything that `party` hears and says."""
+        """Watches everything that `party` hears and answers, by wrapping its `on`.
+
+        Each server is counted by its shard's recount, each carrier of means by a recount of its own, and workers by
+        their mass where the scheme has any. All others are only kept in the list of recent messages.
+        """
         world = self._sim.world
         if party in world.servers:
             shard = self._shards[party.me]
@@ -105,6 +111,8 @@ class Invariants:
             party.on = self._listening(party, lambda src, message: None, lambda to, message: None)
 
     def _listening(self, party: SimulatedProcess, hear: Any, reply: Any) -> On:
+        """Returns an `on` that calls `hear` for each message and `reply` for each answer, before the driver carries
+        them out."""
         on, sim, recent, name = party.on, self._sim, self._recent, party.name
 
         def listening(now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
@@ -119,7 +127,7 @@ class Invariants:
         return listening
 
     def answering(self, party: SimulatedProcess, effects: Iterable[Tell | Reply]) -> Iterator[Tell | Reply]:
-        """See what `party` answers since somebody came or went."""
+        """Watches what `party` answers because somebody left or joined, which is no response to a message."""
         carrier = self._carriers.get(party)
         counted = self._of(party) if party in self._sim.world.servers or party.process in self._over else carrier
         for effect in effects:
@@ -129,14 +137,20 @@ class Invariants:
             yield effect
 
     def record(self, record: Record) -> None:
+        """Takes a trace record: an update is recounted, and the reason for which a worker is held back is kept for
+        error texts."""
         match record:
             case Applied(shard=shard):
                 self._shards[shard].applied(record)
-            case Decision(rank=rank, reason=reason):
+            case Decided(rank=rank, reason=reason):
                 self._reasons[rank] = reason
 
     def mean_begins(self, call: PendingCall) -> None:
-        """Carriers keep no more results than the scheme says for who was restarted and asks again."""
+        """Checks that a worker has no more Means under way than its scheme declares (`means_at_once`).
+
+        Carriers keep that many results for a worker that was restarted and asks again. With more, an answer could be
+        missing.
+        """
         rank, most = call.incarnation.rank, self._sim.scheme.means_at_once
         under_way = [old for old in self._means[rank] if old.incarnation is call.incarnation and not old.done]
         self._means[rank] = [*under_way, call]
@@ -144,6 +158,7 @@ class Invariants:
             raise self.broken(f"worker {rank} has {len(under_way) + 1} Means under way; means_at_once = {most}")
 
     def gone(self, party: SimulatedProcess, rank: int) -> None:
+        """Notes that `party` has heard that worker `rank` is gone. Servers that were lost are counted apart."""
         if party.process in self._over and party not in self._carriers:
             self._over[party.process].gone(rank)
         elif party in self._sim.world.servers:
@@ -152,6 +167,7 @@ class Invariants:
             self._carriers[party].gone(rank)
 
     def came(self, party: SimulatedProcess, rank: int) -> None:
+        """Notes that `party` has heard that worker `rank` joins."""
         if party.process in self._over and party not in self._carriers:
             self._over[party.process].came(rank)
         elif party in self._sim.world.servers:
@@ -160,30 +176,40 @@ class Invariants:
             self._carriers[party].came(rank)
 
     def begins_anew(self) -> None:
-        """A newcomer finds nobody to follow; a carrier may hear of that before it has heard that all others went."""
+        """Notes that a newcomer found no other worker: the tags of means begin anew.
+
+        A carrier may hear of the newcomer before it has heard that all others left.
+        """
         for carrier in self._carriers.values():
             carrier.begins_anew()
 
     # ---- servers that are replaced -------------------------------------------------------------------------
     def _of(self, party: SimulatedProcess) -> ShardRecount:
+        """Returns the recount of a server's process: that of the shard, or its own if it was lost and still runs."""
         return self._over.get(party.process, self._shards[party.me])
 
     def recount(self, party: SimulatedProcess) -> ShardRecount:
-        """What the state that is kept of a server now is to be held against."""
+        """Returns a copy of a server's recount, to travel with the state that is kept of it now."""
         return self._of(party).as_kept()
 
     def answered(self, party: SimulatedProcess, rank: int) -> None:
-        """The server lets an answer go."""
+        """Notes that the server lets an answer to worker `rank` go: what it answers must survive its loss."""
         self._of(party).acknowledges(rank)
 
     def forget_server(self, party: SimulatedProcess) -> None:
-        """Another one takes its place; what this incarnation does from here on, if anything, is counted apart."""
+        """Notes that another process takes a server's place; what the former one still does is counted apart."""
         mine = self._over[party.process] = self._shards[party.me]
         if party.role.note:
+            # The lost server may still run as a zombie. Its updates must fit its own recount, and no longer count for
+            # the shard.
             party.role.note = lambda record: mine.applied(record) if isinstance(record, Applied) else None
 
     def revived(self, party: SimulatedProcess, kept: ShardRecount, order: int, *, copied: bool) -> None:
-        """It goes on from what was kept, by that order."""
+        """Checks that a server goes on at the version that was kept, and makes `kept` the recount of its shard.
+
+        `order`: number of the order it obeys. `copied`: its state came from a neighbour's copy, so nothing it had
+        answered may be missing.
+        """
         before = self._shards[party.me]
         shard = self._shards[party.me] = kept.again(order, gates=copied or party.me == 0)
         if party.role.version != shard.updates:  # type: ignore[attr-defined]
@@ -192,6 +218,8 @@ class Invariants:
             before.goes_on_as(shard)
             if self._sim.leasing and self._sim.leasing.samples and not party.me:
                 self._sim.leasing.samples.goes_on_as(before, shard)
+            # A contribution that was dropped changes no weights, so the copy need not know it. Other shards have heard
+            # it all the same, and by so many contributions they may be ahead.
             self._torn.update(before.dropped - shard.dropped)  # of which a copy need not know
         self.watch(party)
 
@@ -246,6 +274,7 @@ class Invariants:
                 raise self.broken(f"nothing is left to happen, but {self._who(incarnation)}")
 
     def state_of(self, rank: int) -> str:
+        """Returns a clause for error texts: what worker `rank` waits for, or that it works or is absent."""
         incarnation, party = self._sim.incarnations[rank], self._sim.world.workers[rank]
         if not party.here:
             return f"worker {rank} is not here"
@@ -280,6 +309,10 @@ class Invariants:
         return max(self.torn(rank), max(again) - min(again))
 
     def _look_at_steps(self, under_way: int) -> None:
+        """Checks that the shards differ only by contributions under way, and by those of incarnations that were lost.
+
+        `under_way`: contributions of each worker that may be on their way now.
+        """
         servers = self._sim.members.servers
         if servers and servers.replacing.away:  # not all of them are back
             return
@@ -292,6 +325,7 @@ class Invariants:
                 )
 
     def _look_for_the_forgotten(self, waiting: list[Incarnation]) -> None:
+        """Checks that no worker waits for one and the same answer while the fastest one makes PATIENCE steps."""
         fastest = max(self._sim.steps)
         before, self._waiting = self._waiting, {}
         for incarnation in waiting:
@@ -301,6 +335,8 @@ class Invariants:
                 raise self.broken(f"{self._who(incarnation)} while another has made {PATIENCE} steps")
 
     def _who(self, incarnation: Incarnation) -> str:
+        """Returns a clause that says who has not answered that worker, and why it is held back if a server has
+        said so."""
         world = self._sim.world
         parties = [*world.others, *([world.peers] if world.peers else []), *world.workers]
         open_at = [party.name for party in parties if incarnation.awaited in party.open.get(incarnation.rank, ())]

@@ -1,4 +1,9 @@
-"""What a `Mean` among workers takes when they carry it themselves, by the schedule of its carrier."""
+"""Computes the time of a `Mean` among workers that they carry themselves, by the schedule of its carrier.
+
+The messages of a schedule (ring, pairwise, hierarchical, ...) are not simulated one by one: `core/collective`
+computes the cost of the whole, in which each round costs its largest latency and the time of its busiest card or
+line. Traffic outside the collective does not delay it, and it delays nothing else.
+"""
 
 from __future__ import annotations
 
@@ -22,25 +27,31 @@ from paceline.sim.cluster.model import Cluster
 from paceline.sim.cluster.network import Network, Nic
 
 REMEMBERED_MAX = 256
+"""Groups of ranks whose cost is kept; all are forgotten when there are more."""
 
 
 class CollectiveTiming:
-    """Means among the workers whose `cards` are given by rank, by the schedule `name`."""
+    """Computes times of means among the workers whose `cards` are given by rank, by the schedule `name`."""
 
     def __init__(self, network: Network, cards: Sequence[Nic], name: str) -> None:
         self._network, self._cards, self._name = network, cards, name
         self._costs: dict[tuple[int, bool], tuple[tuple[int, ...], Cost]] = {}
 
     def seconds(self, among: tuple[int, ...], nbytes: int, *, gathered: bool = False) -> float:
-        """From the moment when the last of the ranks `among` has come; `gathered`: each gets `nbytes` of all others."""
+        """Returns the seconds from the moment when the last of the ranks `among` has come until all have the mean.
+
+        `nbytes`: of one member's vector. `gathered`: each member receives the vectors of all others instead of their
+        sum.
+        """
         return self._cost(among, gathered).seconds(nbytes * (len(among) if gathered else 1))
 
     def moved(self, among: tuple[int, ...], rank: int, nbytes: int, *, gathered: bool = False) -> tuple[int, int]:
-        """Bytes that the worker of that rank sends and receives."""
+        """Returns the bytes that the worker of that rank sends and receives during one mean."""
         members = len(among)
         if gathered:
             sent, received = self._gathering(among).bytes_moved(among.index(rank), nbytes * members)
             return round(sent), round(received)
+        # Both move 2 (n - 1) / n of the vector in and out of every member, so the schedule need not be built for it.
         if self._name in ("ring", "pairwise"):
             both = 2 * (members - 1) * nbytes // members
             return both, both
@@ -64,14 +75,20 @@ class CollectiveTiming:
         return cost
 
     def _path(self, a: int, b: int) -> Path:
+        """Returns what a message from worker `a` to worker `b` passes: cards and lines, each with its seconds
+        per byte."""
         return self._network.path(self._cards[a], self._cards[b], a, b)
 
     def _hosts(self, among: tuple[int, ...]) -> Groups:
+        """Returns the ranks of `among` by host, which only the hierarchical schedule asks for."""
         return groups([id(self._cards[rank]) for rank in among]) if self._name == "hierarchical" else ()
 
 
 def choice_for(cluster: Cluster, nbytes: int, *, gathered: bool = False) -> Choice:
-    """What `--allreduce auto` takes on such a cluster for vectors of `nbytes`; `gathered`: as of `choose`."""
+    """Returns what `--allreduce auto` takes on such a cluster for vectors of `nbytes`; `gathered`: as of `choose`.
+
+    The slowest card and the largest latency count, because a collective waits for its slowest member.
+    """
     placements, network = cluster.worker_placements(), cluster.network
     if len(placements) == 1:
         return Choice("servers" if cluster.servers else "ring", "")

@@ -39,7 +39,8 @@ def need(holds: bool, what: str) -> None:
 class Bursts:
     """A co-tenant takes the device now and then: steps take `factor` times as long while it does.
 
-    Gaps and lengths are exponential with the means `every_s` and `for_s`.
+    Gaps and lengths are exponential with the means `every_s` and `for_s`, in seconds. Raises ConfigError for values
+    that mean nothing.
     """
 
     every_s: float
@@ -163,7 +164,12 @@ class NetworkSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """The line between two sites, shared by all that goes the same way."""
+    """The line between two sites, shared by all that goes the same way.
+
+    between         the two sites, in any order; both directions have the same speed
+    latency_s       seconds on top of the latency of both cards
+    bandwidth_gbps  Gbit/s in each direction
+    """
 
     between: tuple[str, ...]
     latency_s: float
@@ -175,6 +181,7 @@ class Link:
 
 
 SERVERS_KEEP = ("all", "replica", "snapshot")
+"""What a server that crashed may go on from: `Hazards.servers_keep` says more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,11 +213,17 @@ class Hazards:
 
 
 FAULTS = ("crash", "restart", "leave", "join", "pause", "clog", "partition", "slow-disk", "lie")
+"""Kinds of faults that any cluster may have."""
 OF_HAZARDS = ("mute", "deaf", "reset", "clock-step", "disk-full", "torn-write")
+"""Kinds of faults that need a table `[hazards]`, since they act on messages that are sent again until acknowledged."""
 LASTING = ("pause", "clog", "partition", "slow-disk", "mute", "deaf", "disk-full", "torn-write")
+"""Kinds that need `for_s`, because they end by themselves."""
 OF_WORKERS = ("restart", "leave", "join", "slow-disk", "lie")
+"""Kinds that hit workers only; servers on the same host are left alone."""
 MAY_LAST = ("crash", "lie")
+"""Kinds for which `for_s` is optional: without it they last until the end of the run."""
 OF_SERVERS = ("disk-full", "torn-write")
+"""Kinds that hit servers only."""
 PARTIES_MAX = 1_000_000
 
 
@@ -276,6 +289,7 @@ class DevicePlacement:
 
     @property
     def host_name(self) -> str:
+        """Returns the host's name, with the number of the copy where there are several: `new-0`, `new-1`."""
         return f"{self.host.name}-{self.copy}" if self.host.count > 1 else self.host.name
 
 
@@ -283,8 +297,12 @@ class DevicePlacement:
 class Cluster:
     """A cluster to simulate.
 
-    step_s: of the model on the reference device, with the worker's own batch. suspect_after_s: a party that is silent
-    for so long is taken for lost. skew_s: every party's clock is off by up to so much.
+        step_s           seconds of a step of the model on the reference device, with the worker's own batch
+        suspect_after_s  a party that is silent for so many seconds is declared lost
+        skew_s           every party's clock is off by up to so many seconds, either way
+        links            between sites; two sites without a link are joined by their cards alone
+
+    Raises ConfigError, in one line that names the table, for a cluster that cannot exist or a fault without effect.
     """
 
     hosts: tuple[Host, ...]
@@ -306,6 +324,8 @@ class Cluster:
         )
         parties = self.workers + self.servers
         need(parties <= PARTIES_MAX, f"{parties} workers and servers: a cluster has {PARTIES_MAX} at most")
+        # Each host has its own name, and a host with copies also the name of each copy. If fewer names are found than
+        # that, two of them were equal, and a fault could not say which it means.
         names, sites = self.host_names(), {host.site for host in self.hosts}
         hosts = sum(1 if host.count == 1 else host.count + 1 for host in self.hosts)
         need(len(names) == hosts, "two hosts have the same name")
@@ -322,7 +342,10 @@ class Cluster:
             need(not why, f"{fault.kind} at {fault.at_s:g} s: {why}")
 
     def _why_harmless(self, fault: Fault) -> str:
-        """Why nothing would come of `fault`; "" when something does."""
+        """Returns why nothing would come of `fault`, or "" if something would.
+
+        A fault without effect is an error of the user's: a run that passes it would prove nothing.
+        """
         if fault.kind == "partition" and {host.site for host in self.hosts} <= set(fault.sites):
             return "no site is left to be cut off from"
         workers = bool(fault.workers) or any(map(fault.names, self.worker_placements()))
@@ -337,13 +360,17 @@ class Cluster:
 
     @property
     def workers(self) -> int:
+        """Returns the number of workers: of all devices on all copies of all hosts."""
         return sum(host.count * host.workers for host in self.hosts)
 
     @property
     def servers(self) -> int:
+        """Returns the number of servers on all copies of all hosts."""
         return sum(host.count * host.servers for host in self.hosts)
 
     def host_names(self) -> set[str]:
+        """Returns every name by which a fault may name a host: `new` for all copies, and `new-0`, `new-1` for single
+        ones."""
         copies = {f"{host.name}-{n}" for host in self.hosts if host.count > 1 for n in range(host.count)}
         return copies | {host.name for host in self.hosts}
 
@@ -366,7 +393,10 @@ class Cluster:
         return tuple(placement.device.step_s(self.step_s) for placement in self.worker_placements() if placement.device)
 
     def without_servers(self) -> Cluster:
-        """Returns the same workers, for schemes on collectives alone."""
+        """Returns the same workers without servers, for schemes on collectives alone.
+
+        Hosts that held servers only vanish, and so do their links and what is left without effect of the faults.
+        """
         hosts = tuple(replace(host, servers=0) for host in self.hosts if host.devices)
         sites = {host.site for host in hosts}
         links = tuple(link for link in self.links if set(link.between) <= sites)
@@ -393,7 +423,12 @@ def uniform(
     skew_s: float = 0.0,
     factors: tuple[float, ...] = (),
 ) -> Cluster:
-    """Every party on a host of its own, all alike but for the workers' `factors`; a step takes what the work says."""
+    """Returns a cluster with every party on a host of its own, all alike but for the workers' `factors`.
+
+    Where a `Simulation` is given the arguments of this function, a step takes the seconds that its work returns,
+    times the factor. Latency is seconds from card to card. Raises ConfigError unless there is one factor for each
+    worker, or none.
+    """
     if factors:
         need(len(factors) == workers, f"{len(factors)} factors for {workers} workers")
         hosts = [Host(name=f"worker-{r}", devices=(Device(factor=f),)) for r, f in enumerate(factors)]

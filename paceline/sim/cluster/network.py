@@ -1,13 +1,18 @@
 """Computes when a message arrives, from latency, bandwidth, and the queues at network cards and links.
 
-A card sends one message at a time and takes in one at a time; each direction of a link passes one at a time. A message
-leaves once its sender's card has sent what came before it, and has arrived once the receiver's card has taken in all of
-it; the two overlap, as bytes flow. Between sites it passes a link as well, behind all else that goes the same way. A
-message without vectors costs latency only. Parties on one host share its card, and do not use it among themselves.
+A card sends one message at a time and takes in one at a time; each direction of a link passes one at a time. A
+message leaves once its sender's card has sent what came before it, and has arrived once the receiver's card has
+taken in all of it; the two overlap, as bytes flow. Between sites it passes a link as well, behind all else that goes
+the same way. A message without vectors costs latency only. Parties on one host share its card, and do not use it
+among themselves.
 
-What a card has to take in queues from the moment it is sent, not from when its first bytes arrive. That costs one event
-a message instead of two, is exact while a receiver's senders are equally fast, keeps FIFO between any two parties, and
-lets a slow sender hold nobody else up.
+Example: two workers send 125 MB each to one server at t = 0, all cards have 10 Gbit/s and 0.1 ms of latency in all.
+125 MB take 0.1 s on a card. The first message arrives at 0.1001 s. The second has left its sender at 0.1 s too, but
+the server's card takes it in after the first one: it arrives at 0.2001 s (with `incast` 0).
+
+What a card has to take in queues from the moment it is sent, not from when its first bytes arrive. That costs one
+event a message instead of two, is exact while a receiver's senders are equally fast, keeps FIFO between any two
+parties, and lets a slow sender hold nobody else up.
 """
 
 from __future__ import annotations
@@ -22,7 +27,8 @@ from paceline.sim.cluster.model import NetworkSpec as Speeds
 class Nic:
     """Models a network card by the times until which it sends, and takes in, what is under way.
 
-    `latency_s` is this card's part of the way; the sender's and the receiver's add up.
+    `latency_s` is this card's part of the way, in seconds; the sender's and the receiver's add up. Bandwidth is
+    given in Gbit/s, and the same in both directions.
     """
 
     __slots__ = ("host", "latency_s", "receiving_until", "seconds_per_byte", "sending_until", "site")
@@ -64,6 +70,8 @@ class Network:
                 self._lines[way] = Line(link.latency_s, 8e-9 / link.bandwidth_gbps)
 
     def nic(self, host: Host, name: str) -> Nic:
+        """Returns a new card for a copy of `host`, with the host's own bandwidth if it has one. The caller keeps one
+        per host."""
         gbps = host.bandwidth_gbps or self.speeds.bandwidth_gbps
         return Nic(self.speeds.latency_s / 2 + host.latency_s, gbps, name, host.site)
 
@@ -77,6 +85,8 @@ class Network:
         latency_s = src.latency_s + dst.latency_s
         if src.site != dst.site and (line := self._lines.get((src.site, dst.site))):
             passing = nbytes * line.seconds_per_byte
+            # The last byte leaves the line when it has left the card, or later if the line is slower than the card, or
+            # once the line has passed all that was before it.
             sent = line.busy_until = max(sent, sent + passing - seconds, line.busy_until + passing)
             latency_s += line.latency_s
             seconds = max(seconds, passing)
@@ -84,6 +94,7 @@ class Network:
         if intake > seconds:  # the slower card sets the pace
             sent += intake - seconds
         free = dst.receiving_until
+        # Receivers with a queue take `incast` longer: many senders at once overflow the buffers of a switch.
         if free > now:  # others are before it
             taken = dst.receiving_until = free + intake * self._stretch
         else:
@@ -91,6 +102,7 @@ class Network:
         return (sent if sent > taken else taken) + latency_s
 
     def _local(self, now: float, nic: Nic, nbytes: int) -> float:
+        """Returns when a message within one host arrives: the card and its queues are not used."""
         return now + self.speeds.local_latency_s + nbytes * self._local_s_per_byte
 
     def cut(self, sites: frozenset[str], until: float) -> None:

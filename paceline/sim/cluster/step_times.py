@@ -16,6 +16,8 @@ class Speed:
     """Computes step times of one worker's device. `extra_s`: seconds that a slow disk adds to each step now."""
 
     def __init__(self, device: Device, reference_s: float, seed: str) -> None:
+        """Prepares the model of `device`. `reference_s`: seconds of a step on the reference device; `seed`: of its
+        streams."""
         self.extra_s = 0.0
         self._factor = device.seconds / reference_s if device.seconds else device.factor
         self._drift_per_s = device.drift_per_hour / 3600
@@ -23,6 +25,8 @@ class Speed:
         self._trace = tuple(seconds / reference_s for seconds in device.trace)
         # A generator is 2.5 kB: a worker has only those that its device draws from.
         self._rng = Random(f"{seed}/steps") if device.jitter or device.trace else None
+        # Each worker begins at a drawn place of the trace. Workers with the same trace would otherwise stall at the
+        # same steps.
         self._played = self._rng.randrange(len(device.trace)) if self._rng and device.trace else 0
         self._tenant = _Tenant(device.bursts, Random(f"{seed}/bursts")) if device.bursts else None
 
@@ -38,6 +42,7 @@ class Speed:
         return self._tenant.stretch(now, seconds) if self._tenant else seconds
 
     def _recorded(self, steps: int) -> float:
+        """Returns the sum of the next `steps` steps of the recorded trace, in units of the reference step."""
         total = 0.0
         for _ in range(steps):
             total += self._trace[self._played]
@@ -67,6 +72,7 @@ class _Tenant:
         self._draw()
 
     def _draw(self) -> None:
+        """Draws the next burst, which begins after the end of the last one."""
         self._begin = self._end + self._rng.expovariate(1 / self._bursts.every_s)
         self._end = self._begin + self._rng.expovariate(1 / self._bursts.for_s)
 

@@ -20,13 +20,14 @@ T = TypeVar("T")
 
 
 def examples() -> list[str]:
-    """Names of the ready clusters."""
+    """Returns the names of the ready clusters, sorted."""
     folder = resources.files("paceline.sim.cluster") / "examples"
     return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
 
 
 def load(path_or_name: str | Path) -> Cluster:
-    """The cluster of a file, or the ready one of that name. Raises ConfigError, in one line, for what is wrong."""
+    """Returns the cluster of a file, or the ready one of that name. Raises ConfigError, in one line, for what is
+    wrong."""
     path = Path(path_or_name)
     if path.suffix == ".toml" or path.is_file():
         try:
@@ -42,7 +43,7 @@ def load(path_or_name: str | Path) -> Cluster:
 
 
 def parse(text: str, where: str = "cluster", name: str = "") -> Cluster:
-    """The cluster that `text` describes; `where` begins every complaint."""
+    """Returns the cluster that `text` describes. Raises ConfigError, whose text begins with `where`."""
     try:
         table = tomllib.loads(text)
         return _record(Cluster, {"name": name, **table}, "")
@@ -51,11 +52,12 @@ def parse(text: str, where: str = "cluster", name: str = "") -> Cluster:
 
 
 def text_of(cluster: Cluster) -> str:
-    """The file that `parse` reads this cluster from; what has its default is left out."""
+    """Returns the TOML text that `parse` reads this cluster from; what has its default is left out."""
     return "\n".join(_lines(cluster, "", is_list=False)).strip() + "\n"
 
 
 def _lines(record: Any, label: str, *, is_list: bool) -> Iterator[str]:
+    """Yields the lines of one table and of the tables within it: plain values first, as TOML wants."""
     if label:
         yield ""
         yield f"[[{label}]]" if is_list else f"[{label}]"
@@ -75,6 +77,8 @@ def _lines(record: Any, label: str, *, is_list: bool) -> Iterator[str]:
 
 
 def _record(cls: type[T], table: Any, label: str) -> T:
+    """Makes a record of class `cls` from a TOML table. Raises ConfigError for an unknown or a missing key, with a
+    suggestion."""
     if not isinstance(table, Mapping):
         raise ConfigError(f"{label} must be a table")
     hints = get_type_hints(cls)
@@ -89,6 +93,12 @@ def _record(cls: type[T], table: Any, label: str) -> T:
 
 
 def _value(wanted: Any, value: Any, label: str) -> Any:
+    """Returns `value` as the field of type `wanted` has it: lists as tuples, tables as records, whole numbers as
+    floats.
+
+    Raises ConfigError for any other type. `nan` and `inf`, which TOML knows, are refused too: they would pass the
+    range checks of the classes or never come.
+    """
     if isinstance(wanted, types.UnionType):  # a table that may be absent
         wanted = next(kind for kind in get_args(wanted) if kind is not type(None))
     if get_origin(wanted) is tuple:
@@ -107,4 +117,5 @@ def _value(wanted: Any, value: Any, label: str) -> Any:
 
 
 def _join(label: str, key: str) -> str:
+    """Returns the name of a key as errors show it: `network.latency_s`."""
     return f"{label}.{key}" if label else key

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from paceline.sim.simulation import Simulation
 
 DRAINED_EVERY_S = 0.5
+"""Seconds between two looks whether the messages of a worker that left have all arrived."""
 
 
 class MembershipUpdate:
@@ -68,6 +69,7 @@ class AckedMembership(Members):
 
     # ---- lost and left -------------------------------------------------------------------------------------
     def leave(self, incarnation: Incarnation) -> None:
+        """Ends an incarnation that leaves. A zombie is out of the membership already, so nobody is told."""
         if incarnation.party.here:
             super().leave(incarnation)
         else:  # a zombie: it is out of the membership already
@@ -75,6 +77,7 @@ class AckedMembership(Members):
             self._end(incarnation.party)
 
     def crash(self, rank: int) -> None:
+        """Crashes worker `rank`, or ends its zombie; all messages it had not delivered are lost."""
         party = self._sim.world.workers[rank]
         if not party.here and party.hears and self._sim.incarnations[rank].alive:  # a zombie
             self._end(party)
@@ -92,6 +95,7 @@ class AckedMembership(Members):
             self.streams.send(self._control, party, 0, self.learns_it_is_fenced, (party,))
 
     def _evict(self, party: SimulatedProcess, reason: str) -> None:
+        """Declares a worker lost before anybody is told, so that no new call is opened at it meanwhile."""
         party.here = False
         super()._evict(party, reason)
 
@@ -103,6 +107,7 @@ class AckedMembership(Members):
         self._needs_no_news(party)
 
     def learns_it_is_fenced(self, party: SimulatedProcess) -> None:
+        """Ends a process that runs although it was declared dead, and lets it rejoin as a newcomer."""
         if self.servers and self.servers.learns_it_is_lost(party):
             return
         if (
@@ -116,6 +121,7 @@ class AckedMembership(Members):
         self._sim.join(party.me)
 
     def _end(self, party: SimulatedProcess) -> None:
+        """Ends a process for good: nobody waits for its acknowledgements, and nothing is sent to it any more."""
         self._sim.incarnations[party.me].end()
         party.hears = False
         self.streams.forget(party)
@@ -123,10 +129,15 @@ class AckedMembership(Members):
         self._needs_no_news(party)
 
     def _needs_no_news(self, party: SimulatedProcess) -> None:
+        """Counts `party` as told wherever its acknowledgement is awaited: it is gone, and would block every change."""
         for news in list(self._under_way):
             self._confirmed(news, party)
 
     def _is_gone(self, party: SimulatedProcess, nic: Nic) -> None:
+        """Tells everybody that a worker is gone: by the worker itself when it leaves, otherwise by the membership.
+
+        `nic`: the card from which the news is sent, which tells the two cases apart.
+        """
         if self._sim.leasing:
             self._sim.leasing.gone(party)
         if nic is party.nic:
@@ -135,10 +146,13 @@ class AckedMembership(Members):
             self._tell_all(self._control, MembershipUpdate(party, self._hears_of_death, self._all_know_it_is_gone))
 
     def _hears_of_leave(self, party: SimulatedProcess, who: SimulatedProcess) -> None:
+        """Handles a clean leave at `party`. No fence is set, because the messages of a worker that left still count."""
         self._calls_end(party, who)
         self.hears_gone(party, who.me)
 
     def _hears_of_death(self, party: SimulatedProcess, who: SimulatedProcess) -> None:
+        """Handles an eviction at `party`: it takes nothing more of that incarnation, then its role hears of the
+        loss."""
         self._calls_end(party, who)
         self.streams.fence(party, who)
         if self._sim.invariants:
@@ -158,19 +172,25 @@ class AckedMembership(Members):
 
     # ---- joining -------------------------------------------------------------------------------------------
     def join(self, rank: int) -> None:
+        """Lets worker `rank` join, once everybody has acknowledged that its last incarnation is gone.
+
+        This does nothing for a worker that is present or already joins. A zombie joins later, when it has learnt of
+        its eviction.
+        """
         self.leaving.discard(rank)
         party = self._sim.world.workers[rank]
         if party in self._lost:
             self._evict(party, "came back")
-        if (
-            party.here or self._sim.incarnations[rank].alive or rank in self._coming
-        ):  # a zombie joins once it has learnt
+        # Where the incarnation is alive but not present, it is a zombie, and joins once it has learnt that.
+        if party.here or self._sim.incarnations[rank].alive or rank in self._coming:
             return
         self._coming.add(rank)
         if not any(news.who is party for news in self._under_way):
             self._all_know_it_is_gone(party)
 
     def _all_know_it_is_gone(self, party: SimulatedProcess) -> None:
+        """Announces a worker that joins; it enters when all have acknowledged that. It waits while servers are
+        replaced."""
         if party.me not in self._coming:
             return
         if self.servers and self.servers.afterwards(lambda: self._all_know_it_is_gone(party)):
@@ -183,6 +203,7 @@ class AckedMembership(Members):
         self._tell_all(self._control, news)
 
     def _is_awaited(self, news: MembershipUpdate) -> None:
+        """Lets the announced worker enter, unless its join was aborted meanwhile."""
         if self._announced.get(news.who.me) is news:
             self._enter(news.who)
 
@@ -190,6 +211,11 @@ class AckedMembership(Members):
         self.hears_came(party, who.me)
 
     def _enter(self, old: SimulatedProcess) -> None:
+        """Begins the new incarnation of a worker that everybody expects.
+
+        The newcomer inherits all fences and the server view. It is also told of changes that began before it
+        entered, since nobody counted it among their listeners.
+        """
         if old.hears and not self.streams.quiet(old):  # what a worker that left cleanly has sent still arrives
             news = self._announced[old.me]
             self._sim.heap.push(self._sim.now + DRAINED_EVERY_S, self._is_awaited, news)
@@ -222,7 +248,11 @@ class AckedMembership(Members):
         return self._fences.values()
 
     def server_is_gone(self, parties: Iterable[SimulatedProcess]) -> None:
-        """Aborts the joins under way, since the server that replaces the lost one was not told of them."""
+        """Aborts the joins under way, since the server that replaces the lost one was not told of them.
+
+        Everybody hears `gone` for those workers, and the joins begin again after that. `parties`: the roles of the
+        lost server, whose acknowledgements nobody awaits any more.
+        """
         sent_home = list(self._announced.values())
         self._announced.clear()
         self._under_way = [news for news in self._under_way if news not in sent_home]  # before the dead count as told
@@ -236,9 +266,12 @@ class AckedMembership(Members):
             )
 
     def _hears_it_was_sent_home(self, party: SimulatedProcess, who: SimulatedProcess) -> None:
+        """Handles an aborted join at `party`: the worker that was announced is gone again."""
         self.hears_gone(party, who.me)
 
     def hears_gone(self, party: SimulatedProcess, rank: int) -> None:
+        """Lets `party` hear that worker `rank` is gone: the recovery of servers and the leases hear it with the
+        role."""
         if self.servers:
             self.servers.knows(party, rank, here=False)
         super().hears_gone(party, rank)
@@ -246,15 +279,22 @@ class AckedMembership(Members):
             self._sim.leasing.heard_gone(party, rank)
 
     def hears_came(self, party: SimulatedProcess, rank: int) -> None:
+        """Lets `party` hear that worker `rank` joins."""
         if self.servers:
             self.servers.knows(party, rank, here=True)
         super().hears_came(party, rank)
 
     def _held(self, party: SimulatedProcess, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
+        """Returns the effects of a server that may leave before its copy knows them."""
         return self.servers.hold(party, effects) if self.servers else effects
 
     # ---- how the others hear of it -------------------------------------------------------------------------
     def _tell_all(self, src: SimulatedProcess, news: MembershipUpdate) -> None:
+        """Starts a membership update: `src` sends it to every party that is present or still hears.
+
+        The workers' own carrier of means is no process, so it hears at once; of a newcomer it hears in
+        `_all_know_it_is_gone`.
+        """
         world = self._sim.world
         self._under_way.append(news)
         if world.peers and news.hear != self._hears_of_arrival:
@@ -269,10 +309,12 @@ class AckedMembership(Members):
         self._done(news)
 
     def _tell(self, src: SimulatedProcess, news: MembershipUpdate, party: SimulatedProcess) -> None:
+        """Sends an update to one party, and notes that its acknowledgement is missing."""
         news.missing[party] = None
         self.streams.send(src, party, 0, self._is_told, (party, news))
 
     def _is_told(self, party: SimulatedProcess, news: MembershipUpdate) -> None:
+        """Handles an update at `party`, which acknowledges it once its copy has it."""
         news.hear(party, news.who)
         self._after_replicated(
             party, lambda: self.streams.send(party, self._control, 0, self._confirmed, (news, party))
@@ -286,10 +328,12 @@ class AckedMembership(Members):
             act()
 
     def _confirmed(self, news: MembershipUpdate, party: SimulatedProcess) -> None:
+        """Takes the acknowledgement of `party`; one that comes twice changes nothing."""
         if news.missing.pop(party, party) is None:
             self._done(news)
 
     def _done(self, news: MembershipUpdate) -> None:
+        """Calls `then` of an update whose acknowledgements are complete."""
         if not news.missing and news in self._under_way:
             self._under_way.remove(news)
             news.then(news.who)

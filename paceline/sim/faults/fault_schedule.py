@@ -1,4 +1,8 @@
-"""What happens to a cluster, when: its faults, joins, leaves and preemptions, as events of a simulation."""
+"""Turns the faults, joins, leaves and preemptions of a cluster into events of a simulation.
+
+`Simulation` calls `schedule` once, as the last step of its construction. Faults act through the public calls of
+`Simulation`, through network cards, and through `LossyLinks` where a cluster has hazards; no role is touched.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def schedule(sim: Simulation) -> None:
-    """Enters everything into the heap of `sim` that its cluster says will happen."""
+    """Puts everything on the heap of `sim` that its cluster says will happen, at its virtual time in seconds."""
     placements = sim.cluster.worker_placements()
     for rank, placement in enumerate(placements):
         host = placement.host
@@ -29,13 +33,15 @@ def schedule(sim: Simulation) -> None:
         if host.spot:
             _Preemption(sim, rank, host.spot).wait_for_the_next(host.joins_at_s)
     if any(fault.kind == "partition" for fault in sim.cluster.faults):
+        # A partition blocks the lines between sites. Sites that no link joins get a line without cost, so that there is
+        # something to block.
         sim.network.lines_between(sorted({host.site for host in sim.cluster.hosts}))
     for fault in sim.cluster.faults:
         sim.heap.push(fault.at_s, _Happening(sim, fault, placements).begin)
 
 
 class _Preemption:
-    """When one spot worker is there and when it is away, drawn from a generator of its own."""
+    """Draws when one spot worker is present and when it is away, from a generator of its own."""
 
     def __init__(self, sim: Simulation, rank: int, spot: Spot) -> None:
         self._sim, self._rank, self._spot = sim, rank, spot
@@ -43,6 +49,7 @@ class _Preemption:
         self._times = iter(spot.times_s)
 
     def wait_for_the_next(self, now: float) -> None:
+        """Schedules the next preemption after `now`: the next recorded time, or a drawn one. Without one it stays."""
         at = next((t for t in self._times if t > now), math.inf) if self._spot.times_s else self._drawn(now)
         if at < math.inf:
             self._sim.heap.push(at, self._take)
@@ -60,7 +67,10 @@ class _Preemption:
 
 
 class _Happening:
-    """One fault: whom it hits, how it begins and how it ends."""
+    """Carries out one fault: whom it hits, how it begins and how it ends.
+
+    A fault with `for_s` ends by itself, so many seconds after its beginning.
+    """
 
     def __init__(self, sim: Simulation, fault: Fault, placements: list[DevicePlacement]) -> None:
         self._sim, self._fault = sim, fault
@@ -75,6 +85,7 @@ class _Happening:
         self._names = frozenset(party.name for party in parties)
 
     def begin(self) -> None:
+        """Begins the fault. Every kind of `model.FAULTS` and `model.OF_HAZARDS` has its entry here."""
         acts: dict[str, Callable[[], None]] = {
             "crash": self._crash,
             "restart": lambda: self._each(self._sim.restart),
@@ -103,6 +114,7 @@ class _Happening:
             act(rank)
 
     def _crash(self) -> None:
+        """Crashes the workers, and with hazards the servers. After `for_s` the workers join again as newcomers."""
         self._each(self._sim.crash)
         for server in self._servers if self._sim.streams else ():
             self._streams.crash(server, self._fault.for_s)
@@ -110,13 +122,16 @@ class _Happening:
             self._sim.heap.push(self._end, self._each, self._sim.join)
 
     def _pause(self) -> None:
-        """Work under way takes so much longer; what is on its way to the host is taken in afterwards."""
+        """Freezes the hosts for `for_s`: a step under way takes so much longer, and what arrives is taken in
+        afterwards."""
         end, cards = self._end, set(self._cards)
 
         def later(event: Event) -> float:
             at, _, act, args = event
             if not args or getattr(args[0], "nic", None) not in cards:
                 return at
+            # A step has so much less time: its end is shifted. A message only waits, so it arrives at the end of the
+            # pause at the earliest.
             working = act is self._sim.worked
             return at + self._fault.for_s if working else max(at, end)
 
@@ -125,12 +140,16 @@ class _Happening:
         self._silent()
 
     def _clog(self) -> None:
+        """Blocks the hosts' network cards; processes go on, and their messages queue."""
         for nic in self._cards:
             nic.block(self._end)
 
     def _partition(self) -> None:
+        """Blocks all lines between the fault's sites and the others. If that lasts too long, workers on the far side
+        are lost."""
         self._sim.network.cut(frozenset(self._fault.sites), self._end)
         if self._fault.for_s > self._sim.cluster.suspect_after_s:
+            # The workers that are cut off from the coordinator are suspected, on whichever side of the cut it is.
             within = self._sim.world.control.site in self._fault.sites
             cards = self._sim.world.cards
             self._ranks = [rank for rank, nic in enumerate(cards) if (nic.site in self._fault.sites) != within]
@@ -151,15 +170,18 @@ class _Happening:
                     self._sim.heap.push(self._sim.now + suspect_after_s, self._sim.members.servers.suspect, server.me)
 
     def _cut_off(self, *, hears: bool) -> None:
+        """Lets nothing that the parties send arrive, or (`hears`) nothing reach them."""
         self._streams.cut(self._names, hears=hears, for_s=self._fault.for_s)
         self._silent()
 
     def _step_clocks(self) -> None:
+        """Sets the clocks of the hosts ahead by `extra_s`: schemes must not depend on clocks that agree."""
         for party in (*self._sim.world.workers, *self._sim.world.others):
             if party.name in self._names:
                 party.skew_s += self._fault.extra_s
 
     def _fill_disks(self) -> None:
+        """Lets the servers take no message for `for_s`, because they cannot save it."""
         for server in self._servers:
             self._streams.fill_disk(server, self._fault.for_s)
 
@@ -169,12 +191,14 @@ class _Happening:
             self._streams.crash_with_next(server, self._fault.for_s, after=bool(self._rng.getrandbits(1)))
 
     def _lie(self) -> None:
+        """Makes the workers lie from now on, for `for_s` seconds or to the end."""
         assert self._sim.lies is not None
         until = self._end if self._fault.for_s else math.inf
         for rank in self._ranks:
             self._sim.lies.begin(rank, until, self._fault.one_in)
 
     def _slow_disk(self) -> None:
+        """Makes every step take `extra_s` longer. Faults that overlap add up, and each takes back its own part."""
         for speed in self._speeds():
             speed.extra_s += self._fault.extra_s
         self._sim.heap.push(self._end, self._disk_recovers)
@@ -184,6 +208,8 @@ class _Happening:
             speed.extra_s -= self._fault.extra_s
 
     def _speeds(self) -> Iterator[Speed]:
+        """Yields the speed model of each worker that is hit; a worker without one gets the model of the reference
+        device."""
         for rank in self._ranks:
             party = self._sim.world.workers[rank]
             party.speed = party.speed or Speed(Device(), 1.0, "")

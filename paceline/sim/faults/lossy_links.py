@@ -107,7 +107,12 @@ class LossyLinks:
         return self.send(src, dst, nbytes, act, args)
 
     def send(self, src: SimulatedProcess, dst: SimulatedProcess, nbytes: int, act: Act, args: tuple[Any, ...]) -> float:
-        """Makes `act(*args)` happen at `dst` exactly once; returns when, if nothing goes wrong."""
+        """Makes `act(*args)` happen at `dst` exactly once. Returns the virtual time at which it arrives if nothing goes
+        wrong.
+
+        `nbytes`: bytes of vectors, which take time on the network. If `src` has fenced `dst`, nothing is sent, and
+        `in_vain` is called.
+        """
         if self.receiver(src).refuses(dst.name, dst.incarnation):
             self._in_vain(dst, act, args)
             return self._sim.now
@@ -115,6 +120,8 @@ class LossyLinks:
         if way is None:
             way = self._ways[src.process, dst.process] = Channel(src, dst)
         if act is self._sim.messaging.asked:
+            # Calls that are not answered are kept, so that they can fail when `dst` is lost, or be repeated at its
+            # successor.
             way.questions = [*(asked for asked in way.questions if not asked[1].done), args]
         item = (nbytes, act, args, self.server_views.get(src.process, 0))
         at = self._transmit(way, way.sender.put(item), item)
@@ -122,10 +129,15 @@ class LossyLinks:
         return at
 
     def _transmit(self, way: Channel, number: int, item: Item) -> float:
+        """Puts a numbered message on the link, for the first time or again. Returns when it would arrive."""
         return self._carry(way.src, way.dst, item[0], self._arrives, way.dst, way, number, item)
 
     def _carry(self, src: SimulatedProcess, dst: SimulatedProcess, nbytes: int, act: Act, *args: Any) -> float:
-        """Over the network as it is."""
+        """Sends something once over the network with its hazards: lost, late, repeated, or cut off.
+
+        Acknowledgements and rejections travel here too, without a number: when one gets lost, the next one replaces
+        it.
+        """
         sim, hazards, draw = self._sim, self._hazards, self._rng.random
         at = sim.network.arrival(sim.now, src.nic, dst.nic, nbytes)
         if self._muted is not None and src.name == self._muted.name:
@@ -148,13 +160,17 @@ class LossyLinks:
         return at
 
     def _watch(self, way: Channel) -> None:
+        """Starts the timer of a channel, unless it runs."""
         if not way.waiting:
             way.waiting = True
             way.patience_s = self._patience_s
             self._sim.heap.push(self._sim.now + way.patience_s, self._again, way.src, way)
 
     def _again(self, src: SimulatedProcess, way: Channel) -> None:
-        """Nothing was heard for a while."""
+        """Sends the oldest unacknowledged messages again, and doubles the pause until the next attempt.
+
+        The timer ends when nothing is unacknowledged, when the sender is dead, or when the channel is over.
+        """
         way.waiting = src.hears and not way.over and len(way.sender) > 0
         if not way.waiting:
             return
@@ -165,9 +181,11 @@ class LossyLinks:
 
     # ---- receiving -----------------------------------------------------------------------------------------
     def receiver(self, party: SimulatedProcess) -> Receiver:
+        """Returns the table of what the process of `party` has taken and fenced."""
         return self._receivers.setdefault(party.process, Receiver())
 
     def _arrives(self, dst: SimulatedProcess, way: Channel, number: int, item: Item) -> None:
+        """Handles the arrival of a message: a dead process or one with a full disk drops it, and it will come again."""
         if not dst.hears or self._is_full(dst):
             return
         survives, away_s = self._doomed.pop(dst.name, (None, 0.0))
@@ -179,6 +197,11 @@ class LossyLinks:
             self.crash(dst, away_s)
 
     def _take(self, dst: SimulatedProcess, way: Channel, number: int, item: Item, muted: bool) -> None:
+        """Admits a message, gives it to the role if it is the next one, and acknowledges it.
+
+        `muted`: the process dies with this message. Its effect is durable, but neither its responses nor its
+        acknowledgement are sent.
+        """
         src, receiver, invariants = way.src, self.receiver(dst), self._sim.invariants
         verdict = receiver.admit(src.name, src.incarnation, number)
         if muted:
@@ -195,9 +218,11 @@ class LossyLinks:
         self._muted = None
 
     def _is_heard(self, src: SimulatedProcess, dst: SimulatedProcess, item: Item) -> bool:
-        """What the boxes of servers and others say to one another is not, if it is of before the servers went back.
+        """Returns False for a message between a server and another party that was sent in an earlier server view.
 
-        Nor are copies, nor that one is kept: their numbers begin anew.
+        The servers have gone back since, so the message speaks of a state that no longer exists. Copies between
+        servers, too, count from the beginning after that. The message is acknowledged all the same, or it would be
+        sent for ever.
         """
         messaging, servers = self._sim.messaging, self._sim.members.servers
         between_boxes = item[1] in (messaging.asked, messaging.answered, messaging.heard)
@@ -207,6 +232,7 @@ class LossyLinks:
         return item[3] == self.server_views.get(dst.process, 0)
 
     def _acknowledged(self, src: SimulatedProcess, way: Channel, last: int) -> None:
+        """Forgets messages up to number `last` at their sender. Progress resets the pause between attempts."""
         if not src.hears:
             return
         if self._sim.invariants:
@@ -218,7 +244,10 @@ class LossyLinks:
 
     # ---- what goes wrong -----------------------------------------------------------------------------------
     def crash(self, party: SimulatedProcess, away_s: float) -> None:
-        """The process is gone for so long, and comes back as it was with its last message."""
+        """Crashes a process for `away_s` seconds; it comes back as it was after its last message.
+
+        A server that can be lost with its state (`loses`) does not come back: it is replaced.
+        """
         if self.loses(party):
             return
         self._alive(party, False)
@@ -226,41 +255,47 @@ class LossyLinks:
         self._sim.heap.push(self._sim.now + away_s, self._back, party)
 
     def crash_with_next(self, party: SimulatedProcess, away_s: float, *, after: bool) -> None:
-        """It dies while it handles the next message: `after` its effect is durable, before anything is sent."""
+        """Makes `party` die while it handles its next message. `after`: the effect is saved before it dies, but nothing
+        is sent."""
         self._doomed[party.name] = after, away_s
 
     def _back(self, party: SimulatedProcess) -> None:
+        """Revives a process, and restarts the timers of what it had not delivered."""
         self._alive(party, True)
         for way in self._ways.values():
             if way.src.name == party.name:
                 self._watch(way)
 
     def _alive(self, party: SimulatedProcess, alive: bool) -> None:
-        """A server's two roles live and die together."""
+        """Sets whether a process hears. A server's two roles, and so all parties of its name, live and die together."""
         for other in self._sim.world.others:
             if other.name == party.name:
                 other.hears = alive
 
     def fill_disk(self, party: SimulatedProcess, for_s: float) -> None:
+        """Lets `party` take nothing for `for_s` seconds."""
         self._full[party.name] = self._sim.now + for_s
 
     def _is_full(self, party: SimulatedProcess) -> bool:
+        """Returns True while the disk of `party` is full, and counts the message that is dropped for that."""
         if self._full.get(party.name, 0.0) <= self._sim.now:
             return False
         self.injected["disk full"] += 1
         return True
 
     def cut(self, names: frozenset[str], *, hears: bool, for_s: float) -> None:
-        """Nothing that the parties `names` say reaches anybody; or, `hears`, nothing reaches them."""
+        """Lets nothing that the parties `names` send reach anybody for `for_s` seconds; or, with `hears`, nothing reach
+        them."""
         self._cuts.append(("to" if hears else "from", names, self._sim.now + for_s))
 
     def _is_cut(self, src: SimulatedProcess, dst: SimulatedProcess) -> bool:
+        """Returns True if a cut lies between the two; cuts that are over are forgotten."""
         now = self._sim.now
         self._cuts = [cut for cut in self._cuts if cut[2] > now]
         return any((dst if way == "to" else src).name in names for way, names, _ in self._cuts)
 
     def reset(self, names: frozenset[str]) -> None:
-        """Every connection of these parties: what is on its way on them is lost."""
+        """Breaks every connection of these parties: what is on its way on them is lost, and sent again later."""
 
         def on_its_way(event: Event) -> float | None:
             at, _, act, args = event
@@ -275,7 +310,7 @@ class LossyLinks:
         self._sim.heap.change(on_its_way)
 
     def calm(self) -> None:
-        """From now on nothing goes wrong."""
+        """Stops all hazards: from now on nothing is lost, late or repeated. The fuzzer then checks liveness."""
         self._stormy = False
         self._cuts.clear()
         self._full.clear()
@@ -283,23 +318,23 @@ class LossyLinks:
 
     # ---- coming and going ----------------------------------------------------------------------------------
     def fence(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:
-        """`party` hears that that incarnation of `dead` is over."""
+        """Lets `party` reject everything of that incarnation of `dead` from now on."""
         self.receiver(party).fence(dead.name, dead.incarnation)
         self.give_up(party, dead)
 
     def give_up(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:
-        """`party` will not try any longer to reach that incarnation of `dead`."""
+        """Ends the attempts of `party` to reach that incarnation of `dead`."""
         way = self._ways.pop((party.process, dead.process), None)
         if way:
             way.over = True
 
     def questions(self, src: SimulatedProcess, dst: SimulatedProcess) -> list[PendingCall]:
-        """What `src` has asked `dst` and was not answered, whether or not it got there."""
+        """Returns the calls of `src` that `dst` has not answered, whether or not they got there."""
         way = self._ways.get((src.process, dst.process))
         return [asked[1] for asked in way.questions if not asked[1].done] if way else []
 
     def unanswered(self, src: SimulatedProcess, dst: SimulatedProcess) -> list[tuple[int, Act, PendingCall, Any]]:
-        """What the present incarnation of `src` has asked the server `dst`, and how."""
+        """Returns what the present incarnation of `src` has asked the server `dst`: shard, action, call and message."""
         way, asked = self._ways.get((src.process, dst.process)), self._sim.messaging.asked
         return [
             (dst.me, asked, call, message)
@@ -308,17 +343,17 @@ class LossyLinks:
         ]
 
     def forget(self, party: SimulatedProcess) -> None:
-        """That process is gone for good, and all that it has not brought home."""
+        """Forgets a process that is gone for good, and everything it sent that was not acknowledged."""
         self._receivers.pop(party.process, None)
         for key in [key for key in self._ways if key[0] == party.process]:
             self._ways.pop(key).over = True
 
     def quiet(self, party: SimulatedProcess) -> bool:
-        """Nothing is on its way to that process or from it."""
+        """Returns True if nothing is unacknowledged to or from that process."""
         return not any(way.sender for key, way in self._ways.items() if party.process in key)
 
     def under_way(self) -> Iterator[tuple[Act, tuple[Any, ...]]]:
-        """Whatever has not arrived and still may."""
+        """Yields the action and arguments of every message that has not arrived and still may."""
         for way in self._ways.values():
             receiver, src = self.receiver(way.dst), way.src
             if receiver.refuses(src.name, src.incarnation):
@@ -329,10 +364,10 @@ class LossyLinks:
                     yield act, args
 
     def most_kept(self) -> tuple[int, str]:
-        """The longest row of messages that are not acknowledged, and whose it is."""
+        """Returns the most unacknowledged messages on any channel, and that channel's name."""
         longest = max(self._ways.values(), key=lambda way: len(way.sender), default=None)
         return (len(longest.sender), str(longest)) if longest else (0, "")
 
     def most_known(self) -> int:
-        """The most senders of which any process keeps something."""
+        """Returns the most senders about which any process keeps something."""
         return max(map(len, self._receivers.values()), default=0)

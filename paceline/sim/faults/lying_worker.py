@@ -26,8 +26,11 @@ from paceline.core.message import scalar_fields, vector_fields
 from paceline.core.validation.bounds import PlanLimits, Range, bounds_of
 
 INTEGERS = (0, -1, 1, 2, 7, 255, 2**31 - 1, 2**31, 2**53 + 1, 2**60, 2**63, 2**70, -(2**60))
+"""Integers that programs take for granted they never see: signs, and the borders of 8, 31, 32, 53 and 63 bits."""
 FLOATS = (0.0, -0.0, -1.0, 0.5, 5e-324, 1e-9, 1e9, 1e300, -1e300, nan, inf, -inf)
+"""Floats at the ends of their range, and those that no comparison orders."""
 FACTORS = (-1, 2, 10, 1000)
+"""Factors by which a true value is multiplied, so that some lies are plausible."""
 STANDS_STILL = {
     *("Sent.round", "Report.round", "PhaseEntered.phase", "PhaseEnded.phase", "GoOn.phase", "GoOn.number", "GoOn.meet"),
     *("Move.group", "Move.number", "Timed.done", "Part.among", "Report.seconds", "Entered.round"),
@@ -37,11 +40,16 @@ holds the others up as a worker does that incarnations and does nothing; nothing
 AT_THE_EDGE = 0.3
 """How likely a lie is to be the last value within the bound, or the first beyond it."""
 EACH_SERVER_ANOTHER = 0.5
+"""How likely a lie to several servers tells each of them something else."""
 TWO_FIELDS = 0.2
+"""How likely a lie changes two fields instead of one."""
 
 
 def hostile(random: Random, value: Any, edges: Sequence[Any] = (), wide: int = 1) -> Any:
-    """Something that a party might not expect in place of `value`. edges: of what it may be. wide: see `width`."""
+    """Returns a value that a party might not expect in place of `value`, of the same type.
+
+    edges: values at and beyond the bounds of the field. wide: numbers in each item of a tuple (`width`).
+    """
     if edges and random.random() < AT_THE_EDGE:
         return random.choice(edges)
     match value:
@@ -89,7 +97,8 @@ def _hostile_tuple(random: Random, value: tuple[Any, ...], wide: int) -> tuple[A
 
 
 def width(hint: Any) -> int:
-    """Returns numbers in each item of a tuple of that type."""
+    """Returns how many numbers each item of a tuple of that type has: 1 for ranks, 2 for spans, 3 for pieces of
+    leases."""
     item = get_args(hint)[:1]
     return len(get_args(item[0])) if item and get_origin(item[0]) is tuple else 1
 
@@ -113,6 +122,7 @@ class Lies:
         self.told: Counter[str] = Counter()
 
     def begin(self, rank: int, until: float, one_in: int) -> None:
+        """Makes worker `rank` lie until virtual time `until`, in one of `one_in` messages."""
         self._lying[rank] = Lying(until, one_in)
         self.ever.add(rank)
 
@@ -132,6 +142,7 @@ class Lies:
         return [self._changed(part, values) for part in parts]
 
     def _values(self, message: Any, names: Sequence[str]) -> dict[str, Any]:
+        """Returns hostile values for the fields `names` of `message`."""
         cls: type[Any] = type(message)
         edges, hints = self._edges(cls), get_type_hints(type(message))
         return {
@@ -140,6 +151,7 @@ class Lies:
         }
 
     def _changed(self, message: Any, values: dict[str, Any]) -> Any:
+        """Returns `message` with those values. Vectors are the same objects, not copies."""
         cls = type(message)
         for name in values:
             self.told[f"{cls.__name__}.{name}"] += 1

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from paceline.core.effects import Reply, Tell
 from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.role import Role
-from paceline.core.trace import Membership
+from paceline.core.trace import MemberChange
 from paceline.sim.cluster.network import Nic
 from paceline.sim.kernel.event_queue import Event
 from paceline.sim.kernel.processes import Incarnation, PendingCall, SimulatedProcess
@@ -60,6 +60,7 @@ class Members:
         self._is_gone(party, party.nic)
 
     def crash(self, rank: int) -> None:
+        """Ends the process of worker `rank`; the others are told after `suspect_after_s` seconds of silence."""
         party = self._sim.world.workers[rank]
         if not party.here:
             return
@@ -71,6 +72,7 @@ class Members:
         self._sim.heap.push(self._sim.now + self._sim.cluster.suspect_after_s, self._suspect, party)
 
     def expel(self, rank: int, reason: str) -> None:
+        """Crashes worker `rank` and declares it lost in one go. It may not rejoin."""
         party = self._sim.world.workers[rank]
         if party.here:
             self.banned.add(rank)
@@ -81,10 +83,12 @@ class Members:
         """Does nothing: without lost messages, silence of a process that lives is no reason to declare it lost."""
 
     def _suspect(self, party: SimulatedProcess) -> None:
+        """Declares a crashed worker lost, unless it rejoined meanwhile."""
         if party in self._lost:
             self._evict(party, f"silent for {self._sim.cluster.suspect_after_s:g} s")
 
     def _evict(self, party: SimulatedProcess, reason: str) -> None:
+        """Drops what the lost worker had on its way, fails calls to it, and tells everybody."""
         self._lost.discard(party)
         self._fence(party)
         self._note(party, "lost", reason)
@@ -103,6 +107,7 @@ class Members:
         self._sim.heap.change(unless_its_own)
 
     def _is_gone(self, party: SimulatedProcess, nic: Nic) -> None:
+        """Fails the calls that wait at the worker that is gone, and announces it from card `nic`."""
         for calls in party.open.values():
             for call in calls:
                 self._sim.heap.push(self._sim.now, self._sim.messaging.lost, call, party.name)
@@ -110,7 +115,8 @@ class Members:
         self._announce(party, nic, self.hears_gone)
 
     def asked_in_vain(self, party: SimulatedProcess, call: PendingCall) -> None:
-        """A crashed worker is silent until its lease ends; one that has left is known to be gone."""
+        """Handles a call to a worker that is absent: it waits until a crash is noticed, or fails at once after a clean
+        leave."""
         if party in self._lost:
             party.admit(call)
         else:
@@ -118,7 +124,7 @@ class Members:
 
     # ---- coming --------------------------------------------------------------------------------------------
     def absent_at_first(self, rank: int) -> None:
-        """Worker `rank` is not there when the run begins; everybody knows."""
+        """Marks worker `rank` as absent from the beginning of the run; everybody knows it without a message."""
         sim, world = self._sim, self._sim.world
         sim.incarnations[rank].end()
         world.workers[rank].here = world.workers[rank].hears = False
@@ -127,6 +133,10 @@ class Members:
                 self.hears_gone(party, rank)
 
     def join(self, rank: int) -> None:
+        """Lets worker `rank` join: everybody is told first, and it enters when the last one has heard.
+
+        This does nothing for a worker that is present. One that crashed unnoticed is declared lost first.
+        """
         self.leaving.discard(rank)
         party = self._sim.world.workers[rank]
         if party in self._lost:
@@ -137,7 +147,10 @@ class Members:
         self._sim.heap.push(known_at, self._enter, party)
 
     def _enter(self, old: SimulatedProcess) -> None:
-        """Everybody knows of the newcomer, so whatever begins from here on reckons with it."""
+        """Begins the new incarnation. Everybody knows of it, so every round that begins from here on counts it.
+
+        It starts when the weights have travelled to it from the coordinator's card.
+        """
         sim, rank = self._sim, old.me
         if sim.world.workers[rank] is not old:
             return
@@ -154,7 +167,12 @@ class Members:
 
     # ---- how the others hear of it -------------------------------------------------------------------------
     def _announce(self, who: SimulatedProcess, nic: Nic, hear: Callable[[SimulatedProcess, int], None]) -> float:
-        """Everybody whom it may concern hears of `who`, in the order of the announcements; when all have."""
+        """Tells everybody concerned about `who`, over the network; returns the virtual time at which the last one
+        hears.
+
+        Each party hears of membership changes in the order in which they were announced (`told_at`), whatever their
+        way.
+        """
         sim, last = self._sim, self._sim.now
         if sim.world.peers:
             hear(sim.world.peers, who.me)
@@ -167,12 +185,13 @@ class Members:
         return last
 
     def _curious(self) -> list[SimulatedProcess]:
-        """The workers, if their box does anything when others come and go."""
+        """Returns the workers if their role reacts to changes of membership; otherwise nobody need tell them."""
         box = type(self._sim.world.workers[0].role)
         deaf = box.on_worker_left is Role.on_worker_left and box.on_worker_joined is Role.on_worker_joined
         return [] if deaf else self._sim.world.workers
 
     def hears_gone(self, party: SimulatedProcess, rank: int) -> None:
+        """Lets the role of `party` hear that worker `rank` is gone, and sends what it yields."""
         party.open.pop(rank, None)
         effects: Iterable[Tell | Reply] = party.role.on_worker_left(self._sim.now + party.skew_s, rank)
         if self._sim.invariants:
@@ -180,9 +199,12 @@ class Members:
             effects = self._sim.invariants.answering(party, effects)
         self._sim.messaging.say_all(party, self._held(party, effects))
         if self._sim.lender and party is self._sim.world.servers[0] and isinstance(party.role, ClockedServer):
+            # Of the leased samples of that worker, only those in the open round may still enter the model; the others
+            # are free again.
             self._sim.lender.gone(rank, party.role.pending(rank))
 
     def hears_came(self, party: SimulatedProcess, rank: int) -> None:
+        """Lets the role of `party` hear that worker `rank` joins, and sends what it yields."""
         effects: Iterable[Tell | Reply] = party.role.on_worker_joined(self._sim.now + party.skew_s, rank)
         if self._sim.invariants:
             self._sim.invariants.came(party, rank)
@@ -190,9 +212,9 @@ class Members:
         self._sim.messaging.say_all(party, self._held(party, effects))
 
     def _held(self, party: SimulatedProcess, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
-        """What of it may go at once."""
+        """Returns those of the effects that may leave at once: here all of them."""
         return effects
 
     def _note(self, party: SimulatedProcess, event: str, reason: str) -> None:
         if self._sim.trace:
-            self._sim.trace(Membership(at=self._sim.now + party.skew_s, party=party.name, event=event, reason=reason))
+            self._sim.trace(MemberChange(at=self._sim.now + party.skew_s, party=party.name, event=event, reason=reason))

@@ -42,14 +42,16 @@ class Receiver:
         self._fences: dict[str, int] = {}  # the last incarnation that is refused
 
     def __len__(self) -> int:
-        """Of how many senders something is kept: bounded by the number of processes, however long a run lasts."""
+        """Returns the number of senders about which something is kept. It is bounded by the number of processes."""
         return len(self._taken.keys() | self._fences.keys())
 
     def admit(self, sender: str, incarnation: int, number: int) -> DeliveryVerdict:
-        """Message `number`, from 1, of that incarnation of `sender` has arrived. NEW counts as taken from here on."""
+        """Judges message `number`, counted from 1, of that incarnation of `sender`. NEW counts as taken from
+        here on."""
         known, last = self._taken.get(sender, (incarnation, 0))
         if incarnation < known or self.refuses(sender, incarnation):
             return DeliveryVerdict.STALE
+        # A later incarnation counts its messages from 1 again.
         if incarnation > known:
             last = 0
         if number <= last:
@@ -60,23 +62,25 @@ class Receiver:
         return DeliveryVerdict.NEW
 
     def last(self, sender: str, incarnation: int) -> int:
-        """The number to acknowledge: up to it everything was taken."""
+        """Returns the number to acknowledge: everything up to it was taken of that incarnation."""
         known, last = self._taken.get(sender, (incarnation, 0))
         return last if known == incarnation else 0
 
     def fence(self, sender: str, incarnation: int) -> None:
-        """From now on nothing is taken of this incarnation of `sender`, nor of one before it."""
+        """Rejects everything of this incarnation of `sender`, and of earlier ones, from now on."""
         self._fences[sender] = max(incarnation, self._fences.get(sender, incarnation))
 
     def refuses(self, sender: str, incarnation: int) -> bool:
+        """Returns True if that incarnation of `sender`, or a later one, was fenced."""
         return incarnation <= self._fences.get(sender, incarnation - 1)
 
     def state(self) -> dict[str, Any]:
-        """One plain value, to be saved together with what the messages have changed."""
+        """Returns one plain value, to be saved together with what the messages have changed."""
         return {"taken": {name: list(pair) for name, pair in self._taken.items()}, "fences": dict(self._fences)}
 
     @classmethod
     def restored(cls, state: dict[str, Any]) -> Receiver:
+        """Returns a receiver that goes on from a saved `state()`."""
         receiver = cls()
         receiver._taken = {name: (incarnation, last) for name, (incarnation, last) in state["taken"].items()}
         receiver._fences = dict(state["fences"])
@@ -84,37 +88,39 @@ class Receiver:
 
 
 class Sender:
-    """What one incarnation of a process sends to another: numbered, and kept until it is acknowledged."""
+    """Numbers what one incarnation of a process sends to another, and keeps it until it is acknowledged."""
 
     def __init__(self) -> None:
         self._sent = 0
         self._kept: deque[tuple[int, Any]] = deque()
 
     def __len__(self) -> int:
-        """Messages that are not acknowledged."""
+        """Returns the number of messages that are not acknowledged."""
         return len(self._kept)
 
     def put(self, contents: Any) -> int:
-        """The number under which `contents` is to be sent, now and whenever it is sent again."""
+        """Keeps `contents`, and returns the number under which it is to be sent, now and whenever it is sent again."""
         self._sent += 1
         self._kept.append((self._sent, contents))
         return self._sent
 
     def acknowledged(self, last: int) -> None:
-        """Everything up to number `last` was taken. An old acknowledgement that comes late changes nothing."""
+        """Forgets everything up to number `last`. A late, older acknowledgement changes nothing."""
         while self._kept and self._kept[0][0] <= last:
             self._kept.popleft()
 
     def unacknowledged(self) -> Iterator[tuple[int, Any]]:
-        """Number and contents, in the order in which they are to be sent again."""
+        """Returns number and contents of what is kept, in the order in which it is to be sent again."""
         return iter(tuple(self._kept))
 
     def state(self) -> dict[str, Any]:
-        """Plain as far as the contents are. Tests save and restore it; the simulator keeps the object itself."""
+        """Returns one value, plain as far as the contents are. Tests save and restore it; the simulator keeps the
+        object itself."""
         return {"sent": self._sent, "kept": [list(pair) for pair in self._kept]}
 
     @classmethod
     def restored(cls, state: dict[str, Any]) -> Sender:
+        """Returns a sender that goes on from a saved `state()`."""
         sender = cls()
         sender._sent = state["sent"]
         sender._kept = deque((number, contents) for number, contents in state["kept"])

@@ -1,12 +1,14 @@
-"""Leases of data where processes die: the queue of a live run, and what its coordinator, workers and servers tell it.
+"""Connects leases of samples to a simulation in which processes die: what workers, servers and coordinator tell the
+queue.
 
     a worker       takes leases while it counts as alive, and says after a rollback how far nothing is under way
     server 0       tells what became of each contribution, what it has after it went back, and what still waits of an
                    incarnation once it has heard that this one is over
     coordinator    asks for that again when servers are back, since whoever was asked may have been lost
 
-What is different from a live run (`paceline.live.coordinator.sample_leases`): a lease is there at once, and what
-processes tell the queue arrives in order however bad the links are; it is lost with its sender only.
+The queue itself (`core/samples/sample_leases.py`) is that of a live run. What differs from a live run
+(`paceline.live.coordinator.sample_leases`): a lease is there at once, and what processes tell the queue arrives in
+order however bad the links are; it is lost with its sender only.
 """
 
 from __future__ import annotations
@@ -71,15 +73,21 @@ class SimulatedLeases:
 
     # ---- the work of workers -------------------------------------------------------------------------------
     def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
+        """Computes as the wrapped workload does; the result says which leased samples it was made of."""
         done = self._work.compute(rank, wanted, rng)
         return Computed(done.g, done.samples, done.seconds, self._some(rank, done.samples))
 
     def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
+        """Trains as the wrapped workload does; the result says which leased samples it was made of."""
         done = self._work.train(rank, wanted, rng)
         return Trained(done.x, done.samples, done.seconds, done.memory, self._some(rank, done.samples))
 
     def _some(self, rank: int, samples: int) -> Data:
-        """Returns the next samples of its leases. One that counts as dead gets no further lease."""
+        """Returns the next `samples` samples of the worker's leases; a worker that counts as dead gets no further
+        lease.
+
+        What a zombie still has of its lease it may use: its results are rejected anyway.
+        """
         party = self._sim.world.workers[rank]
         mine = self._taken[party.process]
         if mine.anew:
@@ -94,45 +102,50 @@ class SimulatedLeases:
             mine.handed += cut - start
             samples -= cut - start
         data = joined(pieces)
+        # The end of some work is never heard of, so the oldest is forgotten. It is too old to be broken off.
         if len(mine.open) == OPEN_MAX:
             del mine.open[next(iter(mine.open))]
         mine.open[id(data)] = data
         return data
 
     def _take(self, party: SimulatedProcess) -> Piece:
+        """Takes the next lease for the worker, and notes it for the oracle."""
         piece = self.leases.take(party.me, party.incarnation)
         if self.samples:
             self.samples.given(piece, party.me)
         return piece
 
     def unused(self, rank: int, data: Data) -> None:
-        """The worker was restarted in the middle of its work at them."""
+        """Returns samples to the queue, since the worker was restarted while it worked at them."""
         if self._taken[self._sim.world.workers[rank].process].open.pop(id(data), None):
             self.leases.settled(rank, LATE, data)
 
     def on_rollback(self, party: SimulatedProcess) -> None:
-        """The servers have gone back, and the worker begins anew: what it works at will not be handed over."""
+        """Notes that the servers have gone back: the worker starts anew, and what it works at will not be handed
+        over."""
         mine = self._taken[party.process]
         mine.anew = True
         mine.open.clear()
 
     # ---- the first server ----------------------------------------------------------------------------------
     def attach(self, party: SimulatedProcess) -> None:
-        """From now on that incarnation of the first server tells what it settles."""
+        """Makes that incarnation of the first server report the fate of each contribution."""
         party.role.settled = lambda rank, fate, data: self._tell(  # type: ignore[attr-defined]
             party, partial(self._settle, party, rank, fate, data)
         )
 
     def _settle(self, party: SimulatedProcess, rank: int, fate: str, data: Data) -> None:
+        """Tells the queue the fate of `data`. Samples that are not the worker's own are a strike; an honest worker has
+        none."""
         try:
             self.leases.settled(rank, fate, data)
         except ValueError as error:  # a worker has named samples that are not its own
-            if self._sim.admission is None:
+            if self._sim.message_checks is None:
                 raise
-            self._sim.admission.strike(party, self._sim.world.workers[rank], str(error))
+            self._sim.message_checks.strike(party, self._sim.world.workers[rank], str(error))
 
     def goes_back(self, party: SimulatedProcess) -> None:
-        """The first server is what was kept of it."""
+        """Attaches the restored first server, and tells the queue which samples its state contains."""
         self.attach(party)
         self._tell(party, partial(self._restored, tuple(party.role.done)))  # type: ignore[attr-defined]
 
@@ -142,7 +155,7 @@ class SimulatedLeases:
             self.samples.restored()
 
     def is_back(self, party: SimulatedProcess) -> None:
-        """What it told is there before anybody goes on."""
+        """Delivers at once what the server has told, since nobody may go on before the queue knows it."""
         told = self._told[party.process]
         while told:
             told.popleft()()
@@ -154,27 +167,34 @@ class SimulatedLeases:
             self._tell_what_waits(party, rank, who.incarnation)
 
     def _tell_what_waits(self, party: SimulatedProcess, rank: int, incarnation: int) -> None:
+        """Tells the queue which samples of an ended incarnation wait in the open round of the first server."""
         role = party.role
         if party is self._sim.world.servers[0] and isinstance(role, ClockedServer):
             self._tell(party, partial(self._fenced, rank, incarnation, role.pending(rank)))
 
     def _fenced(self, rank: int, incarnation: int, pending: Data) -> None:
+        """Ends an incarnation's leases: only `pending` may still enter the model, and the rest is free again."""
         self._to_be_fenced.discard((rank, incarnation))
         self.leases.fenced(rank, incarnation, pending)
 
     # ---- the coordinator -----------------------------------------------------------------------------------
     def gone(self, party: SimulatedProcess) -> None:
-        """That incarnation of a worker is over, and the others are about to be told."""
+        """Notes that an incarnation of a worker is over, shortly before the others are told."""
         self._over.add(party.process)
         if self.leases.leave(party.me, party.incarnation):
             self._to_be_fenced.add((party.me, party.incarnation))
 
     def server_lost(self, party: SimulatedProcess) -> None:
+        """Ignores what the lost server has told and has not arrived."""
         self._over.add(party.process)
 
     def servers_are_back(self, missed: Callable[[SimulatedProcess], bool]) -> None:
-        """`missed`: has that worker crashed, and nobody knows?"""
+        """Asks the first server again about every ended incarnation whose samples are not settled.
+
+        `missed`: returns True for a worker that has crashed and that nobody misses yet.
+        """
         workers = self._sim.world.workers
+        # A crashed worker that nobody misses yet will be evicted, and is asked about then.
         living = {party.me: party.incarnation for party in workers if party.here or missed(party)}
         for rank, incarnation in list(self.leases.unsettled()):
             if living.get(rank) != incarnation:
@@ -197,20 +217,22 @@ class SimulatedLeases:
 
     # ---- the ways ------------------------------------------------------------------------------------------
     def _delay(self) -> float:
+        """Returns a drawn delay in seconds, of at most DELAY_MAX_S."""
         return self._rng.random() * DELAY_MAX_S
 
     def _tell(self, party: SimulatedProcess, what: Callable[[], None]) -> None:
+        """Sends a report to the queue. Reports of one process arrive in order, each after a delay of its own."""
         self._told[party.process].append(what)
         self._sim.heap.push(self._sim.now + self._delay(), self._arrives, party)
 
     def _arrives(self, party: SimulatedProcess) -> None:
-        """The oldest of what that process has told."""
+        """Delivers the oldest report of that process, unless it was lost: so order holds though delays differ."""
         told = self._told[party.process]
         if told and party.process not in self._over:
             told.popleft()()
 
     def all_is_accounted_for(self) -> None:
-        """Everybody has left, and nothing is left to happen."""
+        """Checks the samples when everybody has left. Runs with a liar are not checked, for its claims cannot be."""
         assert self._sim.invariants is not None
         role = self._sim.world.servers[0].role
         if self._sim.liars:  # what a worker says of its samples nobody can check; others' are out of its reach

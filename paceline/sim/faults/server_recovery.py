@@ -31,7 +31,7 @@ from paceline.core.message import size
 from paceline.core.paramserver.gated_server import among_others
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Scheme
-from paceline.core.trace import Membership
+from paceline.core.trace import MemberChange
 from paceline.sim.checking.oracles.contributions import ShardRecount
 from paceline.sim.faults.snapshots import RECOUNT, UPDATE, WEIGHTS, SimulatedSnapshots, Snapshot, nbytes_of, state_of
 from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
@@ -62,7 +62,13 @@ class Order:
 
 
 class RecoverableServer:
-    """Holds one incarnation of a server. `wanted`: number and version of the snapshot that it is to take."""
+    """Holds one incarnation of a server: its role, its carrier of means, and what copies to and from its neighbours.
+
+    wanted   number and version of the snapshot that it is to take, or None
+    held     the call that each held-back reply answers, by the identity of the reply
+    ordered  the number of the last order it has carried out
+    copier   the process by which copies travel; None of its messages reaches a scheme's role
+    """
 
     def __init__(self, whole: Servers, party: SimulatedProcess, means: SimulatedProcess) -> None:
         self.whole, self.party, self.means = whole, party, means
@@ -80,13 +86,16 @@ class RecoverableServer:
 
     @property
     def parties(self) -> tuple[SimulatedProcess, ...]:
+        """Returns the three processes that live and die together: role, carrier of means, copier."""
         return self.party, self.means, self.copier
 
     @property
     def version(self) -> int:
+        """Returns how many updates its role has applied; 0 for a role without a version."""
         return int(getattr(self.party.role, "version", 0))
 
     def _copies(self) -> Copies:
+        """Returns the state machine of a live server's copies, with this server as its only slice."""
         count = len(self.whole.servers) or len(self.whole.sim.world.servers)
         return Copies(
             _nobody(self.shard),
@@ -100,6 +109,8 @@ class RecoverableServer:
         )
 
     def _tell(self, to: int, slice: int, message: Any) -> None:
+        """Sends a message of the copies: an acknowledgement goes to the server before this one, a copy to the one
+        after."""
         other = self.before if isinstance(message, Kept) else self.after
         self.whole.streams.send(self.copier, other.copier, size(message), self.whole.hears_copy, (other, self, message))
 
@@ -109,6 +120,7 @@ class RecoverableServer:
         now = self.copies.hold(0, self.party.role, effects) if self.copies else effects
         for effect in now:
             self.whole.answers(self, effect)
+        # Replies that are held back leave `party.open` now, so that the next reply does not answer the same call.
         for reply in effects if not now else ():
             if type(reply) is Reply and (calls := self.party.open.get(reply.to)):
                 self.held[id(reply)] = calls.pop(0)
@@ -116,6 +128,7 @@ class RecoverableServer:
 
 
 def _nobody(shard: int) -> RoleContext:
+    """Returns a context without model and workers, for roles that exist only to have copies."""
     return RoleContext(me=shard, workers=(), w=None, update=lambda w, g, samples: w)
 
 
@@ -162,10 +175,11 @@ class Servers:
             server.copies.begin()
 
     def hears_copy(self, server: RecoverableServer, src: RecoverableServer, message: Any) -> None:
+        """Handles a message of the copies at `server`. A message of a later incarnation of `src` proves the earlier one
+        lost."""
         assert server.copies is not None
-        for other in list(
-            self._all.values()
-        ):  # who hears a later incarnation has lost the connection to the one before
+        # Who hears a later incarnation has lost the connection to the one before.
+        for other in list(self._all.values()):
             if other.shard == src.shard and other.party.incarnation < src.party.incarnation:
                 self._knows_of_loss(server, other)
         if not isinstance(message, Kept):
@@ -184,23 +198,26 @@ class Servers:
                 self.sim.messaging.say(server.party, effect)
 
     def answers(self, server: RecoverableServer, effect: Tell | Reply) -> None:
+        """Tells the invariants that a reply leaves."""
         if self.sim.invariants and type(effect) is Reply:
             self.sim.invariants.answered(server.party, effect.to)
 
     def knows(self, party: SimulatedProcess, rank: int, *, here: bool) -> None:
-        """Tells a server's copies that worker `rank` has left."""
+        """Lets a server's copies hear that worker `rank` has left; they need no notice of one that joins."""
         server = self._all.get(party.process)
         if server and server.party is party and server.copies and not here:
             list(server.copies.on_worker_left(self.sim.now, rank))
 
     def kept_recounts(self) -> Iterator[tuple[int, ShardRecount]]:
-        """Of every server that has all its state copied: its number, and what had been counted of it by then."""
+        """Yields, for every server whose state is wholly copied, its number and the recount that travelled with the
+        copy."""
         for server in self.servers if not self.replacing.away else ():
             keeper = self.servers[(server.shard + 1) % len(self.servers)]
             if keeper.copies and keeper.copies.complete:
                 yield server.shard, keeper.copies.held[0].vectors[RECOUNT].value
 
     def after_replicated(self, party: SimulatedProcess, act: Callable[[], object]) -> None:
+        """Calls `act` once the copy of that server knows what it knows now; at once for a party without copies."""
         server = self._all.get(party.process)
         if server and server.party is party and server.copies:
             server.copies.after_replicated(lambda: (act(), None)[1])
@@ -233,19 +250,28 @@ class Servers:
             self._evict(self.servers[shard])
 
     def _can_be_replaced(self) -> bool:
+        """Returns True if a lost server could be restored now: from its copy, or from a complete snapshot."""
         return self.copied or self.snapshots.newest is not None
 
     def _die(self, server: RecoverableServer) -> None:
+        """Stops the processes of a server; what they sent and was not acknowledged is lost."""
         for party in server.parties:
             party.hears = False
         self.streams.forget(server.party)
 
     def _evict(self, server: RecoverableServer) -> None:
+        """Declares a server lost, puts a successor in its place, and orders every server concerned to restore its
+        state.
+
+        The order of the steps matters: other servers learn of the loss before any restored state arrives, and joins
+        under way are aborted before new orders are numbered.
+        """
         if server.lost:
             return
         server.lost = True
         self._note(server, "lost", f"silent for {self.sim.cluster.suspect_after_s:g} s")
         self._former.append(server.party)
+        # The lost server would never deliver its part of the snapshot that is being taken.
         self.snapshots.break_off()
         if self.sim.invariants:
             self.sim.invariants.forget_server(server.party)
@@ -262,6 +288,7 @@ class Servers:
         self._order_all()
 
     def _successor(self, lost: RecoverableServer) -> RecoverableServer:
+        """Makes the next incarnation of the lost server, without state."""
         server, means = self.sim.world.next_server(lost.party, lost.means)
         made = self._all[server.process] = RecoverableServer(self, server, means)
         return made
@@ -283,6 +310,8 @@ class Servers:
         self._knows_of_loss(server, dead)
 
     def _knows_of_loss(self, server: RecoverableServer, dead: RecoverableServer) -> None:
+        """Lets `server` fence the `dead` incarnation; copies with that neighbour end. A second notice changes
+        nothing."""
         if dead.shard in server.lost_incarnations and dead.party.incarnation <= server.lost_incarnations[dead.shard]:
             return
         server.lost_incarnations[dead.shard] = dead.party.incarnation
@@ -292,6 +321,11 @@ class Servers:
 
     # ---- restored ------------------------------------------------------------------------------------------
     def _order_all(self) -> None:
+        """Orders every server concerned to restore its state, under one new number: from copies, or all from the
+        snapshot.
+
+        Raises ServerLost if the servers must go back to a snapshot and there is none.
+        """
         replacing = self.replacing
         if replacing.rolled_back and self.snapshots.newest is None:
             raise ServerLost("servers were lost with the copies of what they held, before the first snapshot")
@@ -305,6 +339,7 @@ class Servers:
             self.streams.send(self._control, server.party, nbytes, self._restore, (server, order))
 
     def _restore(self, server: RecoverableServer, order: Order) -> None:
+        """Carries out an order at `server`: it has the snapshot's state at hand, or asks the `keeper` for its copy."""
         if order.snapshot:
             self._become(server, order, order.snapshot.states[server.shard])
         else:
@@ -312,21 +347,30 @@ class Servers:
             self.streams.send(server.copier, keeper.copier, 0, self._asks_for_copy, (keeper, server, order))
 
     def _asks_for_copy(self, keeper: RecoverableServer, server: RecoverableServer, order: Order) -> None:
+        """Answers a server that asks for its copy; without a complete copy the answer is empty and costs no bytes."""
         state = keeper.copies.held[0] if keeper.copies and keeper.copies.complete else None
         nbytes = nbytes_of(state) if state else 0
         self.streams.send(keeper.copier, server.copier, nbytes, self._has_copy, (server, order, state))
 
     def _has_copy(self, server: RecoverableServer, order: Order, state: SliceState | None) -> None:
+        """Restores `server` from the copy, or reports to the coordinator's place that there is none."""
         if state:
             self._become(server, order, state)
         else:
             self.streams.send(server.party, self._control, 0, self._failed, (self._control, order))
 
     def _become(self, server: RecoverableServer, order: Order, state: SliceState) -> None:
+        """Makes `server` the state that was kept: role, oracle, copies, server view, and who takes part; then it
+        reports.
+
+        An order that is older than one already carried out is ignored: a second loss has overtaken it.
+        """
         if server.lost or order.number < server.ordered:
             return
         party, world = server.party, self.sim.world
         before, server.ordered, server.wanted = server.version, order.number, None
+        # From a snapshot all servers go back together, and workers start anew. From a copy the others go on, so the
+        # tables are kept as they are.
         tables = among_others(state.facts["tables"]) if order.snapshot else state.facts["tables"]
         world.revive(server.party, state.vectors[WEIGHTS], state.vectors[UPDATE].value, tables)
         world.servers[server.shard], world.means[server.shard] = party, server.means
@@ -347,6 +391,7 @@ class Servers:
         self.streams.send(party, self._control, 0, self._prepared, prepared)
 
     def _meet_all(self, server: RecoverableServer) -> None:
+        """Introduces a new incarnation to all: it sets every fence, and sends one message to each worker and server."""
         for dead in self._members.fences():
             self.streams.fence(server.party, dead)
         workers = [party for party in self.sim.world.workers if party.here]
@@ -368,10 +413,13 @@ class Servers:
         """It has heard of the new incarnation, and nothing of an earlier one from here on."""
 
     def _failed(self, control: SimulatedProcess, order: Order) -> None:
+        """Handles a copy that does not exist: the rules fall back to the snapshot, and new orders are given."""
         if self.replacing.failed(order.number):
             self._order_all()
 
     def _prepared(self, control: SimulatedProcess, server: RecoverableServer, number: int, undone: int) -> None:
+        """Notes that a server carried out its order; the last one lets training go on. `undone`: updates it went back
+        by."""
         if server is not self.servers[server.shard]:
             return
         if self.sim.leasing:
@@ -380,6 +428,8 @@ class Servers:
             self._go_on()
 
     def _go_on(self) -> None:
+        """Lets training continue: servers copy again, workers repeat their calls or start anew, and delayed joins
+        proceed."""
         replacing, former = self.replacing, tuple(self._former)
         rolled_back, back, server_view = replacing.rolled_back, set(replacing.away), replacing.server_view
         replacing.done()
@@ -427,5 +477,6 @@ class Servers:
         return bool(self.replacing.away)
 
     def _note(self, server: RecoverableServer, event: str, reason: str) -> None:
+        """Writes a membership event of a server into the trace."""
         if self.sim.trace:
-            self.sim.trace(Membership(at=self.sim.now, party=server.party.name, event=event, reason=reason))
+            self.sim.trace(MemberChange(at=self.sim.now, party=server.party.name, event=event, reason=reason))

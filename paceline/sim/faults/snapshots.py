@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from paceline.sim.faults.server_recovery import RecoverableServer, Servers
 
 WEIGHTS, UPDATE, RECOUNT = "weights", "update", "recount"
+"""Names of the parts of a state: the shard's weights, its update rule with all it remembers, the oracle's recount."""
 AHEAD = 2
 """A snapshot is of a version this far ahead, so that each server hears of it before it gets there."""
 
@@ -32,6 +33,8 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
+    """Holds the states of all servers at one version, by shard. `number` tells snapshots under way apart."""
+
     number: int
     states: dict[int, SliceState]
 
@@ -46,7 +49,8 @@ class SimulatedSnapshots:
         self._capturing = False
 
     def keep_on(self) -> None:
-        """Takes snapshots as long as somebody trains."""
+        """Takes snapshots every `every_s` seconds as long as somebody trains. It may be called again when
+        workers join."""
         if not self._capturing:
             self._capturing = True
             self._whole.sim.heap.push(self._whole.sim.now, self._capture)
@@ -64,6 +68,7 @@ class SimulatedSnapshots:
             self._whole.streams.send(server.party, self._control, nbytes_of(state), self._captured, there)
 
     def _capture(self) -> None:
+        """Asks all servers for their state at one version that none has passed, and schedules the next snapshot."""
         whole = self._whole
         self._capturing = any(party.here for party in whole.sim.world.workers)
         if not self._capturing:
@@ -71,16 +76,20 @@ class SimulatedSnapshots:
         whole.sim.heap.push(whole.sim.now + self._every_s, self._capture)
         if whole.replacing.away:
             return
+        # The very first snapshot is of now: until it is complete, a lost server would end the run.
         wanted = max(server.version for server in whole.servers) + (AHEAD if self.newest else 0)
         self.break_off()
         for server in whole.servers:
             whole.streams.send(self._control, server.party, 0, self._want, (server, self._coming.number, wanted))
 
     def _want(self, server: RecoverableServer, number: int, version: int) -> None:
+        """Notes at a server which version is wanted; it may have that version already."""
         server.wanted = number, version
         self.look(server)
 
     def _captured(self, control: SimulatedProcess, number: int, shard: int, state: SliceState) -> None:
+        """Takes the state of one shard; the last one completes the snapshot. States of a snapshot that was dropped are
+        ignored."""
         if self._whole.replacing.away or number != self._coming.number:
             return
         self._coming.states[shard] = state
@@ -97,4 +106,5 @@ def state_of(server: RecoverableServer) -> SliceState:
 
 
 def nbytes_of(state: SliceState) -> int:
+    """Returns the bytes that a state takes on the network."""
     return sum(v.nbytes for v in state.vectors.values())

@@ -1,8 +1,13 @@
-"""Everything that can go wrong, drawn from a seed, in a run that all invariants watch.
+"""Runs in which everything that can go wrong is drawn from a seed, while all invariants watch.
 
-A seed draws a scheme, a cluster, how bad its links are, and faults. They last until CALM_S; then everybody comes back,
-and all must go on (liveness) and at last leave, until nothing is left to happen. The same seed is the same run, event
-by event, on every machine.
+    virtual time      what happens                                                      checked
+    0 to CALM_S       hazards, and up to 8 faults (12 where servers are lost)           safety, at every event
+    from CALM_S       no more hazards; every worker joins again (`go_on`)               each makes FURTHER_STEPS
+    then              half of the workers leave or crash (`end`)                        the others make STEPS_ALONE
+    at last           the others leave, one after the other, until nothing is left      nothing is lost or counted twice
+
+A seed draws a scheme, a cluster, how bad its links are, and the faults. The same seed is the same run, event by
+event, on every machine. `paceline fuzz` and the fuzz tests call `draw` and `play`.
 """
 
 from __future__ import annotations
@@ -29,20 +34,26 @@ CALM_S = 20.0
 FURTHER_STEPS = 8
 """Steps that each worker must make then, within BOUND_S virtual seconds."""
 BOUND_S = 400.0
+"""Virtual seconds within which the liveness checks must come true; far more than any scheme needs."""
 STEPS_ALONE = 3
 """Steps that the remaining workers must make when the others have left."""
 CRASH_AT_LAST = 0.5
 """How likely the first of these is to crash; all others leave."""
 LENGTH = 12
+"""Parameters of the model, which has no content: only sizes and order matter here."""
 SUSPECT_AFTER_S = 3.0
+"""Seconds of silence after which a party is declared lost: a few steps, so that faults are both noticed and missed."""
 
 OF_WORKERS = ("crash", "restart", "leave", "pause", "mute", "deaf", "reset", "clock-step", "clog")
+"""Faults that hit a worker's host."""
 OF_SERVERS = ("crash", "pause", "mute", "deaf", "reset", "clock-step", "disk-full", "torn-write", "clog")
+"""Faults that hit a server's host."""
 
 
 @dataclass(frozen=True)
 class FuzzPlan:
-    """Holds the run that a seed stands for: scheme, cluster with faults and hazards, and batch sizes."""
+    """Holds the run that a seed stands for: scheme, cluster with faults and hazards, and batch sizes. `str`
+    prints it."""
 
     seed: int
     scheme: Scheme
@@ -86,6 +97,7 @@ def draw(seed: int, schemes: Sequence[Scheme]) -> FuzzPlan:
 
 
 def _fits(scheme: Scheme, cluster: Cluster) -> bool:
+    """Returns True if the scheme runs on that cluster."""
     try:
         scheme.check(cluster.workers, cluster.servers)
     except ValueError:
@@ -94,12 +106,16 @@ def _fits(scheme: Scheme, cluster: Cluster) -> bool:
 
 
 def _hazards(random: Random) -> Hazards:
+    """Returns drawn probabilities of loss, repetition and delay; each may be 0, so that single hazards occur alone."""
     lost, repeated, late = (random.choice((0.0, 0.02, 0.2)) for _ in range(3))
     return Hazards(lost=lost, repeated=repeated, late=late, late_s=random.choice((0.01, 0.3, 2.0)))
 
 
 def _where_servers_are_lost(plan: FuzzPlan) -> FuzzPlan:
-    """Most plans whose scheme can go on without a server; what they drew stays."""
+    """Returns the plan with servers that lose their state, if its scheme can go on without a server.
+
+    What the plan had drawn stays the same, because this draws from a stream of its own: older seeds keep their runs.
+    """
     random, cluster = Random(f"fuzz/{plan.seed}/lost"), plan.cluster
     keep = random.choice(SERVERS_KEEP)
     assert cluster.hazards is not None
@@ -112,7 +128,7 @@ def _where_servers_are_lost(plan: FuzzPlan) -> FuzzPlan:
 
 
 def _fault(random: Random, workers: int, servers: int, kinds: Sequence[str] = ()) -> Fault:
-    """`kinds`: of these, and of a server."""
+    """Returns a drawn fault. `kinds`: draw one of these, and for a server."""
     on_server = bool(kinds) or (servers > 0 and random.random() < 0.35)
     kind = random.choice(kinds or (OF_SERVERS if on_server else OF_WORKERS))
     host = f"servers-{random.randrange(servers)}" if servers > 1 else "servers"
@@ -126,7 +142,11 @@ def _fault(random: Random, workers: int, servers: int, kinds: Sequence[str] = ()
 
 
 def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) -> FuzzOutcome:
-    """Carry `plan` out. Raises InvariantBroken."""
+    """Carries `plan` out, and returns its outcome. Raises InvariantBroken.
+
+    Three runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), and one with a liar.
+    `trace` gets the records of the first and the last. The digest covers them too, so two machines can be compared.
+    """
     written = hashlib.sha256()
 
     def write(record: Record) -> None:
@@ -150,7 +170,7 @@ def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) -> FuzzO
 
 
 def go_on_to_the_end(plan: FuzzPlan, write: Callable[[Record], None]) -> tuple[Simulation, str]:
-    """All of `plan`, and why it was over early, if it was."""
+    """Runs all of `plan`; returns the simulation, and why it ended early, or ""."""
     sim, over = simulation(plan, write), ""
     with lying_workers.nobody_spins(sim):
         try:
@@ -163,6 +183,7 @@ def go_on_to_the_end(plan: FuzzPlan, write: Callable[[Record], None]) -> tuple[S
 
 
 def simulation(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) -> Simulation:
+    """Returns the simulation of `plan`, before its first event. Steps take 0.5 to 1.5 s on the reference device."""
     work = LocalSteps(lambda rank, rng: rng.uniform(0.5, 1.5), samples=plan.samples.__getitem__)
     leases = Leases(*plan.leased)
     return Simulation(
@@ -178,7 +199,10 @@ def simulation(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) ->
 
 
 def go_on(sim: Simulation) -> None:
-    """The storm is over: everybody comes (back) and makes FURTHER_STEPS."""
+    """Ends the hazards, lets every worker join (again), and checks that each makes FURTHER_STEPS within BOUND_S.
+
+    Workers that were expelled or have lied are left out.
+    """
     assert sim.streams is not None
     assert sim.invariants is not None
     sim.streams.calm()
@@ -204,7 +228,11 @@ def go_on(sim: Simulation) -> None:
 
 
 def end(sim: Simulation) -> None:
-    """Half of them go, and the others must go on without them; then these leave, until nothing is left to happen."""
+    """Lets half of the workers go, checks that the others go on, and lets these leave until nothing is left to happen.
+
+    The first to go may crash (CRASH_AT_LAST). Raises InvariantBroken if an event is left or samples or mass are
+    missing.
+    """
     assert sim.invariants is not None
     random = Random(f"fuzz/{sim.seed}/end")
     ranks = random.sample(range(sim.cluster.workers), sim.cluster.workers)
@@ -222,7 +250,8 @@ def end(sim: Simulation) -> None:
 
 
 def _without_those_who_went(sim: Simulation, others: Sequence[int], since: float) -> None:
-    """`others` make STEPS_ALONE each, once it is known who has gone."""
+    """Checks that `others` make STEPS_ALONE each within BOUND_S, counted from the time by which all know who has
+    gone."""
     assert sim.invariants is not None
     sim.run(until=since)
     goal = {rank: sim.steps[rank] + STEPS_ALONE for rank in others}

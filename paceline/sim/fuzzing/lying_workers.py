@@ -1,8 +1,8 @@
-"""Of the fuzzer: one worker lies, among all that else goes wrong.
+"""Of the fuzzer: one worker lies, among all else that goes wrong.
 
-The storm is the one that the seed draws, with the same faults, run once more with a liar in it. What is drawn here
+The run is the one that the seed draws, with the same faults, made once more with a liar in it. What is drawn here
 comes from a stream of its own. Servers keep all that they acknowledged in it: one that is replaced from a copy or a
-snapshot does not know how far a worker was whose first word to it is a lie.
+snapshot does not know the clock of a worker whose first message to it is a lie.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from paceline.sim.cluster.model import Cluster, Fault
 from paceline.sim.simulation import Simulation
 
 ONE_SEED_IN = 3
-"""Such a run takes as long as a storm."""
+"""How many seeds there are for one with a liar; its run takes as long as the first one."""
 WORKERS_MIN = 3
-"""Of two that contradict one another nobody can say which of them lies."""
+"""Of two workers that contradict one another, nobody can say which one lies."""
 SPIN_S = 5.0
-"""Of CPU time, in which nothing happens."""
+"""Seconds of CPU time that one event may take at most."""
 
 
 def draw(seed: int, scheme: Scheme, cluster: Cluster, until_s: float) -> Cluster | None:
-    """The cluster with a worker that lies; None: nobody does.
+    """Returns the cluster with a worker that lies, or None if nobody lies under this seed.
 
-    Nobody does where schemes follow one another: one that is misled into another phase stands still for the others.
+    Nobody lies where schemes follow one another: a worker that is misled into another phase stands still for the
+    others.
     """
     random = Random(f"fuzz/{seed}/liar")
     if random.randrange(ONE_SEED_IN) or cluster.workers < WORKERS_MIN or "phases" in scheme.parameters():
@@ -46,6 +47,7 @@ def draw(seed: int, scheme: Scheme, cluster: Cluster, until_s: float) -> Cluster
 @contextmanager
 def nobody_spins(sim: Simulation) -> Iterator[None]:
     """Raises InvariantBroken where one event takes more than SPIN_S of CPU time."""
+    # Signals reach the main thread only. Elsewhere a run goes unwatched, and the timeout of the test ends it.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -53,6 +55,8 @@ def nobody_spins(sim: Simulation) -> Iterator[None]:
 
     def look(*_: Any) -> None:
         nonlocal seen
+        # The timer fires every SPIN_S of CPU time. The same count of events twice means that one event took longer than
+        # that.
         if sim.events == seen:
             raise InvariantBroken(f"seed {sim.seed}, at {sim.now:.6f} s: an event takes more than {SPIN_S:g} s of CPU")
         seen = sim.events

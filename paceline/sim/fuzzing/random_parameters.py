@@ -1,7 +1,10 @@
-"""Parameters of schemes, drawn from a seed, under which a run of a few steps comes by all that the scheme does.
+"""Draws parameters of schemes from a seed, under which a run of a few steps meets everything that a scheme does.
 
-By default phases change after 100 steps and fragments travel every 20: no short storm would see that. So counts are
+By default phases change after 100 steps and fragments travel every 20: no short run would see that. So counts are
 small here, and every variant that has rules of its own has its turn.
+
+A new scheme with parameters gets a function here and an entry in PARAMETERS; without one it is fuzzed with its
+defaults.
 """
 
 from __future__ import annotations
@@ -18,14 +21,16 @@ Drawn = Mapping[str, Any]
 PAYLOADS = ("gradient", "delta", "weights")
 MEMORY = ("keep", "reset", "average")
 GOSSIP = {"gosgd", "adpsgd", "sgp"}
+"""Schemes of which two in a row are refused by `hybrid`."""
 
 
 def schemes_of(seed: int, names: Sequence[str]) -> list[Scheme]:
-    """One of every name, with the parameters that `seed` draws; the same whatever else is in `names`."""
+    """Returns a scheme of every name, with the parameters that `seed` draws; the same whatever else is in `names`."""
     return [scheme_of(name, Random(f"fuzz/{seed}/{name}")) for name in names]
 
 
 def scheme_of(name: str, random: Random) -> Scheme:
+    """Returns the scheme of that name with drawn parameters, or with its defaults if PARAMETERS has no entry."""
     return make(name, dict(PARAMETERS[name](random)) if name in PARAMETERS else {})
 
 
@@ -83,6 +88,8 @@ def _postlocal(r: Random) -> Drawn:
 
 
 def _diloco(r: Random) -> Drawn:
+    """Draws DiLoCo's parameters: `h` is a multiple of the fragments, and a delay is shorter than the pause between
+    them."""
     fragments, apart = r.randint(1, 3), r.randint(1, 3)
     delay, memory = r.randint(0, apart - 1), r.choice(MEMORY)
     return {
@@ -111,7 +118,8 @@ def _sgp(r: Random) -> Drawn:
 
 
 def _hybrid(r: Random) -> Drawn:
-    """Two or three phases, so short that all are seen; of two that gossip in a row (refused), the second goes."""
+    """Draws two or three phases, so short that all are seen. Of two gossip schemes in a row, which are refused, one
+    goes."""
     drawn = r.sample([name for name in PARAMETERS if name != "hybrid"], r.randint(2, 3))
     names = [name for number, name in enumerate(drawn) if not (number and {name, drawn[number - 1]} <= GOSSIP)]
     last = len(names) - 1
@@ -123,6 +131,7 @@ def _hybrid(r: Random) -> Drawn:
 
 
 def _end(r: Random) -> Condition:
+    """Draws the condition that ends a phase."""
     unit = r.choice(("steps", "seconds", "epochs"))
     return unit, float(r.randint(1, 2 if unit == "epochs" else 8))
 
@@ -151,3 +160,4 @@ PARAMETERS: Mapping[str, Callable[[Random], Drawn]] = {
     "sgp": _sgp,
     "hybrid": _hybrid,
 }
+"""By name of a scheme, the function that draws its parameters."""

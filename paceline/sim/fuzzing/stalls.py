@@ -1,8 +1,12 @@
-"""Of the fuzzer: a worker is slow for a while, and afterwards the run is as fast as before.
+"""Of the fuzzer: a worker is slow for a while, and afterwards the run must be as fast as before.
 
-It is slow for one step, as if its process had been stopped, or for several, as if another program had its device. The
-run is one of its own, on the drawn cluster without its faults and with steps of equal length, so that throughput can be
-compared; what is drawn here comes from a stream of its own.
+It is slow for one step, as if its process had been stopped, or for several, as if another program had its device.
+The run is one of its own, on the drawn cluster without its faults and with steps of equal length, so that throughput
+can be compared; what is drawn here comes from a stream of its own.
+
+    |-- WARM units --|-- WINDOW: before --|-- slow steps --|-- RECOVERY --|-- WINDOW: after --|
+
+A unit is the time in which every worker has made RESULTS results and STEPS steps.
 """
 
 from __future__ import annotations
@@ -20,25 +24,29 @@ from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation
 
 STALL = 40.0
-"""Times the length of a step."""
+"""How many times as long one step takes that stands for a stopped process."""
 SECONDS = (0.2, 1.0)
-"""Fast workers make several steps while a slow one makes one."""
+"""Seconds of a step, one of which is drawn for each worker: fast workers make several steps while a slow one
+makes one."""
 ONE_SEED_IN = 5
-"""Such a run takes longer than a storm."""
+"""How many seeds there are for one with a slow worker; its run takes longer than the first one."""
 RESULTS, STEPS = 4, 12
-"""Of every worker, after which a run counts as under way; the time it took is the unit of what follows."""
+"""Results and steps of every worker, after which a run counts as under way; the time until then is the unit."""
 WARM, WINDOW, RECOVERY = 3.0, 4.0, 8.0
-"""In that unit: until throughput is counted, for how long, and after the worker has become as fast as before."""
+"""Units until throughput is counted, for how long it is counted, and from the last slow step to the second count."""
 SHARE = 0.6
-"""Of the throughput before. Windows cut rounds, and a sample more or less is much in batches of a few."""
+"""Fraction of the former throughput that is enough. Windows cut rounds, and a sample more or less counts in small
+batches."""
 ALL_BACK = 0.95
-"""From this share on all is well, however it is divided among the workers."""
+"""From this fraction on all is well, however the samples are divided among the workers."""
 EVENTS_MAX = 100_000
+"""Events of one run; a run that needs more is not judged."""
 
 
 @dataclass(frozen=True)
 class Slow:
-    """So many steps of worker `rank` take `factor` times as long. `seconds`: of a step, by rank, on equal devices."""
+    """Says that `steps` steps of worker `rank` take `factor` times as long. `seconds`: of a step, by rank, on equal
+    devices."""
 
     seconds: tuple[float, ...]
     rank: int
@@ -47,7 +55,7 @@ class Slow:
 
 
 def draw(seed: int, workers: int) -> Slow | None:
-    """None: nobody is slow."""
+    """Returns who is slow and how under this seed, or None if nobody is."""
     random = Random(f"fuzz/{seed}/slow")
     if random.randrange(ONE_SEED_IN):
         return None
@@ -59,7 +67,7 @@ def draw(seed: int, workers: int) -> Slow | None:
 
 
 class StallRun:
-    """Counts what is trained. `slow`: steps that are still to be slow."""
+    """Runs `scheme` on a calm cluster, and counts trained samples by time. `left`: steps that are still to be slow."""
 
     def __init__(self, seed: int, scheme: Scheme, cluster: Cluster, samples: tuple[int, ...], slow: Slow) -> None:
         self.slow, self.left = slow, 0
@@ -82,11 +90,11 @@ class StallRun:
             self.done.append((self.sim.now, record.rank, record.samples))
 
     def when(self, holds: Callable[[], bool]) -> float:
-        """Goes on until then, or until EVENTS_MAX; returns the time."""
+        """Runs until `holds()`, or until EVENTS_MAX events; returns the virtual time in seconds."""
         return self.sim.run(max_events=EVENTS_MAX, stop=lambda sim: holds()).now
 
     def between(self, since: float, until: float) -> list[float]:
-        """Returns samples a second of each worker."""
+        """Returns each worker's samples per second between two virtual times, by rank."""
         self.sim.run(until=until, max_events=EVENTS_MAX)
         of = [0] * len(self.results)
         for at, rank, samples in self.done:
@@ -96,12 +104,15 @@ class StallRun:
 
     @property
     def phase(self) -> int:
-        """Of a scheme whose phases differ in throughput."""
+        """Returns the phase of a scheme with phases, whose throughputs differ; 0 for all others."""
         return getattr(self.sim.coordinator, "phase", 0)
 
 
 def check(seed: int, scheme: Scheme, cluster: Cluster, samples: tuple[int, ...]) -> None:
-    """Raises InvariantBroken where throughput does not come back."""
+    """Raises InvariantBroken if throughput does not recover after a worker was slow.
+
+    A run is not judged if it needs too many events, or if its scheme entered another phase between the two counts.
+    """
     slow = draw(seed, cluster.workers)
     if slow is None:
         return

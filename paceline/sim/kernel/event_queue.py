@@ -1,4 +1,7 @@
-"""What happens next: events in the order of their times, and of their making where times are equal."""
+"""The queue of future events: ordered by virtual time, and by insertion where times are equal.
+
+`Simulation` is the only one who takes events out; everybody else puts them in.
+"""
 
 from __future__ import annotations
 
@@ -57,22 +60,27 @@ class Heap:
         return itertools.chain(self.soon, self.due, *self._stretches.values())
 
     def push(self, at: float, act: Callable[..., None], *args: Any) -> None:
-        """`act(*args)` shall happen at `at` seconds."""
+        """Schedules `act(*args)` at `at` seconds of virtual time. Equal times keep the order of the calls."""
         self.put(at, act, args)
 
     def put(self, at: float, act: Callable[..., None], args: tuple[Any, ...]) -> None:
+        """Schedules `act(*args)` at `at` seconds. Like `push`, without packing the arguments: the driver calls it per
+        message."""
         self._number += 1
         stretch = int(at * self.per_s)
+        # The stretch is already sorted, or is over. Its remaining events are few, so a small heap beside them suffices.
         if stretch <= self.reached:
             heappush(self.soon, (at, self._number, act, args))
         else:
             self._wait(stretch, (at, self._number, act, args))
 
     def put_back(self, event: Event) -> None:
-        """One that was `soon` or `due`, and shall be again."""
+        """Returns an event that was taken out and shall be taken out again, with its number and so its place in the
+        order."""
         heappush(self.soon, event)
 
     def _wait(self, stretch: int, event: Event) -> None:
+        """Puts an event into a stretch that is not reached yet, unsorted."""
         if stretch in self._stretches:
             self._stretches[stretch].append(event)
         else:
@@ -80,7 +88,10 @@ class Heap:
             heappush(self._order, stretch)
 
     def reach(self) -> bool:
-        """To be asked for when nothing is `soon` or `due`: the next stretch that has events is; False without any."""
+        """Makes the events of the next stretch `due`, and returns True; returns False if no event is left.
+
+        The driver calls this when both `soon` and `due` are empty.
+        """
         if not self._order:
             return False
         self._seen += len(self._stretches[self._order[0]])
@@ -93,7 +104,8 @@ class Heap:
         return True
 
     def _fit(self) -> None:
-        """Longer or shorter stretches, if they had too few events or too many."""
+        """Makes the stretches longer or shorter if they held too few or too many events on average since the
+        last look."""
         mean = self._seen / self._counted
         per_s = min(max(self.per_s * mean / BETWEEN, PER_S_MIN), PER_S_MAX)
         if not FEW <= mean <= MANY and per_s != self.per_s:
@@ -103,6 +115,7 @@ class Heap:
         self._seen, self._counted, self._seen_enough = 0, 0, max(SEEN_MIN, len(self))
 
     def _spread(self, events: list[Event]) -> None:
+        """Distributes `events` over stretches of the present length, as if none had been reached yet."""
         self.soon.clear()
         self.due.clear()
         self._stretches.clear()
@@ -112,6 +125,10 @@ class Heap:
             self._wait(int(event[0] * self.per_s), event)
 
     def change(self, new_time: Callable[[Event], float | None]) -> None:
-        """Every event gets the time `new_time` says, and is dropped for None; O(all events), for faults only."""
+        """Moves every event to the time that `new_time` returns for it, and drops it where that is None.
+
+        This is O(all events), so only faults use it: a pause delays the events of a host, a lost party loses its
+        messages.
+        """
         timed = [(new_time(event), event) for event in self]
         self._spread([(at, *event[1:]) for at, event in timed if at is not None])

@@ -1,4 +1,12 @@
-"""Simulated processes, their incarnations, and the calls they wait for."""
+"""Simulated processes, their incarnations, and the calls they wait for.
+
+    SimulatedProcess   one role on one machine; a rejoin or a replaced server makes another one
+    Incarnation        one running generator of a worker; a restart makes another one on the same process
+    PendingCall        one Call or Mean of an incarnation, until its last answer has arrived
+
+The state of a call: `missing` counts the shards that have not answered; `done` is set with `value`, or with `error`.
+A call that is done stays so, and later answers change nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +20,7 @@ from paceline.sim.cluster.network import Nic
 from paceline.sim.cluster.step_times import Speed
 
 On = Callable[[float, int, Any], Iterable[Tell | Reply]]
+"""What a role does with a message: takes the party's clock in seconds, the sender's rank or shard, and the message."""
 
 
 class SimulatedProcess:
@@ -65,7 +74,11 @@ class SimulatedProcess:
         return self.name.partition(" ")[0]
 
     def admit(self, call: PendingCall) -> None:
-        """Opens a call, and drops those of an earlier incarnation of the caller, which nobody waits for."""
+        """Opens a call, and drops those of an earlier incarnation of the caller, which nobody waits for any more.
+
+        Replies answer the oldest open call first. A call left over from before a restart would take the reply of the
+        next one.
+        """
         rank = call.incarnation.rank
         calls = self.open.get(rank)
         if calls is None or (calls and calls[0].incarnation is not call.incarnation):
@@ -113,6 +126,7 @@ class Incarnation:
         return self.party.nic
 
     def end(self) -> None:
+        """Ends the incarnation: its generator is closed, and whatever arrives for it later is ignored."""
         self.alive = False
         self.generator.close()
 
@@ -156,4 +170,5 @@ class PendingCall(Ticket):
         return self.incarnation.party.nic
 
     def has_answer_of(self, shard: int) -> bool:
+        """Returns True if that shard has answered this call, or the call is over."""
         return self.done or (self.parts is not None and self.parts[shard] is not None)

@@ -18,12 +18,15 @@ class ArrayMemory:
         self._one = like[:1]
 
     def empty(self, length: int) -> Any:
+        """Returns a new array of `length` numbers of that dtype. Its contents are arbitrary."""
         return self._one.repeat(length)
 
     def bytes_of(self, v: Any) -> memoryview:
+        """Returns the bytes of `v`, not a copy of them."""
         return memoryview(v).cast("B")
 
     def join(self, parts: Sequence[Any]) -> Any:
+        """Returns the concatenation of `parts` as one new array: the shards of a model as one vector."""
         whole = self.empty(sum(map(len, parts)))
         begin = 0
         for part in parts:
@@ -39,9 +42,11 @@ class GhostMemory:
         return Ghost(length)
 
     def bytes_of(self, v: Ghost) -> memoryview:
+        """Raises TypeError, since a Ghost has no content that could be encoded."""
         raise TypeError(f"{v!r} has a size and no bytes")
 
     def join(self, parts: Sequence[Ghost]) -> Ghost:
+        """Returns a Ghost as long as all `parts` together; numbers are counted as float32, 4 bytes each."""
         return Ghost(sum([part.nbytes for part in parts]) // 4)
 
 

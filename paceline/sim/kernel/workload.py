@@ -1,4 +1,9 @@
-"""Workloads: what a worker's step computes, and how many virtual seconds it takes on the reference device."""
+"""Workloads: what a worker's step computes, and how many virtual seconds it takes on the reference device.
+
+`LocalSteps` is enough for tests and timing; `runtime/simulated` makes a workload of a real model and data set, and
+`faults/sample_leases.py` wraps one for leased samples. The seconds are those of the reference device: the driver
+stretches them by the worker's own device (`cluster/step_times.py`).
+"""
 
 from __future__ import annotations
 
@@ -17,10 +22,18 @@ class Workload(Protocol):
     """Does the work of all workers. `rng` is the worker's own, so that no worker's speed depends on another's."""
 
     def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
-        """Returns what worker `rank` gets for `wanted`."""
+        """Returns what worker `rank` gets for `wanted`: the mean gradient at `wanted.w` over `wanted.steps`
+        mini-batches.
+
+        `seconds` of the result is virtual time on the reference device, for all steps together.
+        """
 
     def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
-        """Returns the weights after `wanted.steps` mini-batches of the worker's own optimizer."""
+        """Returns the weights after `wanted.steps` mini-batches of the worker's own optimizer, beginning at `wanted.x`.
+
+        `wanted.memory` says whether the optimizer goes on with its state (KEEP), with an empty one, or with the
+        state given.
+        """
 
 
 class Limit(Protocol):
@@ -40,7 +53,7 @@ class SimulatedLeaseSource(Protocol):
         """Notes the fate of a contribution at the first server: applied, dropped, late."""
 
     def unused(self, rank: int, data: Data) -> None:
-        """The worker was restarted in the middle of its work at them."""
+        """Notes that the worker was restarted while it worked at these samples: nobody has their gradient."""
 
     def gone(self, rank: int, pending: Data) -> None:
         """Notes that the incarnation is over: of what the first server heard, only `pending` may still be applied."""
@@ -72,6 +85,10 @@ class LocalSteps:
         self._memory: dict[int, Any] = {}
 
     def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
+        """Returns the running mean of the gradients of `wanted.steps` mini-batches at the same weights.
+
+        Seconds are drawn once per step, so a mean over several steps has less relative jitter than a single step.
+        """
         gradient, seconds_of, samples_of = self._gradient, self._seconds, self._samples
         own = samples_of(rank)
         samples = wanted.samples or own
@@ -82,6 +99,7 @@ class LocalSteps:
         return Computed(g, samples * wanted.steps, seconds * samples / own)
 
     def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
+        """Returns the weights after SGD steps with momentum, and remembers the velocity of worker `rank`."""
         x, seconds, v = wanted.x, 0.0, self._remembered(rank, wanted.memory)
         for _ in range(wanted.steps):
             g = self._gradient(rank, x)
@@ -94,6 +112,8 @@ class LocalSteps:
         return Trained(x, samples, seconds, v if wanted.show_memory else None)
 
     def _remembered(self, rank: int, memory: Any) -> Any:
+        """Returns the velocity to begin with: the worker's own for KEEP, None (zero) for RESET, or the vector that was
+        handed in."""
         if isinstance(memory, str):
             return self._memory.get(rank) if memory == KEEP else None
         return memory
@@ -110,13 +130,15 @@ def plain_sgd(lr: float) -> Callable[[int], Update]:
 
 @dataclass(frozen=True, slots=True)
 class ModelShard:
-    """The part of the model that one server holds. `make_update` makes the server's update rule."""
+    """Describes the part of the model that one server holds. `make_update` returns the server's update rule, anew each
+    time."""
 
     part: slice
     make_update: Callable[[], Update]
 
 
 def equal_shards(length: int, servers: int, update_factory: Callable[[int], Update]) -> tuple[ModelShard, ...]:
-    """Returns the shards of a model of `length` parameters on so many servers, all of about the same size."""
+    """Returns `servers` shards of a model of `length` parameters, in order and all of about the same size; () without
+    servers."""
     parts = cut(length, servers) if servers else ()
     return tuple(ModelShard(part, functools.partial(update_factory, part.stop - part.start)) for part in parts)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paceline.cli.main import main
-from tests.cli.test_usage import Capture, refused_here
+from tests.cli.conftest import Capture, refused_here
 
 
 def test_it_ranks_by_pace_and_says_what_it_cannot_know(capsys: Capture) -> None:

@@ -13,8 +13,7 @@ from torch import nn
 import paceline.config as configuration
 from paceline.cli.main import main
 from paceline.observe.runs.summary import Summary, read_summary
-from tests.cli.conftest import refused_here
-from tests.cli.test_usage import Capture
+from tests.cli.conftest import Capture, refused_here
 from tests.runtime.own_loops import run_loops, toy_data
 
 STEP_MS, SLOWDOWN, BATCH = 6.0, (1.0, 3.0), 7

@@ -11,8 +11,8 @@ import pytest
 
 from paceline.cli.main import main
 from paceline.runtime.run_folder.status_file import read_status
+from tests.cli.commands.runs import a_status
 from tests.cli.conftest import refused_here as refused
-from tests.cli.support.test_find_run import a_status
 from tests.launch.forked_cli import Warm
 from tests.launch.process_tree import within
 from tests.launch.test_run_ends import Run

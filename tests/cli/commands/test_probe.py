@@ -14,7 +14,7 @@ from paceline.cli.main import main
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.sim import load
 from paceline.sim.cluster.measured import MeasuredLink
-from tests.cli.test_usage import Capture
+from tests.cli.conftest import Capture
 from tests.launch.fake_ssh import put_ssh
 from tests.launch.process_tree import LIGHT
 

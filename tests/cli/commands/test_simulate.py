@@ -12,7 +12,7 @@ import pytest
 
 from paceline.cli.main import main
 from paceline.observe.runs.summary import read_summary
-from tests.cli.test_usage import Capture, refused_here
+from tests.cli.conftest import Capture, refused_here
 
 SMALL = ["--workers", "2", "--slowdown", "1,3", "--step-ms", "10", "--model", "mlp", "--width", "0.25"]
 

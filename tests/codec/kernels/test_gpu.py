@@ -18,7 +18,7 @@ from paceline.codec.pipeline.stage import Stage
 from paceline.core.message import INCREMENT
 from paceline.core.paramserver.gated_server import Push
 from paceline.engine.vectors.flat import Flat, FlatMemory
-from tests.codec.algorithms.test_algorithms import GOLDEN
+from tests.codec.algorithms.test_twobit import GOLDEN
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":

@@ -17,7 +17,7 @@ from paceline.live.collectives.peer_backend import PeerCarrier
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
 from paceline.live.party import worker
-from tests.live.collectives.test_peer_backend import NumpyAdder
+from tests.live.collectives.three_workers import NumpyAdder
 from tests.live.fakes import PATIENCE_SECONDS, NumpyMemory
 from tests.live.node_fixture import Behind
 

@@ -10,49 +10,24 @@ import pytest
 from paceline.codec import Encoded, read
 from paceline.codec.encoded import WHOLE
 from paceline.codec.pipeline.stage import Stage
-from paceline.codec.small_tensors import parts_of
 from paceline.core.collective.mean_server import Averaged, Part
-from paceline.core.effects import EVERY_BIT, Mean
+from paceline.core.effects import Mean
 from paceline.core.errors import ProtocolError
-from paceline.core.message import INCREMENT, STATE, Nature, message, nature_of
+from paceline.core.message import STATE, Nature, message, nature_of
 from paceline.core.vector import Ghost, Vector
-from paceline.live.protocol.pending_reply import rooms_for
 from paceline.sim.kernel.vectors import ArrayMemory, GhostMemory
+from tests.codec.pipeline.stages import Gradient, numbers, room, stage
 
 MEMORY = ArrayMemory(np.zeros(1, np.float32))
+
+
 N = 64
-
-
-@message("test_stage.Gradient")
-class Gradient:
-    carries: ClassVar[Nature] = INCREMENT
-    g: Vector
-    clock: int = 1
 
 
 @message("test_stage.Model")
 class Model:
     carries: ClassVar[Nature] = STATE
     w: Vector
-
-
-@message("test_stage.Snapshot")
-class Snapshot:
-    v: Vector
-
-
-def stage(
-    codec: str, *, down: str = "none", of_server: bool = False, exact_below: int = 0, memory: Any = MEMORY
-) -> Stage:
-    return Stage(memory, nature_of, up=read(codec), down=read(down), of_server=of_server, exact_below=exact_below)
-
-
-def room(lengths: Any, there: Any) -> list[Any]:
-    return rooms_for(lengths, there, MEMORY)
-
-
-def numbers(seed: int) -> np.ndarray:
-    return (np.random.default_rng(seed).integers(-64, 65, N) / 8).astype(np.float32)
 
 
 class Line:
@@ -95,29 +70,10 @@ def test_each_slice_each_receiver_and_each_series_has_a_residual_of_its_own() ->
     assert [int(np.flatnonzero(getattr(a, "g", getattr(a, "v", None)))[0]) for a in arrived] == [0] * 5
 
 
-def test_messages_that_nobody_declared_and_means_of_which_every_bit_counts_are_left_alone() -> None:
-    worker, v = stage("topk"), numbers(1)
-    for sent in (Snapshot(v=v), Part.of(Mean(v, (0, 1), "first", series=EVERY_BIT))):
-        assert worker.outgoing("server", 0, sent) is sent
-
-
-def test_a_short_vector_stays_exact() -> None:
-    worker = stage("topk", exact_below=N + 1)
-    sent = numbers(1)
-    assert worker.outgoing("server", 0, Gradient(g=sent)).g is sent
-
-
 def test_what_is_not_finite_travels_as_it_is() -> None:
     line, g = Line("2bit"), numbers(1)
     g[3] = np.nan
     assert np.isnan(line.pass_on(Gradient(g=g)).g[3])
-
-
-# ---- small tensors -------------------------------------------------------------------------------------------------
-def test_small_tensors_are_found_in_every_slice_and_neighbours_are_one() -> None:
-    tensors, slices = (10, 2, 3, 20, 4), (slice(0, 13), slice(13, 39))
-    assert parts_of(tensors, slices, 5) == {0: (slice(10, 13),), 1: (slice(0, 2), slice(22, 26))}
-    assert parts_of(tensors, slices, 0) == {}
 
 
 @pytest.mark.parametrize("codec", ["2bit", "sign(block=8)", "topk(ratio=0.1)", "randomk(ratio=0.1)", "dgc(ratio=0.1)"])
@@ -193,28 +149,6 @@ def test_weights_that_all_get_are_encoded_once() -> None:
     server, w = stage("none", down="int8", of_server=True), numbers(1)
     one = server.outgoing("worker 0", 0, Averaged(v=w, weight=1.0)).v
     assert server.outgoing("worker 1", 0, Averaged(v=w, weight=1.0)).v is one
-
-
-# ---- hostile bytes -----------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        Encoded("zip", N, bytes(16)),
-        Encoded("topk", N, bytes(16)),  # a codec, but not this run's
-        Encoded("2bit", N, bytes(15)),
-        Encoded(WHOLE, N, bytes(4 * N - 4), 1),
-        Encoded(WHOLE, N, bytes(4 * N - 3), 1),
-        Encoded("2bit", N, bytes(16), 1, 1),
-    ],
-)
-def test_bytes_that_no_codec_of_the_run_makes_are_refused(wrong: Encoded) -> None:
-    with pytest.raises(ProtocolError):
-        stage("2bit", of_server=True).incoming("worker", Gradient(g=wrong), room, from_server=False)
-
-
-def test_bytes_are_refused_where_there_is_no_codec() -> None:
-    with pytest.raises(ProtocolError):
-        stage("2bit").incoming("server", Gradient(g=Encoded("2bit", N, bytes(16))), room, from_server=True)
 
 
 # ---- vectors without numbers -------------------------------------------------------------------------------------

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from paceline.core.errors import ConfigError, PacelineError, TimedOut
+from paceline.core.errors import ConfigError
 from paceline.kvstore import KVStore, create
 from tests.compat.mxnet.store_threads import run
 from tests.launch.process_tree import within
@@ -177,97 +174,6 @@ def test_two_bits_leave_for_later_what_they_do_not_send() -> None:
         return seen
 
     assert run(work) == [[[0.0, -1.0, 1.0], [1.0, -1.0, 1.0]]] * 2
-
-
-def test_optimizer_states_are_saved_and_loaded_on_any_number_of_servers(tmp_path: Path) -> None:
-    def work(kv: KVStore, load: bool) -> Tensor:
-        kv.set_optimizer("adam", lr=0.1)
-        kv.init("w", random(0, 5, 2))
-        if load:
-            kv.load_optimizer_states(tmp_path / "states")
-            kv.barrier()
-        for step in (3, 4) if load else (1, 2):
-            kv.push("w", random(step, 5, 2))
-        w = kv.pull("w")
-        kv.save_optimizer_states(tmp_path / ("more" if load else "states"))
-        return torch.as_tensor(w)
-
-    def all_at_once(kv: KVStore) -> None:
-        kv.set_optimizer("adam", lr=0.1)
-        kv.init("w", random(0, 5, 2))
-        for step in (1, 2, 3, 4):
-            kv.push("w", random(step, 5, 2))
-        kv.pull("w")
-        kv.save_optimizer_states(tmp_path / "whole")
-
-    run(lambda kv: work(kv, False), servers=1, bound=1)
-    run(lambda kv: work(kv, True), servers=3, bound=1)
-    run(all_at_once, servers=2, bound=1)
-    from safetensors.torch import load_file
-
-    more, whole = load_file(tmp_path / "more"), load_file(tmp_path / "whole")
-    assert set(more) == set(whole) != set()
-    for name in whole:
-        torch.testing.assert_close(more[name], whole[name])
-
-
-def test_a_wait_in_vain_names_the_key_the_server_and_the_worker_that_is_missing() -> None:
-    def work(kv: KVStore) -> str:
-        kv.init("w", torch.zeros(1))
-        if kv.rank:
-            return ""
-        with pytest.raises(TimedOut) as told:
-            kv.pushpull("w", torch.ones(1))
-        with pytest.raises(TimedOut, match=r"the barrier by server 0 .*, which waits for worker 1"):
-            kv.barrier()
-        return str(told.value)
-
-    done = threading.Event()
-
-    def patient(kv: KVStore) -> str:
-        said = work(kv)
-        done.set() if kv.rank == 0 else done.wait(20.0)
-        return said
-
-    said = run(patient, timeout_s=0.3, servers=1)[0]
-    assert "worker 0 waited 0.3 s for the answer to pushpull of key 'w' by server 0" in said
-    assert "which waits for worker 1 (" in said
-
-
-def shapes(kv: KVStore) -> None:
-    kv.init("w", torch.zeros(1 + kv.rank))
-
-
-def optimizers(kv: KVStore) -> None:
-    kv.set_optimizer("sgd", lr=0.25 * (1 + kv.rank))
-
-
-def codecs(kv: KVStore) -> None:
-    kv.set_gradient_compression({"type": ("2bit", "fp16")[kv.rank]})
-
-
-@pytest.mark.parametrize(
-    ("work", "told"),
-    [
-        (shapes, r"worker \d initialises key 'w' with float32 of shape \(\d,\), another worker with .*"),
-        (optimizers, r"worker \d sets the optimizer SGD .*, another worker SGD .*"),
-        (codecs, r"worker \d compresses with .*, another worker with .*"),
-    ],
-)
-def test_of_workers_that_disagree_the_second_to_say_so_is_told(work: Callable[[KVStore], None], told: str) -> None:
-    refusals: list[str] = []
-
-    def incarnation(kv: KVStore) -> None:
-        try:
-            work(kv)
-        except ConfigError as error:
-            refusals.append(str(error))
-            raise
-
-    with pytest.raises(PacelineError):
-        run(incarnation, servers=1)
-    assert len(refusals) == 1
-    assert re.fullmatch(f"{told}: give all.* the same", refusals[0])
 
 
 def test_a_worker_that_is_lost_is_counted_and_waited_for_no_longer() -> None:

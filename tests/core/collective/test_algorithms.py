@@ -5,64 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from fractions import Fraction
-from random import Random
 
 import pytest
 
 from paceline.core.collective import PEERS, Schedule, schedule_for
+from tests.core.collective.every_schedule import TELLING, schedules
 from tests.core.collective.members import average
 
 UP_TO = range(2, 65)
-# A schedule hangs on n's bits and divisors: all small n, then primes, powers of two and their neighbours have every
-# schedule tried; of any other n one is drawn.
-TELLING = [n for n in UP_TO if n <= 16 or n in (32, 33, 63, 64) or all(n % k for k in range(2, n))]
+
+
 SOME = [2, 3, 5, 8, 13, 22]
-
-
-def schedules(n: int) -> list[Schedule]:
-    """All there are for n members; the hierarchical one for hosts as unlike as they come."""
-    three = tuple(tuple(range(h, n, 3)) for h in range(min(3, n)))
-    lopsided = (tuple(range(n // 2 + 1)), *((i,) for i in range(n // 2 + 1, n)))
-    hosts = [(tuple(range(n)),), three, lopsided, ()] if n <= 20 else [three]
-    return [schedule_for(name, n) for name in PEERS if name != "hierarchical"] + [
-        schedule_for("hierarchical", n, each) for each in hosts
-    ]
-
-
-@pytest.mark.parametrize("n", UP_TO)
-def test_everybody_ends_with_the_exact_weighted_mean_in_whatever_order_messages_come(n: int) -> None:
-    rng = Random(n)
-    tried = schedules(n) if n in TELLING else rng.sample(schedules(n), 1)
-    for schedule in tried:
-        length = min(rng.choice([1, schedule.pieces - 1, schedule.pieces + 3]), 67)
-        weights = [Fraction(rng.choice([0, 1, 1, 3])) for _ in range(n)]
-        weights[rng.randrange(n)] = Fraction(2)
-        vectors = [[Fraction(rng.randrange(-9, 9)) for _ in range(length)] for _ in range(n)]
-        total = sum(weights)
-        mean = [sum(w * v[k] for w, v in zip(weights, vectors, strict=True)) / total for k in range(length)]
-        for result in average(schedule, vectors, weights, seed=n):
-            assert (result.numbers, result.weight) == (mean, total), schedule.name
-
-
-@pytest.mark.parametrize("n", SOME)
-def test_a_member_of_weight_zero_is_not_looked_at(n: int) -> None:
-    for schedule in schedules(n):
-        vectors = [[float("nan")] * schedule.pieces for _ in range(n)]
-        vectors[n // 2] = [0.1 * k for k in range(schedule.pieces)]
-        weights = [float(i == n // 2) for i in range(n)]
-        for result in average(schedule, vectors, weights, seed=n):
-            assert (result.numbers, result.weight) == (vectors[n // 2], 1.0), schedule.name
-
-
-@pytest.mark.parametrize("n", SOME)
-def test_all_members_have_the_same_bits_and_every_order_of_arrival_gives_them(n: int) -> None:
-    rng = Random(n)
-    for schedule in schedules(n):
-        vectors = [[rng.random() for _ in range(schedule.pieces)] for _ in range(n)]
-        weights = [rng.random() for _ in range(n)]
-        results = [result for seed in (1, 2) for result in average(schedule, vectors, weights, seed)]
-        assert len({tuple(result.numbers) for result in results}) == 1, schedule.name
-        assert len({result.weight for result in results}) == 1, schedule.name
 
 
 @pytest.mark.parametrize("n", TELLING)
@@ -135,20 +88,6 @@ def test_only_one_member_of_a_host_talks_to_other_hosts(n: int) -> None:
         if home[t.src] != home[t.dst]
     }
     assert away == {host[0] for host in hosts}
-
-
-@pytest.mark.parametrize("n", TELLING)
-def test_a_step_is_one_moment(n: int) -> None:
-    """Nothing that a member sends in a step is changed in that step, and no pair talks twice the same way."""
-    for schedule in schedules(n):
-        for step in schedule.steps:
-            assert max(Counter((t.src, t.dst) for t in step).values()) == 1
-            sent = {(t.src, p) for t in step for p in range(t.first, t.stop)}
-            assert not sent & {(t.dst, p) for t in step for p in range(t.first, t.stop)}
-
-
-def test_one_member_has_nothing_to_do() -> None:
-    assert [schedule_for(name, 1).steps for name in PEERS] == [()] * len(PEERS)
 
 
 def test_sixteen_pieces_over_hosts_of_unlike_size_are_cut_finely_enough_for_all() -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from paceline.core.fault_tolerance.membership import (
     Announce,
-    Decision,
     Enter,
     Evict,
     Membership,
+    MembershipDecision,
     MembershipState,
     Patience,
     Refuse,
@@ -102,7 +102,9 @@ def test_what_the_coordinator_slept_through_is_held_against_nobody() -> None:
     assert members.here() == ["a", "b"]
 
 
-def run_for(members: Membership[str], until: float, *, waits: bool, steps: int, step_s: float) -> list[Decision[str]]:
+def run_for(
+    members: Membership[str], until: float, *, waits: bool, steps: int, step_s: float
+) -> list[MembershipDecision[str]]:
     """`a` says all the time where it stands."""
     now = 0.0
     while now < until:

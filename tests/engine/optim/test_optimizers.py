@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import itertools
 
 import pytest
@@ -13,48 +12,16 @@ from torch import nn
 from paceline.core.errors import ConfigError
 from paceline.core.sharding import lay_out
 from paceline.engine.model.flat_model import FlatModel
-from paceline.engine.optim.lars_lamb import LAMB, LARS
 from paceline.engine.optim.lr_schedule import factor
 from paceline.engine.optim.optimizers import SGD, LocalOptimizer, TorchRule, make_rule
-from paceline.engine.optim.recipe import recipe_of
 from paceline.engine.specs import OptimizerRecipe, ScheduleRecipe
 from paceline.engine.vectors.flat import Flat
+from tests.engine.optim.recipes import RECIPES, network, torch_optimizer
 
-RECIPES = {
-    "sgd": OptimizerRecipe(lr=0.1),
-    "sgd-decay": OptimizerRecipe(lr=0.1, weight_decay=0.01),
-    "sgd-momentum": OptimizerRecipe(lr=0.1, momentum=0.9, weight_decay=0.01),
-    "sgd-nesterov": OptimizerRecipe(lr=0.1, momentum=0.9, nesterov=True),
-    "adam": OptimizerRecipe(name="adam", lr=0.01, weight_decay=0.01),
-    "adamw": OptimizerRecipe(name="adamw", lr=0.01, weight_decay=0.1, beta1=0.8, beta2=0.99, eps=1e-6),
-    "lars": OptimizerRecipe(name="lars", lr=1.0, momentum=0.9, weight_decay=0.01, trust=0.02),
-    "lamb": OptimizerRecipe(name="lamb", lr=0.01, weight_decay=0.1),
-    "sgd-clipped": OptimizerRecipe(lr=0.1, momentum=0.9, clip_norm=0.3),
-    "adam-clipped": OptimizerRecipe(name="adam", lr=0.01, clip_norm=0.1),
-}
 SCHEDULE = ScheduleRecipe(name="cosine", warmup=40, total=160, floor=0.1)
+
+
 BATCH = 8
-
-
-@pytest.fixture(params=list(RECIPES))
-def recipe(request: pytest.FixtureRequest) -> OptimizerRecipe:
-    return RECIPES[request.param]
-
-
-def network() -> nn.Module:
-    torch.manual_seed(5)
-    return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 4))
-
-
-def torch_optimizer(module: nn.Module, r: OptimizerRecipe) -> torch.optim.Optimizer:
-    if r.name == "sgd":
-        return torch.optim.SGD(
-            module.parameters(), lr=r.lr, momentum=r.momentum, nesterov=r.nesterov, weight_decay=r.weight_decay
-        )
-    if r.name == "lars":
-        return LARS(module.parameters(), r.lr, r.momentum, r.weight_decay, r.trust)
-    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "lamb": LAMB}[r.name]
-    return kind(module.parameters(), lr=r.lr, betas=(r.beta1, r.beta2), eps=r.eps, weight_decay=r.weight_decay)
 
 
 def backward(module: nn.Module, step: int) -> None:
@@ -212,47 +179,6 @@ def test_the_learning_rate_can_be_set_and_the_schedule_still_applies() -> None:
     model.module(torch.ones(1, 1)).sum().backward()
     optimizer.step(10)
     assert model.weights().value().item() == -2.0
-
-
-def test_a_recipe_is_read_off_an_optimizer(recipe: OptimizerRecipe) -> None:
-    read = recipe_of(torch_optimizer(network(), recipe))
-    assert read == dataclasses.replace(recipe, clip_norm=0.0), "clipping is no part of an optimizer of torch"
-
-
-@pytest.mark.parametrize(
-    ("make", "path"),
-    [
-        (lambda m: torch.optim.RMSprop(m.parameters()), "torch.optim:RMSprop"),
-        (lambda m: torch.optim.Adam(m.parameters(), amsgrad=True), "torch.optim:Adam"),
-        (lambda m: torch.optim.SGD(m.parameters(), lr=0.1, maximize=True), "torch.optim:SGD"),
-        (lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, dampening=0.5), "torch.optim:SGD"),
-    ],
-    ids=["kind", "amsgrad", "maximize", "dampening"],
-)
-def test_torchs_other_optimizers_are_read_off_by_their_import_path(make: object, path: str) -> None:
-    recipe = recipe_of(make(network()))  # type: ignore[operator]
-    assert recipe.by_path is not None
-    assert recipe.by_path.path == path
-
-
-@pytest.mark.parametrize(
-    ("bad", "words"),
-    [
-        (OptimizerRecipe(name="lion"), "lion"),
-        (OptimizerRecipe(lr=-1.0), "optimizer.lr = -1.0: must be 0 or more"),
-        (OptimizerRecipe(nesterov=True), "needs a momentum"),
-        (OptimizerRecipe(name="adam", momentum=0.9), "beta1"),
-        (OptimizerRecipe(name="adam", beta1=1.5), "beta"),
-        (OptimizerRecipe(name="lars", nesterov=True, momentum=0.9), "nesterov"),
-        (OptimizerRecipe(name="lamb", beta2=1.5), "beta"),
-        (OptimizerRecipe(name="lamb", momentum=0.9), "beta1"),
-    ],
-)
-def test_what_is_no_optimizer_is_refused(bad: OptimizerRecipe, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        make_rule(bad)
-    with pytest.raises(ConfigError, match=words):
-        LocalOptimizer(FlatModel(network()), bad)
 
 
 def test_what_is_no_schedule_is_refused() -> None:

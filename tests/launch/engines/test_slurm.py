@@ -16,6 +16,7 @@ from paceline.cli.main import main
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.launch.engines.slurm import TERMINATED, Slurm, in_groups, until_notice
+from paceline.launch.remote.hostfile import parse_hosts
 
 AGENT = ["python", "-m", "paceline.launch.remote.agent"]
 JOB = {"SLURM_JOB_ID": "7"}
@@ -200,3 +201,16 @@ def test_one_that_was_killed_before_its_first_checkpoint_begins_again(
     assert main([*LAUNCH, "--out", "run", "paceline", "train"]) == 2
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     assert main([*LAUNCH, "--out", "run", "paceline", "train"]) == 0
+
+
+AGENT = ["python", "-m", "agent"]
+
+
+def test_srun_asks_for_an_allocation_where_it_has_none_and_overlaps_with_the_launcher_where_it_has() -> None:
+    outside = Slurm(hosts=parse_hosts("n1\nn2\n"), extra=("--partition=gpu",)).command(2, AGENT)
+    assert outside[:2] == ["srun", "--ntasks=2"]
+    assert {"--no-kill", "--job-name=paceline", "--nodelist=n1,n2", "--partition=gpu"} <= {*outside}
+    assert outside[-3:] == AGENT
+    within = Slurm(inside=True).command(2, AGENT)
+    assert "--overlap" in within
+    assert not {"--no-kill", "--job-name=paceline"} & {*within}

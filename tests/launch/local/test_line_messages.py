@@ -5,29 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from paceline.bench.subprocess_job import JobFailed, Told
 from paceline.launch.external.detect import LeadRun
-from paceline.launch.local.fork_messages import Fork, ForkAnswer, ForkEnded, ForkRequest, SendSignal
+from paceline.launch.local.fork_messages import ForkAnswer, ForkEnded, ForkRequest
 from paceline.launch.local.line_messages import LaunchMessage, LineDecoder, encode
 from paceline.launch.remote.protocol import Event, Knock, Request, StartProcess
 
 EVERY = ForkRequest | ForkAnswer
-SAID = [Fork(spec="{}", party="worker 0", log="runs/\udcff/log", environment={"K": "\n"}), SendSignal(pid=1, number=9)]
-
-
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=20))
-def test_messages_come_back_as_they_were_in_whatever_pieces_they_arrive(sizes: list[int]) -> None:
-    decoder: LineDecoder[ForkRequest] = LineDecoder(ForkRequest)
-    data, came = b"".join(map(encode, SAID)), []
-    for size in [*sizes, len(data)]:
-        decoder.feed(data[:size])
-        data = data[size:]
-        while decoder.has_message:
-            came.append(decoder.take())
-    assert came == SAID
 
 
 @pytest.mark.parametrize(

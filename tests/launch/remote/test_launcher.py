@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
 import queue
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-import msgspec
 import pytest
 
-from paceline import __version__
 from paceline import config as configuration
 from paceline.core.errors import ConfigError
 from paceline.launch.local.launcher import LocalLauncher
 from paceline.launch.remote import protocol
 from paceline.launch.remote.hostfile import HostEntry
-from paceline.launch.remote.launcher import RemoteHost, RemoteLauncher, unlike
+from paceline.launch.remote.launcher import RemoteHost, RemoteLauncher
 from paceline.launch.remote.placement import Placement
 from paceline.launch.remote.protocol import Event, MessageStream, Request, SocketStream
 from paceline.live.party import worker
-from paceline.live.protocol import frames
 from paceline.runtime.spec.launcher import ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec
 from tests.launch.process_tree import within
 
 HERE = configuration.build({"run": {"out": "runs/here"}})
-TORCH = importlib.metadata.version("torch")
 
 
 class Nobody:
@@ -104,47 +97,6 @@ def _closed(sock: socket.socket) -> bool:
                 return True
         except BlockingIOError:
             return False
-
-
-@pytest.mark.parametrize(
-    ("paceline", "torch", "says"),
-    [
-        ("0.0.9", TORCH, [f"has Paceline 0.0.9, and {__version__} is here; install the same"]),
-        (__version__, "1.0", [f"has torch 1.0, and {TORCH} is here; install the same"]),
-        (__version__, TORCH.partition("+")[0] + "+elsewhere", []),
-    ],
-)
-def test_a_host_with_other_versions_is_told_with_both_of_them(paceline: str, torch: str, says: list[str]) -> None:
-    hello = protocol.AgentHello(
-        host="there", pid=1, python="3.11", paceline=paceline, torch=torch, protocol=frames.VERSION
-    )
-    assert list(unlike(hello)) == says
-
-
-def test_a_host_of_another_protocol_or_byte_order_is_told_so() -> None:
-    ours = protocol.AgentHello(
-        host="there",
-        pid=1,
-        python="3.8",
-        paceline=__version__,
-        torch=TORCH,
-        protocol=frames.VERSION,
-        byte_order=sys.byteorder,
-    )
-    assert list(unlike(ours)) == []
-    big = msgspec.structs.replace(ours, protocol=frames.VERSION + 1, byte_order="mixed")
-    assert list(unlike(big, "at h1")) == [
-        f"speaks protocol version {frames.VERSION + 1}, and {frames.VERSION} is spoken at h1; install one Paceline",
-        f"is mixed-endian, and numbers are {sys.byteorder}-endian at h1; use machines of one kind",
-    ]
-
-
-def test_a_hello_that_says_more_than_is_known_here_is_understood() -> None:
-    """So that an agent of a later version is told that, and not that it talks nonsense."""
-    said = {"word": "hello", "host": "x", "pid": 1, "python": "4", "paceline": "9", "torch": "3", "protocol": 9}
-    told = msgspec.json.decode(json.dumps({**said, "colour": "blue"}), type=Event)
-    assert isinstance(told, protocol.AgentHello)
-    assert "has Paceline 9" in next(unlike(told))
 
 
 # ---- hosts that are lost, and others in their place --------------------------------------------------------

@@ -4,93 +4,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from paceline.core.collective import PEERS
 from paceline.core.effects import Mean
-from paceline.core.errors import PacelineError, PeerLost, ProtocolError
-from paceline.live.collectives.peer_backend import PeerCarrier, from_id, id_of, key_of
-from paceline.live.net.inprocess_transport import Hub, HubTransport
+from paceline.core.errors import PeerLost, ProtocolError
+from paceline.live.collectives.peer_backend import id_of, key_of
+from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
 from paceline.live.party import worker
-from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope, Kind
+from tests.live.collectives.three_workers import Workers, failure, numbers
 from tests.live.fakes import PATIENCE_SECONDS, NumpyMemory
-from tests.live.node_fixture import Behind
 
 STRIP_BYTES = 64
+
+
 TWO_HOSTS = ((0, 2), (1,))
-
-
-class NumpyAdder:
-    """Vectors of float64 arrive strip by strip, when the test takes an action from `late`."""
-
-    def __init__(self) -> None:
-        self.late: list[Callable[[], None]] = []
-
-    def blend(self, mine: Any, theirs: Any, share: float, into: Any) -> None:
-        into[:] = mine + np.float32(share) * (theirs - mine)
-
-    def copy(self, v: Any, into: Any) -> None:
-        into[:] = v
-
-    def readable(self, v: Any) -> Any:
-        return v
-
-    def when(self, v: Any, action: Callable[[], None]) -> None:
-        action() if v.dtype == np.float32 else self.late.append(action)
-
-
-class Workers:
-    """So many workers on a hub that know how to carry means, and nothing else."""
-
-    def __init__(self, count: int) -> None:
-        self.hub = Hub()
-        self.transports: list[HubTransport] = []
-        self.nodes: list[Node] = []
-        self.carriers: list[PeerCarrier] = []
-        self.adders: list[NumpyAdder] = []
-        for rank in range(count):
-            transport = self.hub.transport(worker(rank))
-            node = Node(transport, NumpyMemory(), timeout_s=PATIENCE_SECONDS)
-            self.adders.append(NumpyAdder())
-            node.peers = PeerCarrier(transport, NumpyMemory(), self.adders[-1], strip_bytes=STRIP_BYTES)
-            transport.open(Behind(node))
-            self.transports.append(transport)
-            self.nodes.append(node)
-            self.carriers.append(node.peers)
-
-    def begin(
-        self, rank: int, v: Any, among: tuple[int, ...], tag: str, weight: float = 1.0, by: str = "ring"
-    ) -> PendingReply:
-        hosts = TWO_HOSTS if by == "hierarchical" else ()
-        return self.carriers[rank].begin(Mean(np.array(v, np.float32), among, tag, weight), by, hosts)
-
-    def close(self) -> None:
-        for carrier, transport in zip(self.carriers, self.transports, strict=True):
-            carrier.close()
-            transport.close()
-
-
-@pytest.fixture
-def three() -> Iterator[Workers]:
-    workers = Workers(3)
-    yield workers
-    workers.close()
-
-
-def numbers(pending: PendingReply) -> list[float]:
-    return list(map(float, pending.wait(PATIENCE_SECONDS).v))
-
-
-def failure(pending: PendingReply) -> PacelineError:
-    with pytest.raises(PacelineError) as error:
-        pending.wait(PATIENCE_SECONDS)
-    return error.value
 
 
 ALL = (0, 1, 2)
@@ -154,53 +87,6 @@ def wait_for(late: list[Callable[[], None]]) -> bool:
     return bool(late)
 
 
-def test_nobody_of_any_weight_gives_zeros(three: Workers) -> None:
-    tickets = [three.begin(rank, [9.0, rank], ALL, "m", weight=0.0) for rank in ALL]
-    results = [ticket.wait(PATIENCE_SECONDS) for ticket in tickets]
-    assert [(list(result.v), result.weight) for result in results] == [([0.0, 0.0], 0.0)] * 3
-
-
-@pytest.mark.parametrize("by", PEERS)
-@pytest.mark.parametrize("when", ["before", "meanwhile"])
-def test_a_worker_that_left_holds_nobody_up_and_counts_nothing(three: Workers, by: str, when: str) -> None:
-    if when == "before":
-        three.carriers[1].leave([0, 2])
-    tickets = [three.begin(rank, [rank + 1.0] * 40, ALL, "m", by=by) for rank in (0, 2)]
-    if when == "meanwhile":
-        three.carriers[1].leave([0, 2])
-    results = [ticket.wait(PATIENCE_SECONDS) for ticket in tickets]
-    assert [(set(result.v), result.weight) for result in results] == [({2.0}, 2.0)] * 2
-
-
-def test_the_last_one_averages_with_itself_when_all_others_have_left(three: Workers) -> None:
-    for rank in (0, 1):
-        three.carriers[rank].leave([other for other in ALL if other != rank])
-    for tag in "abc":
-        assert numbers(three.begin(2, [5.0] * 40, ALL, tag)) == [5.0] * 40
-
-
-def test_a_worker_that_left_finishes_what_it_had_begun(three: Workers) -> None:
-    begun = three.begin(1, [4.0] * 40, ALL, "m")
-    three.carriers[1].leave([0, 2])
-    others = [three.begin(rank, [1.0] * 40, ALL, "m") for rank in (0, 2)]
-    assert [numbers(ticket) for ticket in (begun, *others)] == [[2.0] * 40] * 3
-
-
-def test_a_worker_that_is_lost_fails_the_means_that_it_is_in_now_and_later(three: Workers) -> None:
-    waiting = three.begin(0, [1.0] * 40, ALL, "m")
-    pair = [three.begin(rank, [1.0 + rank] * 40, (0, 1), "pair") for rank in (0, 1)]
-    three.transports[2].close()
-    assert isinstance(failure(waiting), PeerLost)
-    assert "worker 2" in str(failure(three.begin(1, [1.0], ALL, "later")))
-    assert [numbers(ticket)[0] for ticket in pair] == [1.5, 1.5]
-
-
-def test_vectors_of_unlike_lengths_are_not_added_up(three: Workers) -> None:
-    tickets = [three.begin(rank, [1.0] * (5 + rank), (0, 1), "x") for rank in (0, 1)]
-    assert str(failure(tickets[0])) == "x: 5 numbers here, 6 at worker 1"
-    assert isinstance(failure(tickets[1]), ProtocolError)
-
-
 def test_whoever_waits_for_a_mean_is_woken_when_its_party_cannot_go_on(three: Workers) -> None:
     waiting = three.begin(0, [1.0] * 40, ALL, "m")
     three.nodes[0].stop(PeerLost("the coordinator is gone"))
@@ -220,10 +106,3 @@ def test_a_party_that_takes_part_in_no_means_is_sent_none() -> None:
     node = Node(hub.transport(worker(0)), NumpyMemory())
     with pytest.raises(ProtocolError, match="takes no part in"):
         node.deliver(worker(1), Envelope(Kind.MEAN, None))
-
-
-def test_an_id_says_which_mean_which_strip_and_which_step() -> None:
-    key = key_of("bsp/7", ALL)
-    assert from_id(id_of(key, 65535, 16383)) == (key, 65535, 16383)
-    assert len({key_of("bsp/7", ALL), key_of("bsp/8", ALL), key_of("bsp/7", (0, 1))}) == 3
-    assert id_of(key, 65535, 16383) < 1 << 64

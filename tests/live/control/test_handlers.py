@@ -10,7 +10,6 @@ import pytest
 
 from paceline.core.fault_tolerance.replication import Copied
 from paceline.core.role import Role, RoleContext
-from paceline.core.sharding import NOWHERE
 from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import Hub
@@ -21,7 +20,6 @@ from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.row_packing import Packed, PackingPost, Parcel
 from paceline.live.protocol.transport import Envelope, Kind, LossCause
 from tests.live.fakes import NumpyMemory
-from tests.live.node_fixture import Ask
 
 
 def session_of(me: Party) -> Session:
@@ -73,7 +71,7 @@ def test_only_a_worker_that_broke_the_protocol_is_held_to_account_whatever_the_t
 ) -> None:
     session = session_of(server(0))
     session.handlers.lost(worker(1), "not a Paceline frame", cause)
-    assert session.node.admission.strikes[worker(1)] == strikes
+    assert session.node.message_checks.strikes[worker(1)] == strikes
 
 
 class Hears(Role):
@@ -84,17 +82,6 @@ class Hears(Role):
     def on(self, now: float, src: int, message: Any) -> Any:
         self.heard.append(message.n)
         return ()
-
-
-def test_what_reaches_a_newcomer_before_its_role_is_heard_by_the_role_in_that_order() -> None:
-    session = session_of(worker(0))
-    tell(session, control.Roster(addresses={}, hosts={}, incarnations=(1, 0)))
-    for n in (1, 2):
-        session.handlers.deliver(worker(1), Envelope(Kind.TELL, Ask(v=np.zeros(1, np.float32), n=n)))
-    role = Hears()
-    session.enter(role, NOWHERE)
-    session.handlers.deliver(worker(1), Envelope(Kind.TELL, Ask(v=np.zeros(1, np.float32), n=3)))
-    assert role.heard == [1, 2, 3]
 
 
 class WholePacker:
@@ -132,7 +119,7 @@ def test_what_a_party_may_not_send_it_may_not_send_packed_either() -> None:
     assert isinstance(packed.message, Packed)
     session.handlers.deliver(worker(0), packed)
     assert heard == []
-    assert session.node.admission.strikes[worker(0)] == 1
+    assert session.node.message_checks.strikes[worker(0)] == 1
 
 
 class Posted:

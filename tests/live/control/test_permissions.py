@@ -15,16 +15,20 @@ from paceline.live.collectives.peer_backend import Piece
 from paceline.live.control import permissions
 from paceline.live.control.permissions import may_send
 from paceline.live.net.zero_copy import Opened
-from paceline.live.node.published_state import PublishedState, ReadState, StateGone
 from paceline.live.party import COORDINATOR, EVALUATOR, server, worker
 from paceline.live.protocol import control_messages as control
-from paceline.live.protocol.control_messages import Capture
 from paceline.live.protocol.transport import Kind
 from paceline.live.security.handshake import Challenge, Greeting, Proof
 
 ROLES = ("worker", "server", "evaluator", "coordinator", "stranger")
+
+
 REGISTERED = [cls for cls in message._types.values() if cls.__module__.startswith("paceline.")]
+
+
 CONTROL = [cls for cls in REGISTERED if message.plane_of(cls) == "control"]
+
+
 OTHERS = [cls for cls in REGISTERED if message.plane_of(cls) == "scheme"]
 
 
@@ -55,22 +59,6 @@ def test_schemes_speak_among_those_who_train_and_not_as_control(cls: type) -> No
     among = set(itertools.product(("worker", "server", "coordinator"), repeat=2))
     assert [pairs(cls, kind) for kind in (Kind.TELL, Kind.CALL, Kind.REPLY)] == [among] * 3
     assert pairs(cls, Kind.CONTROL) == pairs(cls, Kind.MEAN) == set()
-
-
-def test_the_evaluator_looks_and_does_nothing_else() -> None:
-    calls = {(cls, kind, to) for cls in REGISTERED for kind in Kind for a, to in pairs(cls, kind) if a == "evaluator"}
-    told = {(cls, kind, to) for cls, kind, to in calls if kind != Kind.CONTROL}
-    shown = {(cls, Kind.REPLY, "server") for cls in (PublishedState, StateGone)}
-    assert told == {(ReadState, Kind.CALL, "worker"), (ReadState, Kind.CALL, "server"), *shown}
-    assert {to for cls, kind, to in calls if kind == Kind.CONTROL and cls is not Capture} == {"coordinator"}
-    assert {to for cls, _, to in calls if cls is Capture} == {"server", "worker"}  # for checkpoints
-    assert pairs(PublishedState, Kind.REPLY) == {(shown, looks) for looks, shown in pairs(ReadState, Kind.CALL)}
-
-
-def test_the_coordinator_looks_at_servers_and_a_server_at_everybody() -> None:
-    looks = pairs(ReadState, Kind.CALL)
-    assert {to for looker, to in looks if looker == "coordinator"} == {"server"}
-    assert {to for looker, to in looks if looker == "server"} == {"worker", "evaluator", "coordinator", "server"}
 
 
 @pytest.mark.parametrize("cls", permissions.COPIES)

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from paceline.core.fault_tolerance.membership import Membership as Members
-from paceline.core.fault_tolerance.membership import Patience
+from paceline.core.fault_tolerance.membership import Membership, Patience
 from paceline.core.sharding import lay_out
-from paceline.core.trace import Ended, Membership
+from paceline.core.trace import Ended, MemberChange
 from paceline.live.coordinator.decisions import (
     CloseConnection,
     CoordinatorDecision,
@@ -43,7 +42,7 @@ class Training:
 
     def __init__(self, min_workers: int = 1) -> None:
         self.now, self.decide = 0.0, Decisions()
-        members = Members[Party](Patience(dead_s=2.0))
+        members = Membership[Party](Patience(dead_s=2.0))
         state = RunState(RunPhase.TRAINING, model=ready(), agreed=plan())
         roster = RunRoster(3, 1, False, ())
         self.run = RunContext(state, roster, ProgressTotals(), members, self.decide, lambda: self.now)
@@ -74,7 +73,7 @@ def test_a_lost_worker_is_recorded_then_told_to_the_others_and_only_then_to_the_
     reason = "its connection was reset; 2 of 3 continue"
     gone = control.WorkerLeft(rank=1, lost=True, incarnation=0)
     assert training.decided() == (
-        WriteRecord(Membership(at=0.0, party="worker 1", event="lost", reason=reason)),
+        WriteRecord(MemberChange(at=0.0, party="worker 1", event="lost", reason=reason)),
         FailCallsTo(W1, "its connection was reset"),
         SendMessage((S0, W0, W2), gone),
         NotifyWorkerLeft(1),

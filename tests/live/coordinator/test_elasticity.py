@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from paceline.core.errors import PeerLost
-from paceline.core.trace import Membership
+from paceline.core.trace import MemberChange
 from paceline.live.coordinator.lifecycle import RunPhase
 from paceline.live.node.timing import Times
 from paceline.live.party import COORDINATOR, EVALUATOR, Party, worker
@@ -44,7 +44,7 @@ def test_the_others_go_on_without_a_worker_that_is_lost(companies: Any) -> None:
         assert company.hears(who) == control.WorkerLeft(rank=0, lost=True)
     company.coordinator.ended(W0, "it was killed")  # its process is heard of as well
     company.settled()
-    told = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    told = [r.reason for r in company.ears.records if isinstance(r, MemberChange) and r.event == "lost"]
     assert told == ["it left; 1 of 2 continue"]
     company.say(W1, control.Left(reason="steps"))
     for who in (S0, EVALUATOR, W1):
@@ -126,7 +126,7 @@ def test_a_silent_worker_is_given_up_and_nothing_that_it_says_is_heard(companies
     with pytest.raises(PeerLost):
         company.say(W0, control.Beat())
     assert take(company.heard[W0].losses)[0] == COORDINATOR
-    (told,) = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    (told,) = [r.reason for r in company.ears.records if isinstance(r, MemberChange) and r.event == "lost"]
     assert told.startswith("silent for ")
     assert told.endswith("; 1 of 2 continue")
 
@@ -140,8 +140,8 @@ def test_one_whose_numbers_are_bad_is_put_out_for_good(companies: Any) -> None:
     company.say(S0, control.Unfit(rank=0, reason="another slice says so, too"))
     company.say(S0, control.Unfit(rank=1, reason="and the last one stays: the run could not do without it"))
     company.settled()
-    told = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
-    assert told == ["bad numbers: why; it is not started again; 1 of 2 continue"]
+    told = [r.reason for r in company.ears.records if isinstance(r, MemberChange) and r.event == "lost"]
+    assert told == ["expelled: bad numbers: why; it is not started again; 1 of 2 continue"]
     assert company.coordinator.banned == {W0}
     company.kill(W0)  # which ends itself, cut off as it is
     company.heard[W0] = Recorder()
@@ -175,8 +175,8 @@ def test_one_that_is_put_out_while_the_run_ends_is_not_waited_for(companies: Any
         company.settled()
         company.say(W0, control.Failed(cause="worker 0: nobody answers", details=""))
     ends_in_order(company, "steps", holder=1)
-    told = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
-    assert told == ["it asked for what cannot be; it is not started again; it had finished training"]
+    told = [r.reason for r in company.ears.records if isinstance(r, MemberChange) and r.event == "lost"]
+    assert told == ["expelled: it asked for what cannot be; it is not started again; it had finished training"]
 
 
 def test_a_worker_that_fails_while_others_look_at_the_last_model_is_not_waited_for(companies: Any) -> None:
@@ -187,7 +187,7 @@ def test_a_worker_that_fails_while_others_look_at_the_last_model_is_not_waited_f
     company.settled()
     company.say(W0, control.Failed(cause="worker 0: a server shows no more", details="where"))
     ends_in_order(company, "steps", holder=1)
-    told = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    told = [r.reason for r in company.ears.records if isinstance(r, MemberChange) and r.event == "lost"]
     assert told == ["worker 0: a server shows no more; it had finished training"]
 
 
@@ -203,7 +203,7 @@ def test_where_servers_have_the_last_model_no_single_worker_is_needed_for_it(com
     else:
         company.kill(W1)
     ends_in_order(company, "steps", holder=1, of=W0)
-    told = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    told = [r.reason for r in company.ears.records if isinstance(r, MemberChange) and r.event == "lost"]
     assert [reason.removeprefix("worker 1: ") for reason in told] == ["it left; it had finished training"]
 
 
@@ -244,7 +244,7 @@ def test_one_whose_loop_hangs_is_asked_where_and_given_up_but_not_one_that_waits
     while to_w0[-1] != control.Explain():
         to_w0.append(company.hears(W0))
     company.settled()
-    (why,) = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    (why,) = [r.reason for r in company.ears.records if isinstance(r, MemberChange) and r.event == "lost"]
     assert why.startswith("alive, but no step for ")
     assert why.endswith("; its log shows where it is stuck; 1 of 2 continue")
 
@@ -259,7 +259,7 @@ def test_one_that_goes_home_is_no_loss_and_may_end_before_the_others_do(companie
     company.kill(W1)
     company.coordinator.ended(W1, "worker 1 ended before the run was over")
     company.settled()
-    told = [(r.event, r.reason) for r in company.ears.records if isinstance(r, Membership) and r.event != "joined"]
+    told = [(r.event, r.reason) for r in company.ears.records if isinstance(r, MemberChange) and r.event != "joined"]
     assert told == [("drained", "SIGTERM; 1 of 2 continue")]
     assert company.coordinator.banned == {W1}
     company.say(
@@ -314,7 +314,7 @@ def test_a_lost_worker_comes_back_once_all_know_of_it_and_goes_on_counting(compa
     company.say(W0, progress(samples=5))
     assert company.told("progressed") == (0, 12)
     assert company.hears(W0) == control.Total(samples=12)
-    (back,) = [r for r in company.ears.records if isinstance(r, Membership) and r.event == "returned"]
+    (back,) = [r for r in company.ears.records if isinstance(r, MemberChange) and r.event == "returned"]
     assert (back.reason, back.host) == ("incarnation 2; 2 of 2 train", "here")  # it may be elsewhere than before
 
 
@@ -351,7 +351,7 @@ def test_one_who_is_lost_again_before_it_is_back_is_missed_by_nobody(companies: 
     assert company.hears(W0).incarnations == (2, 0)
     company.settled()
     assert company.heard[S0].delivered.empty()
-    lost = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    lost = [r.reason for r in company.ears.records if isinstance(r, MemberChange) and r.event == "lost"]
     assert lost[1:] == ["it left before it had rejoined; 1 of 2 continue"]
 
 
@@ -374,7 +374,7 @@ def test_one_that_was_never_there_comes_as_one_that_was_lost_does(companies: Any
     assert isinstance(company.hears(w2), control.Plan)
     go = company.hears(w2)
     assert (go.samples, go.steps) == (0, 0)
-    told = [(r.party, r.reason) for r in company.ears.records if isinstance(r, Membership) and r.event == "returned"]
+    told = [(r.party, r.reason) for r in company.ears.records if isinstance(r, MemberChange) and r.event == "returned"]
     assert told == [("worker 2", "its first incarnation; 3 of 3 train")]
 
 
@@ -384,7 +384,7 @@ def test_a_newcomer_with_another_model_is_not_let_in(companies: Any) -> None:
     company.hears(W0)
     company.say(W0, ready(fingerprint="another"))
     assert take(company.heard[W0].losses)[0] == COORDINATOR
-    (_, why) = [r.reason for r in company.ears.records if isinstance(r, Membership) and r.event == "lost"]
+    (_, why) = [r.reason for r in company.ears.records if isinstance(r, MemberChange) and r.event == "lost"]
     assert why.startswith("worker 0 trains another model than worker 0 ")
 
 
@@ -421,7 +421,7 @@ def test_one_who_is_not_back_when_the_run_ends_does_not_take_part_any_more(compa
     for who in (S0, W1):
         company.say(who, control.Saved())
     assert company.told("finished") == "enough"
-    events = [record.event for record in company.ears.records if isinstance(record, Membership)]
+    events = [record.event for record in company.ears.records if isinstance(record, MemberChange)]
     assert events == ["joined"] * 3 + ["lost", "left"]
 
 

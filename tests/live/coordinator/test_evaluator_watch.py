@@ -6,7 +6,7 @@ import contextlib
 import queue
 from typing import Any
 
-from paceline.core.trace import Membership
+from paceline.core.trace import MemberChange
 from paceline.live.coordinator.lifecycle import RunPhase
 from paceline.live.party import EVALUATOR
 from paceline.live.protocol import control_messages as control
@@ -23,7 +23,7 @@ def comes_again(company: Company, incarnation: int = 1) -> None:
 
 def events(company: Company) -> list[str]:
     company.settled()
-    told = [r for r in company.ears.records if isinstance(r, Membership) and r.party == "evaluator"]
+    told = [r for r in company.ears.records if isinstance(r, MemberChange) and r.party == "evaluator"]
     return [f"{record.event}: {record.reason}" for record in told if record.event != "joined"]
 
 

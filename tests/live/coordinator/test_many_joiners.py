@@ -17,6 +17,7 @@ from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node
 from paceline.live.party import COORDINATOR, Party, server, worker
 from paceline.live.protocol import control_messages as control
+from paceline.live.protocol.message_parts import MessageParts
 from paceline.live.protocol.transport import Envelope, Kind
 from paceline.live.security.certificate_authority import CertificateAuthority
 from paceline.live.security.tls import Tls
@@ -30,7 +31,7 @@ class Joiner:
     """A worker, or the server, that does what is asked of it until training starts."""
 
     def __init__(self, me: Party, tls: Tls | None) -> None:
-        self.me, self.heard = me, Recorder()
+        self.me, self.heard, self.parts = me, Recorder(), MessageParts()
         self.transport = TcpTransport(me, TOKEN, NumpyMemory(), tls=tls)
         self.transport.open(self.heard)
 
@@ -49,7 +50,9 @@ class Joiner:
         self.transport.send(COORDINATOR, Envelope(Kind.CONTROL, message))
 
     def _hears(self) -> object:
-        return self.heard.next()[1]
+        while (message := self.parts.join(self.heard.next()[1])) is None:
+            pass
+        return message
 
 
 def gathering(workers: int, tls: Tls | None) -> tuple[Coordinator, TcpTransport, Ears]:

@@ -10,7 +10,7 @@ import pytest
 
 from paceline.core.effects import SERVERS, Call, Compute, Effect, Tell
 from paceline.core.errors import PeerLost, ProtocolError, Undone
-from paceline.core.trace import Applied, Membership
+from paceline.core.trace import Applied, MemberChange
 from paceline.live.coordinator import server_recovery
 from paceline.live.coordinator.decisions import Timer
 from paceline.live.coordinator.lifecycle import RunPhase
@@ -79,7 +79,7 @@ def hears_next(company: Company, who: Party, wanted: type) -> Any:
 
 
 def events(company: Company) -> list[tuple[str, str]]:
-    records = [record for record in company.ears.records if isinstance(record, Membership)]
+    records = [record for record in company.ears.records if isinstance(record, MemberChange)]
     return [(record.party, record.event) for record in records if record.event != "joined"]
 
 

@@ -21,8 +21,8 @@ from paceline.live.protocol.control_messages import Total
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.bare_transport import Someone, admit
 from tests.live.fakes import PATIENCE_SECONDS, NumpyMemory, in_background, take
-from tests.live.net.test_tcp_transport import bytes_of
 from tests.live.node_fixture import Ask, Asker, Behind
+from tests.live.protocol.test_frames import bytes_of
 
 PUSH = bytes_of(Envelope(Kind.CALL, Push(g=np.arange(1000, dtype=np.float32), clock=1, samples=1)))
 

@@ -23,7 +23,7 @@ from paceline.live.protocol.control_messages import Total
 from paceline.live.protocol.frames import STRIPED
 from paceline.live.protocol.transport import Kind
 from tests.live.fakes import happened, in_background, take, tcp_pair
-from tests.live.net.test_connection import End, push, total
+from tests.live.net.ends import End, push, total
 from tests.live.protocol.test_frames import header, prefix
 
 BIG = 1 << 20  # elements: 4 MiB, 16 pieces

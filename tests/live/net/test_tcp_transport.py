@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import ssl
 from collections.abc import Callable
 
 import numpy as np
@@ -11,8 +10,7 @@ import pytest
 
 from paceline.core.errors import PeerLost
 from paceline.core.paramserver.gated_server import Push
-from paceline.live.net import dialer, tcp_transport
-from paceline.live.net.dialer import Dialer
+from paceline.live.net import tcp_transport
 from paceline.live.net.striping import HEAD
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.party import COORDINATOR, Party, server, worker
@@ -29,11 +27,6 @@ from tests.live.fakes import (
     vector,
 )
 from tests.live.protocol.test_frames import HOSTILE, bytes_of, header, prefix
-
-
-@pytest.fixture
-def host(someone: Callable[..., Someone]) -> Someone:
-    return someone(COORDINATOR)
 
 
 def greeting(party: str = "worker 0", to: str = "coordinator") -> bytes:
@@ -176,17 +169,6 @@ def test_both_may_speak_over_the_one_connection(host: Someone, someone: Callable
     assert len(host.heard.threads) == 1
 
 
-def test_nobody_at_the_address_is_a_lost_peer(someone: Callable[..., Someone]) -> None:
-    alone = someone(worker(0))
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
-    for address in (f"127.0.0.1:{port}", "nonsense", "127.0.0.1:port"):
-        with pytest.raises(PeerLost, match="worker 0 cannot reach server 0 at"):
-            alone.transport.connect(server(0), address)
-    with pytest.raises(PeerLost, match="worker 0 has no connection to server 0"):
-        alone.say(server(0), 1)
-
-
 def test_traffic_counts_every_byte_that_went_over(host: Someone, someone: Callable[..., Someone]) -> None:
     other = someone(worker(0))
     assert other.transport.traffic() == (0, 0)
@@ -241,31 +223,6 @@ def test_one_that_hangs_up_at_once_is_lost_once_every_time(host: Someone, someon
         guest.transport.connect(COORDINATOR, host.transport.address)
         assert take(guest.heard.losses)[0] == COORDINATOR
     assert guest.heard.losses.empty()
-
-
-def test_one_that_is_sent_away_at_the_door_calls_again(
-    host: Someone, someone: Callable[..., Someone], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As when too many call at once; but one who is told why does not."""
-    guest, calls, call = someone(worker(0)), list[str](), Dialer._call_once
-    sent_away: list[OSError] = [ConnectionResetError(), ssl.SSLEOFError()]
-
-    def called(self: Dialer, party: Party, address: str, lane: bool) -> socket.socket:
-        calls.append(address)
-        if sent_away:
-            raise sent_away.pop()
-        return call(self, party, address, lane)
-
-    monkeypatch.setattr(Dialer, "_call_once", called)
-    monkeypatch.setattr(dialer, "AGAIN_SECONDS", (0.01, 0.01))
-    guest.transport.connect(COORDINATOR, host.transport.address)
-    guest.say(COORDINATOR, 7)
-    assert host.heard.next() == (worker(0), Total(samples=7))
-    for refusals, tries in ([ConnectionResetError()] * 3, 3), ([ConnectionRefusedError()], 1):
-        sent_away[:], calls[:] = refusals, []
-        with pytest.raises(PeerLost, match="cannot reach server 0"):
-            guest.transport.connect(server(0), host.transport.address)
-        assert len(calls) == tries
 
 
 def test_a_life_that_is_over_is_not_let_in_and_a_later_one_is(host: Someone, someone: Callable[..., Someone]) -> None:

@@ -10,12 +10,8 @@ import numpy as np
 import pytest
 
 from paceline.core.adaptive.regrouping import Move
-from paceline.core.errors import ProtocolError
 from paceline.core.paramserver.gated_server import Push
 from paceline.core.sharding import lay_out
-from paceline.core.trace import Decision, Evaluated, Span, to_row
-from paceline.live.control.reports import line_of
-from paceline.live.control.trace_records import records_from
 from paceline.live.node.hosted_slice import Declined
 from paceline.live.node.message_checks import STRIKES, MessageChecks
 from paceline.live.party import COORDINATOR, Party, server, worker
@@ -23,6 +19,8 @@ from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
 
 LAYOUT = lay_out(100, 1, 4)
+
+
 PLAN = control.Plan(
     workers=4,
     servers=1,
@@ -40,10 +38,10 @@ class Scene:
     """A server that is told things."""
 
     def __init__(self) -> None:
-        self.admission = MessageChecks(server(0))
-        self.admission.planned(PLAN)
+        self.message_checks = MessageChecks(server(0))
+        self.message_checks.planned(PLAN)
         self.expelled: list[tuple[int, str]] = []
-        self.admission.report_to(
+        self.message_checks.report_to(
             expel=lambda rank, why: self.expelled.append((rank, why)), on_strike=lambda src, why, strike: None
         )
         self.clock = 0
@@ -53,7 +51,7 @@ class Scene:
         self.clock += 1
         push = Push(**{"g": np.zeros(100, np.float32), "clock": self.clock, "samples": 32, **claims})
         envelope = Envelope(Kind.CALL, push)
-        return envelope.message if self.admission.admit(src, envelope, 100) else None
+        return envelope.message if self.message_checks.admit(src, envelope, 100) else None
 
 
 @pytest.fixture
@@ -63,7 +61,7 @@ def scene() -> Scene:
 
 def test_an_honest_push_is_taken_as_it_is(scene: Scene) -> None:
     assert scene.push(data=((0, 0, 32),)).data == ((0, 0, 32),)
-    assert not scene.admission.strikes
+    assert not scene.message_checks.strikes
 
 
 @pytest.mark.parametrize("claim", [{"samples": 10**9}, {"samples": -5}, {"clock": 2**60}, {"data": ((0, 9, 3),)}])
@@ -83,7 +81,7 @@ def test_what_has_no_nearest_message_is_dropped_and_expels_at_once(scene: Scene)
     assert scene.push(g=np.zeros(3, np.float32)) is None
     assert [rank for rank, _ in scene.expelled] == [3]
     other = Move(g=np.zeros(100, np.float32), clock=1, samples=1, group=(0, 77), number=1)
-    assert not scene.admission.admit(worker(2), Envelope(Kind.CALL, other), 100)
+    assert not scene.message_checks.admit(worker(2), Envelope(Kind.CALL, other), 100)
     assert [rank for rank, _ in scene.expelled] == [3, 2]
 
 
@@ -91,7 +89,7 @@ def test_an_answer_that_cannot_be_is_no_answer(scene: Scene) -> None:
     from paceline.core.local.elastic_averaging import Replica
 
     answer = Envelope(Kind.REPLY, Replica(x=np.zeros(3, np.float32), clock=1, samples=1))
-    assert scene.admission.admit(worker(1), answer, 100)
+    assert scene.message_checks.admit(worker(1), answer, 100)
     assert answer.message == Declined()
 
 
@@ -101,7 +99,7 @@ def test_nobody_is_expelled_for_what_another_one_says(scene: Scene) -> None:
         scene.push(server(1), samples=-1)
         scene.clock -= 1
     assert {rank for rank, _ in scene.expelled} == {3}
-    assert scene.admission.strikes[worker(0)] == 0
+    assert scene.message_checks.strikes[worker(0)] == 0
 
 
 def test_the_coordinator_is_believed(scene: Scene) -> None:
@@ -110,56 +108,24 @@ def test_the_coordinator_is_believed(scene: Scene) -> None:
 
 def test_clocks_begin_with_1_or_where_the_others_are_and_anywhere_after_servers_went_back(scene: Scene) -> None:
     assert scene.push(worker(2), clock=4).clock == 1
-    assert scene.admission.strikes[worker(2)] == 1
+    assert scene.message_checks.strikes[worker(2)] == 1
     assert scene.push(clock=1).clock == 1
-    scene.admission.came(3)
+    scene.message_checks.came(3)
     assert scene.push(clock=3).clock == 3
-    scene.admission.came(3)
+    scene.message_checks.came(3)
     assert scene.push(clock=90).clock == 1
-    assert scene.admission.strikes[worker(3)] == 1
-    scene.admission.begin_server_view()
+    assert scene.message_checks.strikes[worker(3)] == 1
+    scene.message_checks.begin_server_view()
     assert scene.push(clock=89).clock == 89
-    assert scene.admission.strikes[worker(3)] == 1
+    assert scene.message_checks.strikes[worker(3)] == 1
 
 
 @pytest.mark.parametrize("late", [False, True])
 def test_who_does_not_know_how_a_run_began_takes_any_first_clock(late: bool) -> None:
     scene = Scene()
-    scene.admission.planned(PLAN if late else dataclasses.replace(PLAN, resumed=True), late=late)
+    scene.message_checks.planned(PLAN if late else dataclasses.replace(PLAN, resumed=True), late=late)
     assert scene.push(clock=40).clock == 40
-    assert not scene.admission.strikes
-
-
-def lines(*records: Any) -> str:
-    return b"\n".join(line_of(to_row(record)) for record in records).decode()
-
-
-SPAN = Span(at=1.0, rank=1, activity="computing", seconds=0.5)
-
-
-def test_a_worker_tells_of_its_own_time_and_decisions() -> None:
-    told = [SPAN, Decision(at=1.0, party="worker 1", rank=1, verdict="wait", reason="why")]
-    assert list(records_from(worker(1), lines(*told))) == told
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        "nonsense",
-        "[]",
-        "[7]",
-        '["span"]',
-        "[" * 100_000,
-        lines(Span(at=1.0, rank=2, activity="computing", seconds=0.5)),
-        lines(Evaluated(at=1.0, accuracy=1.0, loss=0.0, samples=1, seconds=0.0)),
-        lines(Span(at=1.0, rank=1, activity="computing", seconds=1e300)),
-        '["span",NaN,1,"computing",1,0,0,0,0]',
-        '["span","x",1,"computing",1,0,0,0,0]',
-    ],
-)
-def test_what_is_no_record_or_not_its_own_is_refused(said: str) -> None:
-    with pytest.raises(ProtocolError):
-        list(records_from(worker(1), said))
+    assert not scene.message_checks.strikes
 
 
 def test_numbers_that_are_none_are_no_progress() -> None:

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("cryptography", reason="`make` installs what a run's authority needs")
-
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.paramserver.gated_server import Push
 from paceline.live.net import dialer, tcp_transport
@@ -31,15 +29,10 @@ from tests.live.bare_transport import Someone, all_go
 from tests.live.fakes import take, tcp_pair
 from tests.live.net.test_tcp_transport import greeting, hung_up_on
 
+pytest.importorskip("cryptography", reason="`make` installs what a run's authority needs")
+
+
 PARTIES = [COORDINATOR, server(0), worker(0), worker(1)]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Credentials of one run."""
-    made = tmp_path_factory.mktemp("run") / "credentials"
-    CertificateAuthority().write(made, PARTIES)
-    return made
 
 
 @pytest.fixture(scope="module")
@@ -249,27 +242,6 @@ def test_half_open_handshakes_are_ended_and_do_not_keep_others_out(
     assert all(hung_up_on(sock) for sock in silent[:10])
     for sock in silent[10:]:
         sock.close()
-
-
-def test_keys_are_for_their_owner_only(folder: Path) -> None:
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
-    with pytest.raises(ConfigError, match="File exists"):
-        CertificateAuthority().write(folder, [worker(0)])
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_no_secret_is_written_through_a_link(tmp_path: Path, there: bool) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    if there:
-        elsewhere.write_text("what somebody else wrote")
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "job").symlink_to(elsewhere)
-    with pytest.raises(ConfigError):
-        certificate_authority.write_secret(folder, "job", b"secret")
-    assert elsewhere.exists() == there
-    assert not there or elsewhere.read_text() == "what somebody else wrote"
 
 
 @pytest.mark.parametrize("host", ["192.0.2.7", "2001:db8::1", "example.org"])

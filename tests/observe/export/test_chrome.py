@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from paceline.cli.main import main
-from paceline.core.trace import Applied, Decision, Ended, Evaluated, Membership, Record, Span
+from paceline.core.trace import Applied, Decided, Ended, Evaluated, MemberChange, Record, Span
 from paceline.observe.export import chrome
 from paceline.observe.trace.trace_file import TraceWriter
 from tests.observe.fake_runs import worker
@@ -25,17 +25,17 @@ FIELDS = {
 }
 
 TRACE: list[Record] = [
-    Membership(at=0.0, party="worker 0", event="joined"),
+    MemberChange(at=0.0, party="worker 0", event="joined"),
     Span(at=0.1, rank=0, activity="computing", seconds=0.1, steps=1, samples=32),
     # both end at once, and were noted one after the other: first it waited, then bytes moved
     Span(at=0.5, rank=0, activity="waiting", seconds=0.3),
     Span(at=0.5, rank=0, activity="communicating", seconds=0.1),
     Span(at=0.4, rank=1, activity="computing", seconds=0.4, steps=1, samples=32),
-    Decision(at=0.1, party="server 0", rank=0, verdict="wait", reason="waits for worker 1"),
+    Decided(at=0.1, party="server 0", rank=0, verdict="wait", reason="waits for worker 1"),
     Applied(at=0.45, shard=0, ranks=(0, 1), version=1, staleness=0, weight=1.0, samples=64),
     Evaluated(at=0.5, accuracy=0.5, loss=math.nan, samples=64, seconds=0.01),
     # of a clock that runs behind, and of a run that diverges
-    Decision(at=-0.001, party="server 0", rank=1, verdict="wait", reason=""),
+    Decided(at=-0.001, party="server 0", rank=1, verdict="wait", reason=""),
     Applied(at=0.55, shard=1, ranks=(0,), version=1, staleness=0, weight=math.nan, samples=64),
     Span(at=math.nan, rank=1, activity="waiting", seconds=0.1),
     Ended(at=0.6, reason="steps"),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from paceline.cli.main import main
-from paceline.core.trace import Applied, Decision, Ended, Evaluated, Membership, Record, Span
+from paceline.core.trace import Applied, Decided, Ended, Evaluated, MemberChange, Record, Span
 from paceline.observe.export.opentelemetry import Telemetry
 from paceline.observe.trace.trace_file import TraceWriter
 
@@ -25,16 +25,16 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 BEGUN = 1_700_000_000.0
 TRACE: list[Record] = [
-    Membership(at=0.0, party="worker 0", event="joined", device="cpu", host="a"),
-    Membership(at=0.0, party="worker 1", event="joined", device="cpu", host="b"),
+    MemberChange(at=0.0, party="worker 0", event="joined", device="cpu", host="a"),
+    MemberChange(at=0.0, party="worker 1", event="joined", device="cpu", host="b"),
     Span(at=2.0, rank=0, activity="computing", seconds=2.0, steps=1, samples=32, exchanges=1),
-    Decision(at=2.0, party="server 0", rank=0, verdict="wait", reason="for worker 1", whom=(1,)),
+    Decided(at=2.0, party="server 0", rank=0, verdict="wait", reason="for worker 1", whom=(1,)),
     Span(at=3.0, rank=1, activity="computing", seconds=3.0, steps=1, samples=32, exchanges=1),
     Applied(at=3.0, shard=0, ranks=(0, 1), version=1, staleness=0, weight=1.0, samples=64),
     Evaluated(at=3.0, accuracy=0.25, loss=float("nan"), samples=64, seconds=0.5),
     Span(at=3.5, rank=0, activity="waiting", seconds=1.5),
-    Membership(at=4.0, party="worker 1", event="lost", reason="killed"),
-    Membership(at=6.0, party="worker 1", event="returned", reason="incarnation 2"),
+    MemberChange(at=4.0, party="worker 1", event="lost", reason="killed"),
+    MemberChange(at=6.0, party="worker 1", event="returned", reason="incarnation 2"),
     Applied(at=6.0, shard=0, ranks=(0,), version=2, staleness=120, weight=1.0, samples=32),
     Ended(at=7.0, reason="steps"),
 ]

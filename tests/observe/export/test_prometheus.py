@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from paceline.core.trace import Applied, Ended, Evaluated, Membership, Record, Span
+from paceline.core.trace import Applied, Ended, Evaluated, MemberChange, Record, Span
 from paceline.observe.export.prometheus import HELP, Metrics
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 TRACE: list[Record] = [
-    Membership(at=0.0, party="worker 0", event="joined"),
-    Membership(at=0.0, party="worker 1", event="joined"),
+    MemberChange(at=0.0, party="worker 0", event="joined"),
+    MemberChange(at=0.0, party="worker 1", event="joined"),
     Span(at=0.5, rank=0, activity="computing", seconds=0.4, steps=1, samples=32, exchanges=1),
     Span(at=0.6, rank=0, activity="waiting", seconds=0.1),
     Span(at=0.9, rank=0, activity="computing", seconds=0.3, steps=1, samples=32, exchanges=1),
@@ -26,7 +26,7 @@ TRACE: list[Record] = [
     Applied(at=0.6, shard=0, ranks=(1,), version=1, staleness=7, weight=0.0, samples=32),
     Applied(at=0.9, shard=0, ranks=(0, 1), version=2, staleness=120, weight=1.0, samples=64),
     Evaluated(at=0.9, accuracy=0.25, loss=math.nan, samples=64, seconds=0.1),
-    Membership(at=1.0, party="worker 1", event="lost", reason="killed"),
+    MemberChange(at=1.0, party="worker 1", event="lost", reason="killed"),
     Ended(at=1.0, reason="steps"),
 ]
 
@@ -52,7 +52,7 @@ def test_a_worker_that_comes_back_is_one_of_the_workers_again() -> None:
     metrics = Metrics()
     metrics.add_all(TRACE)
     for event in ("lost", "returned"):  # lost once more, before it was back
-        metrics.add(Membership(at=2.0, party="worker 1", event=event))
+        metrics.add(MemberChange(at=2.0, party="worker 1", event=event))
     assert "paceline_workers 2.0" in metrics.text().splitlines()
 
 

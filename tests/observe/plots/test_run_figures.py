@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 
 import paceline.schemes  # noqa: F401  registers them
-from paceline.core import scheme
 from paceline.core.errors import PacelineError
-from paceline.core.trace import Ended, Membership
-from paceline.observe import watch
+from paceline.core.trace import Ended, MemberChange
 from paceline.observe.plots import style as canvas
 from paceline.observe.plots.curves import accuracy
 from paceline.observe.plots.digest import entries
@@ -103,7 +101,7 @@ def test_a_race_in_which_nothing_was_evaluated_has_no_empty_panel() -> None:
 
 
 def test_a_second_run_in_one_trace_is_drawn_alone() -> None:
-    between = [Ended(at=5.0, reason="epochs"), Membership(at=0.0, party="worker 0", event="joined")]
+    between = [Ended(at=5.0, reason="epochs"), MemberChange(at=0.0, party="worker 0", event="joined")]
     top = curve_figure(summary(), [*evaluations(5.0), *between, *evaluations(10.0)]).axes[0]
     assert list(top.lines[0].get_xdata()) == [e.at for e in evaluations(10.0)]
 
@@ -159,22 +157,6 @@ def test_a_race_and_plot_give_a_scheme_the_same_colour_dashes_and_mark() -> None
     assert (
         len({canvas.mark(entry.look)["marker"] for entry in drawn if canvas.look(entry.look)["color"] == LINES[0]}) == 2
     )
-
-
-def test_every_scheme_has_a_look_of_its_own() -> None:
-    assert sorted(canvas.SCHEMES) == sorted(scheme.names())
-    known = canvas.looks(canvas.SCHEMES)
-    assert known == list(range(len(canvas.SCHEMES)))
-    assert len({str(canvas.look(n)) for n in known}) == len(known)
-    twice = canvas.looks(["ssp", "bsp", "ssp", "mine", "mine"])
-    assert twice[:2] == canvas.looks(["ssp", "bsp"])
-    assert len(set(twice)) == 5
-
-
-def test_the_page_has_the_colours_of_the_figures() -> None:
-    style = (Path(watch.__file__).parent / "page" / "watch.css").read_text("utf-8")
-    for activity, colour in ACTIVITIES.items():
-        assert f"--{activity}: {colour.lower()};" in style
 
 
 @pytest.mark.parametrize("workers", [1, 3, 4, 32])

@@ -8,7 +8,6 @@ import io
 import pytest
 from rich.console import Console
 
-from paceline.observe.formatting.columns import short_hosts
 from paceline.observe.terminal.progress import WorkerRow
 from paceline.observe.terminal.worker_table import workers_table
 from tests.observe.fake_runs import row
@@ -43,9 +42,3 @@ def test_hosts_are_named_where_there_are_several(workers: int) -> None:
 
 def test_a_run_on_one_host_has_no_such_column() -> None:
     assert "host" not in drawn((dataclasses.replace(row(0), host="here"), dataclasses.replace(row(1), host="here")))[0]
-
-
-def test_names_are_short_only_where_they_stay_apart() -> None:
-    assert short_hosts(["a.x", "b.x", "a.x"]) == {"a.x": "a", "b.x": "b"}
-    assert short_hosts(["a.x", "a.y"]) == {"a.x": "a.x", "a.y": "a.y"}
-    assert short_hosts(["10.0.0.1", "10.0.0.2", ""]) == {"10.0.0.1": "10.0.0.1", "10.0.0.2": "10.0.0.2"}

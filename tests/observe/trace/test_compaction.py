@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.core.trace import Applied, Decision, Ended, Evaluated, Leased, Record, Span
+from paceline.core.trace import Applied, Decided, Ended, Evaluated, Leased, Record, Span
 from paceline.observe.plots.timeline import bars
 from paceline.observe.trace.compaction import window_s
 from paceline.observe.trace.trace_file import TraceWriter, read_trace
@@ -27,7 +27,7 @@ def rounds(count: int) -> list[Record]:
                 Span(at=begin, rank=rank, activity="computing", seconds=busy, steps=1, samples=8, exchanges=1)
             )
             if rank == 0:
-                records.append(Decision(at=begin, party="server 0", rank=0, verdict="wait", reason="-", whom=(1,)))
+                records.append(Decided(at=begin, party="server 0", rank=0, verdict="wait", reason="-", whom=(1,)))
             records.append(Span(at=at, rank=rank, activity="waiting", seconds=0.1 - busy))
         records.append(Applied(at=at, shard=0, ranks=(0, 1), version=n + 1, staleness=0, weight=1.0, samples=16))
         if n % 100 == 99:

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from paceline.core.errors import PacelineError
-from paceline.core.trace import Applied, Decision, Ended, Evaluated, Membership, Record, Span
+from paceline.core.trace import Applied, Decided, Ended, Evaluated, MemberChange, Record, Span
 from paceline.observe.trace.trace_file import TraceWriter, read_trace
 
 ONE_OF_EACH: list[Record] = [
     Span(at=0.1, rank=0, activity="computing", seconds=0.1, steps=1, samples=32),
     Applied(at=0.2, shard=0, ranks=(0, 1), version=1, staleness=2, weight=0.5, samples=64),
-    Decision(at=0.3, party="server 0", rank=1, verdict="wait", reason="waits for worker 0"),
+    Decided(at=0.3, party="server 0", rank=1, verdict="wait", reason="waits for worker 0"),
     Evaluated(at=0.4, accuracy=0.5, loss=0.7, samples=64, seconds=0.01),
-    Membership(at=0.5, party="worker 1", event="lost", reason="größer als die Frist"),
+    MemberChange(at=0.5, party="worker 1", event="lost", reason="größer als die Frist"),
     Ended(at=0.6, reason="target reached"),
 ]
 

@@ -16,7 +16,7 @@ import pytest
 from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
 from starlette.types import ASGIApp
 
-from paceline.core.trace import Applied, Decision, Ended, Evaluated, Gated, Membership, Record, Span
+from paceline.core.trace import Applied, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span
 from paceline.observe.trace.trace_file import TraceWriter
 from paceline.observe.watch.app import FILES, HEADERS, PAGE, make_app
 from paceline.observe.watch.reader import Reader
@@ -162,10 +162,10 @@ EVERY_KIND: list[Record] = [
     Span(at=2.0, rank=0, activity="computing", seconds=0.1, steps=1, samples=4),
     Span(at=2.0, rank=0, activity="waiting", seconds=0.1, hidden=0.1),
     Applied(at=2.0, shard=0, ranks=(0,), version=1, staleness=0, weight=1.0, samples=4),
-    Decision(at=2.0, party="server 0", rank=0, verdict="go", reason="x"),
+    Decided(at=2.0, party="server 0", rank=0, verdict="go", reason="x"),
     Gated(at=2.0, shard=0, rank=0, number=1, refused=True, reason="x"),
     Evaluated(at=2.0, accuracy=0.5, loss=1.5, samples=32, seconds=0.1),
-    Membership(at=2.0, party="worker 0", event="left"),
+    MemberChange(at=2.0, party="worker 0", event="left"),
     Ended(at=2.0, reason="steps"),
 ]
 

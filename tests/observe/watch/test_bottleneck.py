@@ -6,7 +6,7 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters the catalogue
 from paceline.core.scheme import make
-from paceline.core.trace import Applied, Membership, Span
+from paceline.core.trace import Applied, MemberChange, Span
 from paceline.core.vector import Ghost
 from paceline.observe.watch.page_data import exchange_text, servers, straggler_data
 from paceline.observe.watch.state import PageState
@@ -89,8 +89,8 @@ def test_of_several_servers_the_slow_one_is_named_in_the_sentence_and_its_row(
 def test_a_lost_server_is_named_until_another_one_has_taken_its_place() -> None:
     state = PageState(2)
     for number in range(2):
-        state.add(Membership(at=0.0, party=f"server {number}", event="joined", host=f"node-{number}"))
-    state.add(Membership(at=4.0, party="server 1", event="lost", reason="it left"))
+        state.add(MemberChange(at=0.0, party=f"server {number}", event="joined", host=f"node-{number}"))
+    state.add(MemberChange(at=4.0, party="server 1", event="lost", reason="it left"))
     state.add(Span(at=6.0, rank=0, activity="computing", seconds=0.1, steps=1, samples=8, exchanges=1))
     assert sentence(state) == (
         "Server 1 on node-1 is lost since 2.0 s: everybody waits until another one has taken its place."
@@ -99,7 +99,7 @@ def test_a_lost_server_is_named_until_another_one_has_taken_its_place() -> None:
         (0, "node-0", ""),
         (1, "node-1", "lost"),
     ]
-    state.add(Membership(at=7.0, party="server 1", event="replaced", reason="from a copy"))
+    state.add(MemberChange(at=7.0, party="server 1", event="replaced", reason="from a copy"))
     assert "lost" not in sentence(state)
     assert [row["state"] for row in servers(state)] == ["", ""]
 
@@ -139,5 +139,5 @@ def test_a_straggler_is_not_the_fault_of_servers() -> None:
 def test_where_all_have_left_the_page_does_not_say_that_nobody_has_begun() -> None:
     state = played("bsp", cluster(workers=2))
     for rank in range(2):
-        state.add(Membership(at=state.now, party=f"worker {rank}", event="left"))
+        state.add(MemberChange(at=state.now, party=f"worker {rank}", event="left"))
     assert sentence(state) == "All workers have left."

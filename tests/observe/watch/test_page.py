@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from paceline.cli.main import main
-from paceline.core.trace import Ended, Evaluated, Membership, Record, Span
+from paceline.core.trace import Ended, Evaluated, MemberChange, Record, Span
 from paceline.observe.trace.trace_file import TraceWriter
 from scripts.screenshots import chromium, served
 
@@ -63,7 +63,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("small")
     with TraceWriter(run / "trace.jsonl") as writer:
         records: list[Record] = [
-            Membership(at=0.0, party=f"worker {rank}", event="joined", device=HOSTILE, host=f"h{rank}")
+            MemberChange(at=0.0, party=f"worker {rank}", event="joined", device=HOSTILE, host=f"h{rank}")
             for rank in range(3)
         ]
         for n in range(100):
@@ -74,7 +74,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     Span(at=begin, rank=rank, activity="computing", seconds=busy, steps=1, samples=8, exchanges=1)
                 )
                 records.append(Span(at=at, rank=rank, activity="waiting", seconds=0.4 - busy))
-        lost = Membership(at=39.0, party="server 1", event="lost", reason=HOSTILE)
+        lost = MemberChange(at=39.0, party="server 1", event="lost", reason=HOSTILE)
         for record in [*records, lost, Evaluated(at=39.5, accuracy=0.75, loss=0.5, samples=2400, seconds=0.0)]:
             writer.append(record)
         writer.append(Ended(at=40.0, reason="steps"))

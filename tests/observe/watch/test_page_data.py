@@ -7,21 +7,17 @@ from pathlib import Path
 import pytest
 
 from paceline.cli.main import main
-from paceline.cli.support import scheme_catalogue
-from paceline.core.scheme import names
-from paceline.core.trace import Decision, Membership, Span
+from paceline.core.trace import Decided, MemberChange, Span
 from paceline.observe.trace.trace_tail import Follower
-from paceline.observe.watch.algorithm_text import box
 from paceline.observe.watch.page_data import PageQuery, picture, strip
 from paceline.observe.watch.state import PageState
-from paceline.observe.watch.worker_rates import ACTIVITIES
 
 
 def barrier(steps_s: list[float], rounds: int = 50) -> PageState:
     """Workers that all wait for the slowest, every round; each says what it is."""
     state, longest = PageState(len(steps_s)), max(steps_s)
     for rank in range(len(steps_s)):
-        state.add(Membership(at=0.0, party=f"worker {rank}", event="joined", device="cpu", host=f"h{rank}"))
+        state.add(MemberChange(at=0.0, party=f"worker {rank}", event="joined", device="cpu", host=f"h{rank}"))
     for n in range(1, rounds + 1):
         for rank, step_s in enumerate(steps_s):
             at = n * longest
@@ -48,7 +44,7 @@ def test_at_every_moment_a_row_says_for_whom_its_worker_waits(tmp_path: Path) ->
     for record in Follower(tmp_path / "run" / "trace.jsonl").read():
         state.add(record)
         of_the_fast = [(r["at"], r["why"]) for r in picture(state, PageQuery(sort="rank", count=1))["rows"]]
-        if isinstance(record, Decision) and record.verdict == "wait":
+        if isinstance(record, Decided) and record.verdict == "wait":
             assert (record.rank, of_the_fast) == (0, [("waiting", "waits for worker 1")])
             said.append(record.at)
         elif isinstance(record, Span) and (record.rank, record.activity) == (0, "computing"):
@@ -88,23 +84,3 @@ def test_a_strip_has_tenths_of_what_each_bin_was_spent_on() -> None:
     state.add(Span(at=0.9 * width, rank=0, activity="communicating", seconds=0.6 * width))
     state.add(Span(at=2.5 * width, rank=0, activity="waiting", seconds=0.4 * width))
     assert strip(state.strips, [0]) == "37..00"
-
-
-@pytest.mark.parametrize("scheme", names())
-def test_every_scheme_has_a_place_to_stand_for_whatever_a_worker_does(scheme: str) -> None:
-    lines = box(scheme_catalogue.description(scheme))
-    assert "\n".join("".join(piece.text for piece in line).rstrip() for line in lines) in "\n".join(
-        line.removeprefix("    ").rstrip() for line in scheme_catalogue.description(scheme).splitlines()
-    )
-    places = [activity for line in lines for piece in line for activity in piece.at]
-    assert sorted(places) == sorted(ACTIVITIES)
-
-
-def test_computing_and_waiting_are_different_places_in_the_box_of_bsp() -> None:
-    at = {
-        activity: piece.text
-        for line in box(scheme_catalogue.description("bsp"))
-        for piece in line
-        for activity in piece.at
-    }
-    assert at == {"computing": "g_i <- grad f_i(w);", "communicating": "push g_i;", "waiting": "w <- pull"}

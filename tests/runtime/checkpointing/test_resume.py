@@ -15,20 +15,22 @@ from paceline.checkpoint.folder_store import FolderStore
 from paceline.checkpoint.manifest import Manifest
 from paceline.core.errors import ConfigError
 from paceline.launch.local.train import new_folder
-from paceline.live.protocol.control_messages import NOTHING
 from paceline.observe.runs.summary import SUMMARY, write_summary
 from paceline.runtime.checkpointing.resume import ResumePoint, find, identity, read_weights
-from paceline.runtime.run_folder.run_statistics import RunStatistics
 from paceline.runtime.supervisor.phase_deadlines import RunFailed
 from paceline.runtime.worker.steps.local_work import LocalWork
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import assert_same, config_for, one_process, resumed, saved
 
 STEPS = 40  # an epoch of two workers is 23: the short last batch and the reshuffle come after the interruption
+
+
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "momentum": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
     "adam": {"name": "adam", "lr": 0.002},
 }
+
+
 FABRICS: dict[str, dict[str, Any]] = {
     "one server": {"servers": 1},
     "two servers in slices": {"servers": 2, "cluster": {"slice_mb": 0.002}},
@@ -243,27 +245,3 @@ def test_a_run_that_goes_on_knows_at_once_how_many_samples_are_behind_it(
     threads(resumed(out, 10, "auto", **how))
     assert len(seen) == 10
     assert min(seen) == 5 * 2 * 32
-
-
-def test_the_seconds_left_are_of_this_life_of_the_run(out: Path) -> None:
-    def left(*, before: int, now: int, elapsed_s: float, **stop: Any) -> float | None:
-        statistics = RunStatistics(config_for(out, steps=stop.pop("steps", 0), stop=stop), 1000, begun_at=before * 10)
-        for rank in range(2):
-            progress = dataclasses.replace(NOTHING, steps=now, samples=now * 5, steps_before=before)
-            statistics.progressed(rank, progress, elapsed_s)
-        return statistics.snapshot(elapsed_s).seconds_left
-
-    for ends in ({"steps": 100}, {"epochs": 1.0}):
-        assert left(before=0, now=50, elapsed_s=10.0, **ends) == pytest.approx(10.0)
-        assert left(before=90, now=95, elapsed_s=10.0, **ends) == pytest.approx(10.0)
-        assert left(before=90, now=90, elapsed_s=10.0, **ends) is None
-    assert left(before=90, now=95, elapsed_s=10.0, seconds=30.0) == pytest.approx(20.0)
-
-
-def test_the_rate_that_is_shown_is_of_this_life_of_the_run(out: Path) -> None:
-    statistics = RunStatistics(config_for(out, steps=100), 1000, begun_at=900)
-    assert statistics.snapshot(0.5).samples_per_second == 0  # nobody has reported yet
-    for rank in range(2):
-        statistics.progressed(rank, dataclasses.replace(NOTHING, samples=500, samples_before=450), 10.0)
-    assert statistics.snapshot(10.0).samples_per_second == pytest.approx(10.0)
-    assert statistics.snapshot(10.0).samples == 1000

@@ -11,16 +11,18 @@ import torch
 from paceline.core.fault_tolerance.replication import SliceState, mark_of
 from paceline.core.paramserver.gated_server import Push, Weights
 from paceline.core.role import Role, RoleContext
-from paceline.core.scheme import make, names
+from paceline.core.scheme import make
 from paceline.engine.optim.optimizers import ServerOptimizer, make_rule
 from paceline.engine.specs import OptimizerRecipe, ScheduleRecipe
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.checkpointing.slice_capture import revive, state_of
-from paceline.runtime.server.snapshot_policy import refuses
-from paceline.runtime.spec.job_spec import Recipe
 
 LENGTH, WORKERS = 5, 3
+
+
 SCHEDULE = ScheduleRecipe(name="step", every=40, factor=0.5)
+
+
 RULES = {
     "sgd": OptimizerRecipe(name="sgd", lr=0.1),
     "momentum": OptimizerRecipe(name="sgd", lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
@@ -117,15 +119,3 @@ def test_a_newcomer_that_goes_before_its_first_push_is_copied_again_when_it_come
         mark = mark_of(first)
         list(first.on_worker_joined(0.0, 2))
         assert mark_of(first) != mark, f"incarnation {incarnation} is in no copy"
-
-
-def test_which_schemes_can_go_back_to_a_snapshot() -> None:
-    refused = {name: refuses(Recipe(scheme=name), 2, by_rows=False) for name in names()}
-    assert {"bsp", "asp", "ssp", "dssp", "ksync", "partial", "weedout", "dcasgd"} == {
-        name for name, why in refused.items() if not why
-    }
-    assert "carry means" in refused["esync"]
-    assert "gsp cannot go back" in refused["gsp"]
-    by_hand = Recipe(scheme="gsp", parameters={"groups": "0;1,2"})
-    assert refuses(by_hand, 2, by_rows=False) == ""
-    assert "tables of rows" in refuses(Recipe(scheme="asp"), 1, by_rows=True)

@@ -13,7 +13,6 @@ import pytest
 from paceline.launch.local.train import Silent
 from paceline.observe.runs.summary import read_summary
 from paceline.runtime.run_folder import fallback_folder
-from paceline.runtime.run_folder.result_files import Results
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import config_for, saved
 
@@ -110,16 +109,3 @@ def test_a_run_whose_folder_is_gone_ends_with_model_and_summary(threads: Runner,
         assert [line for line in view.lines if line.startswith(f"{name} is in {folder}")] != []
     shutil.copytree(folder, out.parent / "copy")
     assert saved(config_for(out.parent / "copy", steps=20))
-
-
-def test_what_is_listed_as_left_is_there(tmp_path: Path) -> None:
-    said: list[str] = []
-    (tmp_path / "config.toml").write_text("")
-    (tmp_path / "model.safetensors").write_text("of an earlier incarnation")
-    results = Results(tmp_path, "token", said.append)
-    assert results.left == {str(tmp_path): ["config.toml"]}
-    assert results.write("summary.json", text)
-    assert results.left == {str(tmp_path): ["config.toml", "summary.json"]}
-    os.utime(tmp_path / "model.safetensors", ns=(1, 1))
-    assert results.left == {str(tmp_path): ["config.toml", "summary.json", "model.safetensors"]}
-    assert said == []

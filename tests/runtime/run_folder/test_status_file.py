@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from paceline.core.errors import ConfigError
-from paceline.core.trace import Applied, Membership
+from paceline.core.trace import Applied, MemberChange
 from paceline.live import party
 from paceline.live.protocol.control_messages import NOTHING, Hello
 from paceline.runtime.run_folder.status_file import STATUS, StatusFile, born, read_status, shown, starting
@@ -28,7 +28,7 @@ def test_it_knows_who_takes_part_what_they_did_and_that_a_lost_one_came_back(tmp
         for who in (party.server(0), party.worker(1), party.worker(0)):
             status_file.joined(who, hello())
         status_file.recorded(Applied(at=1.0, shard=0, ranks=(0,), version=1, staleness=0, weight=1.0, samples=4))
-        status_file.recorded(Membership(at=2.0, party="worker 1", event="lost", reason="silent"))
+        status_file.recorded(MemberChange(at=2.0, party="worker 1", event="lost", reason="silent"))
         status_file.write("training")
         there = {p.party: p for p in read_status(tmp_path).parties}
         assert list(there) == ["server 0", "worker 0", "worker 1"]

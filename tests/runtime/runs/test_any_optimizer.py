@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,14 @@ from paceline.engine.model.trainable import trained_of
 from paceline.engine.optim.optimizers import make_rule
 from paceline.engine.optim.recipe import recipe_of
 from paceline.engine.vectors.flat import Flat
-from paceline.runtime.checkpointing.slice_capture import load_rule, state_of_rule
-from paceline.runtime.spec.job_spec import Recipe
-from paceline.runtime.spec.who_updates import fitted
 from paceline.runtime.worker.pace import Pace
 from tests.runtime import own_optimizers
 from tests.runtime.own_loops import plain_steps, run_loops, toy_data, toy_model
+from tests.runtime.own_optimizers import OF_TORCH, Make
 from tests.runtime.runs.test_schedulers import batches, noted
 from tests.runtime.runs.test_schedulers import plain as plain_with_scheduler
 from tests.runtime.runs.test_trained_and_rest import (
     BATCH,
-    alone,  # noqa: F401  a fixture
     assert_same,
     held,
     model_for,
@@ -35,23 +31,6 @@ from tests.runtime.runs.test_trained_and_rest import (
     shares_of,
     union_of_batches,
 )
-
-Make = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-
-OF_TORCH: dict[str, Make] = {
-    "adadelta": lambda parameters: torch.optim.Adadelta(parameters, lr=1.0),
-    "adafactor": lambda parameters: torch.optim.Adafactor(parameters, lr=0.05),
-    "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=0.05),
-    "amsgrad": lambda parameters: torch.optim.Adam(parameters, lr=0.01, amsgrad=True),
-    "rmsprop in groups": lambda parameters: _in_two(torch.optim.RMSprop, parameters, {"lr": 0.01}, {"momentum": 0.5}),
-}
-
-
-def _in_two(kind: Any, parameters: Iterable[nn.Parameter], *numbers: dict[str, Any]) -> torch.optim.Optimizer:
-    every = list(parameters)
-    groups = [{"params": every[i::2], **more} for i, more in enumerate(numbers)]
-    return kind(groups, lr=0.005)  # type: ignore[no-any-return]
-
 
 OWN: dict[str, Make] = {"lion": own_optimizers.Lion, "muon-like": own_optimizers.MuonLike}
 
@@ -97,25 +76,6 @@ def test_alone_under_bsp_it_is_the_plain_loop_bit_for_bit(make: Make) -> None:
         loop(pace, model)
     for name, value in wanted.state_dict().items():
         assert torch.equal(model.state_dict()[name], value), name
-
-
-@pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("path", ["tests.runtime.own_optimizers:lion", "tests.runtime.own_optimizers:muon_like"])
-def test_a_function_by_its_import_path_makes_the_optimizer_of_servers_too(path: str) -> None:
-    """Also given as the function itself."""
-    function = getattr(own_optimizers, path.partition(":")[2])
-    wanted = toy_model()
-    optimizer = function(list(wanted.named_parameters()))
-    for x, y in shares_of(1, 2)[0]:
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(wanted(x), y).backward()
-        optimizer.step()
-    for given in (path, function):
-        model = toy_model()
-        with paceline.join(model, given, scheme="asp") as pace:
-            loop(pace, model)
-        for mine, other in zip(model.parameters(), wanted.parameters(), strict=True):
-            torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
 
 
 class Halving:
@@ -176,27 +136,6 @@ def test_with_one_worker_it_shortens_what_the_plain_loop_does(scheme: str, tmp_p
     assert_same(models[0], clipped_union(1))
 
 
-# ---- what is refused ---------------------------------------------------------------------------------------------
-@pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("os:system", "os is part of Python, and makes no optimizers"),
-        ("no_such_module:make", "cannot be imported: No module named 'no_such_module'; have it on every host's path"),
-        ("tests.runtime.own_optimizers:nothing", "has no function nothing"),
-        ("tests.runtime.own_optimizers:no_optimizer", "made a int, not a torch.optim.Optimizer"),
-        ("adam", "must be module:function, such as my_optimizers:make"),
-        (own_optimizers.Lion, None),
-    ],
-)
-def test_what_makes_no_optimizer_is_refused_with_the_way_out(given: Any, words: str | None) -> None:
-    model = toy_model()
-    if words is None:  # an object: servers cannot know what made it
-        given, words = given(model.parameters()), r'asp: servers cannot make the steps of .*Lion: name .*optimizer="'
-    with pytest.raises(ConfigError, match=words):
-        paceline.join(model, given, scheme="asp")
-
-
 def test_a_function_that_makes_other_groups_of_a_part_of_the_model_ends_the_run_with_the_reason() -> None:
     model = toy_model()
     optimizer = own_optimizers.one_group_less(list(model.named_parameters()))
@@ -206,49 +145,20 @@ def test_a_function_that_makes_other_groups_of_a_part_of_the_model_ends_the_run_
         rule(Flat.copy_of(torch.zeros(30)), Flat.copy_of(torch.zeros(30)), 1)
 
 
-@pytest.mark.parametrize(
-    ("scheme", "parameters", "clip_norm", "words"),
-    [
-        ("localsgd", {"memory": "average"}, 0.0, "memory='average' is for plain SGD, Adam and AdamW"),
-        ("asp", {}, 1.0, "clip_norm needs the norm of the whole gradient, of which 2 servers have a part each"),
-    ],
-)
-def test_what_a_scheme_cannot_do_with_it_is_refused(
-    scheme: str, parameters: dict[str, Any], clip_norm: float, words: str
-) -> None:
-    recipe = recipe_of(torch.optim.Adadelta(toy_model().parameters()))
-    recipe = dataclasses.replace(recipe, clip_norm=clip_norm)
-    with pytest.raises(ConfigError, match=words):
-        fitted(Recipe(scheme=scheme, parameters=parameters, optimizer=recipe), 2)
-
-
-# ---- a server that is replaced -----------------------------------------------------------------------------------
-@pytest.mark.parametrize("kind", [*OF_TORCH, "lion", "muon-like"])
-def test_a_rule_goes_on_where_another_was_kept(kind: str) -> None:
-    model = toy_model()
-    own = {"lion": "lion", "muon-like": "muon_like"}.get(kind)
-    path = f"tests.runtime.own_optimizers:{own}" if own else ""
-    optimizer = (
-        getattr(own_optimizers, own)(list(model.named_parameters())) if own else OF_TORCH[kind](model.parameters())
-    )
-    trained = trained_of(model, optimizer)
-    recipe = recipe_of(optimizer, trained, path)
-    sizes = [p.numel() for p in trained.values()]
-    part = slice(sizes[0], sum(sizes))  # of a server that has not the first tensor
-    gradients = [torch.randn(sum(sizes), generator=torch.Generator().manual_seed(k)) for k in range(6)]
-
-    def steps(rule: Any, w: Flat, which: Iterable[int]) -> Flat:
-        for k in which:
-            w = rule(w, Flat.copy_of(gradients[k])[part], 1, ((part.start, part.start + sizes[1]),) if k == 1 else ())
-        return w
-
-    def made() -> Any:
-        rule = make_rule(recipe)
-        rule.start = part.start
-        return rule
-
-    first, again = made(), made()
-    w = steps(first, Flat.copy_of(torch.ones(sum(sizes)))[part], range(3))
-    numbers, vectors = state_of_rule(first, len(w))
-    load_rule(again, numbers, {name: v.value() for name, v in vectors.items()})
-    assert torch.equal(steps(again, w, range(3, 6)).value(), steps(first, w, range(3, 6)).value())
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("path", ["tests.runtime.own_optimizers:lion", "tests.runtime.own_optimizers:muon_like"])
+def test_a_function_by_its_import_path_makes_the_optimizer_of_servers_too(path: str) -> None:
+    """Also given as the function itself."""
+    function = getattr(own_optimizers, path.partition(":")[2])
+    wanted = toy_model()
+    optimizer = function(list(wanted.named_parameters()))
+    for x, y in shares_of(1, 2)[0]:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(wanted(x), y).backward()
+        optimizer.step()
+    for given in (path, function):
+        model = toy_model()
+        with paceline.join(model, given, scheme="asp") as pace:
+            loop(pace, model)
+        for mine, other in zip(model.parameters(), wanted.parameters(), strict=True):
+            torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)

@@ -20,7 +20,7 @@ from paceline.config import build
 from paceline.core.effects import Compute, Computed
 from paceline.core.errors import ConfigError
 from paceline.core.paramserver.gradient_check import GradientCheckPolicy
-from paceline.core.trace import Gated, Membership
+from paceline.core.trace import Gated, MemberChange
 from paceline.engine.model.mixed_precision import Precision
 from paceline.engine.vectors.flat import Flat, norm
 from paceline.launch.local.train import Silent
@@ -156,8 +156,9 @@ def test_a_live_worker_that_sends_nothing_else_is_put_out_for_good(
     monkeypatch.setattr(Precision, "backward", faulty)
     config = config_for(tmp_path, steps=60, scheme=scheme, workers=4, servers=2, cluster={"restarts": 3, "step_ms": 5})
     summary = threads(config)
-    members = [r for r in read_trace(tmp_path / "trace.jsonl") if isinstance(r, Membership) and r.party == "worker 3"]
+    members = [r for r in read_trace(tmp_path / "trace.jsonl") if isinstance(r, MemberChange) and r.party == "worker 3"]
     assert [r.event for r in members] == ["joined", "lost"]
+    assert members[1].reason.startswith("expelled: ")
     assert "its last 10 contributions were refused; it is not started again; 3 of 4 continue" in members[1].reason
     assert [w.steps for w in summary.workers[:3]] == [60, 60, 60]
     assert all(torch.isfinite(v).all() for v in saved(config).values())

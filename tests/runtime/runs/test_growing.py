@@ -9,7 +9,7 @@ import pytest
 
 from paceline.config import build
 from paceline.core.errors import ConfigError
-from paceline.core.trace import Decision, Evaluated, Membership
+from paceline.core.trace import Decided, Evaluated, MemberChange
 from paceline.observe.runs.summary import Summary
 from paceline.observe.trace.trace_file import TRACE, read_trace
 from tests.runtime.conftest import in_threads
@@ -33,12 +33,14 @@ def test_two_begin_two_more_come_and_all_four_train_one_model(out: Path, scheme:
     assert all(worker.steps for worker in summary.workers)
     trace = list(read_trace(out / TRACE))
     came = [
-        (record.party, record.reason) for record in trace if isinstance(record, Membership) and "first" in record.reason
+        (record.party, record.reason)
+        for record in trace
+        if isinstance(record, MemberChange) and "first" in record.reason
     ]
     assert sorted(who for who, _ in came) == ["worker 2", "worker 3"]
     reasons = ["its first incarnation; 3 of 4 train", "its first incarnation; 4 of 4 train"]
     assert [reason for _, reason in came] == reasons
-    lost = [record for record in trace if isinstance(record, Membership) and record.event == "lost"]
+    lost = [record for record in trace if isinstance(record, MemberChange) and record.event == "lost"]
     assert lost == []
     assert [record.accuracy for record in trace if isinstance(record, Evaluated)][-1] > 0.3
 
@@ -46,7 +48,7 @@ def test_two_begin_two_more_come_and_all_four_train_one_model(out: Path, scheme:
 def test_nobody_waits_for_those_who_do_not_come(threads: Any, out: Path) -> None:
     summary = threads(config_for(out, steps=10, workers=4, cluster={"initial_workers": 2}))
     assert [(worker.rank, worker.steps) for worker in summary.workers] == [(0, 10), (1, 10)]
-    waits = [record for record in read_trace(out / TRACE) if isinstance(record, Decision) and {2, 3} & set(record.whom)]
+    waits = [record for record in read_trace(out / TRACE) if isinstance(record, Decided) and {2, 3} & set(record.whom)]
     assert waits == []
 
 

@@ -16,12 +16,15 @@ from paceline.checkpoint.folder_store import CHECKPOINTS, MODEL
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.runtime.checkpointing.resume import open_at
-from paceline.runtime.evaluator.subject import figures_of
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.own_loops import MakeOptimizer, run_loops, toy_data, toy_model
 
 DATA = toy_data()
+
+
 EPOCHS, BATCH = 6, 9
+
+
 EVERY = {"every": 0.001}
 """Seconds: a checkpoint whenever the evaluator looks, and one at the end."""
 
@@ -91,21 +94,6 @@ def test_an_error_in_it_ends_the_run_with_its_words(out: Path) -> None:
 
     with pytest.raises(PacelineError, match="evaluator: ValueError: no test set here"):
         run_loops(out, "asp", loop_of(10_000), workers=1, evaluate=evaluate)
-
-
-@pytest.mark.parametrize(
-    ("found", "figures"), [(0.5, (0.5, 0.0)), ({"loss": 2}, (0.0, 2.0)), (torch.tensor(1.0), (1.0, 0.0))]
-)
-def test_an_accuracy_or_figures_by_name(found: Any, figures: tuple[float, float]) -> None:
-    assert figures_of(found) == figures
-
-
-@pytest.mark.parametrize(
-    ("found", "words"), [(None, "returned None: return"), (97.5, "from 0 to 1"), ({"f1": 1}, "return an accuracy")]
-)
-def test_what_it_returns_is_checked(found: Any, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        figures_of(found)
 
 
 # ---- checkpoints -------------------------------------------------------------------------------------------------

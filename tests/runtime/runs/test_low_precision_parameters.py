@@ -15,7 +15,7 @@ from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.own_loops import plain_steps, run_loops, toy_data
-from tests.runtime.runs.test_trained_and_rest import BATCH, alone, shares_of  # noqa: F401  a fixture
+from tests.runtime.runs.test_trained_and_rest import BATCH, shares_of
 
 Make = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from paceline.runtime.checkpointing.resume import find
-from paceline.runtime.checkpointing.worker_state import residuals
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import Weights, resumed, saved
 
@@ -38,6 +37,8 @@ def differing(got: Weights, wanted: Weights) -> list[str]:
 
 
 ADAM = {"name": "adam", "lr": 0.002}
+
+
 FABRICS: dict[str, list[dict[str, Any]]] = {
     "one server": [{"servers": 1, "optimizer": MOMENTUM}] * 2,
     "two servers become three": [
@@ -90,22 +91,6 @@ def test_under_gossip_each_worker_has_its_own_optimizer_back(threads: Runner, ou
     assert not torch.equal(*momenta)
     assert all(momentum.count_nonzero() > 0 for momentum in momenta)
     assert [worker.steps for worker in threads(again).workers] == [12, 12]
-
-
-def test_workers_keep_their_residuals_clocks_and_places_in_the_data(threads: Runner, out: Path) -> None:
-    how: dict[str, Any] = {"scheme": "asp", "compression": {"up": "topk(ratio=0.1)", "exact_below": 0}}
-    threads(resumed(out, 7, **how, servers=2))
-    start, _ = find(resumed(out, 12, "auto", **how))
-    memories = start.memories(1)
-    assert memories is not None
-    assert (memories.entry.steps, memories.entry.position, start.clock(1)) == (7, 7 * 32, 7)
-    residual = memories.tensors["residual.Push.0.g"]
-    assert residual.count_nonzero() > 0
-    for slices in ([slice(0, len(residual))], [slice(0, 100), slice(100, len(residual))]):
-        cut = residuals(memories, slices)
-        assert [len(of.left) for of in cut.values()] == [part.stop - part.start for part in slices]
-    summary = threads(resumed(out, 12, "auto", **how))  # with one server
-    assert [worker.steps for worker in summary.workers] == [12, 12]
 
 
 def test_dropout_goes_on_to_the_last_bit(processes: Runner, out: Path) -> None:

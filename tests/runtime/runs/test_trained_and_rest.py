@@ -19,17 +19,19 @@ from torch import Tensor, nn
 
 import paceline
 from paceline.engine.data.partition_plan import make_partition
-from paceline.launch.local.environment import PREFIX
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.own_loops import plain_steps, run_loops, toy_data, toy_model
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
 
 OPTIMIZERS: dict[str, MakeOptimizer] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.1),
     "nesterov": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1),
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.02, weight_decay=0.5),
 }
+
+
 BATCH = 8
 
 
@@ -94,11 +96,6 @@ def assert_same(model: nn.Module, other: nn.Module, buffers: bool = True) -> Non
             assert torch.equal(found[name], wanted[name]), name
         else:
             torch.testing.assert_close(found[name], wanted[name], rtol=1e-5, atol=1e-6)
-
-
-@pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(f"{PREFIX}COORDINATOR", raising=False)
 
 
 def test_the_model_of_these_tests_is_what_it_says() -> None:
@@ -187,27 +184,6 @@ def test_two_workers_of_bsp_train_what_one_process_with_both_batches_would(
     )
     for model in models.values():
         assert_same(model, union_of_batches(make, 2), buffers=False)
-
-
-def test_all_begin_with_what_worker_0_has_of_the_rest_too(tmp_path: Path) -> None:
-    """Frozen parameters, those outside the optimizer, and buffers of any type; the trained ones as ever."""
-    made: list[nn.Module] = []
-
-    def another() -> nn.Module:
-        model = model_for(seed=len(made))
-        model.register_buffer("counts", torch.arange(3) + len(made))
-        model.register_parameter("low", nn.Parameter(torch.full((3,), float(len(made))).half(), requires_grad=False))
-        made.append(model)
-        return model
-
-    def no_steps(pace: Pace, model: nn.Module) -> None:
-        found[pace.rank] = {name: t.clone() for name, t in model.state_dict().items()}
-
-    found: dict[int, dict[str, Tensor]] = {}
-    run_loops(tmp_path, "bsp", no_steps, workers=3, make_model=another, held=held)
-    for rank in (1, 2):
-        for name, wanted in found[0].items():
-            assert torch.equal(found[rank][name], wanted), name
 
 
 @pytest.mark.usefixtures("alone")

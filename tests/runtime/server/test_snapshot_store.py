@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -23,40 +22,14 @@ from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE
 from paceline.live.party import COORDINATOR, server
-from paceline.live.protocol.control_messages import Ready
 from paceline.live.state.slice_state import SNAPSHOT, VERSION, Mixed, fetch, of_capture, publish_state
 from paceline.runtime.checkpointing.slice_capture import NOTHING, WEIGHTS, Captures
 from paceline.runtime.server import snapshot_store as snapshots
 from paceline.runtime.server.snapshot_store import SnapshotStore, _Snapshot
-from paceline.runtime.spec.job_spec import Recipe
 from tests.live.fakes import NumpyMemory
 from tests.live.node_fixture import Behind
 
 S0 = server(0)
-ALL = "costs nothing: what it answers is copied to the next server first"
-SOME = "costs at most the updates of the last 30 s"
-EARLY = "ksync answers contributions of which no copy knows yet"
-NONE = "it has no snapshot (--snapshot-every 0)"
-
-
-@pytest.mark.parametrize(
-    ("scheme", "every_s", "copied", "note"),
-    [
-        ("bsp", 30.0, True, ALL),
-        ("bsp", 0.0, True, ALL),
-        ("ksync", 30.0, False, f"{SOME}; {EARLY}"),
-        ("ksync", 0.0, False, f"ends the run: {EARLY}; {NONE}"),
-    ],
-)
-def test_copies_are_made_where_they_are_of_all_that_was_answered(
-    scheme: str, every_s: float, copied: bool, note: str
-) -> None:
-    recipe = Recipe(scheme=scheme)
-    snapshots = SnapshotStore(Mock(), Mock(), every_s, copies=True)
-    said = Ready(length=1, fingerprint="", seconds_per_step=0.0, optimizer=recipe.to_json())
-    why = snapshots.refuses(said, 2)
-    assert (snapshots.copies, snapshots.note) == (copied, f"a lost server {note}")
-    assert bool(why) == note.startswith("ends")
 
 
 def snapshot(number: float) -> _Snapshot:

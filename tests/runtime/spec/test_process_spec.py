@@ -89,8 +89,3 @@ def test_a_specification_comes_back_from_json_as_it_was() -> None:
         assert again.to_json() == spec.to_json()
         assert (again.who, again.step_seconds, again.config.run) == (spec.who, spec.step_seconds, config.run)
         assert again.config.scheme() == config.scheme()
-
-
-def test_where_workers_come_late_means_go_through_servers() -> None:
-    specs = specs_of(configuration.build({"cluster": {"initial_workers": 2, "allreduce": "auto"}}))
-    assert {spec.allreduce for spec in specs.values()} == {"servers"}

@@ -16,7 +16,6 @@ from paceline.live.node.published_state import FREIGHT
 from paceline.live.protocol.control_messages import Hello, Ready
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.shard_layout import lay_out, measured_speeds
-from paceline.runtime.worker.steps.step_timer import measured_update
 
 
 def ready(*links: float, scheme: str = "bsp", length: int = 1000, **more: Any) -> Ready:
@@ -173,8 +172,3 @@ def test_there_is_a_fraction_for_every_server() -> None:
     cluster: dict[str, Any] = {"servers": 3, "shards": "0.5,0.5"}
     with pytest.raises(ConfigError, match="--shards names 2 servers, --servers says 3"):
         build({"cluster": cluster})
-
-
-def test_a_server_measures_how_fast_it_updates() -> None:
-    speed, most = measured_update(length=1 << 16)
-    assert 1e6 < speed <= most < 1e14

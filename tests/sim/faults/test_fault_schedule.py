@@ -6,64 +6,14 @@ import hashlib
 import os
 import subprocess
 import sys
-from dataclasses import replace
-from typing import Any
 
 import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
-from paceline.core.scheme import make
-from paceline.core.trace import Membership, Record, Span
-from paceline.core.vector import Ghost
-from paceline.sim import Cluster, LocalSteps, Simulation
-from paceline.sim.cluster.model import Device, Fault, Host, Link, Spot, uniform
-
-
-def simulate(cluster: Cluster, scheme: str = "asp", until: float = 100.5, **more: Any) -> Simulation:
-    work = LocalSteps(lambda rank, rng: 1.0)
-    return Simulation(make(scheme, more.pop("parameters", {})), Ghost(12), work, cluster=cluster, **more).run(
-        until=until
-    )
-
-
-def with_fault(scheme: str = "asp", until: float = 100.5, more: Any = None, **fault: Any) -> Simulation:
-    cluster = replace(uniform(3, latency_s=1e-6), faults=(Fault(**fault),), suspect_after_s=10.0)
-    return simulate(cluster, scheme, until, **(more or {}))
-
-
-def news(records: list[Record]) -> list[tuple[str, str]]:
-    return [(r.event, r.party) for r in records if isinstance(r, Membership)]
-
-
-def test_a_crash_is_noticed_when_the_lease_ends_and_stalls_a_barrier_until_then() -> None:
-    records: list[Record] = []
-    sim = with_fault(scheme="bsp", kind="crash", at_s=20.5, workers=(1,), more={"trace": records.append})
-    assert sim.steps[1] == 20
-    assert news(records) == [("lost", "worker 1")]
-    assert records[[type(r) for r in records].index(Membership)].at == pytest.approx(30.5)
-    waited = [r.seconds for r in records if isinstance(r, Span) and r.activity == "waiting" and r.rank == 0]
-    assert max(waited) == pytest.approx(9.5, abs=0.01)
-    assert sim.steps[0] == pytest.approx(90, abs=1)
-
-
-def test_a_crashed_worker_that_is_back_before_its_lease_ends_is_a_newcomer() -> None:
-    records: list[Record] = []
-    sim = with_fault(kind="crash", at_s=20.5, for_s=4.0, workers=(1,), more={"trace": records.append})
-    assert news(records) == [("lost", "worker 1"), ("joined", "worker 1")]
-    assert sim.steps == [100, 20 + 75, 100]
-
-
-def test_a_restart_costs_the_step_under_way() -> None:
-    assert with_fault(kind="restart", at_s=20.5, workers=(1,)).steps == [100, 99, 100]
-
-
-def test_leaves_and_joins_come_when_the_file_says() -> None:
-    late = Host(name="late", devices=(Device(),), joins_at_s=40.0)
-    early = Host(name="early", devices=(Device(),), leaves_at_s=30.5)
-    cluster = Cluster(hosts=(late, early, Host(name="rest", devices=(Device(),), servers=1)))
-    assert simulate(cluster, "asp").steps == [60, 31, 100]
-    for meeting in (cluster, cluster.without_servers()):
-        assert simulate(meeting, "bsp").steps == pytest.approx([60, 31, 100], abs=1)
+from paceline.core.trace import Record
+from paceline.sim import Cluster
+from paceline.sim.cluster.model import Device, Fault, Host, Link, Spot
+from tests.sim.faults.faulty import news, simulate, with_fault
 
 
 def test_a_pause_stops_what_is_on_the_host_for_so_long() -> None:

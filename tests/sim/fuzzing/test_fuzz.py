@@ -12,7 +12,7 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.scheme import make, names
-from paceline.core.trace import Membership
+from paceline.core.trace import MemberChange
 from paceline.sim.fuzzing.fuzz import draw, play
 from paceline.sim.fuzzing.random_parameters import schemes_of
 from tests.sim.all_mutants import PLANTED, Mutant
@@ -77,11 +77,11 @@ def test_seeds_that_once_found_a_bug(seed: int) -> None:
 
 
 def test_servers_are_lost_and_replaced_from_copies_and_from_snapshots() -> None:
-    told: list[Membership] = []
+    told: list[MemberChange] = []
     for seed in range(SEEDS):
         plan = draw(seed, SCHEMES)
         if plan.cluster.hazards and plan.cluster.hazards.servers_keep != "all":
-            play(plan, lambda record: told.append(record) if isinstance(record, Membership) else None)
+            play(plan, lambda record: told.append(record) if isinstance(record, MemberChange) else None)
     reasons = Counter(record.reason for record in told if record.event == "replaced")
     assert reasons["from its copy"] >= 3
     assert reasons["from the snapshot"] >= 3

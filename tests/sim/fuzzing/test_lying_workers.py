@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,36 +11,19 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.collective.mean_server import MeanServer
-from paceline.core.local.push_sum import Share
-from paceline.core.paramserver.clocks import Clocks
 from paceline.core.paramserver.robust_mean import RobustPolicy
-from paceline.core.samples.sample_leases import APPLIED, Leases
 from paceline.core.scheme import make, names
-from paceline.core.validation.bounds import COUNT_MAX, PlanLimits
 from paceline.core.validation.message_checker import Checker, FalseClaims
-from paceline.core.vector import Ghost
 from paceline.sim.cluster.model import Fault, uniform
-from paceline.sim.fuzzing import lying_workers
-from paceline.sim.fuzzing.fuzz import CALM_S, FuzzPlan, draw, go_on_to_the_end
-from paceline.sim.fuzzing.random_parameters import schemes_of
 from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation
+from tests.sim.fuzzing.liars import play, with_liar
 from tests.sim.robust_numbers import Numbers
 
 Patch = pytest.MonkeyPatch
+
+
 SEEDS = 400
-
-
-def with_liar(seed: int) -> FuzzPlan | None:
-    plan = draw(seed, schemes_of(seed, names()))
-    cluster = lying_workers.draw(seed, plan.scheme, plan.cluster, CALM_S)
-    return replace(plan, cluster=cluster) if cluster else None
-
-
-def play(seed: int) -> Simulation:
-    plan = with_liar(seed)
-    assert plan
-    return go_on_to_the_end(plan, lambda record: None)[0]
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -49,18 +32,6 @@ def test_the_others_go_on_and_nobody_but_the_liar_is_put_out(part: int) -> None:
         if with_liar(seed):
             sim = play(seed)
             assert sim.members.banned <= sim.liars
-
-
-def test_a_round_that_is_brought_to_its_bounds_may_be_told_on() -> None:
-    """An honest worker that returned a share with the round that a liar had given it had the strike."""
-    sim = play(6699)
-    assert set(sim.members.banned) <= sim.liars
-    checker = Checker(PlanLimits(workers=3))
-    for round in (COUNT_MAX, 2**60):
-        share = Share(w=Ghost(1), weight=0.5, round=round)
-        if checker.check(0, share) is not None:
-            share = checker.nearest(0, share)
-        assert share.round <= COUNT_MAX
 
 
 def test_the_seeds_draw_lies_in_every_scheme_and_some_are_put_out() -> None:
@@ -105,43 +76,6 @@ def test_a_planted_bug_is_caught(bug: Callable[[Patch], None], monkeypatch: Patc
         for seed in range(SEEDS):
             if with_liar(seed):
                 play(seed)
-
-
-# ---- what the fuzzer found -------------------------------------------------------------------------------------
-def test_a_clock_of_2_to_the_60_makes_nobody_count_to_it() -> None:
-    clocks = Clocks([0, 1])
-    clocks.tick(0, 2**60)
-    clocks.tick(1, 2**60 + 5)
-    assert clocks.low == 2**60
-
-
-def test_samples_of_others_are_not_settled_by_whoever_names_them() -> None:
-    leases = Leases(20, 10)
-    assert leases.take(0, 0) == (0, 0, 10)
-    assert leases.take(1, 0) == (0, 10, 20)
-    with pytest.raises(ValueError, match="not all given to worker 0"):
-        leases.settled(0, APPLIED, ((0, 0, 20),))
-    assert leases.account(0.0).done == 10
-    leases.settled(1, APPLIED, ((0, 10, 20),))
-    assert leases.epochs == 1
-
-
-def test_a_phase_that_there_is_not_ends_no_run() -> None:
-    cluster = replace(uniform(3, 1), faults=(Fault(kind="lie", at_s=0.0, workers=(0,)),))
-    scheme = make("hybrid", {"phases": "bsp until 4 steps; asp", "epoch_samples": 40})
-    sim = Simulation(scheme, np.zeros(4), LocalSteps(lambda rank, rng: 1.0, lambda rank, w: w), cluster=cluster)
-    entered = next(kind for kind in [type(m) for m in _asked(sim)] if kind.__name__ == "PhaseEntered")
-    assert sim.coordinator is not None
-    assert list(sim.coordinator.on(0.0, 0, entered(phase=2**40)))
-    assert list(sim.coordinator.on(0.0, 1, entered(phase=0)))
-
-
-def _asked(sim: Simulation) -> Sequence[Any]:
-    asked: list[Any] = []
-    on = sim.world.coordinator.on  # type: ignore[union-attr]
-    sim.world.coordinator.on = lambda now, src, message: (asked.append(message), on(now, src, message))[1]  # type: ignore
-    sim.run(until=0.5)
-    return asked
 
 
 # ---- robust means --------------------------------------------------------------------------------------------

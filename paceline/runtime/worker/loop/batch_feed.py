@@ -1,4 +1,4 @@
-"""Where a worker's mini-batches come from: for each data set a stream of its share, its leases, or what it draws.
+"""Feeds a worker's loop with mini-batches: for each data set from a stream of its share, its leases, or what it draws.
 
 auto         dynamic, but shares of equal size under schemes in lock-step whose workers all train as much
 dynamic      the next samples of one queue for all (`sample_dealer.py`)
@@ -38,12 +38,12 @@ from paceline.runtime.worker.steps.loop_checks import LoopGuard
 from paceline.runtime.worker.steps.step_timer import Stopwatch
 
 AUTO, DYNAMIC = "auto", "dynamic"
-"""Whatever suits the scheme; samples are drawn from one queue as workers get free."""
+"""Names of partitions: what suits the scheme; samples drawn from one queue as workers get free."""
 Stream = Batches | DealtBatches | LeasedBatches
 
 
 class BatchFeed:
-    """The mini-batches of one worker's loop."""
+    """Feeds one worker's loop. Streams are kept by data set, so that a later call goes on where the last one ended."""
 
     def __init__(
         self,
@@ -72,13 +72,13 @@ class BatchFeed:
 
     @property
     def position(self) -> int:
-        """Samples of its share that are behind this worker."""
+        """Returns the samples of its share that this worker has used."""
         return next((stream.samples for stream in self._streams.values()), 0)
 
     def batches(
         self, data: Dataset | MapStyle, batch_size: int, epochs: int | None, partition: str
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Mini-batches of so many more epochs, or until the run is over."""
+        """Yields mini-batches of `epochs` more epochs, or until the run is over."""
         stream = self._stream(data, batch_size, epochs, partition, LoaderSettings())
         while not self._end.over:
             batch = self._next(stream, batch_size)
@@ -94,7 +94,10 @@ class BatchFeed:
     def loaded(
         self, data: Any, batch_size: int, epochs: int | None, partition: str, settings: LoaderSettings
     ) -> Iterator[Any]:
-        """The same by a DataLoader, which may be ahead of the loop."""
+        """Yields the same by a DataLoader, which may be ahead of the loop. Raises ConfigError.
+
+        Indices are drawn when the DataLoader wants them; a batch counts when the loop gets it.
+        """
         stream = self._stream(data, batch_size, epochs, partition, settings)
         allowance, samples_of = self._allowances[id(stream)], settings.samples_of
         dealer = allowance if isinstance(allowance, SampleDealer) else None
@@ -124,7 +127,8 @@ class BatchFeed:
     def streamed(
         self, shard: StreamShard, batch_size: int | None, epochs: int | None, settings: LoaderSettings
     ) -> Iterator[Any]:
-        """The same of a shard: of its items, as they come."""
+        """Yields batches of the items of a shard, as they come. Raises ConfigError if the scheme says how large batches
+        are."""
         if self._sizes.by_scheme is not None:
             raise ConfigError(f"{self._run.recipe.scheme} says how large batches are: pace.shard has no such batches")
         if id(shard) not in self._streams:
@@ -151,7 +155,7 @@ class BatchFeed:
         self._guard.end_of_batches()
 
     def _handed_out(self, samples: int) -> None:
-        """The loop gets a batch of so many, and adds its gradient to those of the others since the last step.
+        """Notes that the loop gets a batch of so many, for the same step as the others since the last one.
 
         It may take them all before it begins with the first, so whether there is a gradient yet says nothing.
         """
@@ -176,7 +180,7 @@ class BatchFeed:
             self._begins = True
 
     def _draw(self, stream: Stream, dealer: SampleDealer | None, batch_size: int) -> list[int] | None:
-        """The indices of a batch, which is not for the loop yet."""
+        """Returns the indices of a batch, which the loop does not have yet; None if there is no further batch."""
         if self._end.over:
             return None
         wanted = self._sizes.by_scheme or batch_size
@@ -188,20 +192,22 @@ class BatchFeed:
         return indices
 
     def leave(self) -> None:
-        """Samples that this worker has and does not train are for others."""
+        """Returns samples that this worker has and does not train to the coordinator."""
         for allowance in self._allowances.values():
             if isinstance(allowance, SampleDealer):
                 with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
                     allowance.leave()
 
     def _next(self, stream: Stream, batch_size: int) -> tuple[Tensor, Tensor] | None:
+        """Returns the next mini-batch, of the size that may still be trained; None if there is none."""
         size = self._sizes.next(self._allowances[id(stream)], batch_size)
         if size is None:
             return next(stream, None)
         return stream.take(size) if size else None
 
     def _bounded(self, epochs: int | None, stream: Stream) -> int | None:
-        """A rule that ends the run wins over the loop's own, but for a loop that asks for one epoch at a time."""
+        """Returns the epochs of a stream: a rule that ends the run wins over the loop's own, unless it asks for one at
+        a time."""
         ends = bool(self._run.plan.samples or self._run.plan.epochs)
         if epochs == 1 or not ends or isinstance(stream, LeasedBatches):
             return epochs
@@ -211,6 +217,7 @@ class BatchFeed:
     def _stream(
         self, data: Dataset | MapStyle, batch_size: int, epochs: int | None, partition: str, settings: LoaderSettings
     ) -> Stream:
+        """Returns the stream of a data set, made at its first use."""
         stream = self._streams.get(id(data))
         if stream is None:
             order = None
@@ -225,6 +232,7 @@ class BatchFeed:
     def _make_stream(
         self, data: Dataset | MapStyle, batch_size: int, partition: str, order: SamplerOrder | None
     ) -> Stream:
+        """Makes the stream of a data set by its partition. Raises ConfigError."""
         run = self._run
         if self._is_dynamic(partition):
             return self._dealt(data, batch_size, order)
@@ -243,7 +251,10 @@ class BatchFeed:
         return stream
 
     def _is_dynamic(self, partition: str) -> bool:
-        """By default in lock-step all train as much, and a share each keeps the bits the same in every run."""
+        """Returns True if workers draw from one queue.
+
+        By default in lock-step all train as much, and a share each keeps the bits the same in every run.
+        """
         run = self._run
         if partition != AUTO:
             return partition == DYNAMIC or (partition == "speed" and not run.plan.seconds_per_step)
@@ -251,6 +262,7 @@ class BatchFeed:
         return not (alone or run.recipe.make_scheme().equal_rounds)
 
     def _dealt(self, data: Dataset | MapStyle, batch_size: int, order: SamplerOrder | None) -> DealtBatches:
+        """Returns a stream that draws from the coordinator's queue."""
         run = self._run
         samples = len(data if order is None else order)
         dealer = SampleDealer(run.session, len(self._streams), samples, run.spec.timeout_s)
@@ -260,6 +272,7 @@ class BatchFeed:
         return stream
 
     def _leased(self, data: Dataset | MapStyle, batch_size: int, partition: str) -> LeasedBatches:
+        """Returns a stream of leased samples. Raises ConfigError for a second one, or if no server settles them."""
         run = self._run
         recipe = run.recipe
         check_queue(partition, recipe.make_scheme(), run.spec.servers)

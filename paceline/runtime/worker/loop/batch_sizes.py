@@ -1,4 +1,4 @@
-"""How large a worker's next mini-batch is: by the loop, by the scheme, and by what may still be trained."""
+"""Decides how large a worker's next mini-batch is: by the loop, by the scheme, and by what may still be trained."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from paceline.runtime.worker.steps.local_work import LocalWork
 
 
 class BatchSizes:
-    """Of one worker.
+    """Decides for one worker.
 
-    `clock` counts the samples of all. `limit`: how many they train in all, 0 where nobody has said; `allowance` then
-    says how many of them are this worker's.
+    clock      counts the samples of all workers
+    limit      samples that all train together; 0 where nobody has said
+    allowance  says how many of them are this worker's
     """
 
     def __init__(self, work: LocalWork, clock: Clock, limit: int, allowance: Allowance | None) -> None:
@@ -22,17 +23,19 @@ class BatchSizes:
 
     @property
     def by_scheme(self) -> int | None:
-        """Size of the next mini-batch where the scheme says it."""
+        """Returns the size of the next mini-batch where the scheme says it; otherwise None."""
         return self._work.samples_wanted
 
     def in_rounds(self, epochs: int, samples: int) -> Allowance | None:
-        """What bounds a worker with a share of its own, where the run ends after `epochs`, in samples, or `samples`."""
+        """Returns what bounds a worker with a share of its own, in a run that ends after `epochs`, in samples, or
+        `samples`."""
         if not (epochs and self.clock.lock_step):
             return self._allowance
         return InRounds(min(epochs, samples or epochs), self.clock)
 
     def next(self, allowance: Allowance | None, own: int) -> int | None:
-        """What the scheme says, or less where no more may be trained; None: the loop's `own` size."""
+        """Returns the size that the scheme says, or less where no more may be trained; None for the loop's `own`
+        size."""
         self.use(allowance, own)
         if allowance is None:
             return self.by_scheme
@@ -41,7 +44,7 @@ class BatchSizes:
         return size if self.by_scheme or size < own else None
 
     def use(self, allowance: Allowance | None, own: int) -> None:
-        """The next mini-batch, of the loop's `own` size, is bounded by `allowance`."""
+        """Notes that the next mini-batch, of the loop's `own` size, is bounded by `allowance`."""
         self.own = own
         if allowance not in self._used:
             self._used.append(allowance)
@@ -64,5 +67,6 @@ class BatchSizes:
         return whole and self._work.left > 1 and any(not bound.size(wanted, begins=False) for bound in self._bounds)
 
     def part_of_a_batch(self, samples: int) -> float:
-        """So many samples against a whole mini-batch of the loop's own size."""
+        """Returns `samples` as a fraction of a mini-batch of the loop's own size, for emulated steps of a fixed
+        length."""
         return samples / self.own if self.own else 1.0

@@ -1,4 +1,4 @@
-"""What the parts of a worker share: the run that it has joined, and its own model."""
+"""Holds what the parts of a worker share: the run that it has joined, and its own model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from paceline.runtime.worker.steps.partial_steps import PartialSteps
 
 @dataclass(frozen=True, slots=True)
 class JoinedRun:
-    """A run in which training begins. former_steps: what earlier incarnations of this worker have made in it."""
+    """Describes a run in which training begins. former_steps: steps of earlier incarnations of this worker in it."""
 
     spec: ProcessSpec
     session: Session
@@ -42,14 +42,15 @@ class JoinedRun:
 
     @property
     def clock(self) -> int:
-        """What this worker's role calls its clock, or its round."""
+        """Returns what this worker's role calls its clock, or its round."""
         role = self.node.role
         return next(iter(role.progress_key(role.join_state())), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerModel:
-    """The module as one vector, its batch-norm statistics, the work done on it, and the rule of updates made here."""
+    """Holds the module as one vector, its batch-norm statistics, the work done on it, and the rule of updates made
+    here."""
 
     flat: FlatModel
     buffers: Buffers
@@ -66,6 +67,7 @@ class WorkerModel:
         optimizer: torch.optim.Optimizer | None,
         samples_seen: int,
     ) -> WorkerModel:
+        """Makes the parts of a worker's model; `samples_seen`: by all workers before."""
         flat = FlatModel(module, torch.device(spec.device), optimizer=optimizer, by_rows=recipe.by_rows(spec.servers))
         work = LocalWork(flat, recipe, optimizer)
         update = work.rule()
@@ -79,7 +81,7 @@ class WorkerModel:
         return self.flat.device
 
     def capture(self, node: Node, recipe: Recipe, servers: int) -> WorkerStateCapture:
-        """What checkpoints keep of this worker."""
+        """Returns what captures this worker's state for checkpoints."""
         return WorkerStateCapture(
             node,
             recipe.make_scheme(),

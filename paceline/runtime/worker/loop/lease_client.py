@@ -1,4 +1,4 @@
-"""What a worker asks the coordinator for before it trains: leases of data, or quotas of samples.
+"""Asks the coordinator for what a worker needs before it trains: leases of data, or quotas of samples.
 
 Both are asked for ahead, so that nobody waits for the answer while there is work.
 """
@@ -17,7 +17,7 @@ from paceline.runtime.worker.loop.sample_counts import ByQuota
 
 
 class LeaseClient:
-    """Asks the coordinator. `samples` of an epoch, `size` of a lease."""
+    """Asks the coordinator for leases. `samples`: of an epoch; `size`: of a lease."""
 
     def __init__(self, session: Session, samples: int, size: int, timeout_s: float) -> None:
         self._session, self._timeout_s = session, timeout_s
@@ -25,7 +25,8 @@ class LeaseClient:
         session.tell(self._want)
 
     def next(self) -> Piece | None:
-        """Raises TimedOut or PeerLost without a coordinator."""
+        """Returns the next lease, and asks for the one after it; None once the run is over. Raises TimedOut or
+        PeerLost."""
         leases = self._session.leases
         try:
             lease = leases.get(timeout=self._timeout_s)
@@ -41,11 +42,12 @@ class LeaseClient:
 
     @property
     def epochs(self) -> int:
+        """Returns how many epochs are over."""
         return self._session.epochs
 
 
 class LeasedPosition:
-    """Which leased samples a worker is at; nothing as long as none are leased."""
+    """Knows which leased samples a worker works at; nothing as long as none are leased."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -54,27 +56,30 @@ class LeasedPosition:
 
     @property
     def data(self) -> Data:
-        """Which samples the mini-batch at hand is made of."""
+        """Returns the samples that the mini-batch at hand is made of."""
         return self.stream.taken if self.stream else ()
 
     def handed_over(self) -> None:
-        """The mini-batch at hand has been."""
+        """Notes that the mini-batch at hand was handed over."""
         if self.stream:
             self.stream.forget_taken()
 
     def answered(self) -> None:
-        """Nothing of what was handed over is under way."""
+        """Notes that nothing of what was handed over is under way."""
         self._answered = self.stream.handed if self.stream else 0
 
     def tell_past(self) -> None:
-        """After a server was replaced: what does not come any more."""
+        """Tells the coordinator, after a server was replaced, which samples will not come any more."""
         if self.stream:
             with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
                 self._session.tell(control.Past(handed=self._answered))
 
 
 def quotas_of(session: Session, timeout_s: float) -> ByQuota:
-    """Of a run that ends after so many samples. Raises TimedOut or PeerLost without a coordinator."""
+    """Returns the quotas of a run that ends after so many samples, asked for from the coordinator.
+
+    Its calls raise TimedOut or PeerLost without a coordinator.
+    """
 
     def ask(samples: int, batch: int) -> None:
         session.tell(control.Ask(samples=samples, batch=batch))

@@ -1,4 +1,5 @@
-"""`pace.loader`: the batches of a torch DataLoader, whatever they are made of, over the samples of a worker."""
+"""Implements `pace.loader`: the batches of a torch DataLoader, whatever they are made of, over the samples of a
+worker."""
 
 from __future__ import annotations
 
@@ -17,12 +18,14 @@ WAYS_OUT = {
     "drop_last": "the last batch of an epoch is short; leave it out in the loop",
     "batch_sampler": "give sampler= and batch_size=, as the workers share the samples and not the batches",
 }
+"""What to do instead, for each argument of a DataLoader that `pace.loader` does not have."""
 OWN_LOADER = "make a DataLoader of your own, over pace.shard(dataset), and call pace.step(samples)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderSettings:
-    """What of a DataLoader the user says. samples_of: how many samples a batch counts as, by default its items."""
+    """Holds what the user says of a DataLoader. samples_of: how many samples a batch counts as, by default its
+    items."""
 
     collate_fn: Callable[[list[Any]], Any] | None = None
     num_workers: int = 0
@@ -33,7 +36,8 @@ class LoaderSettings:
 
     @classmethod
     def of(cls, data: Any, batch_size: int | None, partition: str, settings: dict[str, Any], *, sharded: bool) -> Self:
-        """Raises ConfigError for what `pace.loader` has not, or not for such data, with the way out."""
+        """Returns the settings. Raises ConfigError, with the way out, for what `pace.loader` has not, or not for such
+        data."""
         unknown = sorted(settings.keys() - {field.name for field in fields(cls)})
         if unknown:
             raise ConfigError(f"pace.loader has no {unknown[0]}: {WAYS_OUT.get(unknown[0], OWN_LOADER)}")
@@ -47,7 +51,7 @@ class LoaderSettings:
 
 
 class SharedLoader:
-    """What `pace.loader` gives: to be iterated over again and again, as a torch DataLoader is, `epochs` at a time.
+    """Yields batches again and again, as a torch DataLoader does, `epochs` at a time; `pace.loader` returns one.
 
     dataset: what the batches are made of. batch_size: samples in one; None where the items are batches. What else a
     loop reads of a DataLoader is what `pace.loader` was given; the samples are the workers', so there is no
@@ -65,7 +69,7 @@ class SharedLoader:
         begin: Callable[[], Iterator[Any]],
         settings: LoaderSettings,
     ) -> None:
-        """`samples`: as many as there are in one pass, if they have a length. `begin` gives the next `epochs`."""
+        """`samples`: as many as there are in one pass, if they have a length. `begin` returns the next `epochs`."""
         self.dataset, self.batch_size, self._begin = dataset, batch_size, begin
         self.sampler, self.generator = settings.sampler, settings.generator
         self.num_workers, self.pin_memory = settings.num_workers, settings.pin_memory
@@ -83,9 +87,10 @@ class SharedLoader:
 
 
 class BatchesAhead:
-    """Batches that a DataLoader makes of the indices it draws.
+    """Holds a DataLoader that makes batches of the indices it draws.
 
-    `draw` gives the indices of the next batch, None after the last; a loader with processes of its own draws ahead.
+    `draw` returns the indices of the next batch, None after the last; a loader with processes of its own draws
+    ahead.
     """
 
     def __init__(self, data: Any, settings: LoaderSettings, draw: Callable[[], list[int] | None]) -> None:
@@ -100,6 +105,7 @@ class BatchesAhead:
         )
 
     def _next(self) -> list[int] | None:
+        """Draws the indices of the next batch, and remembers its length until the loader gives it."""
         indices = self._draw()
         if indices is not None:
             self.lengths.append(len(indices))
@@ -107,7 +113,7 @@ class BatchesAhead:
 
 
 class _Drawn:
-    """In place of a batch sampler."""
+    """Takes the place of a batch sampler."""
 
     def __init__(self, draw: Callable[[], list[int] | None]) -> None:
         self._draw = draw

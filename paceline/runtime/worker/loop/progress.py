@@ -1,4 +1,4 @@
-"""What a worker has done so far, and how it tells."""
+"""Counts what a worker has done so far, for its reports to the coordinator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paceline.runtime.checkpointing.worker_state import WorkerState
 
 @dataclass(frozen=True, slots=True)
 class ResumedProgress:
-    """This is the progress of the run before the resumed one: exchanges and mini-batches of a worker, samples of all.
+    """Describes the progress before a resumed run: exchanges and mini-batches of a worker, samples of all.
 
     memories: what the worker remembers of it. position: samples of its share, where it remembers nothing.
     """
@@ -24,7 +24,7 @@ class ResumedProgress:
 
 
 class ProgressCounters:
-    """What this worker has done; `reported`: samples the coordinator has heard of."""
+    """Counts what this worker has done; `reported`: samples the coordinator has heard of."""
 
     def __init__(self) -> None:
         self.steps = self.samples = self.exchanges = self.reported = 0
@@ -32,12 +32,13 @@ class ProgressCounters:
         self._before = self._samples_before = 0
 
     def resume(self, steps: int, samples: int) -> None:
-        """So many are from an earlier incarnation of the run."""
+        """Begins with steps and samples of an earlier incarnation of the run."""
         self.steps, self.samples = steps, samples
         self._before, self._samples_before = steps, samples
         self.reported = samples  # whoever adds them up knows them already
 
     def add(self, samples: int, seconds: float) -> None:
+        """Counts a step of so many samples and seconds."""
         self.steps += 1
         self.samples += samples
         self.seconds += seconds
@@ -45,7 +46,8 @@ class ProgressCounters:
     def progress(
         self, times: Times, traffic: tuple[int, int], shared: tuple[int, int], seconds_at_batch: float
     ) -> Progress:
-        """`traffic`: bytes up and down; `shared`: those among them that passed by reference."""
+        """Returns the report of now. `traffic`: bytes up and down; `shared`: of these, bytes that passed by
+        reference."""
         samples = self.reported = self.samples  # read once: the loop goes on meanwhile
         return Progress(
             steps=self.steps,

@@ -1,4 +1,13 @@
-"""Whether a worker's part in its run is over, and why."""
+"""Decides whether a worker's part in its run is over, and why.
+
+first that holds                       reason
+the coordinator stopped the run        its reason
+SIGTERM (drained)                      SIGTERM
+the loop called `pace.stop`            the loop's reason
+no samples are left to train           epochs
+this worker made its --steps           steps
+otherwise                              every worker was done
+"""
 
 from __future__ import annotations
 
@@ -8,7 +17,7 @@ from paceline.runtime.worker.loop.progress import ProgressCounters
 
 
 class RunEnd:
-    """Of one worker."""
+    """Decides for one worker."""
 
     def __init__(self, run: JoinedRun, counts: ProgressCounters, sizes: BatchSizes) -> None:
         self._run, self._counts, self._sizes = run, counts, sizes
@@ -18,23 +27,24 @@ class RunEnd:
 
     @property
     def over(self) -> bool:
-        """Is the run over, for this worker at least?"""
+        """Returns True if the run is over, for this worker at least."""
         return self.ended or bool(self._session.notice)
 
     @property
     def ended(self) -> bool:
-        """The same, but for a worker that is drained and still hands over its step."""
+        """Returns the same, but False for a worker that is drained and still hands over its step."""
         if self.closed or self.asked or self._sizes.spent or self._session.over.is_set():
             return True
         return self._steps_max > 0 and self._steps_done
 
     @property
     def notice(self) -> str:
-        """Returns why this worker is drained while others go on; empty if it is not."""
+        """Returns why this worker is drained while others go on; "" if it is not."""
         return self._session.notice
 
     @property
     def reason(self) -> str:
+        """Returns why this worker leaves, for the coordinator and the trace."""
         if self._session.stop_reason or self.notice:
             return self._session.stop_reason or self.notice
         if self.asked:
@@ -45,4 +55,5 @@ class RunEnd:
 
     @property
     def _steps_done(self) -> bool:
+        """Returns True if this worker has made all steps of its own, earlier incarnations included."""
         return 0 < self._steps_max <= self._counts.steps + self._run.former_steps

@@ -1,8 +1,11 @@
-"""How many samples all workers have trained, as one of them knows it; and how many more it may train.
+"""Counts how many samples all workers have trained, as one of them knows it; and how many more it may train.
 
     in lock-step   the total comes with every exchange (`Role.samples_seen`) and is the same for all, so rounds are
                    deterministic: until the next exchange the others are taken to train as many as this worker does
     elsewhere      the total of the last exchange, or what the coordinator told since, whichever is more
+
+Example (lock-step, 4 workers, batches of 32, the run ends after 1,000 samples): at a total of 896 each may train
+min(32, 104 / 4) = 26 more; the last round has 4 times 26 = 104 samples, and the run ends at exactly 1,000.
 
 The simulator uses the same objects on its own clock.
 """
@@ -17,10 +20,12 @@ from paceline.core.samples.sample_budget import part
 
 
 class Clock:
-    """This counts the samples that one worker knows of.
+    """Counts the samples that one worker knows of.
 
-    `role`: its box; `workers`: how many take part; `told`: the total by another way, and later. `once`: how many
-    samples they are that exchanges count, where several models train on the same ones.
+    role     returns its role, which a restart replaces
+    workers  returns how many take part
+    told     returns the total as the coordinator told it, which may be newer
+    once     returns how many samples those are that exchanges count, where several models train on the same ones
     """
 
     def __init__(
@@ -38,7 +43,7 @@ class Clock:
         self._own = 0  # of this worker, since the exchange that gave the total
 
     def trained(self, samples: int) -> None:
-        """This worker has."""
+        """Counts samples that this worker has trained."""
         self._look()
         self._own += samples
 
@@ -50,12 +55,13 @@ class Clock:
 
     @property
     def own(self) -> int:
-        """Samples of this worker that are not in `total`."""
+        """Returns the samples of this worker that are not in `total`."""
         self._look()
         return self._own
 
     @property
     def workers(self) -> int:
+        """Returns how many workers take part."""
         return self._workers()
 
     @property
@@ -67,6 +73,7 @@ class Clock:
         return max(self._trained + self._own, self._told())
 
     def _look(self) -> None:
+        """Takes over the total of the role, if an exchange has changed it."""
         role = self._role()
         if role.samples_seen != self._total:
             self._total, self._own = role.samples_seen, role.samples_ahead
@@ -74,28 +81,29 @@ class Clock:
 
 
 class Allowance(Protocol):
-    """What a worker asks before each mini-batch of a run that ends after so many samples.
+    """Says, before each mini-batch of a run that ends after so many samples, how many may still be trained.
 
-    ends_run: whether the run is over for a worker that gets none.
+    ends_run: True if the run is over for a worker that gets none.
     """
 
     ends_run: bool
 
     def size(self, batch: int, *, begins: bool) -> int:
-        """Returns how many samples its next mini-batch has, of `batch`; 0 means none. `begins`: it is the first for an
-        exchange.
+        """Returns how many samples the next mini-batch has, at most `batch`; 0 for none.
 
-        After 0 for the first one the worker leaves; after 0 for a later one it hands over what it has.
+        `begins`: it is the first for an exchange. After 0 for the first one the worker leaves; after 0 for a later
+        one it hands over what it has.
         """
 
     def trained(self, samples: int) -> None:
-        """So many of them have been."""
+        """Notes that so many of them were trained."""
 
 
 class InRounds:
-    """In lock-step: an even part of what is left, known without asking. `samples`: of all workers, when the run ends.
+    """Gives, in lock-step, an even part of what is left, known without asking.
 
-    A worker that its scheme keeps at work in a round, after its part is done, goes on with whole mini-batches.
+    `samples`: of all workers, when the run ends. A worker that its scheme keeps at work in a round, after its part
+    is done, goes on with whole mini-batches.
     """
 
     ends_run = True
@@ -112,21 +120,21 @@ class InRounds:
         return mine if mine > 0 else batch * begins
 
     def trained(self, samples: int) -> None:
-        """Adds them to the clock."""
+        """Does nothing: the clock has counted them."""
 
 
 class ByQuota:
-    """Elsewhere: samples that this worker was given. `ask` begins to ask for more; `answer` waits for what is given.
+    """Gives samples that the coordinator has granted this worker, in schemes that are not in lock-step.
 
-    It asks ahead, for what it trains in some time, so that it does not wait while there are any.
+    It asks ahead, for what it trains in AHEAD_SECONDS, so that it does not wait while there are any.
     """
 
     AHEAD_SECONDS = 0.1
     ends_run = True
 
     def __init__(self, ask: Callable[[int, int], None], answer: Callable[[bool], int | None], now: Callable[[], float]):
-        """`ask`: for so many samples, in mini-batches of a size. `answer`: None where there is none yet; waits for it
-        if told so."""
+        """`ask(samples, batch)` asks for samples, in mini-batches of a size. `answer(wait)` returns what was granted,
+        or None where there is no answer yet."""
         self._ask, self._answer, self._now = ask, answer, now
         self._held = self._used = 0
         self._asked = False
@@ -150,6 +158,7 @@ class ByQuota:
         self._used += samples
 
     def _ask_for_more(self, batch: int) -> None:
+        """Asks for what this worker trains in AHEAD_SECONDS at its present speed, at least one mini-batch."""
         now = self._now()
         speed = self._used / max(now - self._asked_at, 1e-6)
         self._wanted = max(1, round(speed * self.AHEAD_SECONDS / batch)) * batch
@@ -157,7 +166,7 @@ class ByQuota:
         self._ask(self._wanted, batch)
 
     def _take(self, *, wait: bool) -> bool:
-        """What was asked for, if it is there. Was anything given?"""
+        """Takes the answer, if it is there; returns True if samples were granted."""
         given = self._answer(wait)
         if given is None:
             return False

@@ -1,4 +1,4 @@
-"""A worker's end of the queue of samples at the coordinator: draws ahead of need, so that nobody waits for an answer.
+"""Draws samples from the coordinator's queue, ahead of need, so that nobody waits for an answer.
 
 worker                     coordinator
 Draw             ->        Drawn, without samples where none are left for this loop
@@ -16,11 +16,11 @@ from paceline.live.control.session import Session
 from paceline.live.protocol import loop_messages
 
 AHEAD_SECONDS = 0.1
-"""It asks for what it trains in that time."""
+"""A worker asks for what it trains in so many seconds."""
 
 
 class SampleDealer:
-    """Gives a stream its samples, and says how large the next mini-batch may be (an `Allowance`).
+    """Gives a stream its samples, and says how large the next mini-batch may be (it is an `Allowance`).
 
     `stream`: which data set of the loop this is, by number. `samples`: its length.
     """
@@ -38,11 +38,11 @@ class SampleDealer:
 
     # ---- the stream --------------------------------------------------------------------------------------
     def extend(self, epochs: int | None) -> None:
-        """The loop goes on for so many more epochs of all workers together; None: without end."""
+        """Goes on for `epochs` more epochs of all workers together; None: without end."""
         self._epochs = self._epochs + epochs if epochs else 0
 
     def take(self, samples: int) -> Piece | None:
-        """At most so many samples of one epoch; None where none are left."""
+        """Returns a piece of at most so many samples, all of one epoch; None where none are left."""
         if not self._held:
             self.size(samples, begins=True)
         if not self._pieces:
@@ -57,7 +57,7 @@ class SampleDealer:
 
     # ---- the sizes ---------------------------------------------------------------------------------------
     def size(self, batch: int, *, begins: bool) -> int:
-        """How many samples the next mini-batch has, of `batch`; 0: none, in this loop."""
+        """Returns how many samples the next mini-batch has, at most `batch`; 0 for none, in this loop."""
         if self.ahead and not begins:
             return batch
         if self._asked_for is not None:
@@ -72,14 +72,15 @@ class SampleDealer:
         return min(batch, self._held)
 
     def trained(self, samples: int) -> None:
-        """A step was made of everything that the loop was given."""
+        """Notes that a step was made of everything that the loop was given."""
         self._trained = self._handed - self.ahead
 
     def leave(self) -> None:
-        """Says what was trained, so that the rest is others'."""
+        """Tells the coordinator what was trained, so that others get the rest."""
         self._draw(0, 1)
 
     def _ask(self, batch: int) -> None:
+        """Asks for what this worker trains in AHEAD_SECONDS at its present speed, at least one mini-batch."""
         now = self._session.node.now()
         speed = (self._handed - self._handed_before) / max(now - self._asked_at, 1e-6)
         self._wanted = max(1, round(speed * AHEAD_SECONDS / batch)) * batch
@@ -87,11 +88,12 @@ class SampleDealer:
         self._draw(self._wanted, batch)
 
     def _draw(self, wanted: int, batch: int) -> None:
+        """Sends a request, with what was trained so far."""
         told = {"stream": self._stream, "samples": self._samples, "epochs": self._epochs, "trained": self._trained}
         self._session.tell(loop_messages.Draw(wanted=wanted, batch=batch, **told))
 
     def _receive(self, *, wait: bool) -> bool:
-        """Takes the answer, if it is there. Returns whether there may be more."""
+        """Takes the answer, if it is there; returns True if there may be more."""
         try:
             if self._session.over.is_set():
                 return False

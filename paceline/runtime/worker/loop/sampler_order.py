@@ -1,4 +1,4 @@
-"""The order of an epoch where the user's own sampler or generator says it: the same on every worker."""
+"""Provides the order of an epoch where the user's own sampler or generator says it: the same on every worker."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from paceline.engine.torch_generator import torch_generator
 
 
 class SamplerOrder:
-    """Epoch after epoch of `sampler`, or of a random order by `generator` as torch's DataLoader draws it.
+    """Draws epoch after epoch of `sampler`, or a random order by `generator` as torch's DataLoader draws it.
 
-    A sampler without a generator of its own draws from torch's, which is seeded by `seed` and the epoch meanwhile; so
-    all workers get the same order. Raises ConfigError for a sampler without a length.
+    A sampler without a generator of its own draws from torch's, which is seeded by `seed` and the epoch meanwhile;
+    so all workers get the same order. Raises ConfigError for a sampler without a length.
     """
 
     def __init__(self, data: Any, sampler: Iterable[int] | None, generator: torch.Generator | None, seed: int) -> None:
@@ -36,7 +36,7 @@ class SamplerOrder:
         return len(self._sampler)
 
     def of(self, epoch: int) -> np.ndarray:
-        """int64 [n]: the samples of `epoch`, or of one of the last, in order."""
+        """Returns the samples of `epoch`, or of one of the last epochs, in order: int64 [n]."""
         while self._next <= epoch:
             self._orders[self._next] = self._draw(self._next)
             self._orders.pop(self._next - ORDERS_KEPT, None)
@@ -44,6 +44,7 @@ class SamplerOrder:
         return self._orders[epoch]
 
     def _draw(self, epoch: int) -> np.ndarray:
+        """Draws the order of the next epoch; torch's own generator is as before afterwards."""
         if hasattr(self._sampler, "set_epoch"):
             self._sampler.set_epoch(epoch)
         if self._loader_draws is not None:
@@ -56,7 +57,7 @@ class SamplerOrder:
 
 
 class SampledPlan(PartitionPlan):
-    """A plan whose samples are places in the order of a sampler."""
+    """Divides the order of a sampler: each worker has its places in that order."""
 
     def __init__(self, plan: PartitionPlan, order: SamplerOrder) -> None:
         self._plan, self._order = plan, order

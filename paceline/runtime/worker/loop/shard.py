@@ -20,10 +20,11 @@ from paceline.runtime.worker.loop.loader import LoaderSettings
 
 
 class StreamShard(IterableDataset[Any]):
-    """Iterating gives the items of worker `rank` of `workers` that are left of the pass; after that begins the next.
+    """Yields the items of worker `rank` of `workers` that are left of the pass; the next iteration is the next pass.
 
-    `state_dict` and `load_state_dict` are what torchdata's StatefulDataLoader asks of a data set. In a DataLoader with
-    processes of its own the items of this worker are dealt to these in turn, and each has a position of its own.
+    `state_dict` and `load_state_dict` are what torchdata's StatefulDataLoader asks of a data set. In a DataLoader
+    with processes of its own the items of this worker are dealt to these in turn, and each has a position of its
+    own. Raises ConfigError for a source that cannot be iterated over.
     """
 
     def __init__(self, source: Iterable[Any], rank: int, workers: int) -> None:
@@ -45,27 +46,30 @@ class StreamShard(IterableDataset[Any]):
         self.end_pass()
 
     def rest(self) -> Iterator[Any]:
-        """The own items that are left of this pass, which are not counted as handed out."""
+        """Returns the own items that are left of this pass, without counting them as handed out."""
         self.settle()
         if hasattr(self.source, "set_epoch"):
             self.source.set_epoch(self.epoch)
         return self._own(self.items)
 
     def handed_out(self, items: int) -> None:
+        """Counts items that the loop was given."""
         self.items += items
         self.samples += items
 
     def end_pass(self) -> None:
+        """Begins the next pass."""
         self.epoch, self.items = self.epoch + 1, 0
 
     # ---- the position ------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, int]:
-        """The position: after the last item that was handed out, or the last batch where `pace.loader` makes them."""
+        """Returns the position: after the last item handed out, or after the last batch where `pace.loader`
+        makes them."""
         self.settle()
         return {"epoch": self.epoch, "items": self.items, "rank": self.rank, "workers": self.workers}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Goes on there. Raises ConfigError for the position of another part."""
+        """Goes on from a position. Raises ConfigError for the position of another part."""
         info = get_worker_info()
         if info is not None:
             self._deal_among(info.num_workers, info.id)
@@ -78,11 +82,15 @@ class StreamShard(IterableDataset[Any]):
         self.epoch, self.items, self._behind = int(state["epoch"]), int(state["items"]), None
 
     def go_on(self, samples: int) -> None:
-        """So many were handed out by earlier incarnations of this worker; to be called before any is."""
+        """Goes on after `samples` items that earlier incarnations of this worker were given; to be called before any
+        other."""
         self.samples = self._behind = samples
 
     def settle(self) -> None:
-        """Finds out in which pass earlier incarnations have ended."""
+        """Finds out in which pass earlier incarnations have ended.
+
+        A stream without a length must be counted once, which reads all of it.
+        """
         behind, self._behind = self._behind, None
         if behind is None:
             return
@@ -96,12 +104,12 @@ class StreamShard(IterableDataset[Any]):
 
     @property
     def is_new(self) -> bool:
-        """Has nothing been handed out, and no position been loaded?"""
+        """Returns True if nothing was handed out, and no position loaded."""
         return not (self.epoch or self.items)
 
     # ---- the items ---------------------------------------------------------------------------------------
     def _own(self, start: int) -> Iterator[Any]:
-        """The own items of a pass from the `start`-th."""
+        """Yields the own items of a pass from the `start`-th."""
         first = self.rank + start * self.workers
         if _has_index(self.source):
             source: Any = self.source
@@ -113,13 +121,14 @@ class StreamShard(IterableDataset[Any]):
             yield item
 
     def _deal_among(self, processes: int, process: int) -> None:
+        """Takes, within a process of a DataLoader, the part of the part that is this process's."""
         if processes > 1 and not self._dealt:
             self._dealt = True
             self.rank, self.workers = self.rank + self.workers * process, self.workers * processes
 
 
 class ShardBatches:
-    """The batches of a pass of `shard`, with how many items each is made of.
+    """Yields the batches of a pass of `shard`, with the number of items in each.
 
     A DataLoader's processes make whole batches in turn, so they come in the same order however many there are.
     `batch_size` None: each item is a batch that is ready.
@@ -140,7 +149,7 @@ class ShardBatches:
 
 
 class _Blocks(IterableDataset[Any]):
-    """The items of a shard of which a process of a DataLoader makes its batches."""
+    """Yields the items of a shard of which one process of a DataLoader makes its batches."""
 
     def __init__(self, shard: StreamShard, batch_size: int) -> None:
         self._shard, self._batch_size = shard, batch_size
@@ -153,7 +162,7 @@ class _Blocks(IterableDataset[Any]):
 
 
 class _Counting:
-    """A `collate_fn` that says how many items it was given, too."""
+    """Wraps a `collate_fn` so that it also returns the number of items it was given."""
 
     def __init__(self, collate: Callable[[Any], Any], many: bool) -> None:
         self._collate, self._many = collate, many

@@ -1,8 +1,17 @@
-"""One step of a worker: what backward has computed goes to the scheme, which asks for the next piece of work.
+"""Makes one step of a worker: what backward has computed goes to the scheme, which asks for the next piece of work.
 
 The loop and the scheme are one machine seen from two sides: the scheme asks for a gradient (`Compute`) or for local
 steps (`Train`), the loop's backward provides them, and `step` resumes the scheme with the result and carries its
 effects out until it asks again.
+
+    user's loop                            this file                       scheme
+    backward of batch 1
+    pace.step()                  ->        Computed(g)              ->     Call(SERVERS, Push(g))
+                                           ... waits for the reply ...
+                                 <-        load w into the module   <-     Compute(w)
+    backward of batch 2
+
+A `Compute` of several steps, and a `Train`, take several turns of the loop; then `step` returns without an exchange.
 """
 
 from __future__ import annotations
@@ -25,7 +34,7 @@ from paceline.runtime.worker.steps.step_timer import Stopwatch
 
 
 class StepRunner:
-    """Of one worker, from the first exchange to the last."""
+    """Makes the steps of one worker, from the first exchange to the last."""
 
     def __init__(
         self,
@@ -49,7 +58,10 @@ class StepRunner:
         self._overlap = self._make_overlap()
 
     def _make_overlap(self) -> Overlap | None:
-        """None where there is nothing to gain, and in a step that is drawn out: nothing leaves before it is over."""
+        """Returns the overlap of communication with backward; None where there is nothing to gain.
+
+        Emulated steps have none: nothing may leave before they are over.
+        """
         spec, plan, flat = self._run.spec, self._run.plan, self._model.flat
         wanted = spec.overlap == "on" or (spec.overlap == "auto" and not plan.crowded)
         whole = flat.by_rows or len(plan.layout.slices) < 2
@@ -63,7 +75,11 @@ class StepRunner:
         self._take(self._run.node.advance)
 
     def step(self, samples: int, model: str | None = None) -> None:
-        """Hands over a mini-batch of so many samples, of one `model` of several. Raises PeerLost or TimedOut."""
+        """Hands over a mini-batch of `samples` samples, of one `model` of several. Raises PeerLost or TimedOut.
+
+        The order matters: the guard and the learning rate come before the local step, which changes the weights; the
+        time is taken before anything is sent.
+        """
         node, work, partial = self._run.node, self._model.work, self._model.partial
         partial.begin(model)
         self._guard.before_step()
@@ -92,19 +108,20 @@ class StepRunner:
             self._watch.begin()
 
     def end(self) -> None:
-        """Nothing more is handed over."""
+        """Ends the overlap: nothing more is handed over."""
         if self._overlap:
             self._overlap.end()
 
     def _make_local_step(self) -> None:
-        """Where the scheme trains locally. The rule of a worker that updates alone learns how far all are, too."""
+        """Makes a local step where the scheme trains locally, and tells the rule of a worker how far all workers
+        are."""
         seen = self._sizes.clock.now
         self._model.work.apply(seen)
         if self._run.node.role.updates_alone:
             self._model.update.samples_seen = seen
 
     def _take(self, advance: Callable[[], Compute | Train]) -> None:
-        """Lets the scheme go on; what it asks for next is what the loop's next backward is for."""
+        """Resumes the scheme until it asks for work, and prepares the loop's next backward for that."""
         node, flat = self._run.node, self._model.flat
         before, anew = self._run.clock, node.begun_anew
         while True:

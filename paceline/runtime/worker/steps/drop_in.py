@@ -1,4 +1,4 @@
-"""`pace.optimizer`: what a framework that calls `optimizer.step()` is given instead of the optimizer."""
+"""Implements `pace.optimizer`: what a framework that calls `optimizer.step()` is given instead of the optimizer."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ ONLY = ""
 
 
 class DropInOptimizer(torch.optim.Optimizer):
-    """The user's optimizer, but that `step` is `pace.step`. Its groups, its state and all else are the original's.
+    """Wraps the user's optimizer, with `pace.step` as its `step`. Its groups, its state and all else are the
+    original's.
 
-    A gradient scaler skips a step whose gradients are not finite; then nothing is handed over, and `zero_grad` clears
-    them.
+    A gradient scaler skips a step whose gradients are not finite; then nothing is handed over, and `zero_grad`
+    clears them.
     """
 
     def __init__(
@@ -50,7 +51,8 @@ class DropInOptimizer(torch.optim.Optimizer):
         return self._original.defaults
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """What `closure` returns, which is to call backward, if there is one."""
+        """Calls `closure`, which is to call backward, if there is one, then `pace.step`; returns what `closure`
+        returned."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -59,13 +61,13 @@ class DropInOptimizer(torch.optim.Optimizer):
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Not needed after `step`."""
+        """Clears gradients that were not handed over. After `step` there are none."""
         if self._flat.has_gradient:
             self._original.zero_grad(set_to_none)
             self._cleared()
 
     def state_dict(self) -> dict[str, Any]:
-        """That of the original; where servers make the steps its state is theirs, and not in here."""
+        """Returns the original's state; where servers make the steps, the state is theirs, and not in here."""
         return self._original.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -87,7 +89,7 @@ class DropInOptimizer(torch.optim.Optimizer):
 def drop_ins(
     optimizer: torch.optim.Optimizer | None, flat: FlatModel, step: Callable[..., None], cleared: Callable[[], None]
 ) -> dict[str, DropInOptimizer]:
-    """One for each model by name, for the only one by `ONLY`; nothing where the loop has no optimizer."""
+    """Returns an optimizer for each model by name, for the only one by `ONLY`; {} where the loop has no optimizer."""
     if isinstance(optimizer, SeveralOptimizers):
         named = optimizer.members.items()
         return {name: DropInOptimizer(each, flat, functools.partial(step, name), cleared) for name, each in named}

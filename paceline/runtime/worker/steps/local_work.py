@@ -1,6 +1,10 @@
-"""This carries out what the scheme asks of the loop, one mini-batch at a time.
+"""Carries out what the scheme asks of the loop, one mini-batch at a time.
 
 A `Compute` or a `Train` may take several mini-batches; each is one forward and backward of the user's loop.
+
+    begin(Compute(w, steps=2))    loads w; left = 2
+    apply, done(32, 0.1)          a gradient; left = 1, returns None: no exchange yet
+    apply, done(32, 0.1)          the mean of both gradients; returns Computed(g, 64, 0.2)
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from paceline.runtime.spec.job_spec import Recipe
 
 
 class LocalWork:
-    """This does one piece of work after the other. `optimizer`, or one made from the recipe, makes local steps."""
+    """Does one piece of work after the other. `optimizer`, or one made from the recipe, makes local steps."""
 
     def __init__(self, flat: FlatModel, recipe: Recipe, optimizer: torch.optim.Optimizer | None) -> None:
         self._flat, self._recipe = flat, recipe
@@ -41,7 +45,7 @@ class LocalWork:
         self._ended: AnyFlat | None = None  # where the last local steps led to
 
     def rule(self) -> Any:
-        """What turns weights and a gradient into new weights, in roles of workers that make updates."""
+        """Returns what turns weights and a gradient into new weights, in roles of workers that make updates."""
         given, recipe = self._local.user, self._recipe.optimizer
         reduced = self._recipe.of_rule(recipe) != recipe  # the momentum is the scheme's
         if given is None or reduced or recipe.lazy:
@@ -50,11 +54,14 @@ class LocalWork:
 
     @property
     def steps_of_user(self) -> UserSteps | None:
-        """The user's optimizer, as it is called here."""
+        """Returns the user's optimizer as it is called here; None without one."""
         return self._local.user
 
     def begin(self, wanted: Compute | Train) -> bool:
-        """Load the weights to work at, which are not kept. Was there an exchange since the last piece of work?"""
+        """Loads the weights to work at; returns True if there was an exchange since the last piece of work.
+
+        The vectors of `wanted` are not kept.
+        """
         first, self._wanted = self._wanted is None, type(wanted)
         self.samples_wanted = wanted.samples if isinstance(wanted, Compute) else None
         self._show_memory = isinstance(wanted, Train) and wanted.show_memory
@@ -72,16 +79,17 @@ class LocalWork:
 
     @property
     def begins(self) -> bool:
-        """Is the next mini-batch the first of this piece of work?"""
+        """Returns True if the next mini-batch is the first of this piece of work."""
         return not self._samples
 
     def apply(self, samples_seen: int) -> None:
-        """Between backward and `done`: a local step changes the model in place."""
+        """Makes a local step, if the scheme trains locally. It is called between backward and `done`, and changes the
+        model."""
         if self._wanted is Train:
             self._local.step(samples_seen)
 
     def done(self, samples: int, seconds: float, data: Data = (), *, last: bool = False) -> Computed | Trained | None:
-        """Count a mini-batch; the result when it was the last of those asked for, or the `last` that there is.
+        """Counts a mini-batch; returns the result when it was the last one asked for, or the `last` that there is.
 
         `data`: which samples, if leased.
         """
@@ -99,24 +107,24 @@ class LocalWork:
         return Trained(self._ended, self._samples, self._seconds, memory, self._data)
 
     def memory(self) -> Flat | None:
-        """What the worker's own optimizer remembers, a copy; None for that of a user, who keeps it."""
+        """Returns a copy of the state of the worker's own optimizer; None for that of a user, who keeps it."""
         return self._local.show() if self._local.own else None
 
     def user_state(self) -> dict[str, Tensor | float]:
-        """What the user's own optimizer remembers, packed; nothing where there is none."""
+        """Returns the state of the user's own optimizer, packed; {} where there is none."""
         return packed(self._local.user.optimizer, self._flat.parameters) if self._local.user else {}
 
     def recall_user(self, state: dict[str, Any]) -> None:
-        """Begin with what `user_state` gave in an earlier incarnation of the run."""
+        """Restores what `user_state` returned in an earlier incarnation of the run."""
         if self._local.user:
             recall(self._local.user.optimizer, self._flat.parameters, state)
 
     def recall(self, memory: Flat) -> None:
-        """Begin with what `memory` gave in an earlier incarnation of the run."""
+        """Restores what `memory` returned in an earlier incarnation of the run."""
         self._local.recall(memory)
 
     def _add(self, samples: int) -> AnyFlat:
-        """The gradients so far, averaged as those of one large batch would be."""
+        """Returns the mean of the gradients so far, as one large batch would have it."""
         g, unused = self._flat.gradient(), self._flat.unused()
         self._unused = unused if self._sum is None else common(self._unused, unused)
         if self._sum is None and not self.left:
@@ -127,7 +135,7 @@ class LocalWork:
 
 
 class Local:
-    """The worker's own optimizer: the user's, or one made from the recipe when it is first needed."""
+    """Makes local steps, by the user's optimizer or by one made from the recipe when it is first needed."""
 
     def __init__(self, flat: FlatModel, recipe: Recipe, given: torch.optim.Optimizer | None) -> None:
         self._flat, self._recipe = flat, recipe
@@ -155,6 +163,8 @@ class Local:
             self._made.step(samples_seen)
 
     def recall(self, memory: Any) -> None:
+        """Sets the optimizer's state: KEEP leaves it, RESET empties it, a vector replaces it. Raises TypeError for all
+        else."""
         if isinstance(memory, Flat):
             self._memory.recall(memory)
         elif memory == RESET:
@@ -163,4 +173,5 @@ class Local:
             raise TypeError(f"no optimizer can be given {memory!r} to remember")
 
     def show(self) -> Flat | None:
+        """Returns the optimizer's state as one vector; None if it has none."""
         return self._memory.show()

@@ -28,14 +28,14 @@ from paceline.engine.model.several_models import SeveralOptimizers
 from paceline.engine.optim.own_optimizer import UserSteps
 
 BATCHES_WITHOUT_STEP_MAX = 100
-"""Beyond this it is hardly a gradient that is summed up over several batches."""
+"""Batches without a step after which the user is warned: so many are hardly gradient accumulation."""
 NAMED_MAX = 3
 
 _version_of = attrgetter("_version")
 
 
 class LoopGuard:
-    """Of one worker's loop over `model`; `steps`: of the user's own optimizer."""
+    """Watches one worker's loop over `model` for mistakes; `steps`: of the user's own optimizer."""
 
     def __init__(self, model: nn.Module, flat: FlatModel, steps: UserSteps | None) -> None:
         self._model, self._flat, self._steps_of_user = model, flat, steps
@@ -50,6 +50,7 @@ class LoopGuard:
 
     # ---- the optimizer -----------------------------------------------------------------------------------
     def _refuse(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        """Raises ConfigError when the loop calls the optimizer's own `step`."""
         if self._steps_of_user and not self._steps_of_user.calling:
             raise ConfigError(
                 "optimizer.step() beside pace.step() would update the model twice: leave it, or "
@@ -58,7 +59,7 @@ class LoopGuard:
 
     # ---- the weights -------------------------------------------------------------------------------------
     def note_weights(self) -> None:
-        """They are as they should be: whatever changes them from here on comes from the loop."""
+        """Notes the versions of the weights: whatever changes them from here on comes from the loop."""
         self._versions = list(map(_version_of, self._flat.parameters))
 
     def before_step(self) -> None:
@@ -78,6 +79,7 @@ class LoopGuard:
             self._look_at_gradient()
 
     def _look_at_gradient(self) -> None:
+        """Warns of a gradient in which every number is zero."""
         if self._flat.gradient_is_zero and self._flat.has_gradient:
             self._say(
                 "pace.step() found a gradient in which every number is zero: nothing is trained; leave "
@@ -85,6 +87,8 @@ class LoopGuard:
             )
 
     def _look_at_weights(self) -> None:
+        """Warns of weights that were changed outside `pace.step`; before the first step, raises ConfigError if all
+        were."""
         now = map(_version_of, self._flat.parameters)
         if self._steps == 1 and all(a != b for a, b in zip(now, self._versions, strict=True)):
             raise ConfigError(
@@ -97,6 +101,7 @@ class LoopGuard:
         )
 
     def _look_at_model(self) -> None:
+        """Warns of parameters that were added, unfrozen or given to the optimizer too late."""
         held = {p for group in self._optimizer.param_groups for p in group["params"]} if self._optimizer else set()
         found = [
             name
@@ -117,20 +122,19 @@ class LoopGuard:
         return self._flat.has_gradient
 
     def asks_for(self, batch_size: int, share: int, equal_share: float) -> None:
-        """The loop asks for batches of that size; this worker has `share` samples, of equal shares `equal_share`.
-
-        Who has been given fewer than others, or none, has so on purpose.
-        """
+        """Warns of batches larger than this worker's share, unless others have as few; `equal_share`: samples of an
+        equal one."""
         if batch_size > max(share, equal_share + 1):
             self._say(f"batches of {batch_size} samples, and this worker's share has {share}: it gets batches of those")
 
     def batch(self) -> None:
-        """The loop gets a batch."""
+        """Counts a batch that the loop gets; warns if many come without a step."""
         self._batches += 1
         if self._batches == BATCHES_WITHOUT_STEP_MAX + 1:
             self._no_step(f"{BATCHES_WITHOUT_STEP_MAX} batches")
 
     def end_of_batches(self) -> None:
+        """Warns of a loop that took batches and made no step."""
         if self._batches and not self._steps:
             self._no_step(f"{self._batches} batch{'es' if self._batches > 1 else ''}")
 
@@ -142,12 +146,13 @@ class LoopGuard:
 
     # ---- the end -----------------------------------------------------------------------------------------
     def end(self) -> None:
-        """The loop may do as it likes with optimizer and model."""
+        """Gives optimizer and model back to the loop."""
         if self._hook is not None:
             self._hook.remove()
         self._flat.release()
 
     def _say(self, what: str) -> None:
+        """Warns once of each thing."""
         if what not in self._said:
             self._said.add(what)
             warnings.warn(what, UserWarning, stacklevel=4)

@@ -1,4 +1,9 @@
-"""A scheduler of the user's own changes the numbers of an optimizer that only tells the recipe."""
+"""Follows a scheduler of the user's own, which changes the numbers of an optimizer that only tells the recipe.
+
+Servers make the steps, so the user's optimizer is never called; its learning rate is all the same what the user's
+scheduler changes. Before each step a worker compares the numbers with the last ones, and tells the servers of a
+change, which apply it to that worker's contributions (`Shard._follow`).
+"""
 
 from __future__ import annotations
 
@@ -18,9 +23,9 @@ from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
 
 REFUSED = ("amsgrad", "maximize", "dampening", "differentiable")
-"""What the recipe of SGD, Adam, AdamW, LARS and LAMB cannot say."""
+"""Options that the recipes of SGD, Adam, AdamW, LARS and LAMB cannot express."""
 NUMBERS = tuple(field.name for field in fields(Rate) if field.name != "groups")
-"""What of a recipe a scheduler may change."""
+"""Numbers of a recipe that a scheduler may change."""
 
 
 class LrWatcher:
@@ -35,7 +40,8 @@ class LrWatcher:
         self.changes = 0  # by hand
 
     def changed(self) -> OptimizerRecipe | None:
-        """The recipe with the new numbers, once. Raises ConfigError for what was changed and cannot be followed."""
+        """Returns the recipe with the new numbers, once after a change. Raises ConfigError for a change that cannot be
+        followed."""
         for schedule in self.schedules:
             schedule.follow()
         now = self._numbers()
@@ -47,10 +53,11 @@ class LrWatcher:
         return self._recipe
 
     def _groups(self) -> list[dict[str, Any]]:
-        """Those that there were at the beginning; what is added later is not trained."""
+        """Returns the parameter groups that there were at the beginning; what is added later is not trained."""
         return self._optimizer.param_groups[: self._count] if self._optimizer else []
 
     def _numbers(self) -> list[tuple[Any, ...]]:
+        """Returns the present numbers of all groups, to be compared."""
         if self._recipe.by_path:
             named = zip(self._recipe.by_path.groups, self._groups(), strict=True)
             return [tuple(_plain(group.get(name)) for name in options) for options, group in named]
@@ -59,7 +66,7 @@ class LrWatcher:
 
 
 def _with_those_of(recipe: OptimizerRecipe, groups: Sequence[Mapping[str, Any]]) -> OptimizerRecipe:
-    """`recipe` with the numbers that the parameter groups of an optimizer have now."""
+    """Returns `recipe` with the present numbers of an optimizer's parameter groups."""
     if recipe.by_path:
         pairs = zip(recipe.by_path.groups, groups, strict=True)
         options: tuple[dict[str, Option], ...] = tuple(
@@ -79,6 +86,7 @@ def _with_those_of(recipe: OptimizerRecipe, groups: Sequence[Mapping[str, Any]])
 
 
 def _with_those_of_one(own: OptimizerRecipe, group: Mapping[str, Any]) -> OptimizerRecipe:
+    """Returns the recipe of one group with its present numbers. Raises ConfigError for options it cannot express."""
     for option in REFUSED:
         if group.get(option):
             raise ConfigError(f"the optimizer's {option} was set to {group[option]} while training: leave it as it was")
@@ -97,7 +105,7 @@ def _with_those_of_one(own: OptimizerRecipe, group: Mapping[str, Any]) -> Optimi
 
 
 def _plain(value: Any) -> Any:
-    """A tensor with one number as that number, a list as a tuple."""
+    """Returns a tensor with one number as that number, a list as a tuple, and all else as it is."""
     if isinstance(value, torch.Tensor):
         return float(value)
     return tuple(value) if isinstance(value, list) else value
@@ -109,16 +117,16 @@ class LrFollower:
     def __init__(
         self, optimizer: torch.optim.Optimizer | None, recipe: Recipe, session: Session, servers: int, *, warns: bool
     ) -> None:
-        """`warns`: whether a scheduler that each worker steps by hand deserves a word, once."""
+        """`warns`: warn, once, of a scheduler that each worker steps by hand."""
         self._watcher = LrWatcher(optimizer, recipe.optimizer)
         self._recipe, self._session, self._servers, self._warns = recipe, session, servers, warns
 
     def add(self, schedule: SampleSchedule) -> None:
-        """One more scheduler that goes by the samples of all workers."""
+        """Adds a scheduler that goes by the samples of all workers."""
         self._watcher.schedules.append(schedule)
 
     def follow(self, update: Any) -> None:
-        """Before a step; `update` is this worker's rule."""
+        """Tells servers and `update`, this worker's rule, of a change. It is called before each step."""
         changed = self._watcher.changed()
         if changed is not None:
             self._warn()
@@ -136,13 +144,13 @@ class LrFollower:
 
 # ---- as a message ------------------------------------------------------------------------------------------------
 def rate_of(recipe: OptimizerRecipe) -> Rate:
-    """The numbers of `recipe` as a worker tells them to the servers."""
+    """Returns the numbers of `recipe` as a message to the servers."""
     numbers = {name: getattr(recipe, name) for name in NUMBERS}
     return Rate(**numbers, groups=tuple(_flat(recipe)) if recipe.groups or recipe.by_path else ())
 
 
 def heard(recipe: OptimizerRecipe, rate: Rate) -> OptimizerRecipe:
-    """`recipe` with the numbers that a worker has told; `recipe` itself where they are of another optimizer."""
+    """Returns `recipe` with the numbers of a message; `recipe` itself where they are of another optimizer."""
     if len(rate.groups) != (len(list(_flat(recipe))) if recipe.groups or recipe.by_path else 0):
         return recipe
     own = replace(recipe, **{name: getattr(rate, name) for name in NUMBERS})
@@ -150,7 +158,7 @@ def heard(recipe: OptimizerRecipe, rate: Rate) -> OptimizerRecipe:
 
 
 def median_of(recipes: Sequence[OptimizerRecipe]) -> OptimizerRecipe:
-    """With each number the median of theirs, so that one of three or more cannot choose any."""
+    """Returns a recipe in which each number is the median of theirs, so that one of three or more cannot choose any."""
     if all(recipe == recipes[0] for recipe in recipes):
         return recipes[0]
     middle = {name: statistics.median_low([getattr(recipe, name) for recipe in recipes]) for name in NUMBERS}
@@ -159,7 +167,7 @@ def median_of(recipes: Sequence[OptimizerRecipe]) -> OptimizerRecipe:
 
 
 def _flat(recipe: OptimizerRecipe) -> Iterator[float]:
-    """All numbers of all groups, in an order that `_with_flat` knows."""
+    """Yields all numbers of all groups, in the order that `_with_flat` expects."""
     for group in recipe.groups:
         yield from (float(getattr(group.optimizer, name)) for name in NUMBERS)
     for options in recipe.by_path.groups if recipe.by_path else ():
@@ -171,6 +179,7 @@ def _flat(recipe: OptimizerRecipe) -> Iterator[float]:
 
 
 def _with_flat(recipe: OptimizerRecipe, numbers: Iterable[float]) -> OptimizerRecipe:
+    """Returns `recipe` with the numbers that `_flat` yields."""
     left = iter(numbers)
     groups = []
     for group in recipe.groups:
@@ -183,6 +192,7 @@ def _with_flat(recipe: OptimizerRecipe, numbers: Iterable[float]) -> OptimizerRe
 
 
 def _next_of(value: Option, left: Iterator[float]) -> Option:
+    """Returns the next number, or tuple of numbers, as the type of `value`."""
     if isinstance(value, bool):
         return bool(next(left))
     if isinstance(value, int):

@@ -28,8 +28,9 @@ from paceline.live.node.node import Node
 
 
 class Overlap:
-    """This overlaps the exchange of one worker with its computation. `samples`: of the mini-batch that the loop works
-    at, 0 if nobody knows; `data`: which they are.
+    """Overlaps the exchange of one worker with its computation.
+
+    `samples` returns the samples of the mini-batch at hand, 0 if nobody knows; `data` returns which they are.
     """
 
     def __init__(self, flat: FlatModel, node: Node, samples: Callable[[], int], data: Callable[[], Data]) -> None:
@@ -41,7 +42,7 @@ class Overlap:
         self._announced = 0  # samples, once the scheme has been resumed
 
     def prepare(self, wanted: Compute | Train) -> None:
-        """Before the forward pass for `wanted`, for which the gradients are clean."""
+        """Prepares the forward pass for `wanted`; the gradients are clean."""
         self._announced = 0
         self._backward.seconds = 0.0
         self._weights = getattr(wanted.w, "arrival", None) if isinstance(wanted, Compute) else None
@@ -50,7 +51,7 @@ class Overlap:
             self._g = self._backward.open("a gradient", self._arrived)
 
     def _arrived(self) -> None:
-        """Some of the gradient is there, and backward runs."""
+        """Resumes the scheme while backward runs, as soon as some of the gradient is there."""
         arriving = self._weights is not None and not self._weights.there
         if self._g is None or arriving:  # every server has answered before it is asked again
             return
@@ -64,7 +65,8 @@ class Overlap:
             self._backward.cancel()
 
     def seconds_lost(self) -> float:
-        """Of the time since `prepare`, or since this was asked last: what the loop spent on sending and waiting."""
+        """Returns the seconds that the loop spent on sending and waiting since `prepare`, or since this was called
+        last."""
         before, self._waited_before = self._waited_before, self._seconds_waited()
         return self._waited_before - before + self._backward.seconds
 
@@ -72,9 +74,10 @@ class Overlap:
         return self._weights.seconds_waited if self._weights else 0.0
 
     def handed_over(self, samples: int) -> bool:
-        """Backward is over. Is its gradient with the scheme already?
+        """Returns True if the scheme already has the gradient of the backward that is over.
 
-        Raises ConfigError when it should not have been: it was not of so many `samples`, or was changed afterwards.
+        Raises ConfigError when it should not have it: the gradient was not of so many `samples`, or was changed
+        afterwards.
         """
         if not self._announced:
             self._g = None
@@ -89,8 +92,9 @@ class Overlap:
         return True
 
     def finish(self) -> Compute | Train:
-        """Carry out the rest of the exchange. Raises as `Node.finish` does."""
+        """Carries out the rest of the exchange, and returns the next piece of work. Raises as `Node.finish` does."""
         return self._node.finish(time.monotonic(), self._backward.seconds)
 
     def end(self) -> None:
+        """Removes the hooks from the module."""
         self._backward.end()

@@ -1,10 +1,10 @@
-"""A loop with several models makes steps of one at a time, or of all: `pace.step("D")`.
+"""Supports loops with several models, which make steps of one at a time, or of all: `pace.step("D")`.
 
 A step of one hands over its gradient; everything else is unused in that step, as what no forward pass has used
 (`paceline.core.spans`). So nobody updates it: neither weights, nor momentum, nor a count of steps.
 
 A batch from which two models make a step each is trained once. So a worker has trained as many samples as the model
-that has trained most.
+that has trained most. Example (a GAN, batches of 64): `step("D")` counts 64, `step("G")` on the same batch counts 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from paceline.engine.model.several_models import SeveralOptimizers, parameters_o
 
 
 class PartialSteps:
-    """Of one worker; of one model unless `optimizer` is of several."""
+    """Counts the steps of one worker; of one model unless `optimizer` is of several."""
 
     def __init__(self, flat: FlatModel, optimizer: torch.optim.Optimizer | None) -> None:
         members = optimizer.members if isinstance(optimizer, SeveralOptimizers) else {}
@@ -31,10 +31,12 @@ class PartialSteps:
 
     @property
     def several(self) -> bool:
+        """Returns True for a loop with several models."""
         return len(self._numbers) > 1
 
     def begin(self, model: str | None) -> None:
-        """The step that is to be made is of `model`, None: of all. Raises ConfigError for a model that is not there."""
+        """Marks the gradients of `model` as those to hand over; None: all. Raises ConfigError for a model that is not
+        there."""
         if model is None:
             return
         if model not in self._numbers:
@@ -47,7 +49,7 @@ class PartialSteps:
         self._flat.keep_gradients_of(self._numbers[model])
 
     def counted(self, model: str | None, samples: int) -> int:
-        """How many of the `samples` of a step no other model has trained before."""
+        """Counts a step; returns how many of its `samples` no other model has trained before."""
         if not self._numbers:
             return samples
         before = max(self._samples.values())
@@ -59,7 +61,10 @@ class PartialSteps:
         return counted
 
     def once(self, samples: int) -> int:
-        """How many of `samples`, counted by exchanges, were trained; to begin with all models train the same ones."""
+        """Returns how many of `samples`, as exchanges count them, were trained once.
+
+        Before every model has made a step, all are taken to train on the same samples.
+        """
         if not self._numbers:
             return samples
         if not all(self._samples.values()):

@@ -1,4 +1,5 @@
-"""Random numbers of workers: each draws its own, such as those of dropout, and the same in every run."""
+"""Seeds the random generators of workers: each draws its own numbers, for dropout for example, the same in every
+run."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ def seed_generators(seed: int, rank: int, incarnation: int) -> None:
 
 
 def differ(seed: int, rank: int, incarnation: int, *, wanted: bool = True) -> None:
-    """Of a script's own process, where every rank has been seeded alike, by the user or by torch.
+    """Seeds a script's own process differently for each rank, where the user or torch has seeded all alike.
 
-    Worker 0 draws what it would draw alone. The others' seeds are made from the script's own and `seed`: torch's, and
-    those of Python and NumPy, with which many data sets make their samples.
+    Worker 0 draws what it would draw alone. The others' seeds are made from the script's own and `seed`: torch's,
+    and those of Python and NumPy, with which many data sets make their samples.
     """
     if wanted and (rank or incarnation):
         with torch_generator:
@@ -30,4 +31,5 @@ def differ(seed: int, rank: int, incarnation: int, *, wanted: bool = True) -> No
 
 
 def _drawn(*numbers: int) -> int:
+    """Returns a seed of 63 bits made from `numbers`."""
     return random.Random("/".join(map(str, numbers))).getrandbits(63)

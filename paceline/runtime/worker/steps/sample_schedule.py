@@ -17,13 +17,11 @@ from paceline.core.errors import ConfigError
 
 
 class SampleSchedule:
-    """Has everything else of the scheduler that it wraps."""
+    """Wraps a scheduler, and steps it by samples; everything else of the scheduler is there as well."""
 
     def __init__(self, scheduler: Any, every: int, samples: Callable[[], int]) -> None:
-        """One step for `every` of the samples that `samples` counts.
-
-        Raises ConfigError for what cannot be stepped so.
-        """
+        """Makes one step for `every` of the samples that `samples` counts. Raises ConfigError for what cannot be
+        stepped so."""
         if every < 1:
             raise ConfigError(f"pace.scheduler(every={every}): give the samples of one step of the schedule")
         if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
@@ -32,7 +30,7 @@ class SampleSchedule:
         self._done = 0
 
     def follow(self) -> None:
-        """Make the steps that are due."""
+        """Makes the steps that are due."""
         due = self._samples() // self._every
         if self._done < due:
             self._scheduler.optimizer._opt_called = True  # it is, where updates are made

@@ -1,4 +1,4 @@
-"""How long a step takes: measured beforehand, timed as it goes, drawn out where a slower worker is emulated."""
+"""Times steps: beforehand, while they are made, and drawn out where a slower worker is emulated."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from paceline.engine.model.trial_pass import unchanged
 
 
 def measured_step(step: Callable[[], None], module: nn.Module, repeats: int = 3) -> float:
-    """Returns the median seconds of `step` after one call to warm up. It leaves `module` and torch's generators as they
-    were.
+    """Returns the median seconds of `repeats` calls of `step`, after one to warm up.
+
+    `module` and torch's generators are as before afterwards.
     """
     seconds = []
     with unchanged(module):
@@ -28,9 +29,10 @@ def measured_step(step: Callable[[], None], module: nn.Module, repeats: int = 3)
 
 
 def measured_update(length: int = 1 << 20, tries: int = 3) -> tuple[float, float]:
-    """Returns the bytes of weights a second that this process can update, and how many it may be in truth.
+    """Returns the bytes of weights per second that this process can update: as measured, and the highest value
+    possible.
 
-    It is measured again and again, as others may start up beside it.
+    It is measured again and again, as others may start up beside it. `length`: float32 numbers that are updated.
     """
     w, g, out = torch.zeros(3, length)
 
@@ -45,7 +47,10 @@ def measured_update(length: int = 1 << 20, tries: int = 3) -> tuple[float, float
 
 
 class Stopwatch:
-    """Times the steps of a worker on `device`; none lasts less than is asked for, unless the run is `over`."""
+    """Times the steps of a worker on `device`; none lasts less than is asked for, unless the run is `over`.
+
+    The coordinator reads `seconds_at_batch` through reports: a loop that keeps its mini-batch for too long is stuck.
+    """
 
     def __init__(self, device: torch.device, over: threading.Event) -> None:
         self._device, self._over = device, over
@@ -53,24 +58,25 @@ class Stopwatch:
         self._handed: float | None = None
 
     def begin(self) -> None:
+        """Notes that a step begins."""
         self._began = time.monotonic()
 
     def hand_out(self) -> None:
-        """The loop has a mini-batch from here on."""
+        """Notes that the loop has a mini-batch."""
         self._handed = time.monotonic()
 
     def rest(self) -> None:
-        """It has none any more."""
+        """Notes that the loop has no mini-batch any more."""
         self._handed = None
 
     @property
     def seconds_at_batch(self) -> float:
-        """How long the loop has had its mini-batch and not handed over what came of it; 0 while it has none."""
+        """Returns how long the loop has had its mini-batch without handing over a result; 0 while it has none."""
         handed = self._handed  # read once: the loop goes on meanwhile
         return 0.0 if handed is None else time.monotonic() - handed
 
     def passed(self, at_least: float) -> float:
-        """Seconds of the step that has just ended, drawn out to `at_least`."""
+        """Returns the seconds of the step that has just ended, waiting until they are `at_least` so many."""
         if self._device.type == "cuda":
             # Until backward is done, not until gradients that leave beside it have left.
             torch.cuda.current_stream(self._device).synchronize()

@@ -1,4 +1,4 @@
-"""What is not trained of a model (`paceline.engine.model.trainable`): everybody begins with that of worker 0."""
+"""Shares what is not trained of a model (`paceline.engine.model.trainable`): everybody begins with that of worker 0."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REST, DIGEST = "rest", "digest of the rest"
 
 
 class SharedRest:
-    """Of one worker: what it shows to the others, and takes from one of them."""
+    """Shows one worker's untrained state to the others, and takes it from one of them."""
 
     def __init__(self, session: Session, rest: Rest) -> None:
         self._session, self._rest = session, rest
@@ -22,7 +22,7 @@ class SharedRest:
         session.node.published[DIGEST] = lambda _slice: self._digest
 
     def take(self, rank: int) -> None:
-        """That of worker `rank`; most of the time all have begun with the same. Raises PeerLost."""
+        """Takes the state of worker `rank`, unless the digests agree, as they mostly do. Raises PeerLost."""
         if self.empty:
             return
         self._session.reach(party.worker(rank))
@@ -30,5 +30,5 @@ class SharedRest:
             self._rest.load(self._session.node.read_state(rank, REST))
 
     def begin(self) -> None:
-        """Training starts: no copy is kept any longer."""
+        """Frees the copy that was kept until training started."""
         self._first = None

@@ -1,7 +1,18 @@
 """Recounts what each shard heard, answered and applied, from the messages alone, and compares it with the scheme.
 
-The oracle is an independent second count: it reads messages and trace records, never the role under test. It is saved
-and restored with the shard's snapshots and copies, so that it knows which updates were undone.
+The oracle is an independent second count: it reads messages and trace records, never the role under test. It is
+saved and restored with the shard's snapshots and copies, so that it knows which updates were undone.
+
+Example (SSP, staleness 1, workers 0 and 1). Worker 0 pushes clock 1 and 2, worker 1 nothing: its clock is 0.
+
+    hear(0, Push(clock=1))      clocks 1, 0; `open` has one contribution of worker 0
+    applied(ranks=[0])          it leaves `open`; updates = 1
+    reply(0, Weights(version=1))  worker 0 is 1 ahead, bound 1: allowed
+    hear(0, Push(clock=2)), applied(ranks=[0]); updates = 2
+    reply(0, Weights(version=2))  worker 0 is 2 ahead: InvariantBroken
+
+Two counts of clocks exist. `_clocks` counts contributions since the shard began; `_told` follows the numbers in the
+messages, in which contributions that a rollback undid count too. A worker is too far ahead only if both say so.
 """
 
 from __future__ import annotations
@@ -84,7 +95,8 @@ class ShardRecount:
 
     # ---- of a server that is replaced ----------------------------------------------------------------------
     def as_kept(self) -> ShardRecount:
-        """What is known of a state that is kept now: contributions that wait for their round are not in it."""
+        """Returns the recount that belongs to a state kept now, in which contributions that wait for their round do not
+        exist."""
         kept = ShardRecount(self._broken, self._promises, self._workers, self._number, self.liars, robust=self._robust)
         kept._clocks, kept._here, kept._constant = Clocks(()), self._here.copy(), self._constant
         kept._applied, kept._samples_applied, kept.updates = self._applied.copy(), self._samples_applied, self.updates
@@ -97,7 +109,11 @@ class ShardRecount:
         return kept
 
     def again(self, order: int, *, gates: bool) -> ShardRecount:
-        """Of the server that goes on from there. `gates`: it holds workers back before it has heard of them again."""
+        """Returns the recount of a server that goes on from this kept state.
+
+        `order`: the number of the order it obeyed. `gates`: it holds workers back at once. Otherwise it has heard
+        nothing of them yet, and gates them from their next contribution on.
+        """
         made = self.as_kept()
         made._clocks, made.order = Clocks(range(self._workers)), order
         made._told = dict(made._clocks)
@@ -109,7 +125,8 @@ class ShardRecount:
         return made
 
     def goes_on_as(self, other: ShardRecount) -> None:
-        """From the copy that was made for it: nothing that it has answered is missing there."""
+        """Checks that the copy a lost server is replaced from, `other`, has every contribution the server had
+        answered."""
         for rank, clock in self._acknowledged.items():
             if other._in_model.get(rank, 0) < clock:
                 raise self._broken(
@@ -117,11 +134,17 @@ class ShardRecount:
                 )
 
     def acknowledges(self, rank: int) -> None:
+        """Notes that the last contribution of `rank` in the model was answered: from now on it must not get lost."""
         if rank in self._in_model:
             self._acknowledged[rank] = self._in_model[rank]
 
     # ---- while it lasts ------------------------------------------------------------------------------------
     def hear(self, src: int, message: Any) -> None:
+        """Counts a message of worker `src`, if it is a contribution that was not heard before.
+
+        A message with a `phase` begins the clocks of its worker anew; one with weights, too, ends its part in the
+        phase.
+        """
         if hasattr(message, "phase"):  # where clocks begin anew
             self._last.pop(src, None)
             if hasattr(message, "w"):
@@ -129,6 +152,7 @@ class ShardRecount:
         clock = getattr(message, "clock", None)
         if clock is None or src not in self._clocks or clock <= self._last.get(src, 0):
             return
+        # A newcomer counts from whatever clock its peers handed it, so its first number may jump; later ones may not.
         jump = max(1, clock - self._told[src]) if src in self._new else clock - self._last.get(src, 0)
         self._new.discard(src)
         self._unheld.discard(src)
@@ -140,12 +164,13 @@ class ShardRecount:
         self._told[src] += jump
 
     def _ends(self, src: int, phase: int) -> None:
-        """It takes no further part in this phase."""
+        """Notes that worker `src` takes no further part in `phase`, so nobody waits for it there."""
         self._ended[src] = phase
         if phase == self.phase and src in self._clocks:
             self._clocks.drop(src)
 
     def heard_of(self, rank: int) -> int:
+        """Returns how many contributions of worker `rank` this shard has heard, those of lost incarnations included."""
         return self._heard[rank]
 
     def last_of(self, rank: int) -> int:
@@ -153,6 +178,12 @@ class ShardRecount:
         return self._last.get(rank, 0)
 
     def reply(self, to: int, message: Any) -> None:
+        """Checks an answer with weights: its version is right, nobody gets too far ahead, and no round is left too
+        early.
+
+        An answer without a version hands out no weights to compute on. It may end a phase: the first worker that
+        ended it and gets weights begins the next one.
+        """
         version = getattr(message, "version", None)
         if version is None:  # it gives nobody weights to work at
             if hasattr(message, "w") and self._ended.get(to, -1) == self.phase < len(self._promises) - 1:
@@ -172,11 +203,13 @@ class ShardRecount:
             raise self._broken(f"worker {to} may go on; its contribution is in no update of shard {self._number}")
 
     def _look_how_far_ahead(self, to: int, bound: int) -> None:
+        """Raises if worker `to` is more than `bound` clocks ahead of the slowest, by both counts."""
         ahead = self._clocks[to] - self._clocks.low
         if ahead > bound and self._told[to] - min(self._told[rank] for rank in self._clocks) > bound:
             raise self._broken(f"worker {to} may go {ahead} clocks ahead of the slowest, bound {bound}")
 
     def applied(self, record: Applied) -> None:
+        """Checks a record of an update (weight > 0) or of a dropped contribution (weight 0), and counts it."""
         made_of = self._taken(record)
         self._look_at_staleness(record)
         if record.weight > 0:
@@ -199,7 +232,11 @@ class ShardRecount:
             )
 
     def _taken(self, record: Applied) -> list[Contribution]:
-        """The contributions that the record is about: all that wait, or the last one of each where it was dropped."""
+        """Returns the contributions a record is about: all that wait, or the last one of each rank where they were
+        dropped.
+
+        Raises if there are more than were heard, or if the samples of the record are not those of the contributions.
+        """
         taken: list[Contribution] = []
         for rank in record.ranks:
             own = self.open.get(rank, [])
@@ -227,12 +264,18 @@ class ShardRecount:
         return taken
 
     def _counts_as(self, record: Applied, claims: Sequence[int]) -> bool:
+        """Returns True if the samples of the record fit what its contributions claim.
+
+        Robust means clip claims, so only bounds are known: at least and at most so many times the smallest and
+        largest claim.
+        """
         if not self._robust or not claims:
             return record.samples == sum(claims)
         least = len(claims) * min(claims) if record.weight > 0 else 0
         return least <= record.samples <= len(claims) * max(claims)
 
     def _look_at_staleness(self, record: Applied) -> None:
+        """Raises unless the recorded staleness is the number of updates since its oldest worker got its weights."""
         staleness = self.updates - min(self._seen.get(rank, 0) for rank in record.ranks)
         if record.staleness != staleness:
             raise self._broken(
@@ -241,6 +284,7 @@ class ShardRecount:
             )
 
     def _look_at_update(self, record: Applied, made_of: list[Contribution]) -> None:
+        """Raises unless the update is made of as many contributions and samples as the scheme's parameters say."""
         promise = self._promise
         if self._ended:  # what waits when a phase ends becomes an update as it is
             return
@@ -253,6 +297,8 @@ class ShardRecount:
             missing = sorted(set(self._clocks).difference(record.ranks, self._passed_over))
             if missing:
                 raise self._broken(f"shard {record.shard} makes an update without worker {missing[0]}, which is here")
+        # Batch sizes are dealt out so that they add up to the promise. That holds only while the workers are the same
+        # and every one contributes.
         if (
             promise.samples
             and self._constant
@@ -263,6 +309,8 @@ class ShardRecount:
             raise self._broken(f"an update is made of {record.samples} samples; it was to be {promise.samples}")
 
     def all_is_accounted_for(self, number: int, waiting: int) -> None:
+        """Raises unless every sample that was heard was applied or dropped, or is among the `waiting` ones of open
+        rounds."""
         if not self._samples_applied:  # a scheme whose server does not tell
             return
         if self._samples != self._samples_applied + waiting:
@@ -272,6 +320,7 @@ class ShardRecount:
             )
 
     def gone(self, rank: int) -> None:
+        """Notes that the shard has heard that worker `rank` is gone: no clock and no round waits for it."""
         self._constant = False
         self._here.discard(rank)
         self._ended.pop(rank, None)
@@ -279,6 +328,10 @@ class ShardRecount:
             self._clocks.drop(rank)
 
     def came(self, rank: int) -> None:
+        """Notes that the shard has heard that worker `rank` joins, at the clock of the slowest.
+
+        What its former incarnation left in the open round is still applied, but the newcomer need not wait for it.
+        """
         self._constant = False
         for known in (self._last, self._used, self._in_model, self._acknowledged):
             known.pop(rank, None)

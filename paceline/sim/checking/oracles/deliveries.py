@@ -1,4 +1,7 @@
-"""Which messages were given to a role, and what their senders were told of that."""
+"""Checks which messages are given to a role, and what their senders are told of that.
+
+`LossyLinks` promises exactly-once, in-order delivery per pair of processes; this oracle counts the numbers again.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ Process = tuple[str, int]
 
 
 class Deliveries:
-    """Every message arrives once, in order, from no fenced or earlier incarnation. `broken` makes the error."""
+    """Checks that every message arrives once, in order, and from no fenced or earlier incarnation.
+
+    `broken` makes the error of a violation.
+    """
 
     def __init__(self, broken: Callable[[str], AssertionError]) -> None:
         self._broken = broken
@@ -20,7 +26,8 @@ class Deliveries:
         self._fenced: dict[Process, set[Process]] = defaultdict(set)
 
     def delivered(self, src: SimulatedProcess, dst: SimulatedProcess, number: int) -> None:
-        """Message `number` of `src` is given to a role of `dst`."""
+        """Notes that message `number` of `src` is given to a role of `dst`. Raises if a number is skipped or comes
+        twice."""
         if src.process in self._fenced[dst.process]:
             raise self._broken(
                 f"{dst.name} takes a message of {src.name} of incarnation {src.incarnation}, which it has fenced"
@@ -38,11 +45,12 @@ class Deliveries:
         self._newest[src.name, dst.process] = src.incarnation
 
     def acknowledged(self, src: SimulatedProcess, dst: SimulatedProcess, last: int) -> None:
-        """`src` believes that `dst` has taken everything up to `last`, and forgets it."""
+        """Notes that `src` forgets all messages up to `last`. Raises if `dst` has not taken them: they would be
+        lost."""
         taken = self._last.get((src.process, dst.process), 0)
         if last > taken:
             raise self._broken(f"{src.name} was told that {dst.name} took its message {last}; it took {taken}")
 
     def fenced(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:
-        """`party` knows that this incarnation of `dead` is over."""
+        """Notes that `party` has fenced this incarnation of `dead`, and must not take anything of it from now on."""
         self._fenced[party.process].add(dead.process)

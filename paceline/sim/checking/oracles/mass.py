@@ -1,7 +1,13 @@
 """Checks that gossip conserves mass, by the shares that each worker was seen to send and receive.
 
-Under push-sum the weights of all workers add up to a constant. The check relies only on `Role.model`, which returns a
-worker's mass, and on the `weight` of a share.
+Under push-sum the weights of all workers add up to a constant; lost mass would bias the mean that they converge to.
+Each worker holds what it began with, less what it sent, plus what it received:
+
+    worker 0 holds 1.0, worker 1 holds 1.0          books {0: 1.0, 1: 1.0}
+    0 sends a share of weight 0.5 to 1              books {0: 0.5, 1: 1.0}, 0.5 is under way
+    1 hears it                                      books {0: 0.5, 1: 1.5}; `Role.model` of 1 must say 1.5
+
+The check relies only on `Role.model`, which returns a worker's mass, and on the `weight` of a share.
 """
 
 from __future__ import annotations
@@ -23,11 +29,12 @@ Process = tuple[str, int]
 
 
 def weight_of(message: Any) -> float:
-    """The mass that travels with `message`; 0.0 with one that is no share."""
+    """Returns the mass that travels with `message`; 0.0 for a message that is no share."""
     return float(message.weight) if hasattr(message, "weight") and hasattr(message, "round") else 0.0
 
 
 def held_by(party: SimulatedProcess) -> float:
+    """Returns the mass that a worker's role says it holds."""
     return float(party.role.model()[1])
 
 
@@ -54,14 +61,18 @@ class Mass:
             raise self._broken(f"{party.name} comes with {held:.9g} that nobody gave it")
 
     def said(self, party: SimulatedProcess, to: SimulatedProcess, message: Any) -> None:
+        """Takes the weight of a share off its sender's books; the share is under way from here on."""
         if weight := weight_of(message):
             self._books[party.process] -= weight
             self._under_way[to.process].append((party.process, message))
 
     def heard(self, party: SimulatedProcess, src: int, message: Any) -> None:
+        """Adds the weight of a share to its receiver's books."""
         if weight := weight_of(message):
             self._books[party.process] += weight
             coming, name = self._under_way[party.process], self._sim.world.workers[src].name
+            # A codec makes another message of a share, so it cannot always be found by identity. Then any share of the
+            # same sender is taken off the list.
             its_own = [at for at, (_, share) in enumerate(coming) if share is message]
             like_it = [at for at, (sender, _) in enumerate(coming) if sender[0] == name]  # it was encoded on its way
             for at in (its_own or like_it)[:1]:
@@ -69,23 +80,26 @@ class Mass:
 
     # ---- who comes and goes ----------------------------------------------------------------------------------
     def left(self, party: SimulatedProcess) -> None:
-        """Cleanly: it hands over all it has, unless nobody is there who could take it."""
+        """Notes that a worker left cleanly: it must hold nothing any more, unless nobody was present who could
+        take it."""
         if any(other.here for other in self._sim.world.workers if other is not party):
             self._left.add(party.process)
 
     def lost(self, party: SimulatedProcess) -> None:
-        """It is, or counts as, dead."""
+        """Notes that a worker is dead or counts as such; its mass and its shares on the way may vanish."""
         if party.me not in self._sim.liars:
             self._look_at(party)
         self._lost.add(party.process)
 
     # ---- the whole -------------------------------------------------------------------------------------------
     def look(self) -> None:
+        """Checks every worker that is neither lost nor a liar."""
         for process, party in self._parties.items():
             if process not in self._lost and party.me not in self._sim.liars:
                 self._look_at(party)
 
     def _look_at(self, party: SimulatedProcess) -> None:
+        """Raises if a worker holds other mass than its books say, or has left with mass."""
         process = party.process
         held, books = held_by(party), self._books[process]
         if self._begins_anew(party, held - books):
@@ -97,7 +111,7 @@ class Mass:
             raise self._broken(f"{party.name} has left with {held:.9g} that it was to hand over")
 
     def _begins_anew(self, party: SimulatedProcess, more: float) -> bool:
-        """Nobody who is here has any mass, so somebody has to begin."""
+        """Returns True if this newcomer may have made its mass itself, since nobody present has any."""
         if abs(more - BEGUN_WITH) > TOLERANCE or not party.incarnation:
             return False
         here = {party.process, *(other.process for other in self._sim.world.workers if other.here)}
@@ -107,7 +121,7 @@ class Mass:
         return there + coming <= TOLERANCE
 
     def all_is_accounted_for(self) -> None:
-        """Nothing happens any more: every share has arrived, or sender or receiver were lost."""
+        """Checks, when nothing happens any more, that every share has arrived, or its sender or receiver was lost."""
         self.look()
         for dst, coming in self._under_way.items():
             for src, share in coming:

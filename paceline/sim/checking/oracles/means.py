@@ -1,4 +1,9 @@
-"""Recounts means at each of their carriers: who contributed how much, and what the members were given."""
+"""Recounts means at each of their carriers: who contributed how much, and what the members were given.
+
+A mean is found by its tag and its members. The carrier may close it when every member that is present has
+contributed; the weight of the result must be the sum of their weights, each counted once. All members must get the
+same result object, so that no worker goes on with another model than the others.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +29,20 @@ class _Count:
         self.missing: set[int] | None = None
 
     def add(self, rank: int, weight: float, among: tuple[int, ...], here: set[int]) -> None:
+        """Counts a member's part, unless this mean is over; a part that comes again does not count twice."""
         if not self.is_over:
             self.missing = here.intersection(among) if self.missing is None else self.missing
             self.missing.discard(rank)
             self.weights.setdefault(rank, weight)
 
     def gone(self, rank: int) -> None:
+        """Notes that a member is gone, without whom the mean may close from now on."""
         if self.missing is not None:
             self.missing.discard(rank)
 
     @property
     def is_over(self) -> bool:
+        """Returns True if every present member has contributed."""
         return self.missing is not None and not self.missing
 
     def weighs(self, weight: float, liars: Set[int]) -> bool:
@@ -63,14 +71,17 @@ class _ExpectedMean:
 
     @property
     def brought(self) -> float:
+        """Returns the sum of the weights of the first count, for error texts."""
         return sum(self.counts[0].weights.values())
 
     def add(self, rank: int, weight: float, here: set[int]) -> None:
+        """Counts the part of worker `rank`. `here`: who is present, as far as the carrier knows."""
         self.present.add(rank)
         for count in self.counts:
             count.add(rank, weight, self.among, here)
 
     def gone(self, rank: int) -> None:
+        """Notes that a worker is gone, and begins another count if nobody waits any more."""
         self.present.discard(rank)
         for count in self.counts:
             count.gone(rank)
@@ -78,6 +89,7 @@ class _ExpectedMean:
             self.abandon()
 
     def abandon(self) -> None:
+        """Begins another count: the carrier may have dropped what it had, or may not."""
         self.present.clear()
         if self.counts[-1].weights:
             self.counts.append(_Count())
@@ -113,6 +125,7 @@ class MeanRecount:
         self._former: deque[Averaged] = deque(maxlen=64)
 
     def hear(self, src: int, message: Any) -> None:
+        """Counts a `Part`; all other messages are ignored. Old means are forgotten, so that a long run stays small."""
         if not isinstance(message, Part):
             return
         key = message.tag, message.among
@@ -127,9 +140,11 @@ class MeanRecount:
             del self._meetings[next(iter(self._meetings))]
 
     def came(self, rank: int) -> None:
+        """Notes that the carrier knows that worker `rank` is present."""
         self._here.add(rank)
 
     def gone(self, rank: int) -> None:
+        """Notes that the carrier knows that worker `rank` is gone."""
         self._here.discard(rank)
         for meeting in self._meetings.values():
             if meeting.result is None:
@@ -139,7 +154,10 @@ class MeanRecount:
             self._asked.clear()
 
     def begins_anew(self) -> None:
-        """The tags of the beginning may come again; what was averaged under them may be answered again, too."""
+        """Notes that a newcomer found nobody, so that the tags of the beginning may come again.
+
+        Results under those tags are kept for a while: the carrier may still answer an old call with one.
+        """
         self._former.extend(meeting.result for meeting in self._meetings.values() if meeting.result is not None)
         self._meetings = {key: meeting for key, meeting in self._meetings.items() if meeting.result is None}
         for meeting in self._meetings.values():
@@ -150,6 +168,8 @@ class MeanRecount:
             asked.extend(still_open)
 
     def reply(self, to: int, message: Any) -> None:
+        """Checks the result that worker `to` is given: it must fit one of the means it asked for, and be the same for
+        all members."""
         asked = self._asked[to]
         if (
             not isinstance(message, Averaged)

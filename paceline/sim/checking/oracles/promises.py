@@ -8,20 +8,21 @@ from paceline.core.phases.grammar import parse
 from paceline.core.scheme import Scheme, make
 
 EVERYBODY = -1
-"""Of contributions to an update: one of every worker that takes part."""
+"""An update is made of one contribution of every worker that takes part."""
 ALL_BUT_ONE = -2
-"""Of contributions to an update: one less than there are workers at the time."""
+"""An update is made of one contribution less than there are workers at the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promised:
     """States what must hold on each server of a run, or of one phase of it.
 
-    ahead: exchanges that a worker may be ahead of the slowest when it gets weights; None where there is no bound.
-    together: contributions that make one update, EVERYBODY or ALL_BUT_ONE; None where that is not known.
-    at_most_present: no more than there are workers. waits: whoever has contributed gets no weights before its update.
-    one_gate: that is held by the first server alone. samples: those of an update while nobody has come or gone; 0 where
-    that is not known.
+    ahead            exchanges that a worker may be ahead of the slowest when it gets weights; None: no bound
+    together         contributions that make one update, EVERYBODY or ALL_BUT_ONE; None: not known
+    at_most_present  an update is made of no more contributions than there are workers
+    waits            who has contributed gets no weights before an update with its contribution
+    one_gate         that is held by the first server alone
+    samples          samples of an update while nobody has come or gone; 0: not known
     """
 
     ahead: int | None = None
@@ -41,7 +42,7 @@ class Promised:
 
 
 def promises_of(scheme: Scheme) -> tuple[Promised, ...]:
-    """Returns one of every phase; one alone for a scheme without phases."""
+    """Returns the promises of a scheme: one of every phase for `hybrid`, and otherwise one alone."""
     parameters = scheme.parameters()
     if scheme.name == "hybrid":
         phases = [make(phase.scheme, dict(phase.parameters)) for phase in parse(parameters["phases"])]
@@ -50,6 +51,8 @@ def promises_of(scheme: Scheme) -> tuple[Promised, ...]:
 
 
 def _promise(scheme: Scheme) -> Promised:
+    """Returns what the parameters of one scheme promise. A new scheme gets a `case` here, or promises only
+    `max_ahead`."""
     p = scheme.parameters()
     match scheme.name:
         case "bsp":

@@ -1,4 +1,8 @@
-"""Leased samples, counted once more: each is in one update, waits in a round, or may be had again."""
+"""Recounts leased samples: at the end each is in one update, waits in a round, or can be leased again.
+
+A place is one position in the order of one epoch. The oracle notes whom each place was given to, and compares that
+at the end with the updates of the first shard (`ShardRecount.done`) and with what the queue still hands out.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +21,12 @@ Place = tuple[int, int]
 
 
 def places(pieces: Iterable[Piece]) -> Iterable[Place]:
+    """Yields every place within `pieces`, which are (epoch, start, stop) with `stop` excluded."""
     return ((epoch, at) for epoch, start, stop in pieces for at in range(start, stop))
 
 
 class Samples:
-    """Of one run: which places were given out. `broken` makes the error for what must not be."""
+    """Notes which places of a run were given out, and to whom. `broken` makes the error of a violation."""
 
     def __init__(self, broken: Callable[[str], AssertionError]) -> None:
         self._broken = broken
@@ -30,6 +35,7 @@ class Samples:
         self._judged_again: set[Place] = set()  # and was given to somebody else by then
 
     def given(self, piece: Piece, rank: int) -> None:
+        """Notes that a worker took a lease; a place that is given again has the newer holder."""
         self._given.update(dict.fromkeys(places((piece,)), rank))
 
     def goes_on_as(self, before: ShardRecount, after: ShardRecount) -> None:
@@ -40,13 +46,15 @@ class Samples:
         self._unknown = before.refused[len(after.refused) :]
 
     def restored(self) -> None:
-        """From here on nobody is given what may come once more."""
+        """Notes that the queue knows what the restored server has: from now on nobody is given what may be applied once
+        more."""
         for rank, data in self._unknown:
             self._judged_again.update(place for place in places(data) if self._given[place] != rank)
         self._unknown = []
 
     def all_is_accounted_for(self, leases: Leases, first: ShardRecount, done: Data) -> None:
-        """Everybody has left. `first`: the recount of the first shard, which says that `done` is in its model."""
+        """Checks the samples when everybody has left. `first`: recount of the first shard; `done`: what its role says
+        is applied."""
         often = Counter(place for data in first.done for place in places(data))
         twice = [place for place, count in often.items() if count > 1]
         for place in twice:
@@ -64,7 +72,7 @@ class Samples:
         self._look_at_the_rest(leases, self._given.keys() - set(often) - waiting)
 
     def _look_at_the_rest(self, leases: Leases, rest: set[Place]) -> None:
-        """What is in no update may be had again, each sample once."""
+        """Takes every lease that is left, and checks that it is just what is in no update, each place once."""
         while True:
             piece = leases.take(NOBODY, 0)
             if self._given.keys().isdisjoint(places((piece,))):

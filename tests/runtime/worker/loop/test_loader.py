@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import DataLoader, Dataset, SequentialSampler, SubsetRandomSampler
 
 from paceline.core.errors import ConfigError
 from paceline.runtime.worker.pace import Pace
@@ -174,23 +174,6 @@ def test_so_it_does_where_the_loop_takes_them_all_before_it_begins(out: Path) ->
 
     summary, _ = run_loops(out, "asp", loop, workers=1)
     assert summary.samples == 90
-
-
-@pytest.mark.parametrize("partition", ["uniform", "dynamic"])
-def test_a_sampler_says_which_samples_there_are_and_all_workers_share_its_order(out: Path, partition: str) -> None:
-    seen: list[int] = []
-    weights = [float(i < 10) for i in range(90)]  # the others are never drawn
-
-    def loop(pace: Pace, model: nn.Module) -> None:
-        sampler = WeightedRandomSampler(weights, 40, generator=torch.Generator().manual_seed(1))
-        for batch in pace.loader(DATA, 8, sampler=sampler, partition=partition):
-            seen.extend(batch["inputs"]["number"].tolist())
-            train_on(model, batch)
-            pace.step()
-
-    run_loops(out, "asp", loop)
-    drawn = list(WeightedRandomSampler(weights, 40, generator=torch.Generator().manual_seed(1)))
-    assert Counter(seen) == Counter(drawn)
 
 
 def test_a_collate_function_and_a_count_of_ones_own(out: Path) -> None:

@@ -12,18 +12,13 @@ from torch import nn
 
 import paceline
 from paceline.core.errors import ConfigError
-from paceline.launch.local.environment import PREFIX
 from paceline.runtime.worker.pace import Pace
 from paceline.runtime.worker.steps.loop_checks import BATCHES_WITHOUT_STEP_MAX
-from paceline.runtime.worker.steps.random_generators import differ, seed_generators
 from tests.runtime.own_loops import toy_data, toy_model
 
+pytestmark = pytest.mark.usefixtures("alone")
+
 SCHEMES = ["bsp", "asp", "esync", "diloco"]
-
-
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(f"{PREFIX}COORDINATOR", raising=False)
 
 
 def joined(scheme: str, model: nn.Module, **options: Any) -> tuple[Pace, torch.optim.Optimizer]:
@@ -204,26 +199,3 @@ def test_what_is_added_or_unfrozen_after_join_is_named() -> None:
                 assert "late.weight and 1 more; do that before" in str(said[0].message)
             else:
                 pace.step()
-
-
-def test_ranks_and_lives_draw_different_numbers_and_worker_0_those_of_a_script_alone() -> None:
-    def drawn(rank: int, incarnation: int, seed: int = 0, script: int = 7) -> float:
-        torch.manual_seed(script)
-        differ(seed, rank, incarnation)
-        return torch.rand(1).item()
-
-    assert drawn(0, 0) == torch.rand(1, generator=torch.Generator().manual_seed(7)).item()
-    numbers = [drawn(0, 0), drawn(1, 0), drawn(2, 0), drawn(1, 1), drawn(0, 1), drawn(1, 0, seed=1)]
-    numbers.append(drawn(1, 0, script=8))
-    assert len(set(numbers)) == len(numbers)
-    assert drawn(1, 0) == numbers[1]
-
-
-def test_so_do_the_workers_of_paceline_train() -> None:
-    def drawn(*place: int) -> float:
-        seed_generators(*place)
-        return torch.rand(1).item()
-
-    numbers = [drawn(3, 0, 0), drawn(3, 1, 0), drawn(3, 0, 1), drawn(4, 0, 0)]
-    assert len(set(numbers)) == len(numbers)
-    assert drawn(3, 1, 0) == numbers[1]

@@ -1,0 +1,69 @@
+"""Configurations in TOML files come back as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.config import build, load, save, to_dict
+from paceline.core.errors import ConfigError
+from paceline.core.scheme import names
+from tests.config.settings import _value, refusal, told
+
+Values = dict[str, dict[str, Any]]
+
+
+@pytest.mark.parametrize("scheme", names())
+def test_what_was_written_out_builds_the_same_configuration(scheme: str) -> None:
+    config = build({"run": {"scheme": scheme}, "cluster": {"workers": 2, "slowdown": [1, 2.5], "step_ms": 2.0}})
+    again = build(to_dict(config))
+    assert to_dict(again) == to_dict(config)
+    assert again.scheme() == config.scheme()
+    assert build(to_dict(again)) == again
+
+
+@st.composite
+def _good_values(draw: st.DrawFn) -> Values:
+    workers = draw(st.integers(1, 5))
+    slowdown = draw(st.one_of(st.just([]), st.lists(st.floats(1, 9), min_size=workers, max_size=workers)))
+    momentum = draw(st.floats(0.1, 0.99))
+    return {
+        "run": {"scheme": draw(st.sampled_from(names())), "seed": draw(st.integers(0, 2**40))},
+        "cluster": {"workers": workers, "servers": draw(st.integers(1, 4)), "slowdown": slowdown, "step_ms": 5.0},
+        "optimizer": {"lr": draw(st.floats(0, 10)), "momentum": momentum, "nesterov": draw(st.booleans())},
+        "stop": {"epochs": draw(st.floats(0.5, 100)), "steps": draw(st.integers(0, 1000))},
+        "ssp": {"staleness": draw(st.integers(0, 50))},
+    }
+
+
+@given(_good_values())
+@settings(max_examples=40)
+def test_a_saved_file_gives_the_same_configuration(tmp_path_factory: pytest.TempPathFactory, values: Values) -> None:
+    path = tmp_path_factory.mktemp("config") / "config.toml"
+    config = build(values)
+    save(config, path)
+    assert to_dict(build(load(path))) == to_dict(config)
+
+
+def test_a_file_that_is_missing_or_no_toml_is_told_by_its_name(tmp_path: Path) -> None:
+    assert "nowhere.toml: No such file" in refusal(lambda: load(tmp_path / "nowhere.toml"))
+    assert "directory" in refusal(lambda: load(tmp_path)).lower()
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[run\nscheme = ")
+    assert "broken.toml" in refusal(lambda: load(broken))
+    broken.write_bytes(b"\xff\xfe\x00")
+    assert "broken.toml" in refusal(lambda: load(broken))
+
+
+@given(st.dictionaries(st.text(max_size=8), _value, max_size=3))
+@settings(max_examples=100)
+def test_junk_in_the_place_of_sections_is_refused_too(junk: dict[str, Any]) -> None:
+    try:
+        told_well = bool(build(junk))
+    except ConfigError as wrong:
+        told_well = told(wrong)
+    assert told_well

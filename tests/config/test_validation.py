@@ -1,0 +1,51 @@
+"""Settings that contradict one another are refused with the way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paceline.config import build
+from tests.config.settings import refusal
+
+Values = dict[str, dict[str, Any]]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"cluster": {"workers": 3, "slowdown": [1, 2]}}, "--slowdown names 2 workers, --workers says 3"),
+        ({"cluster": {"workers": 3, "slowdown": [2]}}, "--slowdown names 1 workers, --workers says 3"),
+        ({"cluster": {"workers": 3, "device": "cpu,cpu"}}, "--device names 2 workers, --workers says 3"),
+        ({"stop": {"epochs": 0}}, "nothing would end the run"),
+        ({"optimizer": {"nesterov": True, "momentum": 0.0}}, "--nesterov needs --momentum"),
+        ({"optimizer": {"name": "adam", "nesterov": True}}, "beta1"),
+        ({"cluster": {"workers": 2, "slowdown": [1, 2]}}, "--step-ms"),
+        ({"optimizer": {"name": "adam", "beta1": 1.0}}, "--beta1 and --beta2 must be below 1"),
+        ({"schedule": {"name": "cosine"}, "stop": {"epochs": 0, "steps": 5}}, "--schedule cosine needs --epochs"),
+        ({"schedule": {"name": "cosine", "warmup": 9}, "stop": {"epochs": 3}}, "--warmup"),
+        ({"data": {"directory": "/no/such/folder"}}, "no such folder"),
+        ({"cluster": {"ack": "replica"}}, "--ack replica needs another server to keep the copies, --servers says 1"),
+        ({"data": {"partition": "fractions:1,2,3"}}, "--partition names 3 fractions, --workers says 4"),
+        ({"data": {"partition": "file:/no/such/file"}}, "cannot read the data_sharding file /no/such/file"),
+        ({"run": {"scheme": "gsp"}, "gsp": {"groups": "0,1;2"}}, "each of the workers 0..3 once"),
+        ({"run": {"scheme": "gsp"}, "gsp": {"groups": "0,1;2,4"}}, "each of the workers 0..3 once"),
+        ({"run": {"scheme": "asp"}, "cluster": {"servers": 0}}, "asp keeps its model on servers"),
+        ({"cluster": {"servers": 0, "allreduce": "servers"}}, "--allreduce servers needs --servers"),
+        ({"cluster": {"allreduce": "nccl", "device": "cpu"}}, "needs a GPU"),
+    ],
+)
+def test_settings_that_contradict_one_another_are_refused(values: Values, words: str) -> None:
+    message = refusal(lambda: build(values))
+    assert words in message, message
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "esync"])
+def test_schemes_of_equals_need_no_server(scheme: str) -> None:
+    assert build({"run": {"scheme": scheme}, "cluster": {"servers": 0}}).cluster.servers == 0
+
+
+def test_any_one_end_is_enough() -> None:
+    for end in ({"seconds": 1.0}, {"steps": 1}, {"target_accuracy": 0.5}):
+        assert build({"stop": {"epochs": 0, **end}})

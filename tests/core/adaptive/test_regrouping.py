@@ -1,0 +1,102 @@
+"""Groups follow the speeds of workers, and are the same on every shard."""
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from paceline.core.adaptive.regrouping import Move
+from paceline.core.paramserver.gated_server import Push
+from paceline.core.scheme import make
+from paceline.core.trace import Applied, Decided, Record
+from paceline.core.vector import Ghost
+from paceline.sim import LocalSteps, Simulation
+from tests.role_driver import server
+
+
+def drifting(at: float, servers: int = 1, seed: int = 0, **parameters: object) -> tuple[Simulation, list[Record]]:
+    """Workers 0, 1, 2 are fast and 3, 4, 5 slow; from `at` on worker 2 is slow too. Nobody measured beforehand."""
+    records: list[Record] = []
+
+    def seconds(rank: int, rng: Random) -> float:
+        slow = rank > 2 or (rank == 2 and sim.now >= at)
+        return (3.0 if slow else 1.0) * rng.uniform(0.95, 1.05)
+
+    sim = Simulation(
+        make("gsp", dict(parameters)), Ghost(4096), LocalSteps(seconds), workers=6, servers=servers, seed=seed,
+        trace=records.append,
+    )  # fmt: skip
+    return sim, records
+
+
+def groups_of(sim: Simulation, shard: int) -> set[frozenset[int]]:
+    return {frozenset(group.members) for group in sim.server(shard).rounds.values()}
+
+
+SLOW_AND_FAST = {frozenset({0, 1, 2}), frozenset({3, 4, 5})}
+
+
+def test_groups_are_found_while_training_where_nobody_measured() -> None:
+    sim, records = drifting(at=1e9)
+    assert groups_of(sim, 0) == {frozenset(range(6))}
+    sim.run(until=30)
+    assert groups_of(sim, 0) == SLOW_AND_FAST
+    told = [r for r in records if isinstance(r, Decided) and r.party == "coordinator"]
+    assert sorted((r.rank, r.verdict) for r in told) == [
+        *((rank, "group 0,1,2") for rank in (0, 1, 2)),
+        *((rank, "group 3,4,5") for rank in (3, 4, 5)),
+    ]
+    assert told[0].reason.startswith("2 groups by speed have a silhouette of 0.9")
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+def test_a_worker_that_becomes_slow_changes_groups_on_every_shard_alike(servers: int) -> None:
+    for seed in range(5):
+        sim, records = drifting(at=60, servers=servers, seed=seed)
+        sim.run(until=60)
+        assert all(groups_of(sim, shard) == SLOW_AND_FAST for shard in range(servers))
+        before = list(sim.run(until=260).steps)
+        assert all(groups_of(sim, shard) == {frozenset({0, 1}), frozenset({2, 3, 4, 5})} for shard in range(servers))
+        sim.run(until=300)
+        assert min(np.subtract(sim.steps, before)) > 10, f"seed {seed}: nobody waits for ever"
+        rounds = [[r.ranks for r in records if isinstance(r, Applied) and r.shard == s] for s in range(servers)]
+        for rank in range(6):  # each worker has seen the same groups in the same order, whatever the shard
+            assert len({tuple(ranks for ranks in of if rank in ranks)[:100] for of in rounds}) == 1
+
+
+def test_speeds_that_jitter_change_nothing() -> None:
+    sim, _ = drifting(at=1e9, regroup=2)
+    sim.run(until=300)
+    assert sim.coordinator.regrouper.number == 1
+    assert groups_of(sim, 0) == SLOW_AND_FAST
+
+
+def test_without_regrouping_nobody_asks_the_coordinator() -> None:
+    sim, _ = drifting(at=1e9, regroup=0)
+    sim.run(until=30)
+    assert groups_of(sim, 0) == {frozenset(range(6))}
+    assert sim.coordinator.regrouper.reports == 0
+
+
+def test_a_leaver_told_to_join_a_group_is_not_waited_for_there() -> None:
+    for leaver in range(6):
+        for steps in range(3, 9):
+            sim, _ = drifting(at=1e9, servers=2, seed=steps)
+            sim.run(stop=lambda sim, steps=steps, leaver=leaver: sim.steps[leaver] >= steps)
+            sim.leave(leaver)
+            sim.run(until=sim.now + 20)
+            before = list(sim.steps)
+            sim.run(until=sim.now + 20)
+            assert min(b - a for rank, (a, b) in enumerate(zip(before, sim.steps, strict=True)) if rank != leaver) >= 5
+
+
+def test_a_group_does_not_wait_for_a_member_that_moved_and_did_not_push_its_part() -> None:
+    """It repeats a clock at one server alone: there the push is answered and changes nothing."""
+    by_hand = server("gsp", workers=3)
+    push = {"g": np.zeros(1), "samples": 1}
+    for rank in range(3):
+        answers = by_hand.on(rank, Push(clock=1, **push))
+    assert set(answers) == {0, 1, 2}
+    assert set(by_hand.on(2, Push(clock=1, **push))) == {2}
+    assert by_hand.on(0, Push(clock=2, **push)) == by_hand.on(1, Push(clock=2, **push)) == {}
+    assert set(by_hand.on(2, Move(clock=2, group=(2,), number=1, **push))) == {0, 1, 2}

@@ -1,0 +1,56 @@
+"""The worker of clock-gated servers: pull once, then compute and push."""
+
+import numpy as np
+import pytest
+
+from paceline.core.effects import SERVERS, Call, Compute, Computed, Train, Trained
+from paceline.core.paramserver.gated_server import Pull, Push, Weights
+from paceline.core.paramserver.gated_worker import ClockedWorker
+from paceline.core.role import RoleContext
+from paceline.core.scheme import make
+
+
+def test_the_worker_pulls_once_then_computes_and_pushes() -> None:
+    worker = ClockedWorker(None, RoleContext(me=0, workers=(0,), w=None, update=lambda w, g, samples: w))
+    run = worker.run()
+    assert next(run) == Call(SERVERS, Pull())
+    assert run.send(Weights(w="w0", version=0)) == Compute("w0")
+    assert run.send(Computed("g0", 8, 0.1)) == Call(SERVERS, Push(g="g0", clock=1, samples=8))
+    assert run.send(Weights(w="w1", version=1)) == Compute("w1")
+    assert run.send(Computed("g1", 8, 0.1)) == Call(SERVERS, Push(g="g1", clock=2, samples=8))
+
+
+def test_a_restarted_worker_goes_on_where_its_clock_was() -> None:
+    worker = ClockedWorker(None, RoleContext(me=0, workers=(0,), w=None, update=lambda w, g, samples: w))
+    run = worker.run()
+    run.send(None)
+    for message in (Weights(w="w0", version=0), Computed("g", 1, 0.1), Weights(w="w1", version=1)):
+        run.send(message)
+    run.close()
+    run = worker.run()
+    next(run)
+    run.send(Weights(w="w5", version=5))
+    assert run.send(Computed("g", 1, 0.1)).message.clock == 2
+
+
+@pytest.mark.parametrize("payload", ["gradient", "delta"])
+def test_weights_that_have_served_are_nobodys_until_the_next_answer(payload: str) -> None:
+    scheme = make("asp", {"payload": payload})
+    worker = ClockedWorker(scheme, RoleContext(me=0, workers=(0,), w=None, update=lambda w, g, samples: w))
+    run = worker.run()
+    next(run)
+    work = run.send(Weights(w=np.ones(1), version=0))
+    if payload == "gradient":
+        assert isinstance(work, Compute)
+        assert (work.w.tolist(), worker.w) == ([1.0], None), "the loop has them"
+        run.send(Computed(np.ones(1), 1, 0.1))
+    else:
+        assert isinstance(work, Train)
+        assert worker.w is work.x, "the difference is still to be made"
+        run.send(Trained(np.zeros(1), 1, 0.1))
+        assert worker.pushed is not None
+        assert worker.pushed.g.tolist() == [-1.0]
+        assert worker.w is None
+    run.send(Weights(w=np.zeros(1), version=1))
+    run.close()
+    assert next(worker.run()) == Call(SERVERS, Pull()), "where it was closed at its work, it has none"

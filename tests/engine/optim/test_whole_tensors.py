@@ -1,0 +1,74 @@
+"""Any optimizer of torch as a server's rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paceline
+from paceline.core.errors import ConfigError
+from paceline.engine.model.trainable import trained_of
+from paceline.engine.optim.optimizers import make_rule
+from paceline.engine.optim.recipe import recipe_of
+from paceline.engine.vectors.flat import Flat
+from paceline.runtime.checkpointing.slice_capture import load_rule, state_of_rule
+from tests.runtime import own_optimizers
+from tests.runtime.own_loops import toy_model
+from tests.runtime.own_optimizers import OF_TORCH
+
+Make = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("os:system", "os is part of Python, and makes no optimizers"),
+        ("no_such_module:make", "cannot be imported: No module named 'no_such_module'; have it on every host's path"),
+        ("tests.runtime.own_optimizers:nothing", "has no function nothing"),
+        ("tests.runtime.own_optimizers:no_optimizer", "made a int, not a torch.optim.Optimizer"),
+        ("adam", "must be module:function, such as my_optimizers:make"),
+        (own_optimizers.Lion, None),
+    ],
+)
+def test_what_makes_no_optimizer_is_refused_with_the_way_out(given: Any, words: str | None) -> None:
+    model = toy_model()
+    if words is None:  # an object: servers cannot know what made it
+        given, words = given(model.parameters()), r'asp: servers cannot make the steps of .*Lion: name .*optimizer="'
+    with pytest.raises(ConfigError, match=words):
+        paceline.join(model, given, scheme="asp")
+
+
+@pytest.mark.parametrize("kind", [*OF_TORCH, "lion", "muon-like"])
+def test_a_rule_goes_on_where_another_was_kept(kind: str) -> None:
+    model = toy_model()
+    own = {"lion": "lion", "muon-like": "muon_like"}.get(kind)
+    path = f"tests.runtime.own_optimizers:{own}" if own else ""
+    optimizer = (
+        getattr(own_optimizers, own)(list(model.named_parameters())) if own else OF_TORCH[kind](model.parameters())
+    )
+    trained = trained_of(model, optimizer)
+    recipe = recipe_of(optimizer, trained, path)
+    sizes = [p.numel() for p in trained.values()]
+    part = slice(sizes[0], sum(sizes))  # of a server that has not the first tensor
+    gradients = [torch.randn(sum(sizes), generator=torch.Generator().manual_seed(k)) for k in range(6)]
+
+    def steps(rule: Any, w: Flat, which: Iterable[int]) -> Flat:
+        for k in which:
+            w = rule(w, Flat.copy_of(gradients[k])[part], 1, ((part.start, part.start + sizes[1]),) if k == 1 else ())
+        return w
+
+    def made() -> Any:
+        rule = make_rule(recipe)
+        rule.start = part.start
+        return rule
+
+    first, again = made(), made()
+    w = steps(first, Flat.copy_of(torch.ones(sum(sizes)))[part], range(3))
+    numbers, vectors = state_of_rule(first, len(w))
+    load_rule(again, numbers, {name: v.value() for name, v in vectors.items()})
+    assert torch.equal(steps(again, w, range(3, 6)).value(), steps(first, w, range(3, 6)).value())

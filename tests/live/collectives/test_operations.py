@@ -1,0 +1,73 @@
+"""One mean among workers: who has left, who is lost, and lengths that differ."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.core.collective import PEERS
+from paceline.core.errors import PeerLost, ProtocolError
+from paceline.live.collectives.peer_backend import from_id, id_of, key_of
+from tests.live.collectives.three_workers import Workers, failure, numbers
+from tests.live.fakes import PATIENCE_SECONDS
+
+STRIP_BYTES = 64
+
+
+TWO_HOSTS = ((0, 2), (1,))
+
+
+ALL = (0, 1, 2)
+
+
+def test_nobody_of_any_weight_gives_zeros(three: Workers) -> None:
+    tickets = [three.begin(rank, [9.0, rank], ALL, "m", weight=0.0) for rank in ALL]
+    results = [ticket.wait(PATIENCE_SECONDS) for ticket in tickets]
+    assert [(list(result.v), result.weight) for result in results] == [([0.0, 0.0], 0.0)] * 3
+
+
+@pytest.mark.parametrize("by", PEERS)
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_worker_that_left_holds_nobody_up_and_counts_nothing(three: Workers, by: str, when: str) -> None:
+    if when == "before":
+        three.carriers[1].leave([0, 2])
+    tickets = [three.begin(rank, [rank + 1.0] * 40, ALL, "m", by=by) for rank in (0, 2)]
+    if when == "meanwhile":
+        three.carriers[1].leave([0, 2])
+    results = [ticket.wait(PATIENCE_SECONDS) for ticket in tickets]
+    assert [(set(result.v), result.weight) for result in results] == [({2.0}, 2.0)] * 2
+
+
+def test_the_last_one_averages_with_itself_when_all_others_have_left(three: Workers) -> None:
+    for rank in (0, 1):
+        three.carriers[rank].leave([other for other in ALL if other != rank])
+    for tag in "abc":
+        assert numbers(three.begin(2, [5.0] * 40, ALL, tag)) == [5.0] * 40
+
+
+def test_a_worker_that_left_finishes_what_it_had_begun(three: Workers) -> None:
+    begun = three.begin(1, [4.0] * 40, ALL, "m")
+    three.carriers[1].leave([0, 2])
+    others = [three.begin(rank, [1.0] * 40, ALL, "m") for rank in (0, 2)]
+    assert [numbers(ticket) for ticket in (begun, *others)] == [[2.0] * 40] * 3
+
+
+def test_a_worker_that_is_lost_fails_the_means_that_it_is_in_now_and_later(three: Workers) -> None:
+    waiting = three.begin(0, [1.0] * 40, ALL, "m")
+    pair = [three.begin(rank, [1.0 + rank] * 40, (0, 1), "pair") for rank in (0, 1)]
+    three.transports[2].close()
+    assert isinstance(failure(waiting), PeerLost)
+    assert "worker 2" in str(failure(three.begin(1, [1.0], ALL, "later")))
+    assert [numbers(ticket)[0] for ticket in pair] == [1.5, 1.5]
+
+
+def test_vectors_of_unlike_lengths_are_not_added_up(three: Workers) -> None:
+    tickets = [three.begin(rank, [1.0] * (5 + rank), (0, 1), "x") for rank in (0, 1)]
+    assert str(failure(tickets[0])) == "x: 5 numbers here, 6 at worker 1"
+    assert isinstance(failure(tickets[1]), ProtocolError)
+
+
+def test_an_id_says_which_mean_which_strip_and_which_step() -> None:
+    key = key_of("bsp/7", ALL)
+    assert from_id(id_of(key, 65535, 16383)) == (key, 65535, 16383)
+    assert len({key_of("bsp/7", ALL), key_of("bsp/8", ALL), key_of("bsp/7", (0, 1))}) == 3
+    assert id_of(key, 65535, 16383) < 1 << 64

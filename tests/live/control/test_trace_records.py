@@ -1,0 +1,45 @@
+"""Records that a worker may write into the trace of the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paceline.core.errors import ProtocolError
+from paceline.core.trace import Decided, Evaluated, Span, to_row
+from paceline.live.control.reports import line_of
+from paceline.live.control.trace_records import records_from
+from paceline.live.party import worker
+
+
+def lines(*records: Any) -> str:
+    return b"\n".join(line_of(to_row(record)) for record in records).decode()
+
+
+SPAN = Span(at=1.0, rank=1, activity="computing", seconds=0.5)
+
+
+def test_a_worker_tells_of_its_own_time_and_decisions() -> None:
+    told = [SPAN, Decided(at=1.0, party="worker 1", rank=1, verdict="wait", reason="why")]
+    assert list(records_from(worker(1), lines(*told))) == told
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "nonsense",
+        "[]",
+        "[7]",
+        '["span"]',
+        "[" * 100_000,
+        lines(Span(at=1.0, rank=2, activity="computing", seconds=0.5)),
+        lines(Evaluated(at=1.0, accuracy=1.0, loss=0.0, samples=1, seconds=0.0)),
+        lines(Span(at=1.0, rank=1, activity="computing", seconds=1e300)),
+        '["span",NaN,1,"computing",1,0,0,0,0]',
+        '["span","x",1,"computing",1,0,0,0,0]',
+    ],
+)
+def test_what_is_no_record_or_not_its_own_is_refused(said: str) -> None:
+    with pytest.raises(ProtocolError):
+        list(records_from(worker(1), said))

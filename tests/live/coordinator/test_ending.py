@@ -1,0 +1,64 @@
+"""What ends a run: its rules, and the last worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.core.trace import Ended, Evaluated
+from paceline.live.coordinator.lifecycle import StopRule
+from paceline.live.party import EVALUATOR
+from paceline.live.protocol import control_messages as control
+from tests.live.scripted_parties import W0, W1, Company, finish, judged
+
+
+def test_the_run_ends_when_its_seconds_are_over(companies: Any) -> None:
+    company: Company = companies(stop_rule=StopRule(seconds=0.05))
+    company.train()
+    finish(company, "seconds")
+
+
+def test_the_run_ends_when_the_target_is_reached_and_not_before(companies: Any) -> None:
+    company: Company = companies(stop_rule=StopRule(target_accuracy=0.9))
+    company.train()
+    company.say(EVALUATOR, judged(0.89))
+    company.settled()
+    assert not company.coordinator.stopping
+    company.say(EVALUATOR, judged(0.9))
+    finish(company, "target accuracy")
+    accuracies = [record.accuracy for record in company.ears.records if isinstance(record, Evaluated)]
+    assert accuracies == [0.89, 0.9]
+
+
+def test_the_first_rule_that_holds_is_the_reason(companies: Any) -> None:
+    company: Company = companies(stop_rule=StopRule(target_accuracy=0.5))
+    company.train()
+    company.coordinator.stop("interrupted")
+    company.coordinator.stop("interrupted again")
+    company.say(EVALUATOR, judged(0.9))
+    finish(company, "interrupted")
+
+
+def test_the_last_look_is_dated_no_later_than_the_end(companies: Any) -> None:
+    company: Company = companies()
+    company.train()
+    company.coordinator.stop("enough")
+    company.settled()
+    company.say(EVALUATOR, judged(0.9, at=1e6))
+    company.settled()
+    (last,) = [record for record in company.ears.records if isinstance(record, Evaluated)]
+    (ended,) = [record for record in company.ears.records if isinstance(record, Ended)]
+    assert last.at == ended.at
+    finish(company, "enough")
+
+
+def test_the_run_is_over_when_the_last_worker_has_left_by_itself(companies: Any) -> None:
+    company: Company = companies()
+    company.train()
+    for who in (W1, W0):
+        company.say(who, control.Left(reason="steps"))
+    assert company.hears(W0) == control.WorkerLeft(rank=1), "and worker 1 hears of nobody: it had left before"
+    for who in (W0, W1):
+        assert company.hears(who) == control.Finish(holder=0, reason="steps")
+    for who in company.everybody:
+        company.say(who, control.Saved())
+    assert company.told("finished") == "steps"

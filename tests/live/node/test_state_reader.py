@@ -1,0 +1,61 @@
+"""What another party publishes can be read, also when the run is over."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paceline.core.effects import SERVERS
+from paceline.core.errors import ProtocolError, TimedOut, Undone
+from paceline.live import party
+from paceline.live.party import server, worker
+from tests.live.fakes import take, vector
+from tests.live.node.test_node import WORK
+from tests.live.node_fixture import (
+    SHARDS,
+    WHOLE,
+    Stage,
+    asker,
+    nothing,
+    servers,
+)
+
+TEN = np.arange(10, dtype=np.float32)
+
+
+def test_a_look_at_another_party_works_also_when_the_run_is_over(stage: Stage) -> None:
+    for shard, role in enumerate(servers(stage, nothing)):
+        role.w = TEN[SHARDS[shard]]
+    node, _ = asker(stage, WORK)
+    assert node.read_state(SERVERS, "weights").tolist() == TEN.tolist()
+    for each in stage.nodes.values():
+        each.stop()
+    assert node.read_state(SERVERS, "weights").tolist() == TEN.tolist()
+    stage.nodes[server(0)].published["buffers"] = lambda _: vector(5)
+    stage.node(party.EVALUATOR).place(None, WHOLE)
+    assert stage.nodes[party.EVALUATOR].read_state(SERVERS, "buffers").tolist() == [5]
+
+
+def test_what_a_party_does_not_show_cannot_be_looked_at(stage: Stage) -> None:
+    servers(stage, nothing, count=1)
+    node = stage.node(worker(0), timeout_s=0.05)
+    node.place(None, WHOLE)
+    with pytest.raises(TimedOut):
+        node.read_state(SERVERS, "keys")
+    refused = take(stage.behind[server(0)].failures)
+    assert isinstance(refused, ProtocolError)
+    assert str(refused) == "worker 0 asks server 0 for its keys, which it does not publish"
+
+
+def test_whoever_asks_for_what_was_kept_and_is_no_more_is_told_so(stage: Stage) -> None:
+    servers(stage, nothing, count=1)
+    shows = stage.nodes[server(0)].published
+    node = stage.node(worker(0))
+    node.place(None, WHOLE)
+    for name in ("/momentum", "snapshot/weights"):
+        shows[name] = lambda _: vector(5)
+        stage.nodes[server(0)].begin_server_view(stage.nodes[server(0)].server_view + 1)
+        assert node.read_state(SERVERS, name).tolist() == [5]
+        shows.withdraw([name])
+        with pytest.raises(Undone, match="server 0 no longer publishes the state that it had kept"):
+            node.read_state(SERVERS, name)

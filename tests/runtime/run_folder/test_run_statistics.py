@@ -1,0 +1,37 @@
+"""Seconds left and rates are of this run of the command, not of those before it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.live.protocol.control_messages import NOTHING
+from paceline.runtime.run_folder.run_statistics import RunStatistics
+from tests.runtime.one_process import config_for
+
+
+def test_the_seconds_left_are_of_this_life_of_the_run(out: Path) -> None:
+    def left(*, before: int, now: int, elapsed_s: float, **stop: Any) -> float | None:
+        statistics = RunStatistics(config_for(out, steps=stop.pop("steps", 0), stop=stop), 1000, begun_at=before * 10)
+        for rank in range(2):
+            progress = dataclasses.replace(NOTHING, steps=now, samples=now * 5, steps_before=before)
+            statistics.progressed(rank, progress, elapsed_s)
+        return statistics.snapshot(elapsed_s).seconds_left
+
+    for ends in ({"steps": 100}, {"epochs": 1.0}):
+        assert left(before=0, now=50, elapsed_s=10.0, **ends) == pytest.approx(10.0)
+        assert left(before=90, now=95, elapsed_s=10.0, **ends) == pytest.approx(10.0)
+        assert left(before=90, now=90, elapsed_s=10.0, **ends) is None
+    assert left(before=90, now=95, elapsed_s=10.0, seconds=30.0) == pytest.approx(20.0)
+
+
+def test_the_rate_that_is_shown_is_of_this_life_of_the_run(out: Path) -> None:
+    statistics = RunStatistics(config_for(out, steps=100), 1000, begun_at=900)
+    assert statistics.snapshot(0.5).samples_per_second == 0  # nobody has reported yet
+    for rank in range(2):
+        statistics.progressed(rank, dataclasses.replace(NOTHING, samples=500, samples_before=450), 10.0)
+    assert statistics.snapshot(10.0).samples_per_second == pytest.approx(10.0)
+    assert statistics.snapshot(10.0).samples == 1000

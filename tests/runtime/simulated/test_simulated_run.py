@@ -1,0 +1,65 @@
+"""Runs in virtual time: real models and data, or vectors without numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paceline import config as configuration
+from paceline.launch.local.train import Silent
+from paceline.runtime.simulated.setup import SimulationSetup
+from paceline.runtime.simulated.simulated_run import VirtualRun
+from paceline.sim import load
+from paceline.sim.cluster.model import NetworkSpec
+from tests.runtime.simulated.virtual_runs import run, setting
+
+FAST = NetworkSpec(latency_s=1e-4, bandwidth_gbps=10.0)
+
+
+def test_a_round_lasts_as_long_as_the_slowest_step_and_the_model_learns() -> None:
+    summary = run(stop={"steps": 50, "epochs": 0})
+    assert summary.driver == "sim"
+    assert summary.reason == "steps"
+    assert [w.steps for w in summary.workers] == [50, 50, 50]
+    assert 50 * 0.04 < summary.seconds < 50 * 0.042
+    assert summary.test_accuracy is not None
+    assert summary.test_accuracy > 0.4  # one in ten is chance
+    samples_s = [w.samples / 32 * seconds for w, seconds in zip(summary.workers, (0.01, 0.02, 0.04), strict=True)]
+    assert [w.seconds_computing for w in summary.workers] == pytest.approx(samples_s)
+    assert samples_s == pytest.approx([0.5, 1.0, 2.0], rel=0.003), "the last batch of an epoch is one short"
+    assert summary.bytes_up == pytest.approx(50 * 3 * 4 * summary.model_length)
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "esync", "localsgd"])
+def test_timing_only_takes_as_long_as_training_does(scheme: str) -> None:
+    real, ghost = (run(scheme, timing_only=timing_only, stop={"epochs": 1}) for timing_only in (False, True))
+    assert ghost.test_accuracy is None
+    for name in ("samples", "model_length", "bytes_up", "bytes_down"):
+        assert getattr(real, name) == getattr(ghost, name), name
+    assert real.seconds == pytest.approx(ghost.seconds, rel=1e-12)
+    assert [(w.steps, w.exchanges) for w in real.workers] == [(w.steps, w.exchanges) for w in ghost.workers]
+
+
+def test_the_same_seed_leaves_the_same_bytes(tmp_path: Path) -> None:
+    def left(name: str, seed: int) -> list[bytes]:
+        wanted = setting("asp", cluster=load("two-generations"), on={"workers": 8, "servers": 2, "slowdown": []},
+                         stop={"epochs": 0.5})  # fmt: skip
+        values = configuration.to_dict(wanted.config)
+        values["run"].update(seed=seed, out=str(tmp_path / name))
+        again = SimulationSetup(config=configuration.build(values), cluster=wanted.cluster)
+        VirtualRun(again, Silent()).run()
+        return [(tmp_path / name / f).read_bytes() for f in ("trace.jsonl", "summary.json", "model.safetensors")]
+
+    first = left("a", 1)
+    assert first == left("b", 1)
+    assert all(x != y for x, y in zip(first, left("c", 2), strict=True))
+
+
+def test_an_interrupted_run_keeps_what_there_is() -> None:
+    virtual = VirtualRun(setting(stop={"epochs": 5}), Silent())
+    virtual.interrupt("SIGINT")
+    summary = virtual.run(leave=False)
+    assert summary.reason == "interrupted by SIGINT"
+    with pytest.raises(KeyboardInterrupt):
+        virtual.interrupt("SIGINT")

@@ -1,0 +1,28 @@
+"""A process of a run takes its part, and says by type why it ends."""
+
+from __future__ import annotations
+
+from paceline.live import party
+from paceline.live.net.inprocess_transport import Hub
+from paceline.runtime.process_main import take_part
+from paceline.runtime.spec.process_spec import ProcessSpec
+
+
+def leaving(hub: Hub) -> str:
+    """Returns the address of a coordinator that goes away when anybody says anything to it."""
+    transport = hub.transport(party.COORDINATOR)
+
+    class Handler:
+        def __getattr__(self, name: str) -> object:
+            return lambda *_, **__: transport.close()
+
+    return str(transport.open(Handler()))  # type: ignore[arg-type]
+
+
+def test_who_ends_because_the_coordinator_is_gone_says_so_by_type() -> None:
+    hub = Hub()
+    address = leaving(hub)
+    spec = ProcessSpec(party="server 0", workers=1, servers=1, coordinator=address, token="")
+    ended = take_part(spec, hub.transport(spec.who))
+    assert (ended.who, ended.lost_coordinator) == (spec.who, True)
+    assert "the coordinator is gone" in ended.why

@@ -1,0 +1,42 @@
+"""How many samples all workers have trained, as one of them knows it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+from paceline.runtime.worker.pace import Pace
+from tests.runtime.own_loops import run_loops, toy_data
+
+
+def test_a_loop_without_pace_batches_tells_the_samples_itself(out: Path) -> None:
+    x, y = toy_data().tensors
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for _ in range(3):
+            nn.functional.cross_entropy(model(x[:7]), y[:7]).backward()
+            pace.step(samples=7)
+
+    summary, _ = run_loops(out, "bsp", loop)
+    assert [worker.samples for worker in summary.workers] == [21] * 3
+
+
+@pytest.mark.parametrize("scheme", ["adpsgd", "eamsgd"])
+def test_the_schedule_of_a_worker_that_updates_alone_counts_what_all_have_seen(out: Path, scheme: str) -> None:
+    told: list[int] = []
+    deadline = time.monotonic() + 60
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(toy_data(), 8, epochs=None):
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+            if pace._worker.model.update.samples_seen > 8 * pace.steps:
+                told.append(pace.rank)
+                return
+            assert time.monotonic() < deadline, "it counts its own alone"
+
+    run_loops(out, scheme, loop, workers=2)
+    assert sorted(told) == [0, 1]

@@ -1,0 +1,82 @@
+"""One step of a worker: at its mini-batch, handed over when told to go, ended with the run."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+from paceline.core.errors import PeerLost
+from paceline.runtime.supervisor.phase_deadlines import RunFailed
+from paceline.runtime.worker.pace import Pace
+from tests.runtime.own_loops import run_loops, toy_data
+
+
+def test_a_worker_is_at_its_mini_batch_while_it_has_one_and_at_no_other_time(out: Path) -> None:
+    seen: list[tuple[bool, bool]] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        def at_it() -> bool:
+            return pace._worker.progress().seconds_at_batch > 0
+
+        for x, y in pace.batches(toy_data(), 8, epochs=2):
+            nn.functional.cross_entropy(model(x), y).backward()
+            before = at_it()
+            pace.step()
+            seen.append((before, at_it()))
+            if pace.steps == 2:
+                break
+        for _ in pace.batches(toy_data(), 8, epochs=2):
+            break  # it looks at something else, for as long as it likes
+        seen.append((True, at_it()))
+
+    run_loops(out, "asp", loop, workers=1)
+    assert seen == [(True, False)] * 3
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "easgd"])
+def test_one_that_is_told_to_go_hands_over_its_step_and_nobody_waits_for_it(out: Path, scheme: str) -> None:
+    home: list[int] = []
+    gone = threading.Event()
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(toy_data(), 8, epochs=2, partition="uniform"):
+            nn.functional.cross_entropy(model(x), y).backward()
+            if pace.rank == 1 and pace.steps == 1:
+                pace._worker.run.session.notice = "SIGTERM"  # in the middle of its second step, as by a signal
+            if pace.rank != 1 and pace.steps == 7:
+                assert gone.wait(10.0), "the others are to be there still when it goes"
+            pace.step()
+        if pace.rank == 1:
+            pace.close()
+            home.append(pace.steps)
+            gone.set()
+
+    summary, _ = run_loops(out, scheme, loop)
+    assert home == [2]
+    assert [(fault.party, fault.event, fault.reason) for fault in summary.faults] == [
+        ("worker 1", "drained", "SIGTERM; 2 of 3 continue")
+    ]
+    assert [worker.steps for worker in summary.workers] == [8, 2, 8]
+
+
+def test_a_step_that_was_under_way_when_the_run_failed_does_not_go_on_alone(out: Path) -> None:
+    """A loop that asks nobody whether it may go on would train to its end, with weights that stay as they are."""
+    raised: list[BaseException] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(toy_data(), 8, epochs=None):
+            nn.functional.cross_entropy(model(x), y).backward()
+            if pace.rank == 1:
+                raise ZeroDivisionError
+            assert pace._worker.run.session.over.wait(30)
+            with pytest.raises(PeerLost) as caught:
+                pace.step()
+            raised.append(caught.value)
+            raise caught.value
+
+    with pytest.raises(RunFailed):
+        run_loops(out, "asp", loop)
+    assert "the coordinator is gone" in str(raised[0])

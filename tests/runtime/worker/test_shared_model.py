@@ -1,0 +1,57 @@
+"""The model of all workers, as one of them sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from paceline.runtime.worker.pace import Pace
+from tests.runtime.own_loops import run_loops, toy_data, toy_model
+from tests.runtime.worker.test_life_in_the_loop import vector
+
+DATA = toy_data()
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "esync", "easgd", "localsgd", "gosgd"])
+@pytest.mark.parametrize("servers", [0, 1])
+def test_the_shared_model_is_that_of_all_and_the_workers_own_is_back_afterwards(
+    out: Path, scheme: str, servers: int
+) -> None:
+    if servers == 0 and scheme in ("asp", "easgd"):
+        pytest.skip("it needs a server")
+    shared: dict[int, torch.Tensor] = {}
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(DATA, 8, epochs=3):
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+            own = vector(model)
+            with pace.shared_model() as of_all:
+                assert of_all is model
+                assert torch.isfinite(vector(of_all)).all()
+                shared[pace.rank] = vector(of_all)
+            assert torch.equal(vector(model), own)
+
+    summary, _ = run_loops(out, scheme, loop, workers=2, servers=servers)
+    assert not any(torch.equal(found, vector(toy_model())) for found in shared.values())
+    assert not [worker for worker in summary.workers if not worker.steps]
+    if scheme == "bsp":
+        torch.testing.assert_close(shared[0], shared[1])
+
+
+def test_under_local_schemes_it_is_what_was_exchanged_and_not_what_this_worker_has_made_of_it(out: Path) -> None:
+    differs: list[bool] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(DATA, 8, epochs=2):
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+            with pace.shared_model():
+                at_sync = vector(model)
+            differs.append(not torch.equal(vector(model), at_sync))
+
+    run_loops(out, "localsgd", loop, workers=2, servers=1, tau=4)
+    assert any(differs)

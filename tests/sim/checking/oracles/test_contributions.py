@@ -1,0 +1,103 @@
+"""Contributions that are lost, applied twice or misjudged are found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.core.effects import Reply, Tell
+from paceline.core.paramserver.gated_server import ClockedServer, Pull, Push
+from paceline.core.paramserver.gated_worker import ClockedWorker
+from paceline.core.paramserver.robust_mean import KeptRound, RobustPolicy
+from paceline.core.scheme import make
+from paceline.sim import LocalSteps, Simulation
+from paceline.sim.checking.invariants import InvariantBroken
+from paceline.sim.messaging import Messaging
+from tests.sim.checking.watched import run
+from tests.sim.made_up import scheme_of
+from tests.sim.robust_numbers import Numbers
+
+
+def test_a_worker_that_is_let_go_too_far_ahead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheme = make("ssp", {"staleness": 2})
+    run(scheme)
+    monkeypatch.setattr(scheme.Server, "may_go", lambda self, rank: self.clocks[rank] - self.clocks.low <= 3)
+    with pytest.raises(InvariantBroken, match="worker 0 may go 3 clocks ahead of the slowest, bound 2"):
+        run(scheme)
+
+
+def test_a_contribution_that_is_applied_twice_is_found() -> None:
+    class Twice(ClockedServer):
+        def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+            yield from super().on(now, src, message)
+            if hasattr(message, "clock") and message.clock == 5 and src == 1:
+                self._apply(now, (src,), message.g, message.samples)
+
+    with pytest.raises(InvariantBroken, match="shard 0 applied 6 contributions of worker 1, which has made 5"):
+        run(scheme_of(ClockedWorker, Twice))
+
+
+def test_a_robust_round_counts_as_many_samples_as_its_claims_without_the_outer_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 8, 7, 7 and 7 that is 28, and neither 27 nor 33."""
+    rounds = RobustPolicy(rule="median").rounds(Numbers())
+
+    def robust() -> Simulation:
+        work = LocalSteps(lambda rank, rng: 1.0, samples=(8, 7, 7, 7).__getitem__)
+        sim = Simulation(make("bsp", {}), np.zeros(4), work, workers=4, servers=2, rounds=rounds)
+        return sim.run(until=20.0)
+
+    assert robust().world.servers[0].role.samples_seen % 28 == 0
+    for wrong in (27, 33):
+        monkeypatch.setattr(KeptRound, "counted_samples", lambda self, wrong=wrong: wrong)
+        with pytest.raises(InvariantBroken, match=f"counts {wrong} samples; its contributions have 29"):
+            robust()
+
+
+def test_a_push_that_reaches_some_shards_only_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    split = Messaging._split
+
+    def half(self: Messaging, message: Any, parties: Any) -> list[Any]:
+        parts = split(self, message, parties)
+        return [parts[0], Pull()] if isinstance(message, Push) and message.clock == 7 else parts
+
+    run(make("asp", {}), servers=2)
+    monkeypatch.setattr(Messaging, "_split", half)
+    simulation = run(make("asp", {}), servers=2, until=20.0)
+    assert simulation.invariants is not None
+    assert [simulation.invariants.torn(rank) for rank in range(3)] == [1, 1, 0], "worker 2 makes six steps in that time"
+    with pytest.raises(
+        InvariantBroken, match="some shards have heard 1 contributions more than others; incarnations lost: 0"
+    ):
+        simulation.invariants.all_is_accounted_for()
+
+
+def test_samples_that_are_counted_twice_are_found() -> None:
+    class Generous(ClockedServer):
+        def _note_update(self, now: float, ranks: Any, staleness: int, weight: float, samples: int) -> None:
+            super()._note_update(now, ranks, staleness, weight, samples + 1)
+
+    with pytest.raises(InvariantBroken, match="shard 0 applied 2 samples; 1 have arrived"):
+        run(scheme_of(ClockedWorker, Generous))
+
+
+def test_a_staleness_that_is_not_what_it_was_is_found() -> None:
+    class Flattering(ClockedServer):
+        def _note_update(self, now: float, ranks: Any, staleness: int, weight: float, samples: int) -> None:
+            super()._note_update(now, ranks, max(0, staleness - 1), weight, samples)
+
+    with pytest.raises(InvariantBroken, match="calls a contribution of worker 1 0 versions late; it is 1"):
+        run(scheme_of(ClockedWorker, Flattering))
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "lbbsp", "ksync"])
+def test_an_update_of_too_few_is_found(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make(scheme, {"k": 3} if scheme == "ksync" else {})
+    run(made)
+    monkeypatch.setattr(made.Server, "enough", lambda self, group: group.count >= 2)
+    with pytest.raises(InvariantBroken, match=r"an update (of 2 contributions; 3 were to make one|without worker 2)"):
+        run(made)

@@ -1,0 +1,56 @@
+"""Deliveries that break a promise are found: twice, out of order, of the dead, or acknowledged before they came."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from paceline.sim.checking.oracles.deliveries import Deliveries
+
+
+def process(name: str, incarnation: int = 0) -> Any:
+    return SimpleNamespace(name=name, incarnation=incarnation, process=(name, incarnation))
+
+
+A, B, A_AGAIN = process("worker 0"), process("server 0"), process("worker 0", 1)
+
+
+@pytest.fixture
+def deliveries() -> Deliveries:
+    return Deliveries(AssertionError)
+
+
+def test_each_message_once_and_in_order_is_right(deliveries: Deliveries) -> None:
+    for number in (1, 2, 3):
+        deliveries.delivered(A, B, number)
+    deliveries.delivered(B, A, 1)  # the other way has numbers of its own
+    deliveries.acknowledged(A, B, 3)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_one_that_comes_twice_or_too_early_is_found(deliveries: Deliveries, number: int) -> None:
+    deliveries.delivered(A, B, 1)
+    with pytest.raises(AssertionError, match=f"server 0 takes message {number} of worker 0 after message 1"):
+        deliveries.delivered(A, B, number)
+
+
+def test_a_message_of_an_earlier_incarnation_after_a_later_one_is_found(deliveries: Deliveries) -> None:
+    deliveries.delivered(A, B, 1)
+    deliveries.delivered(A_AGAIN, B, 1)
+    with pytest.raises(AssertionError, match="of incarnation 0 of worker 0 after one of 1"):
+        deliveries.delivered(A, B, 2)
+
+
+def test_a_message_of_a_fenced_incarnation_is_found_and_the_next_incarnation_is_heard(deliveries: Deliveries) -> None:
+    deliveries.fenced(B, A)
+    deliveries.delivered(A_AGAIN, B, 1)
+    with pytest.raises(AssertionError, match="which it has fenced"):
+        deliveries.delivered(A, B, 1)
+
+
+def test_what_is_acknowledged_and_was_not_taken_is_found(deliveries: Deliveries) -> None:
+    deliveries.delivered(A, B, 1)
+    with pytest.raises(AssertionError, match="took its message 2; it took 1"):
+        deliveries.acknowledged(A, B, 2)

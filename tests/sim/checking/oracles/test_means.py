@@ -1,0 +1,76 @@
+"""Means that weigh more or less than their members brought are found."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.core.collective.mean_server import Averaged, MeanServer
+from paceline.core.effects import Compute, Effect, Mean, Reply, Start, Wait
+from paceline.core.role import Role
+from paceline.core.scheme import make
+from paceline.sim import LocalSteps, Simulation
+from paceline.sim.checking.invariants import InvariantBroken
+from tests.sim.checking.watched import run
+from tests.sim.made_up import scheme_of
+
+
+def test_a_mean_that_weighs_more_than_its_members_brought_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Meeter(Role):
+        def run(self) -> Generator[Effect, Any, None]:
+            for t in range(3):
+                yield Compute(self.w)
+                yield Mean(self.w, self.workers, tag=f"{t}", weight=2.0)
+
+    run(scheme_of(Meeter), servers=0)
+    close = MeanServer._close
+
+    def heavier(self: MeanServer, meeting: Any) -> Iterator[Reply]:
+        for reply in close(self, meeting):
+            yield Reply(reply.to, Averaged(v=reply.message.v, weight=reply.message.weight + 2))
+
+    monkeypatch.setattr(MeanServer, "_close", heavier)
+    with pytest.raises(InvariantBroken, match="a mean weighs 8; its members brought 6"):
+        run(scheme_of(Meeter), servers=0)
+
+
+@pytest.mark.parametrize("servers", [0, 1, 3])
+def test_more_means_under_way_than_a_scheme_says_are_found(servers: int) -> None:
+    """Two of them are answered, and the worker is restarted before the answers come: it asks for both again."""
+
+    class Double(Role):
+        def run(self) -> Generator[Effect, Any, None]:
+            tickets = []
+            for tag in ("one", "two"):
+                tickets.append((yield Start(Mean(self.w, self.workers, tag=tag))))
+            for ticket in tickets:
+                self.w = self.w + (yield Wait(ticket)).v
+            self.finished = True
+
+    scheme = scheme_of(Double)
+    with pytest.raises(InvariantBroken, match="worker 0 has 2 Means under way; means_at_once = 1"):
+        run(scheme, servers=servers)
+    type(scheme).means_at_once = 2
+    work = LocalSteps(lambda rank, rng: 1.0)
+    for killed_at in (0.05, 0.1, 0.15, 0.2, 0.25, 0.3):
+        sim = Simulation(scheme, np.ones(4), work, workers=3, servers=servers, latency_s=0.1).run(until=killed_at)
+        sim.restart(1)
+        sim.run(until=100)
+        assert all(sim.worker(rank).finished for rank in range(3))
+
+
+def test_a_mean_that_weighs_less_than_its_members_brought_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheme = make("localsgd", {})
+    run(scheme)
+    close = MeanServer._close
+
+    def lighter(self: MeanServer, meeting: Any) -> Iterator[Reply]:
+        for reply in close(self, meeting):
+            yield Reply(reply.to, Averaged(v=reply.message.v, weight=reply.message.weight - 1))
+
+    monkeypatch.setattr(MeanServer, "_close", lighter)
+    with pytest.raises(InvariantBroken, match=r"a mean weighs \d+; its members brought \d+"):
+        run(scheme)

@@ -1,0 +1,39 @@
+"""Vectors of a simulation: arrays of one dtype, or Ghosts that have a length only."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paceline.core.vector import Ghost
+from paceline.sim.kernel.vectors import ArrayMemory, GhostMemory, memory_for
+
+
+def test_arrays_have_the_dtype_of_the_model_and_its_bytes() -> None:
+    memory = memory_for(np.zeros(3, np.float32))
+    assert isinstance(memory, ArrayMemory)
+    made = memory.empty(5)
+    assert (made.dtype, len(made)) == (np.float32, 5)
+    assert memory.bytes_of(made).nbytes == 20
+
+
+def test_joined_parts_are_copies_in_their_order() -> None:
+    parts = [np.array([1.0, 2.0]), np.array([]), np.array([3.0])]
+    whole = ArrayMemory(parts[0]).join(parts)
+    parts[0][0] = 9
+    assert whole.tolist() == [1, 2, 3]
+
+
+def test_ghosts_have_lengths_and_no_bytes() -> None:
+    memory = memory_for(Ghost(3))
+    assert isinstance(memory, GhostMemory)
+    assert len(memory.join([Ghost(3), Ghost(4)])) == 7
+    with pytest.raises(TypeError, match="a size and no bytes"):
+        memory.bytes_of(Ghost(3))
+
+
+def test_a_vector_that_brings_its_memory_keeps_it() -> None:
+    class Other:
+        memory = ArrayMemory(np.zeros(1))
+
+    assert memory_for(Other()) is Other.memory
