@@ -49,13 +49,10 @@ pace = paceline.join(model, optimizer, scheme="bsp", clip_norm=1.0)
 steps = EPOCHS * len(dataset) // (ACCUMULATED * BATCH)
 pace.scheduler(torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps), every=ACCUMULATED * BATCH)
 
-samples = 0
 for at, (x, y) in enumerate(pace.batches(dataset, BATCH, epochs=EPOCHS), start=1):
     (loss_of(model, x, y) / ACCUMULATED).backward()
-    samples += len(y)
     if at % ACCUMULATED == 0:
-        pace.step(samples)
-        samples = 0
+        pace.step()
 pace.close()
 
 with torch.no_grad():

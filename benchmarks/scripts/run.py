@@ -4,15 +4,19 @@
 
 The script alone and the converted one train as many samples. The latter runs as three workers, one of which is three
 times as slow (`paceline launch -n 3 -s 1 --slowdown 1,1,3 --step-ms 30`). It holds where its last loss is at most 5 %
-above that of the script alone. torchvision is stood in for by `stand_ins/`, so that nothing is downloaded.
+above that of the script alone. torchvision is stood in for by `stand_ins/`, and `local_models.py` makes the models and
+data of Hugging Face and timm, so that nothing is downloaded.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import json
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -41,33 +45,63 @@ def write_characters(folder: Path) -> None:
     (folder / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": len(letters)}))
 
 
-def loss_of(command: list[str], folder: Path, pattern: str, scheme: str = "") -> float:
-    """Runs a command in `folder`, and returns the last loss it prints. Raises SystemExit if it fails."""
-    environment = {**os.environ, "PYTHONPATH": str(HERE / "stand_ins"), "OMP_NUM_THREADS": "1"}
-    environment |= {"PACELINE_SCHEME": scheme} if scheme else {}
+def output_of(command: list[str], folder: Path, of: dict[str, Any], scheme: str = "") -> str:
+    """Runs a command in `folder`, and returns what it prints. Raises SystemExit if it fails."""
+    environment = {**os.environ, "PYTHONPATH": str(HERE / of.get("stand_ins", "stand_ins")), "OMP_NUM_THREADS": "1"}
+    environment |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "cache"), "TQDM_DISABLE": "1"}
+    if scheme:
+        parameters = of.get("parameters", {}).get(scheme, {})
+        environment |= {"PACELINE_SCHEME": scheme, "PACELINE_SCHEME_PARAMETERS": json.dumps(parameters)}
     done = subprocess.run(
         [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX
     )
-    found = re.findall(pattern, done.stdout)
-    if done.returncode or not found:
+    if done.returncode:
         print(f"{done.stdout}\n{done.stderr}"[-2000:])
         raise SystemExit(f"{' '.join(command)} in {folder}: exit code {done.returncode}")
+    return f"{done.stderr}\n{done.stdout}"
+
+
+def loss_of(command: list[str], folder: Path, of: dict[str, Any], scheme: str = "") -> float:
+    """Returns the last loss that a command prints. Raises SystemExit if it fails or prints none."""
+    found = re.findall(of["loss"], output_of(command, folder, of, scheme))
+    if not found:
+        raise SystemExit(f"{' '.join(command)} in {folder} prints no loss: {of['loss']}")
     return float(found[-1])
 
 
-def run(name: str, of: dict[str, Any], schemes: list[str], source: Path | None, folder: Path) -> bool:
-    """Prints a row for each scheme. Returns whether all hold."""
-    home, entry, settings = fetch(name, of, source, folder), Path(of["entry"]).name, of.get("settings", [])
+def write_data(of: dict[str, Any], home: Path) -> None:
+    """Writes what both versions of a script find beside them."""
     for version in ("alone", "shared"):
         (home / version / "results").mkdir(exist_ok=True)
         if of.get("data") == "characters":
             write_characters(home / version / "data" / "characters")
-    alone = loss_of([entry, *settings, *of["alone"]], home / "alone", of["loss"])
+    if "local" in of:
+        output_of([str(HERE / "local_models.py"), of["local"], str(home / "local")], home, of)
+        for version in ("alone", "shared"):
+            shutil.copytree(home / "local", home / version, dirs_exist_ok=True)
+
+
+def run(name: str, of: dict[str, Any], schemes: list[str], source: Path | None, folder: Path) -> bool:
+    """Prints a row for each scheme. Returns whether all hold."""
+    missing = [package for package in of.get("needs", []) if importlib.util.find_spec(package) is None]
+    if missing:
+        raise SystemExit(f"{name} needs {', '.join(missing)}: pip install -e '.[scripts]'")
+    home, entry, settings = fetch(name, of, source, folder), Path(of["entry"]).name, of.get("settings", [])
+    write_data(of, home)
+    alone = loss_of([entry, *settings, *of["alone"]], home / "alone", of)
     rule = ["--samples", str(of["samples"])] if "samples" in of else []
     holds = True
     for scheme in schemes:
-        command = [*LAUNCH, *rule, sys.executable, entry, *settings, *of["shared"]]
-        loss = loss_of(command, home / "shared", of["loss"], scheme)
+        command = [
+            *LAUNCH,
+            *rule,
+            sys.executable,
+            entry,
+            *settings,
+            *of["shared"],
+            *of.get("arguments", {}).get(scheme, []),
+        ]
+        loss = loss_of(command, home / "shared", of, scheme)
         good = loss <= WORSE_MAX * alone
         holds &= good
         verdict = "" if good else "FALLS SHORT"

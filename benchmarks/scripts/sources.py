@@ -44,6 +44,16 @@ def clone_of(repository: str, source: Path | None, folder: Path) -> Path:
     raise SystemExit(f"no clone of {repository} in {source}: leave --from out to clone it")
 
 
+def edit(file: Path, replace: list[list[str]]) -> None:
+    """Replaces pieces of both versions of a script. Raises SystemExit where one is not there just once."""
+    text = file.read_text()
+    for old, new in replace:
+        if text.count(old) != 1:
+            raise SystemExit(f"{file.name} has {old!r} {text.count(old)} times")
+        text = text.replace(old, new)
+    file.write_text(text)
+
+
 def fetch(name: str, of: dict[str, Any], source: Path | None, folder: Path) -> Path:
     """Writes both versions of a script. Returns the folder that has them."""
     clone, home, diff = clone_of(of["repository"], source, folder), folder / name, HERE / f"{name}.diff"
@@ -55,6 +65,7 @@ def fetch(name: str, of: dict[str, Any], source: Path | None, folder: Path) -> P
         for file in (entry, *(entry.parent / more for more in of["files"])):
             show = ["git", f"--git-dir={clone}", "show", f"{of['commit']}:{file}"]
             (home / version / file.name).write_bytes(subprocess.run(show, check=True, capture_output=True).stdout)
+        edit(home / version / entry.name, of.get("replace", []))
     alone = {**os.environ, "GIT_CEILING_DIRECTORIES": str(home.resolve())}  # also within another repository
     subprocess.run(["git", "apply", str(diff)], cwd=home / "shared", check=True, env=alone)
     return home

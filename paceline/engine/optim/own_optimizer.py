@@ -97,4 +97,9 @@ def refusal_of(optimizer: torch.optim.Optimizer) -> str | None:
         return "LBFGS evaluates the model several times a step: use an optimizer that takes one gradient a step"
     if isinstance(optimizer, torch.optim.SparseAdam):
         return "SparseAdam is torch.optim.Adam with lazy=True here: join(model, Adam(...), lazy=True)"
+    if not hasattr(optimizer, "_optimizer_step_pre_hooks"):  # it has not been made by torch's `Optimizer.__init__`
+        return (
+            f"{type(optimizer).__name__} is a wrapper around an optimizer, as accelerator.prepare makes them: give "
+            f"paceline.join the optimizer itself, before it is wrapped, and wrap pace.optimizer"
+        )
     return None

@@ -66,7 +66,7 @@ class Pace:
         self._worker = join_run(model, recipe, spec, session, optimizer=optimizer, measure=measure, behind=behind)
         self.rank, self.device = self._worker.run.rank, self._worker.run.device
         self.recipe, self.plan = recipe, self._worker.run.plan
-        self.optimizers = drop_ins(optimizer, self._worker.model.flat, self.step)
+        self.optimizers = drop_ins(optimizer, self._worker.model.flat, self.step, self._worker.feed.cleared)
 
     # ---- the run -----------------------------------------------------------------------------------------
     @property
@@ -126,9 +126,9 @@ class Pace:
         feed = self._worker.feed
         if isinstance(dataset, StreamShard):
             begin = functools.partial(feed.streamed, dataset, batch_size, epochs, told)
-            return SharedLoader(dataset, batch_size, None, begin)
+            return SharedLoader(dataset, batch_size, None, begin, told)
         begin = functools.partial(feed.loaded, dataset, batch_size or 1, epochs, partition, told)
-        return SharedLoader(dataset, batch_size, dataset if told.sampler is None else told.sampler, begin)
+        return SharedLoader(dataset, batch_size, dataset if told.sampler is None else told.sampler, begin, told)
 
     def shard(self, iterable: Iterable[Any]) -> StreamShard:
         """Returns this worker's part of what can only be iterated over: item n of a pass is that of worker n modulo
@@ -143,8 +143,9 @@ class Pace:
     def step(self, model: str | int | None = None, samples: int | None = None) -> None:
         """Hands over what backward has just computed, and carries on with whatever weights the scheme gives.
 
-        `samples`: size of the batch, if it did not come from `batches`; it may be the only argument. `model`: which one
-        of several is trained; by default all. Does nothing once the run is over.
+        `samples`: of the batch, or of all whose gradients were added up, if they did not come from `batches` or
+        `loader`; it may be the only argument. `model`: which one of several is trained; by default all. Does nothing
+        once the run is over.
         Raises PeerLost or TimedOut when another party is missing.
         """
         if isinstance(model, int):
@@ -152,6 +153,7 @@ class Pace:
         worker = self._worker
         if not worker.end.ended:  # a step that is made is handed over, also by one that is drained
             worker.steps.step(samples if samples is not None else max(1, worker.feed.samples_at_hand), model)
+            worker.feed.stepped()
         elif not worker.end.closed:
             worker.run.session.check()
 

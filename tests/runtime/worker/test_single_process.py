@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -206,3 +207,22 @@ def test_an_optimizer_that_takes_more_than_a_gradient_is_refused_with_the_way_ou
     model = toy_model()
     with pytest.raises(ConfigError, match="LBFGS evaluates the model several times a step: use"):
         paceline.join(model, torch.optim.LBFGS(model.parameters()))
+
+
+class Wrapper(torch.optim.Optimizer):
+    """As Accelerate makes them: an Optimizer by its class, and otherwise what is inside."""
+
+    def __init__(self, inside: torch.optim.Optimizer) -> None:
+        self.inside = inside
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("param_groups", "defaults", "state"):
+            return getattr(self.__dict__["inside"], name)
+        raise AttributeError(name)
+
+
+def test_an_optimizer_that_something_has_wrapped_is_refused_and_the_line_says_what_to_wrap() -> None:
+    model = toy_model()
+    wrapper = Wrapper(torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(ConfigError, match=r"Wrapper is a wrapper around an optimizer.* and wrap pace\.optimizer"):
+        paceline.join(model, wrapper)

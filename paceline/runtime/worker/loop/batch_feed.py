@@ -65,7 +65,10 @@ class BatchFeed:
         self._behind = behind
         self._streams: dict[int, Stream | StreamShard] = {}  # by the id of the data set
         self._allowances: dict[int, Allowance | None] = {}  # by the id of the stream
-        self.samples_at_hand = 0  # of the mini-batch that the loop has, or had last
+        self._last = 0  # samples of the mini-batch that the loop was given last
+        self._begins = True  # is the next one the first of a step?
+        self._adds = False  # was there a gradient before the last one?
+        self.samples_at_hand = 0  # of the mini-batches that the gradient of the next step is of, or was
 
     @property
     def position(self) -> int:
@@ -152,10 +155,29 @@ class BatchFeed:
         self._guard.end_of_batches()
 
     def _handed_out(self, samples: int) -> None:
-        """Notes that the loop gets a batch of so many samples."""
+        """Notes that the loop gets a batch of so many, for the same step as the others since the last one.
+
+        It may take them all before it begins with the first, so whether there is a gradient yet says nothing.
+        """
         self._guard.batch()
-        self.samples_at_hand = samples
+        if self._begins:
+            self.samples_at_hand = 0
+        self._adds = not self._begins and self._guard.has_gradient
+        self.samples_at_hand += samples
+        self._last, self._begins = samples, False
         self._watch.hand_out()
+
+    def stepped(self) -> None:
+        """The loop has made a step of what it had. Models that take turns make several of the same batches."""
+        self._begins = True
+
+    def cleared(self) -> None:
+        """Gradients are gone without a step: those of earlier batches, or else of what the loop has, which it may use
+        once more."""
+        if self._adds:
+            self.samples_at_hand = self._last
+        else:
+            self._begins = True
 
     def _draw(self, stream: Stream, dealer: SampleDealer | None, batch_size: int) -> list[int] | None:
         """Returns the indices of a batch, which the loop does not have yet; None if there is no further batch."""

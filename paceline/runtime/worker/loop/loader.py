@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from paceline.core.errors import ConfigError
 
@@ -53,14 +53,27 @@ class LoaderSettings:
 class SharedLoader:
     """Yields batches again and again, as a torch DataLoader does, `epochs` at a time; `pace.loader` returns one.
 
-    dataset: what the batches are made of. batch_size: samples in one; None where the items are batches.
+    dataset: what the batches are made of. batch_size: samples in one; None where the items are batches. What else a
+    loop reads of a DataLoader is what `pace.loader` was given; the samples are the workers', so there is no
+    `batch_sampler`, and no `sampler` but one that was given.
     """
 
+    batch_sampler = None
+    drop_last = False
+
     def __init__(
-        self, dataset: Any, batch_size: int | None, samples: object, begin: Callable[[], Iterator[Any]]
+        self,
+        dataset: Any,
+        batch_size: int | None,
+        samples: object,
+        begin: Callable[[], Iterator[Any]],
+        settings: LoaderSettings,
     ) -> None:
         """`samples`: as many as there are in one pass, if they have a length. `begin` returns the next `epochs`."""
         self.dataset, self.batch_size, self._begin = dataset, batch_size, begin
+        self.sampler, self.generator = settings.sampler, settings.generator
+        self.num_workers, self.pin_memory = settings.num_workers, settings.pin_memory
+        self.collate_fn = settings.collate_fn or default_collate
         self._count = len(samples) if isinstance(samples, Sized) else None
 
     def __iter__(self) -> Iterator[Any]:

@@ -24,9 +24,16 @@ class DropInOptimizer(torch.optim.Optimizer):
     clears them.
     """
 
-    def __init__(self, original: torch.optim.Optimizer, flat: FlatModel, hand_over: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        original: torch.optim.Optimizer,
+        flat: FlatModel,
+        hand_over: Callable[[], None],
+        cleared: Callable[[], None],
+    ) -> None:
+        """`hand_over` makes the step; `cleared` hears that gradients are gone without one."""
         # Not torch's own: there is nothing to group, and what there is belongs to `original`.
-        self._original, self._flat, self._hand_over = original, flat, hand_over
+        self._original, self._flat, self._hand_over, self._cleared = original, flat, hand_over, cleared
         self._optimizer_step_pre_hooks: OrderedDict[int, Any] = OrderedDict()
         self._optimizer_step_post_hooks: OrderedDict[int, Any] = OrderedDict()
         self._patch_step_function()
@@ -57,6 +64,7 @@ class DropInOptimizer(torch.optim.Optimizer):
         """Clears gradients that were not handed over. After `step` there are none."""
         if self._flat.has_gradient:
             self._original.zero_grad(set_to_none)
+            self._cleared()
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the original's state; where servers make the steps, the state is theirs, and not in here."""
@@ -79,10 +87,10 @@ class DropInOptimizer(torch.optim.Optimizer):
 
 
 def drop_ins(
-    optimizer: torch.optim.Optimizer | None, flat: FlatModel, step: Callable[..., None]
+    optimizer: torch.optim.Optimizer | None, flat: FlatModel, step: Callable[..., None], cleared: Callable[[], None]
 ) -> dict[str, DropInOptimizer]:
     """Returns an optimizer for each model by name, for the only one by `ONLY`; {} where the loop has no optimizer."""
     if isinstance(optimizer, SeveralOptimizers):
         named = optimizer.members.items()
-        return {name: DropInOptimizer(each, flat, functools.partial(step, name)) for name, each in named}
-    return {ONLY: DropInOptimizer(optimizer, flat, step)} if optimizer is not None else {}
+        return {name: DropInOptimizer(each, flat, functools.partial(step, name), cleared) for name, each in named}
+    return {ONLY: DropInOptimizer(optimizer, flat, step, cleared)} if optimizer is not None else {}

@@ -116,6 +116,11 @@ class LoopGuard:
             )
 
     # ---- batches -----------------------------------------------------------------------------------------
+    @property
+    def has_gradient(self) -> bool:
+        """Returns True if backward has left a gradient that no step has taken."""
+        return self._flat.has_gradient
+
     def asks_for(self, batch_size: int, share: int, equal_share: float) -> None:
         """Warns of batches larger than this worker's share, unless others have as few; `equal_share`: samples of an
         equal one."""

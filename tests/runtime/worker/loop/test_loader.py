@@ -103,6 +103,79 @@ def test_a_loader_made_once_gives_an_epoch_each_time_as_torchs_does(out: Path) -
     assert_trained_as_by_torch(models[0])
 
 
+def test_it_has_what_loops_read_of_a_loader_of_torch(out: Path) -> None:
+    def loop(pace: Pace, model: nn.Module) -> None:
+        sampler = SequentialSampler(DATA)
+        ours = pace.loader(DATA, 8, sampler=sampler, num_workers=2, pin_memory=True)
+        theirs: DataLoader[Any] = DataLoader(DATA, 8, sampler=sampler, num_workers=2, pin_memory=True)
+        names = (
+            "sampler",
+            "num_workers",
+            "pin_memory",
+            "collate_fn",
+            "drop_last",
+            "generator",
+            "batch_size",
+            "dataset",
+        )
+        for name in names:
+            assert getattr(ours, name) == getattr(theirs, name), name
+        assert pace.loader(DATA, 8).sampler is ours.batch_sampler is None  # whose samples are whose is not a list
+
+    run_loops(out, "asp", loop, workers=1)
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "esync"])
+def test_a_step_counts_the_samples_of_all_batches_whose_gradients_it_has(out: Path, scheme: str) -> None:
+    steps: list[int] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for at, batch in enumerate(pace.loader(DATA, 10, partition="uniform"), start=1):
+            train_on(model, batch)
+            if at % 3 == 0:
+                pace.step()
+                steps.append(at)
+
+    summary, _ = run_loops(out, scheme, loop, workers=1)
+    assert steps == [3, 6, 9]
+    assert summary.samples == 90
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "localsgd"])
+def test_added_up_gradients_have_the_weight_of_all_their_samples(out: Path, scheme: str) -> None:
+    """Of two workers one takes 15 samples in three batches, and the other one in one batch."""
+
+    def steps_of(batches: dict[int, int]) -> Callable[[Pace, nn.Module], None]:
+        def loop(pace: Pace, model: nn.Module) -> None:
+            parts = batches[pace.rank]
+            for at, batch in enumerate(pace.loader(DATA, 15 // parts, epochs=2, partition="uniform"), start=1):
+                (nn.functional.cross_entropy(model(batch["inputs"]["x"]), batch["label"]) / parts).backward()
+                if at % parts == 0:
+                    pace.step()
+
+        return loop
+
+    summary, models = run_loops(out / "added", scheme, steps_of({0: 3, 1: 1}), workers=2)
+    _, whole = run_loops(out / "whole", scheme, steps_of({0: 1, 1: 1}), workers=2)
+    assert summary.samples == 180
+    for ours, theirs in zip(models[0].parameters(), whole[0].parameters(), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-6)
+
+
+def test_so_it_does_where_the_loop_takes_them_all_before_it_begins(out: Path) -> None:
+    """As the Trainer of transformers does, to know how many tokens a step has."""
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        batches = iter(pace.loader(DATA, 10, partition="uniform"))
+        for _ in range(3):
+            for batch in [next(batches) for _ in range(3)]:
+                train_on(model, batch)
+            pace.step()
+
+    summary, _ = run_loops(out, "asp", loop, workers=1)
+    assert summary.samples == 90
+
+
 def test_a_collate_function_and_a_count_of_ones_own(out: Path) -> None:
     def loop(pace: Pace, model: nn.Module) -> None:
         for items in pace.loader(DATA, 9, collate_fn=list, samples_of=lambda items: 100 * len(items)):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import paceline
 from paceline.core.errors import ConfigError
-from tests.runtime.own_loops import toy_model
+from tests.runtime.own_loops import toy_data, toy_model
 from tests.runtime.runs.test_trained_and_rest import (
     assert_same,
     shares_of,
@@ -72,6 +72,32 @@ def test_a_framework_that_steps_the_optimizer_trains_what_it_does_alone(scheme: 
     with paceline.join(model, adamw(model.parameters()), scheme=scheme) as pace:
         loop(pace.optimizer, model, makes_step(kind))
     assert_same(model, wanted)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("cleared", ["before the next backward", "after the step"])
+def test_a_step_that_a_scaler_skips_leaves_its_samples_uncounted(cleared: str) -> None:
+    model = toy_model()
+    with paceline.join(model, adamw(model.parameters()), scheme="asp") as pace:
+        step = makes_step("scaler")  # skips those at 2 and 7, and clears gradients first
+        for at, (x, y) in enumerate(pace.batches(toy_data(), 10)):
+            step(pace.optimizer, model, x, y, at)
+            if cleared == "after the step":
+                pace.optimizer.zero_grad()
+        assert (pace.steps, pace._worker.counts.samples) == (7, 70)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_batch_counts_where_the_loop_computes_its_gradient_anew() -> None:
+    """As sharpness-aware minimisation does: of the first gradient it takes the direction only."""
+    model = toy_model()
+    with paceline.join(model, adamw(model.parameters()), scheme="asp") as pace:
+        for x, y in pace.batches(toy_data(), 10):
+            for _ in range(2):
+                pace.optimizer.zero_grad()
+                nn.functional.cross_entropy(model(x), y).backward()
+            pace.optimizer.step()
+        assert (pace.steps, pace._worker.counts.samples) == (9, 90)
 
 
 @pytest.mark.usefixtures("alone")
