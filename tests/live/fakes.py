@@ -13,10 +13,20 @@ import numpy as np
 
 from paceline.core.errors import ProtocolError
 from paceline.live.party import Party
+from paceline.live.protocol.control_messages import Progress
 from paceline.live.protocol.transport import Envelope, Kind, LossCause
 
 T = TypeVar("T")
-
+PROGRESS = Progress(
+    steps=1,
+    samples=2,
+    exchanges=3,
+    seconds_computing=0.5,
+    seconds_waiting=0.5,
+    seconds_communicating=0.5,
+    bytes_up=4,
+    bytes_down=5,
+)
 PATIENCE_SECONDS = 15.0
 """Longer than anything here takes on a busy machine; a test that waits so long has failed."""
 

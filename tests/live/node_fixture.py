@@ -7,7 +7,9 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
-from paceline.core.effects import Effect, Reply, Tell
+import numpy as np
+
+from paceline.core.effects import Compute, Effect, Reply, Tell
 from paceline.core.message import message
 from paceline.core.role import Role, RoleContext
 from paceline.core.sharding import lay_out
@@ -22,6 +24,8 @@ PLACE = RoleContext(me=0, workers=(0, 1, 2), w=None, update=lambda w, g, samples
 LAYOUT = lay_out(10, 3)
 SHARDS = LAYOUT.slices
 WHOLE = lay_out(10, 1)
+TEN = np.arange(10, dtype=np.float32)
+WORK = Compute(TEN)
 
 
 @message("stage.Ask")
@@ -89,6 +93,23 @@ class Loop(Role):
     def __init__(self, run: Callable[[], Generator[Effect, Any, None]]) -> None:
         super().__init__(None, PLACE)
         self.run = run  # type: ignore[method-assign]
+
+
+class AnswersLater(Loop):
+    """Asked between two steps; answers after the second."""
+
+    def __init__(self) -> None:
+        super().__init__(self.work)
+        self.came = threading.Event()
+
+    def work(self) -> Generator[Effect, Any, None]:
+        yield WORK
+        yield Reply(1, Said(v=TEN, n=9))
+        yield WORK
+
+    def on(self, now: float, src: int, message: Any) -> Iterator[Any]:
+        self.came.set()
+        yield from ()
 
 
 class Asker(Loop):

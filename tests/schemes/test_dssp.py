@@ -1,15 +1,12 @@
-from random import Random
-from typing import Any
-
 import pytest
 
-from paceline.core.effects import Compute, Computed
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
 from paceline.schemes.dssp import controller
 from paceline.sim import LocalSteps, Simulation
 from tests.role_driver import ByHand, server
+from tests.schemes.clock_watch import Watched
 
 
 def push(dssp: ByHand, src: int, clock: int, now: float) -> set[int]:
@@ -38,20 +35,6 @@ def test_a_fast_worker_goes_on_beyond_the_low_bound_while_that_saves_waiting() -
     )  # fmt: skip
     assert push(dssp, 1, 3, now=12.2) == {1}
     assert push(dssp, 1, 4, now=16.2) == {0, 1}
-
-
-class Watched(LocalSteps):
-    """How far ahead of the slowest each worker is whenever it starts a step."""
-
-    sim: Simulation
-
-    def __init__(self, seconds: Any) -> None:
-        super().__init__(seconds)
-        self.ahead: list[int] = []
-
-    def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
-        self.ahead += [clocks[rank] - clocks.low for shard in range(2) for clocks in [self.sim.server(shard).clocks]]
-        return super().compute(rank, wanted, rng)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 0), (0, 3), (2, 2), (2, 7)])

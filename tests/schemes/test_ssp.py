@@ -1,29 +1,12 @@
-from random import Random
 from typing import Any
 
 import pytest
 
-from paceline.core.effects import Compute, Computed
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
-from paceline.sim import LocalSteps, Simulation
+from paceline.sim import Simulation
 from tests.role_driver import server
-
-
-class Watched(LocalSteps):
-    """Notes how far ahead of the slowest each worker is whenever it starts a step."""
-
-    sim: Simulation
-
-    def __init__(self, seconds: Any) -> None:
-        super().__init__(seconds)
-        self.ahead: list[int] = []
-
-    def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
-        for shard in range(2):
-            clocks = self.sim.server(shard).clocks
-            self.ahead.append(clocks[rank] - clocks.low)
-        return super().compute(rank, wanted, rng)
+from tests.schemes.clock_watch import Watched
 
 
 def watch(s: int, seconds: Any, workers: int = 6) -> tuple[Simulation, Watched]:

@@ -1,19 +1,23 @@
-"""Flags from the configuration: every setting is a flag, with its help, its default and its limits."""
+"""Flags from the configuration: every setting is a flag, with its help, its default and its limits.
+
+The configuration knows all schemes and takes a third of a second to import. The functions that need it import it, so
+that verbs without settings, such as `status` and `logs`, answer at once.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from paceline import config as configuration
-from paceline.config import Config, Flag
-from paceline.config.flags import present_name
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.core.scheme import names
 from paceline.observe.formatting.wrapping import terminal_width, wrapped
+
+if TYPE_CHECKING:
+    from paceline.config import Config, Flag
 
 TITLES = {
     "run": "what to run",
@@ -80,6 +84,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def _nearest_option(word: str, known: list[str]) -> str:
+    from paceline.config.flags import present_name
+
     hint = nearest(present_name(word), known)
     return hint if "did you mean" in hint else "; see --help"
 
@@ -89,6 +95,8 @@ def add_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ())
 
     The help leaves the parameters of schemes to `paceline schemes`.
     """
+    from paceline import config as configuration
+
     parser.add_argument("--config", metavar="FILE", help="TOML file with any of the settings; flags override it")
     groups: dict[str, Any] = {}
     for setting in configuration.settings():
@@ -133,6 +141,8 @@ def help_of(setting: Flag) -> str:
 
 def values_of(namespace: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Settings by section and key: those of the file, then those of the flags. Raises ConfigError."""
+    from paceline import config as configuration
+
     values = configuration.load(namespace.config) if namespace.config else {}
     for setting in configuration.settings():
         text = getattr(namespace, f"{setting.section}.{setting.key}", None)
@@ -153,6 +163,8 @@ def with_log_level(values: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any
 
 def config_of(namespace: argparse.Namespace, **run: Any) -> Config:
     """The checked configuration; `run` overrides keys of the section of that name. Raises ConfigError."""
+    from paceline import config as configuration
+
     values = values_of(namespace)
     values["run"] = {**values.get("run", {}), **run}
     config = configuration.build(values)
@@ -163,6 +175,8 @@ def config_of(namespace: argparse.Namespace, **run: Any) -> Config:
 
 def refuse_other_schemes(namespace: argparse.Namespace, config: Config) -> None:
     """Raises ConfigError for a flag of a scheme that the run does not use. A file may have sections for several."""
+    from paceline import config as configuration
+
     used = config.run.scheme
     if used == "hybrid":  # its phases are other schemes
         return

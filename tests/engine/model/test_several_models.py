@@ -9,15 +9,13 @@ import torch
 
 import paceline
 from paceline.core.errors import ConfigError
-from tests.runtime.own_loops import toy_data
 from tests.runtime.worker.gan import (
     NOISE,
+    X,
     adams,
     models,
     of_generator,
 )
-
-X = toy_data().tensors[0]
 
 
 @pytest.mark.usefixtures("alone")

@@ -12,10 +12,8 @@ from torch import nn
 import paceline
 from paceline.core.errors import ConfigError
 from paceline.engine.model.trainable import trained_of
-from paceline.engine.optim.optimizers import make_rule
 from paceline.engine.optim.recipe import recipe_of
-from paceline.engine.vectors.flat import Flat
-from paceline.runtime.checkpointing.slice_capture import load_rule, state_of_rule
+from tests.engine.optim.kept_rules import assert_goes_on
 from tests.runtime import own_optimizers
 from tests.runtime.own_loops import toy_model
 from tests.runtime.own_optimizers import OF_TORCH
@@ -55,20 +53,4 @@ def test_a_rule_goes_on_where_another_was_kept(kind: str) -> None:
     recipe = recipe_of(optimizer, trained, path)
     sizes = [p.numel() for p in trained.values()]
     part = slice(sizes[0], sum(sizes))  # of a server that has not the first tensor
-    gradients = [torch.randn(sum(sizes), generator=torch.Generator().manual_seed(k)) for k in range(6)]
-
-    def steps(rule: Any, w: Flat, which: Iterable[int]) -> Flat:
-        for k in which:
-            w = rule(w, Flat.copy_of(gradients[k])[part], 1, ((part.start, part.start + sizes[1]),) if k == 1 else ())
-        return w
-
-    def made() -> Any:
-        rule = make_rule(recipe)
-        rule.start = part.start
-        return rule
-
-    first, again = made(), made()
-    w = steps(first, Flat.copy_of(torch.ones(sum(sizes)))[part], range(3))
-    numbers, vectors = state_of_rule(first, len(w))
-    load_rule(again, numbers, {name: v.value() for name, v in vectors.items()})
-    assert torch.equal(steps(again, w, range(3, 6)).value(), steps(first, w, range(3, 6)).value())
+    assert_goes_on(recipe, sum(sizes), part, unused=(part.start, part.start + sizes[1]))

@@ -22,22 +22,10 @@ from paceline.live.party import COORDINATOR, Party, server, worker
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.control.scene import Scene
-from tests.live.fakes import NumpyMemory, Recorder, happened, in_background, take, vector
+from tests.live.fakes import PROGRESS, NumpyMemory, Recorder, happened, in_background, take, vector
 from tests.live.node_fixture import Ask
 
 PLAN = control.Plan(workers=1, servers=2, length=10, layout=lay_out(10, 2), seconds_per_step=(), optimizer="")
-
-
-PROGRESS = control.Progress(
-    steps=1,
-    samples=2,
-    exchanges=3,
-    seconds_computing=0.1,
-    seconds_waiting=0.2,
-    seconds_communicating=0.3,
-    bytes_up=4,
-    bytes_down=5,
-)
 
 
 def test_the_clock_starts_when_go_arrives_not_when_it_is_looked_at(scene: Scene) -> None:

@@ -17,11 +17,12 @@ from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.party import server, worker
 from paceline.live.protocol.pending_reply import PendingReply
 from tests.live.fakes import NumpyMemory, happened, in_background
-from tests.live.node.test_node import WORK
 from tests.live.node_fixture import (
     LAYOUT,
     PLACE,
+    TEN,
     WHOLE,
+    WORK,
     Answerer,
     Ask,
     Asker,
@@ -33,8 +34,6 @@ from tests.live.node_fixture import (
     nothing,
     servers,
 )
-
-TEN = np.arange(10, dtype=np.float32)
 
 
 def test_local_work_comes_out_and_its_result_goes_in(stage: Stage) -> None:

@@ -13,8 +13,7 @@ from paceline.live import party
 from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.party import server, worker
 from paceline.live.protocol.transport import Envelope, Kind
-from tests.live.node.test_node import TEN, WORK
-from tests.live.node_fixture import Answerer, Ask, Asker, Stage, echo, nothing
+from tests.live.node_fixture import TEN, WORK, Answerer, Ask, Asker, Stage, echo, nothing
 
 
 def sliced(stage: Stage, answer: Any = echo) -> tuple[list[Answerer], Any]:

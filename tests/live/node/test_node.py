@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Generator, Iterator
-from typing import Any
-
-import numpy as np
 import pytest
 
 from paceline.core.collective.mean_server import Part
-from paceline.core.effects import SERVERS, Call, Compute, Effect, Mean, Reply
+from paceline.core.effects import SERVERS, Call, Mean
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
 from paceline.live.control.link_probe import measure_link
 from paceline.live.node.published_state import FREIGHT_LENGTH
@@ -19,36 +14,15 @@ from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.fakes import happened, in_background
 from tests.live.node_fixture import (
     LAYOUT,
+    TEN,
+    WORK,
+    AnswersLater,
     Ask,
-    Loop,
-    Said,
     Stage,
     asker,
     nothing,
     servers,
 )
-
-TEN = np.arange(10, dtype=np.float32)
-
-
-WORK = Compute(TEN)
-
-
-class AnswersLater(Loop):
-    """Asked between two steps; answers after the second."""
-
-    def __init__(self) -> None:
-        super().__init__(self.work)
-        self.came = threading.Event()
-
-    def work(self) -> Generator[Effect, Any, None]:
-        yield WORK
-        yield Reply(1, Said(v=TEN, n=9))
-        yield WORK
-
-    def on(self, now: float, src: int, message: Any) -> Iterator[Any]:
-        self.came.set()
-        yield from ()
 
 
 def test_a_loop_box_may_answer_a_call_itself(stage: Stage) -> None:

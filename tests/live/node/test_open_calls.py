@@ -6,7 +6,6 @@ import threading
 from collections.abc import Generator, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Effect, Mean, Reply, Start, Wait
@@ -15,12 +14,14 @@ from paceline.live import party
 from paceline.live.party import server, worker
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.fakes import address, happened, in_background
-from tests.live.node.test_node import WORK, AnswersLater
 from tests.live.node_fixture import (
     LAYOUT,
     SHARDS,
+    TEN,
     WHOLE,
+    WORK,
     Answerer,
+    AnswersLater,
     Ask,
     Loop,
     Said,
@@ -29,8 +30,6 @@ from tests.live.node_fixture import (
     nothing,
     servers,
 )
-
-TEN = np.arange(10, dtype=np.float32)
 
 
 def test_who_is_lost_while_it_is_answered_is_not_missed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

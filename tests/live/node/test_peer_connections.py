@@ -7,21 +7,17 @@ from collections.abc import Generator, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from paceline.core.collective.mean_server import MeanServer
-from paceline.core.effects import Call, Compute, Effect, Mean, Reply, Start, Tell, Wait
+from paceline.core.effects import Call, Effect, Mean, Reply, Start, Tell, Wait
 from paceline.core.errors import PeerLost, ProtocolError, Stopped
 from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import FINAL
 from paceline.live.party import server, worker
 from tests.live.fakes import in_background
-from tests.live.node_fixture import LAYOUT, PLACE, WHOLE, Answerer, Ask, Asker, Loop, Said, Stage, nothing
-
-TEN = np.arange(10, dtype=np.float32)
-WORK = Compute(TEN)
+from tests.live.node_fixture import LAYOUT, PLACE, TEN, WHOLE, WORK, Answerer, Ask, Asker, Loop, Said, Stage, nothing
 
 
 def peers(stage: Stage, *roles: Any) -> list[Node]:

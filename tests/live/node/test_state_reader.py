@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from paceline.core.effects import SERVERS
@@ -10,17 +9,16 @@ from paceline.core.errors import ProtocolError, TimedOut, Undone
 from paceline.live import party
 from paceline.live.party import server, worker
 from tests.live.fakes import take, vector
-from tests.live.node.test_node import WORK
 from tests.live.node_fixture import (
     SHARDS,
+    TEN,
     WHOLE,
+    WORK,
     Stage,
     asker,
     nothing,
     servers,
 )
-
-TEN = np.arange(10, dtype=np.float32)
 
 
 def test_a_look_at_another_party_works_also_when_the_run_is_over(stage: Stage) -> None:

@@ -15,22 +15,12 @@ from paceline.core.errors import ProtocolError
 from paceline.core.paramserver.gated_server import Push
 from paceline.core.vector import Memory
 from paceline.live.protocol import frames
-from paceline.live.protocol.control_messages import EvaluationReport, Hello, Progress, Rate, Ready, Roster
+from paceline.live.protocol.control_messages import EvaluationReport, Hello, Rate, Ready, Roster
 from paceline.live.protocol.transport import Envelope, Kind
-from tests.live.fakes import NumpyMemory, vector
+from tests.live.fakes import PROGRESS, NumpyMemory, vector
 
 BODY_BYTES_MAX = 1 << 20
 MEMORY: Memory = NumpyMemory()
-PROGRESS = Progress(
-    steps=1,
-    samples=2,
-    exchanges=3,
-    seconds_computing=0.5,
-    seconds_waiting=0.5,
-    seconds_communicating=0.5,
-    bytes_up=4,
-    bytes_down=5,
-)
 FRAMES = [
     frames.encode(Envelope(kind, message), MEMORY)[0].tobytes()
     for kind, message in (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,6 @@ from paceline.runtime.worker.pace import Pace
 from tests.runtime import own_optimizers
 from tests.runtime.own_loops import plain_steps, run_loops, toy_data, toy_model
 from tests.runtime.own_optimizers import OF_TORCH, Make
-from tests.runtime.runs.test_schedulers import batches, noted
-from tests.runtime.runs.test_schedulers import plain as plain_with_scheduler
 from tests.runtime.runs.test_trained_and_rest import (
     BATCH,
     assert_same,
@@ -31,6 +28,7 @@ from tests.runtime.runs.test_trained_and_rest import (
     shares_of,
     union_of_batches,
 )
+from tests.runtime.schedules import assert_followed
 
 OWN: dict[str, Make] = {"lion": own_optimizers.Lion, "muon-like": own_optimizers.MuonLike}
 
@@ -88,22 +86,7 @@ class Halving:
 
 
 def test_what_a_scheduler_changes_in_them_is_followed(tmp_path: Path) -> None:
-    made: list[torch.optim.Optimizer] = []
-
-    def make(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        made.append(OF_TORCH["rmsprop in groups"](parameters))
-        return made[-1]
-
-    def with_scheduler(pace: Pace, model: nn.Module) -> None:
-        scheduler = Halving(made[0])
-        for x, y in batches(0):
-            nn.functional.cross_entropy(model(x), y).backward()
-            pace.step(len(y))
-            scheduler.step()
-
-    _, models = run_loops(tmp_path, "asp", with_scheduler, workers=1, servers=2, optimizer=noted(make))
-    for mine, wanted in zip(models[0].parameters(), plain_with_scheduler(make, Halving).parameters(), strict=True):
-        torch.testing.assert_close(mine, wanted, rtol=1e-5, atol=1e-6)
+    assert_followed(Halving, OF_TORCH["rmsprop in groups"], "asp", 2, tmp_path)
 
 
 # ---- clipping ----------------------------------------------------------------------------------------------------

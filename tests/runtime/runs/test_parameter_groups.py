@@ -17,9 +17,8 @@ from paceline.engine.optim.lars_lamb import LAMB
 from paceline.runtime.worker.pace import Pace
 from tests.engine.optim.grouped import by_rate, decayed_and_not
 from tests.runtime.own_loops import plain_steps, run_loops, toy_data
-from tests.runtime.runs.test_schedulers import batches, noted
-from tests.runtime.runs.test_schedulers import plain as plain_with_scheduler
 from tests.runtime.runs.test_trained_and_rest import BATCH, assert_same, held, model_for, plain, union_of_batches
+from tests.runtime.schedules import assert_followed
 
 Make = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -76,20 +75,4 @@ class ByHand:
 @pytest.mark.parametrize("servers", [0, 2])
 @pytest.mark.parametrize("make", [decayed_and_not, by_rate])
 def test_what_a_scheduler_changes_in_each_group_is_followed(make: Make, servers: int, tmp_path: Path) -> None:
-    def with_scheduler(pace: Pace, model: nn.Module) -> None:
-        scheduler = ByHand(_made[0])
-        for x, y in batches(0):
-            nn.functional.cross_entropy(model(x), y).backward()
-            pace.step(len(y))
-            scheduler.step()
-
-    _made: list[torch.optim.Optimizer] = []
-
-    def made(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        _made.append(make(parameters))
-        return _made[0]
-
-    scheme = "asp" if servers else "bsp"
-    _, models = run_loops(tmp_path, scheme, with_scheduler, workers=1, servers=servers, optimizer=noted(made))
-    for mine, wanted in zip(models[0].parameters(), plain_with_scheduler(make, ByHand).parameters(), strict=True):
-        torch.testing.assert_close(mine, wanted, rtol=1e-5, atol=1e-6)
+    assert_followed(ByHand, make, "asp" if servers else "bsp", servers, tmp_path)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +17,8 @@ from paceline.engine.optim.recipe import recipe_of
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.worker.pace import Pace
 from paceline.runtime.worker.steps.lr_watch import LrWatcher
-from tests.runtime.own_loops import run_loops, toy_data, toy_model
-
-STEPS = 12
-_mine = threading.local()
-Make = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-MakeScheduler = Callable[[torch.optim.Optimizer], Any]
-
-
-def noted(make: Make) -> Make:
-    """The loop of a worker finds its optimizer in its thread."""
-
-    def made(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        _mine.optimizer = make(parameters)
-        return _mine.optimizer  # type: ignore[no-any-return]
-
-    return made
+from tests.runtime.own_loops import run_loops
+from tests.runtime.schedules import STEPS, Make, MakeScheduler, assert_followed, batches, mine, noted
 
 
 def sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -65,23 +50,6 @@ def one_cycle(optimizer: torch.optim.Optimizer) -> Any:
     return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=STEPS + 1)
 
 
-def plain(make: Make, scheduler_of: MakeScheduler) -> nn.Module:
-    model = toy_model()
-    optimizer = make(model.parameters())
-    scheduler = scheduler_of(optimizer)
-    for x, y in batches(0):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-        scheduler.step()
-    return model
-
-
-def batches(rank: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    x, y = toy_data().tensors
-    return [(x[at : at + 7], y[at : at + 7]) for at in range(rank, rank + STEPS * 5, 5)]
-
-
 @pytest.mark.parametrize("servers", [0, 1, 3])
 @pytest.mark.parametrize("scheduler_of", [one_cycle, ByHand], ids=["one cycle", "by hand"])
 @pytest.mark.parametrize("make", [sgd, nesterov, adamw])
@@ -89,17 +57,7 @@ def batches(rank: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
 def test_all_that_a_scheduler_changes_is_what_torch_makes_of_it(
     out: Path, make: Make, scheduler_of: MakeScheduler, servers: int
 ) -> None:
-    def loop(pace: Pace, model: nn.Module) -> None:
-        scheduler = scheduler_of(_mine.optimizer)
-        for x, y in batches(0):
-            nn.functional.cross_entropy(model(x), y).backward()
-            pace.step(len(y))
-            scheduler.step()
-
-    scheme = "bsp" if servers == 0 else "asp"
-    _, models = run_loops(out, scheme, loop, workers=1, servers=servers, optimizer=noted(make))
-    for mine, wanted in zip(models[0].parameters(), plain(make, scheduler_of).parameters(), strict=True):
-        torch.testing.assert_close(mine, wanted, rtol=1e-5, atol=1e-6)
+    assert_followed(scheduler_of, make, "asp" if servers else "bsp", servers, out)
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
@@ -118,8 +76,8 @@ def test_what_a_worker_contributes_counts_at_its_own_rate_however_slow_rank_0_is
     used: dict[int, list[float]] = {0: [], 1: [], 2: []}
 
     def loop(pace: Pace, model: nn.Module) -> None:
-        group = _mine.optimizer.param_groups[0]
-        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(_mine.optimizer, T_max=STEPS - 1)
+        group = mine.optimizer.param_groups[0]
+        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(mine.optimizer, T_max=STEPS - 1)
         for x, y in batches(pace.rank):
             nn.functional.cross_entropy(model(x), y).backward()
             used[pace.rank].append(group["lr"])

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 import paceline
 from paceline.core.errors import ConfigError
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.worker.gan import (
     Make,
+    Models,
+    Optimizers,
     adams,
     assert_same,
     batches,
@@ -22,14 +23,6 @@ from tests.runtime.worker.gan import (
     of_generator,
     run,
 )
-
-BATCH = 9
-
-
-Models = dict[str, nn.Module]
-
-
-Optimizers = dict[str, torch.optim.Optimizer]
 
 
 def rmsprops(of: Any) -> Optimizers:

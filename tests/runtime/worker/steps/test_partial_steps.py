@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import nn
 
 import paceline
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.own_loops import toy_data
 from tests.runtime.worker.gan import (
+    BATCH,
     NOISE,
+    X,
     adams,
     assert_same,
     batches,
@@ -22,17 +22,6 @@ from tests.runtime.worker.gan import (
     of_generator,
     run,
 )
-
-X = toy_data().tensors[0]
-
-
-BATCH = 9
-
-
-Models = dict[str, nn.Module]
-
-
-Optimizers = dict[str, torch.optim.Optimizer]
 
 
 @pytest.mark.usefixtures("alone")

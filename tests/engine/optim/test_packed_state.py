@@ -1,0 +1,67 @@
+"""The state of an optimizer, packed into vectors and numbers, comes back with its types and shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paceline.engine.optim.packed_state import pack, unpack
+
+PARAMETERS = [torch.zeros(2, 3), torch.zeros(4)]
+LENGTHS = [6, 4]
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor):
+        return one.dtype == other.dtype and one.shape == other.shape and torch.equal(one, other)
+    return type(one) is type(other) and one == other
+
+
+def assert_comes_back(states: list[dict[str, Any]]) -> dict[str, Any]:
+    packed = pack(states, LENGTHS)
+    found = unpack(packed, PARAMETERS)
+    assert [state.keys() for state in found] == [state.keys() for state in states]
+    assert all(
+        same(value, back[name]) for state, back in zip(states, found, strict=True) for name, value in state.items()
+    )
+    return packed
+
+
+def test_tensors_as_large_as_their_parameters_lie_in_one_vector() -> None:
+    states = [{"m": torch.arange(6.0).view(2, 3)}, {"m": torch.arange(4.0)}]
+    packed = assert_comes_back(states)
+    assert packed["m"].tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
+
+
+def test_a_parameter_without_such_a_state_has_zeros_there_and_none_afterwards() -> None:
+    packed = assert_comes_back([{}, {"m": torch.ones(4)}])
+    assert packed["m"].tolist() == [0] * 6 + [1] * 4
+
+
+def test_numbers_keep_their_types_and_scalars_theirs() -> None:
+    states: list[dict[str, Any]] = [
+        {"step": torch.tensor(3.0), "count": 7, "on": True, "rate": 0.5},
+        {"step": torch.tensor(9, dtype=torch.int64), "off": False},
+    ]
+    assert_comes_back(states)
+
+
+def test_tensors_of_other_shapes_follow_one_another_in_as_many_vectors_as_they_need() -> None:
+    """As Adafactor's rows and columns, or a preconditioner that is larger than the model."""
+    states: list[dict[str, Any]] = [
+        {"row": torch.arange(2.0), "whitening": torch.arange(9.0).view(3, 3)},
+        {"mask": torch.tensor([True, False]), "m": torch.arange(4.0, 8.0)},
+    ]
+    packed = assert_comes_back(states)
+    assert {name for name in packed if name.startswith("packed ")} == {"packed 0", "packed 1"}
+    assert all(len(packed[name]) == sum(LENGTHS) for name in ("packed 0", "packed 1", "m"))
+
+
+def test_what_is_neither_tensor_nor_number_is_left_out() -> None:
+    assert pack([{"name": "adam", "groups": [1]}, {}], LENGTHS) == {}
+
+
+def test_states_of_half_precision_come_back_in_it() -> None:
+    assert_comes_back([{"m": torch.tensor([[0.5, 1.5, 2.5]] * 2, dtype=torch.bfloat16)}, {}])

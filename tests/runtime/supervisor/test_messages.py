@@ -1,0 +1,75 @@
+"""What the user reads of workers that fail, leave and return."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.core.trace import NOT_SAVED, Decided, Evaluated, MemberChange, Record
+from paceline.live.party import Party, server, worker
+from paceline.live.protocol.control_messages import Hello
+from paceline.runtime.supervisor.messages import MessagesForUser
+
+
+class Statistics:
+    """Twelve steps of every worker; `incarnations` of each so far."""
+
+    def __init__(self, incarnations: int = 2) -> None:
+        self._incarnations = incarnations
+
+    def steps(self, who: Party) -> int:
+        return 12
+
+    def incarnations(self, who: Party) -> int:
+        return self._incarnations
+
+
+def hello(host: str, pid: int) -> Hello:
+    return Hello(address="", pid=pid, host=host, device="cpu")
+
+
+def messages(incarnations: int = 2) -> MessagesForUser:
+    of = MessagesForUser(Statistics(incarnations))  # type: ignore[arg-type]
+    of.joined(worker(0), hello("h1", 7))
+    of.joined(server(0), hello("h2", 8))
+    return of
+
+
+def change(who: Party, event: str, reason: str = "why") -> MemberChange:
+    return MemberChange(at=1.0, party=str(who), event=event, reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("who", "event", "line"),
+    [
+        (worker(0), "lost", "worker 0 (h1, pid 7) lost after 12 steps: why"),
+        (server(0), "lost", "server 0 (h2, pid 8) lost: why"),
+        (worker(0), "drained", "worker 0 (h1, pid 7) was drained after 12 steps: why"),
+        (worker(0), "returned", "worker 0 (h1, pid 7) is back: why"),
+        (worker(0), "left", ""),
+    ],
+)
+def test_a_change_is_told_with_host_process_and_steps(who: Party, event: str, line: str) -> None:
+    assert messages().line_of(change(who, event)) == line
+
+
+def test_a_worker_that_comes_for_the_first_time_joins_and_is_not_back() -> None:
+    assert messages(incarnations=1).line_of(change(worker(0), "returned")) == "worker 0 (h1, pid 7) joined: why"
+
+
+def test_what_is_replaced_is_named_by_where_it_was_lost_though_the_next_one_is_elsewhere() -> None:
+    of = messages()
+    of.line_of(change(server(0), "lost"))
+    of.joined(server(0), hello("h9", 70))
+    assert of.line_of(change(server(0), "replaced")) == "server 0 (h2, pid 8) was replaced: why"
+
+
+@pytest.mark.parametrize(
+    ("record", "line"),
+    [
+        (Decided(at=1.0, party="evaluator", rank=0, verdict=NOT_SAVED, reason="no space left"), "no space left"),
+        (Decided(at=1.0, party="server 0", rank=0, verdict="wait", reason="2 clocks ahead"), ""),
+        (Evaluated(at=1.0, samples=1, accuracy=0.5, loss=1.0, seconds=0.1), ""),
+    ],
+)
+def test_of_other_records_only_what_was_not_saved_is_told(record: Record, line: str) -> None:
+    assert messages().line_of(record) == line
