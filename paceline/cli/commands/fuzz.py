@@ -19,7 +19,7 @@ from paceline.sim.fuzzing.random_parameters import schemes_of
 EPILOG = """The schemes are the same code as in a live run. A seed draws one of them, with parameters such
 that a short run comes by all that it does; a cluster of 2 to 6 workers and 0 to 3 servers; links
 that lose, repeat, delay and reorder messages; and faults: crashes, restarts, pauses and one-way cuts
-(some so long that a worker is declared dead that incarnations), resets, torn writes, full disks, clocks
+(some so long that a worker that still runs is declared dead), resets, torn writes, full disks, clocks
 that jump, workers that leave. Invariants watch every event; when the faults are over everybody must
 go on. Some seeds also slow a worker down for a while: throughput must come back. docs/fuzzing.md
 says what is injected and what is watched.

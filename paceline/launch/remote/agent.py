@@ -205,9 +205,10 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--dial"]:
         from paceline.launch.remote.callback_listener import enter
 
-        lines, address = enter(Path(arguments[1]), hello)
+        lines, address = enter(Path(arguments[1]), _hello_without_sigterm)
         signal.signal(signal.SIGALRM, lambda *_: sys.exit(143))
         signal.signal(signal.SIGTERM, lambda *_: _terminated(lines))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     else:
         lines, address = MessageStream(protocol.Descriptors(os.dup(0), os.dup(1)), Request), _reached_at()
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -219,6 +220,16 @@ def main(arguments: list[str]) -> int:
     with contextlib.suppress(OSError):
         sys.stderr.flush()
     os._exit(0)  # threads that wait for parties which are gone would keep it
+
+
+def _hello_without_sigterm() -> protocol.AgentHello:
+    """Returns the hello, and blocks SIGTERM until `main` handles it.
+
+    From its hello on, the launcher knows this agent and waits for a Leaving. A SIGTERM that comes before the handler is
+    set would end the agent without one.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    return hello()
 
 
 def _terminated(lines: MessageStream[Request]) -> None:
