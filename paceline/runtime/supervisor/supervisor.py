@@ -25,6 +25,7 @@ from paceline.live.numpy_memory import PlainMemory
 from paceline.live.party import Party
 from paceline.live.protocol.transport import Transport
 from paceline.live.same_host.temporary_folder import TemporaryFolder
+from paceline.observe.plots.style import import_beside
 from paceline.observe.runs.summary import Summary
 from paceline.observe.terminal.progress import ProgressDisplay
 from paceline.observe.trace.hooks import Hook, load
@@ -78,6 +79,7 @@ class RunSupervisor:
         Raises ConfigError when the data, a hook or a store cannot be had.
         """
         all_hooks = [*load(config.run.hook, config.run.out), *hooks]
+        import_beside()
         train_samples = launcher.prepare(config)
         if trains := evaluator and not script:
             check_batch_size(config, train_samples)
