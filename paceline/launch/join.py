@@ -33,7 +33,7 @@ from paceline.engine.specs import OptimizerRecipe
 from paceline.launch.exit_hook import ScriptExit, say_nothing_of_lost_peers
 from paceline.launch.external.detect import detect_external
 from paceline.launch.local.environment import scheme_from, spec_from
-from paceline.launch.own_run import Evaluate, check_evaluated, evaluate_and_exit, progress_at, start_of
+from paceline.launch.own_run import Evaluate, begin_at, check_evaluated, evaluate_and_exit
 from paceline.live.control.session import Session
 from paceline.runtime.process_main import check_device_of
 from paceline.runtime.spec.job_spec import Recipe
@@ -63,6 +63,7 @@ def join(
     overlap: bool = False,
     seed_ranks: bool = True,
     evaluate: Evaluate | None = None,
+    state: Mapping[str, Any] | None = None,
     **parameters: Any,
 ) -> Pace:
     """Joins a run as a worker, and returns when training starts.
@@ -75,7 +76,6 @@ def join(
     state is on the servers. Where workers make the steps, `optimizer` itself makes them, whatever it is. It may be
     given as a function of named parameters that makes one, or as the import path of such a function
     (docs/optimizers.md). Leave `optimizer.step` and `optimizer.zero_grad` to `pace.step()`.
-
     Several models are given by name: `join({"D": d, "G": g}, {"D": of_d, "G": of_g})`; `pace.step("D")` trains one.
     `parameters` are those of the scheme. `codec` compresses what workers send, `codec_down` what servers send. `seed`
     seeds what is drawn at random. With `seed_ranks` all workers but 0 seed torch, `random` and NumPy anew, so that no
@@ -83,10 +83,10 @@ def join(
     scheme forms one, otherwise each contribution or local step.
 
     With `lazy`, gradients of `nn.Embedding(sparse=True)` travel as rows with any optimizer (docs/embeddings.md).
-    With `overlap` gradients leave while backward still runs, which pays for models of millions of parameters. Nothing
-    may change a gradient after backward then. Batches come from `pace.batches`. `evaluate(model)` is called in a
-    process of its own, under `paceline launch --eval-every`; it returns an accuracy, or a dict with `accuracy`, `loss`.
-
+    With `overlap` gradients of `pace.batches` leave while backward still runs, for models of millions of parameters;
+    nothing may change them after it. `evaluate(model)` is called in a process of its own, under `paceline launch
+    --eval-every`, and returns an accuracy, or a dict with `accuracy`, `loss`. From `state`, which `pace.state_dict()`
+    returned, the run goes on (docs/checkpoints.md); a checkpoint of `--resume` wins over it.
     `pace.close()`, or the end of the script, leaves the run (docs/launch.md) and loads the final model.
     Raises ConfigError for an unknown scheme or codec, a bad parameter, or an optimizer that is not supported.
     """
@@ -106,7 +106,7 @@ def join(
     if spec and spec.who.kind == "evaluator":
         evaluate_and_exit(module, whole, recipe, spec, evaluate)
     spec, session = _sit(spec, recipe, str(next(module.parameters()).device))
-    pace = _begun(module, whole, recipe, spec.overlapping(overlap), session, seed_ranks=seed_ranks)
+    pace = _begun(module, whole, recipe, spec.overlapping(overlap), session, seed_ranks=seed_ranks, state=state)
     check_evaluated(evaluate, pace.rank, session)
     atexit.register(leave, pace, end)
     return pace
@@ -120,14 +120,13 @@ def _begun(
     session: Session,
     *,
     seed_ranks: bool,
+    state: Mapping[str, Any] | None,
 ) -> Pace:
     """Returns the worker in training. If that fails, the session is closed, since the script may go on without it."""
     try:
-        start = start_of(spec, recipe)
-        start.load_into(module)
-        behind = progress_at(start, spec.who.index, spec.workers)
+        recipe, behind = begin_at(module, recipe, spec, state)
         pace = Pace(module, recipe, spec, session, optimizer=optimizer, behind=behind)
-        differ(recipe.seed, pace.rank, spec.incarnation, wanted=seed_ranks and behind.memories is None)
+        differ(recipe.seed, pace.rank, spec.incarnation, wanted=seed_ranks and not behind.draws_on)
     except BaseException:
         session.close()  # a script that goes on without us shall keep no thread or socket of ours
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from paceline.live import party
@@ -16,6 +16,7 @@ from paceline.runtime.process_main import take_part
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.loop.progress import ResumedProgress
+from paceline.runtime.worker.loop_state import LoadedState, marked
 
 if TYPE_CHECKING:
     import torch
@@ -41,6 +42,22 @@ def progress_at(start: ResumePoint, rank: int, workers: int) -> ResumedProgress:
     return ResumedProgress(
         start.clock(rank), samples=start.samples, memories=memories, position=start.samples // workers
     )
+
+
+def begin_at(
+    module: nn.Module, recipe: Recipe, spec: ProcessSpec, state: Mapping[str, Any] | None
+) -> tuple[Recipe, ResumedProgress]:
+    """Loads the weights that a worker begins with, and returns the recipe of its run and its progress.
+
+    A checkpoint that the command names wins over `state`. Raises ConfigError for what cannot be read or does not fit.
+    """
+    start = start_of(spec, recipe)
+    if state is None or start.folder is not None:
+        start.load_into(module)
+        return recipe, progress_at(start, spec.who.index, spec.workers)
+    loaded = LoadedState(state, recipe, spec.who.index, spec.workers, spec.servers)
+    loaded.load_into(module)
+    return marked(recipe) if state["servers"] else recipe, loaded.progress()
 
 
 def evaluate_and_exit(

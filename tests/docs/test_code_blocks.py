@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -78,6 +79,7 @@ def test_these_pages_have_python_and_no_other() -> None:
     assert {page: len(found) for page in pages if (found := blocks(page))} == {
         "README.md": 1,
         "CONTRIBUTING.md": 3,
+        "docs/checkpoints.md": 1,
         "docs/precision.md": 1,
         "docs/optimizers.md": 3,
         "docs/embeddings.md": 1,
@@ -94,6 +96,15 @@ def test_the_four_lines_train_a_model(page: str) -> None:
     before = nn.functional.cross_entropy(names["model"](names["x"]), names["y"]).item()
     exec(blocks(page)[0], names)
     assert nn.functional.cross_entropy(names["model"](names["x"]), names["y"]).item() < 0.8 * before
+
+
+def test_the_lines_that_save_a_file_go_on_from_it() -> None:
+    steps = []
+    for _ in range(2):
+        names = loop() | {"os": os}
+        exec(blocks("docs/checkpoints.md")[0], names)
+        steps.append(names["pace"].steps)
+    assert steps[0] == steps[1] > 0, "the second run counts the steps of the first, and finds all epochs behind it"
 
 
 def test_the_lines_of_several_models_train_a_gan() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,13 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from paceline.config import Config, build
+from paceline.core.errors import ConfigError
 from paceline.core.scheme import make
 from paceline.engine.model.trainable import trained_of
 from paceline.engine.optim.recipe import recipe_of
 from paceline.engine.vectors.flat import FlatMemory
 from paceline.launch.local.train import Silent
-from paceline.launch.own_run import Evaluate, progress_at, start_of
+from paceline.launch.own_run import Evaluate, begin_at
 from paceline.live import party
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.net.tcp_transport import TcpTransport
@@ -102,9 +103,10 @@ class LoopLauncher(ThreadLauncher):
         held: Held,
         clip_norm: float = 0.0,
         evaluate: Evaluate | None = None,
+        states: Mapping[int, Any] | None = None,
     ) -> None:
         super().__init__(hub)
-        self._evaluate = evaluate
+        self._evaluate, self._states = evaluate, states or {}
         self._clip_norm = clip_norm
         self._optimizer, self._make_model, self._held = optimizer, make_model, held
         self._hub_of_workers, self._scheme, self._loop, self._parameters = hub, scheme, loop, parameters
@@ -142,9 +144,11 @@ class LoopLauncher(ThreadLauncher):
     def _live(self, spec: ProcessSpec) -> None:
         model, optimizer, recipe = self._made(spec)
         self.models[spec.who.index] = model
-        start = start_of(spec, recipe)
-        start.load_into(model)
-        behind = progress_at(start, spec.who.index, spec.workers)
+        try:
+            recipe, behind = begin_at(model, recipe, spec, self._states.get(spec.who.index))
+        except ConfigError as error:
+            self.ended.put(ProcessEnded(who=spec.who, why=f"{spec.party}: {error}"))
+            return
         session = spec.session(self._hub_of_workers.transport(spec.who))
         session.hello(spec.coordinator, spec.device)
         why = ""
@@ -184,13 +188,14 @@ def run_loops(
     clip_norm: float = 0.0,
     stop: dict[str, Any] | None = None,
     evaluate: Evaluate | None = None,
+    states: Mapping[int, Any] | None = None,
     checkpoint: dict[str, Any] | None = None,
     **parameters: Any,
 ) -> tuple[Summary, dict[int, nn.Module]]:
-    """`workers` threads of `loop` in one run; its summary and the model each thread ended with."""
+    """`workers` threads of `loop` in one run; its summary and the model each thread ended with. `states`: by rank."""
     sockets = sockets or hub is not None
     hub = hub or (Sockets() if sockets else Hub())
-    launcher = LoopLauncher(hub, scheme, loop, optimizer, parameters, make_model, held, clip_norm, evaluate)
+    launcher = LoopLauncher(hub, scheme, loop, optimizer, parameters, make_model, held, clip_norm, evaluate, states)
     config = build(
         {
             "run": {"scheme": "bsp", "out": str(out)},

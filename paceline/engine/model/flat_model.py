@@ -232,15 +232,14 @@ class FlatModel:
         self.settle()
         shown = torch.empty_like(self._w)
         w.copy_into(shown)
-        self._place(shown)
+        before = [p.data for p in self._parameters]  # those of 16 bits have memory of their own
+        for p, piece in zip(self._parameters, pieces_of(shown, self._parameters), strict=True):
+            p.data = piece.to(p.dtype)
         try:
             yield self.module
         finally:
-            self._place(self._w)
-
-    def _place(self, vector: Tensor) -> None:
-        for p, piece in zip(self._parameters, pieces_of(vector, self._parameters), strict=True):
-            p.data = piece
+            for p, data in zip(self._parameters, before, strict=True):
+                p.data = data
 
     @property
     def _loaded(self) -> AnyFlat | None:

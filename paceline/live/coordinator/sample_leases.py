@@ -181,7 +181,7 @@ class Quotas:
         ends = [rule.samples or 0, round((rule.epochs or 0) * draw.samples)]
         if draw.stream:
             return SampleQueue(draw.samples)
-        return SampleQueue(draw.samples, min(filter(None, ends), default=None), rule.behind)
+        return SampleQueue(draw.samples, min(filter(None, ends), default=None), rule.behind or draw.behind)
 
     def gone(self, rank: int) -> None:
         """Returns to the others what the present incarnation of worker `rank` had and did not train."""

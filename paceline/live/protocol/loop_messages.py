@@ -14,6 +14,7 @@ class Draw:
     stream   number of the data set in the loop; `samples`: its length
     epochs   passes of all workers together after which the loop ends; 0 for no end
     trained  samples trained of those that this incarnation was given
+    behind   places at which a loop that goes on from a state of its own begins
     """
 
     stream: bounds.Count
@@ -22,6 +23,7 @@ class Draw:
     wanted: bounds.TotalSamples
     batch: bounds.Samples
     trained: bounds.TotalSamples
+    behind: bounds.TotalSamples = 0
 
 
 @message("control.Drawn", plane="control")

@@ -382,7 +382,7 @@ class CheckpointWriter:
         vectors = {name: self._numbers(to, name) for name in facts.pop("vectors", ())}
         if self._servers:
             each = facts.pop("numbers_of")
-            _on_one_scale(vectors, facts["numbers"], each, self._layout.slices)
+            on_one_scale(vectors, facts["numbers"], each, self._layout.slices)
             facts["numbers"] = of_model(facts["numbers"], each, self._layout, self._flat.tensors)
         return vectors
 
@@ -412,7 +412,7 @@ def _finite(tensors: Iterable[Tensor]) -> bool:
     return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
 
-def _on_one_scale(vectors: Vectors, numbers: Facts, numbers_of: Sequence[Facts], parts: Sequence[slice]) -> None:
+def on_one_scale(vectors: Vectors, numbers: Facts, numbers_of: Sequence[Facts], parts: Sequence[slice]) -> None:
     """Multiplies momentum out where slices keep it with different scales, so that one number holds for the whole
     vector.
 

@@ -55,6 +55,7 @@ from paceline.runtime.checkpointing.slice_capture import (
     together,
 )
 from paceline.runtime.checkpointing.slice_numbers import of_slice
+from paceline.runtime.checkpointing.state_on_request import StatesOnRequest, say_taken, take_loaded
 from paceline.runtime.kvstore.table import open_table
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
@@ -92,6 +93,8 @@ def serve(spec: ProcessSpec, session: Session, start: ResumePoint | None = None)
         for rank in sorted(session.departed):  # they may come later
             session.node.gone(rank)
     session.tell(control.Prepared())
+    if recipe.loaded and not store and not spec.incarnation:
+        shard.take_loaded()
     session.serve(None if store else shard)
 
 
@@ -102,6 +105,7 @@ class Shard:
     def __init__(self, spec: ProcessSpec, session: Session, plan: control.Plan, start: ResumePoint | None) -> None:
         self._server, self._is_later_incarnation = spec.who.index, spec.incarnation > 0
         self._session, self._node, self._plan, self._start = session, session.node, plan, start
+        self._samples_before = start.samples if start is not None else 0
         self._recipe = recipe = Recipe.from_json(plan.optimizer)
         self._scheme = recipe.make_scheme()
         self._box = self._scheme.server(len(plan.layout.holders))
@@ -118,6 +122,8 @@ class Shard:
             purpose: Captures(session.node, self.hosted, self._rules, purpose) for purpose in (CHECKPOINT, SNAPSHOT)
         }
         self._captures = captures
+        if self._box is not None:
+            StatesOnRequest(session.node, self.hosted, self._rules, plan.workers)
         self._beginning = recipe.of_rule(recipe.optimizer)
         self._followed: dict[int, OptimizerRecipe] = {}  # by rank, where its numbers have changed
         self._beside: list[ServedSlice] = []  # after its slices
@@ -154,6 +160,15 @@ class Shard:
         elif start is not None:
             for rule in self._rules:
                 rule.samples_seen = start.samples
+
+    def take_loaded(self) -> None:
+        """Takes the optimizer's state that worker 0 has loaded, which waits for that. Raises PeerLost or TimedOut."""
+        self._session.reach(party.worker(0))
+        found = take_loaded(self._node, self._slices)
+        for rule, (facts, vectors) in zip(self._rules, found, strict=True):
+            load_rule(rule, facts["numbers"], vectors)
+            self._samples_before = facts["samples"]
+        say_taken(self._node)
 
     def _make_rule(self, number: int) -> Any:
         """Returns a new update rule for slice `number` of the model."""
@@ -216,7 +231,7 @@ class Shard:
             gate=self._gates.get(number),
             rounds=self._recipe.robust.rounds(Sorting()),
             settled=session.reports.settle if number == 0 else None,
-            samples_seen=self._start.samples if self._start is not None else 0,
+            samples_seen=self._samples_before,
             contributing=functools.partial(self._follow, at),
         )
 

@@ -28,7 +28,8 @@ from paceline.runtime.kvstore.store_spec import StoreSpec
 class Recipe:
     """Describes a run to all its processes: scheme, update rule, codecs and checks of gradients.
 
-    `store` is set where the servers hold keys and values instead of a model.
+    `store` is set where the servers hold keys and values instead of a model. `loaded`: worker 0 has loaded a state, and
+    servers take their part of it.
     """
 
     scheme: str
@@ -40,6 +41,7 @@ class Recipe:
     gate: GradientCheckPolicy = field(default_factory=GradientCheckPolicy)
     robust: RobustPolicy = field(default_factory=RobustPolicy)
     store: StoreSpec | None = None
+    loaded: bool = False
 
     def make_scheme(self) -> Scheme:
         """Returns the scheme with its parameters. Raises ConfigError for an unknown scheme or a bad parameter."""

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from paceline.core.errors import PeerLost
+from paceline.engine.vectors.flat import Flat
 from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
 from paceline.live.protocol import control_messages as control
@@ -95,7 +96,9 @@ def join_run(
         PartyCallbacks(on_server_replaced=leases.tell_past, on_capture=lambda order: positions.want(order.version))
     )
     lifecycle = WorkerLifecycle(spec, session, recipe, model.flat, model.buffers)
-    plan = lifecycle.join(model.update, measure, behind.clock, behind.samples)
+    if behind.masters is not None and not session.late:
+        model.flat.load(Flat.wrap(behind.masters))
+    plan = lifecycle.join(model.update, measure, behind.clock, behind.samples, behind.of_servers)
     clock = _clock(session, recipe, plan, counts, behind.samples, model.partial.once)
     sizes = BatchSizes(model.work, clock, plan.samples, _allowance(session, spec, plan, clock))
     _report_waits(session)
@@ -178,5 +181,6 @@ def _remember(run: JoinedRun, behind: ResumedProgress, capture: WorkerStateCaptu
         positions.begin(run.clock, behind.batches, 0)
     else:
         capture.give_back(memories)
-        set_generators(memories.entry.generators, run.device)
+        if behind.draws_on:
+            set_generators(memories.entry.generators, run.device)
         positions.begin(run.clock, memories.entry.steps, memories.entry.position)

@@ -30,6 +30,7 @@ from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.control_messages import Links
 from paceline.live.state.current_model import final_model
 from paceline.live.state.late_join import come_late, others
+from paceline.runtime.checkpointing.state_on_request import ServerState, give_servers
 from paceline.runtime.collectives.backends import LiveCarrier, make_carrier, measured_links
 from paceline.runtime.collectives.choice import meets_for_means
 from paceline.runtime.collectives.powersgd import LowRankMeans
@@ -54,7 +55,12 @@ class WorkerLifecycle:
 
     # ---- joining -----------------------------------------------------------------------------------------
     def join(
-        self, update: Update, measure: Callable[[], float] | None, clock: int = 0, samples: int = 0
+        self,
+        update: Update,
+        measure: Callable[[], float] | None,
+        clock: int = 0,
+        samples: int = 0,
+        of_servers: ServerState | None = None,
     ) -> control.Plan:
         """Joins the run, until everybody has its role; training may start when the coordinator says Go. Returns the
         plan.
@@ -62,6 +68,7 @@ class WorkerLifecycle:
             update   the rule of updates made on this worker
             measure  returns the seconds of a step
             clock    exchanges of this worker before it was resumed; `samples`: those of all workers
+            of_servers  state that worker 0 has loaded for the servers
         """
         spec, session = self._spec, self._session
         self._samples_seen = samples
@@ -94,6 +101,8 @@ class WorkerLifecycle:
         if session.late:
             self._come_late(plan, update)
         else:
+            if of_servers is not None and self._rank == 0:  # before the first mean, with which their roles begin
+                give_servers(self._node, of_servers, samples, plan.layout, self._flat.tensors)
             self._take_up(plan, update, clock)
             session.tell(control.Prepared())
         return plan

@@ -14,8 +14,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,7 @@ from paceline.runtime.worker.joining import join_run
 from paceline.runtime.worker.loop.loader import LoaderSettings, SharedLoader
 from paceline.runtime.worker.loop.progress import ResumedProgress
 from paceline.runtime.worker.loop.shard import StreamShard
+from paceline.runtime.worker.loop_state import save_state
 from paceline.runtime.worker.shared_model import shared_weights
 from paceline.runtime.worker.steps.drop_in import ONLY, DropInOptimizer, drop_ins
 from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
@@ -189,6 +190,25 @@ class Pace:
         worker = self._worker
         with worker.model.flat.showing(shared_weights(worker.run)) as module:
             yield module
+
+    @property
+    def at_exchange(self) -> bool:
+        """Returns True if the last step has ended an exchange, so that `state_dict` has a whole state."""
+        return self._worker.model.work.begins
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state of the loop after the last step, as tensors and plain values: save it with `torch.save`.
+
+        It has the model of all, the optimizer wherever its state is, the place in the data and torch's generators;
+        `join(state=...)` goes on from it. Raises ConfigError where there is no whole state, PeerLost or TimedOut.
+        """
+        return save_state(self._worker)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> NoReturn:
+        """Raises ConfigError: a state has to be there when the run begins, so `join` takes it."""
+        raise ConfigError(
+            "pace.load_state_dict(...): the run has begun; give the state to paceline.join(..., state=state)"
+        )
 
     def report(self, *, accuracy: float = 0.0, loss: float = 0.0) -> None:
         """Reports how good the model is: for the trace, the live page, hooks, the summary, and the target of the run.

@@ -55,3 +55,14 @@ def test_under_local_schemes_it_is_what_was_exchanged_and_not_what_this_worker_h
 
     run_loops(out, "localsgd", loop, workers=2, servers=1, tau=4)
     assert any(differs)
+
+
+def test_parameters_of_16_bits_keep_their_type_in_it_and_their_memory_after_it(out: Path) -> None:
+    def loop(pace: Pace, model: nn.Module) -> None:
+        places = [p.data_ptr() for p in model.parameters()]
+        with pace.shared_model() as shown:
+            assert {p.dtype for p in shown.parameters()} == {torch.bfloat16}
+        assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+        assert [p.data_ptr() for p in model.parameters()] == places
+
+    run_loops(out, "asp", loop, workers=1, make_model=lambda: toy_model().bfloat16())

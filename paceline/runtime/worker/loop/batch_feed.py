@@ -265,7 +265,7 @@ class BatchFeed:
         """Returns a stream that draws from the coordinator's queue."""
         run = self._run
         samples = len(data if order is None else order)
-        dealer = SampleDealer(run.session, len(self._streams), samples, run.spec.timeout_s)
+        dealer = SampleDealer(run.session, len(self._streams), samples, run.spec.timeout_s, self._behind.samples)
         drawn = order.of if order else functools.partial(epoch_order, samples, run.recipe.seed)
         stream = DealtBatches(data, dealer, batch_size, order=drawn, device=run.device)
         self._allowances[id(stream)] = dealer

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from paceline.live.node.timing import Times
 from paceline.live.protocol.control_messages import Progress
+from paceline.runtime.checkpointing.state_on_request import ServerState
 from paceline.runtime.checkpointing.worker_state import WorkerState
 
 
@@ -14,6 +17,7 @@ class ResumedProgress:
     """Describes the progress before a resumed run: exchanges and mini-batches of a worker, samples of all.
 
     memories: what the worker remembers of it. position: samples of its share, where it remembers nothing.
+    masters: float32 weights of parameters of 16 bits; of_servers: what worker 0 gives the servers before training.
     """
 
     clock: int = 0
@@ -21,6 +25,13 @@ class ResumedProgress:
     samples: int = 0
     memories: WorkerState | None = None
     position: int = 0
+    masters: Tensor | None = None
+    of_servers: ServerState | None = None
+
+    @property
+    def draws_on(self) -> bool:
+        """Returns True if the worker goes on with the random numbers of its earlier incarnation."""
+        return self.memories is not None and bool(self.memories.entry.generators)
 
 
 class ProgressCounters:

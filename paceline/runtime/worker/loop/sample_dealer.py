@@ -22,11 +22,13 @@ AHEAD_SECONDS = 0.1
 class SampleDealer:
     """Gives a stream its samples, and says how large the next mini-batch may be (it is an `Allowance`).
 
-    `stream`: which data set of the loop this is, by number. `samples`: its length.
+    `stream`: which data set of the loop this is, by number. `samples`: its length. `behind`: places that were trained
+    before the run.
     """
 
-    def __init__(self, session: Session, stream: int, samples: int, timeout_s: float) -> None:
+    def __init__(self, session: Session, stream: int, samples: int, timeout_s: float, behind: int = 0) -> None:
         self._session, self._stream, self._samples, self._timeout_s = session, stream, samples, timeout_s
+        self._behind = behind
         self._answers = session.mailbox.dealt.setdefault(stream, queue.SimpleQueue())
         self._pieces: deque[Piece] = deque()
         self._held = self._handed = self._trained = 0  # samples: not handed out yet, handed out, trained
@@ -90,6 +92,7 @@ class SampleDealer:
     def _draw(self, wanted: int, batch: int) -> None:
         """Sends a request, with what was trained so far."""
         told = {"stream": self._stream, "samples": self._samples, "epochs": self._epochs, "trained": self._trained}
+        told["behind"] = self._behind
         self._session.tell(loop_messages.Draw(wanted=wanted, batch=batch, **told))
 
     def _receive(self, *, wait: bool) -> bool:
