@@ -1,6 +1,15 @@
-"""`paceline VERB ...`: picks the verb, turns errors into one line and an exit code.
+"""`paceline VERB ...`: picks the verb, and turns errors into one line on standard error and an exit code.
 
-Exit codes: 0 done, 1 the run failed, 2 wrong usage, 130 and 143 ended by Ctrl-C and SIGTERM.
+    exit code   when
+    0           done
+    1           the run failed (PacelineError), or standard output could not be written
+    2           wrong usage or settings (ConfigError), or no verb at all
+    129         SIGHUP ended the run
+    130         SIGINT (Ctrl-C) ended it
+    143         SIGTERM ended it
+
+`python -m paceline` and the installed command call `main`. A verb is a module of `cli/commands/` with a function
+`main`; it is imported only when it is asked for, so that a verb without PyTorch answers at once.
 """
 
 from __future__ import annotations
@@ -59,12 +68,14 @@ verbs:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; `arguments` are its words (default: those of this process). Returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     with replacing_unprintable():
         return _main(words)
 
 
 def _main(words: list[str]) -> int:
+    """Runs the command; a verb whose result is a folder goes on where nobody reads its output any more."""
     if words and words[0] in RUNS:
         with dropping_output():
             return _run(words)
@@ -106,6 +117,8 @@ def _flushed(code: int) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
+    """Calls the verb; without one prints the help. Returns the exit code. Raises what the verb raises, and ConfigError
+    for an unknown verb."""
     if not words or words[0] in ("-h", "--help", "help"):
         verbs = "\n".join(f"  {verb:<10}  {text}" for verb, text in VERBS.items())
         print(wrapped(HELP.format(verbs=verbs), terminal_width()))

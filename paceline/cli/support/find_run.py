@@ -18,11 +18,18 @@ HELP = "folder of a run, or its name below runs/ (default: the newest there)"
 
 
 def add_run(parser: Parser) -> None:
+    """Adds the argument RUN, which may be left out."""
     parser.add_argument("run", nargs="?", metavar="RUN", help=HELP)
 
 
 def found(run: str | None) -> Path:
-    """The folder of the run that is meant. Raises ConfigError."""
+    """Returns the folder of the run that is meant. Raises ConfigError.
+
+    RUN              folder
+    left out         the run below runs/ that was started last
+    a folder         that folder, which has to hold the status of a run
+    another name     the folder of that name below runs/
+    """
     if run is None:
         there = _below(RUNS)
         if not there:
@@ -42,7 +49,7 @@ def found(run: str | None) -> Path:
 
 
 def _below(folder: Path) -> list[Path]:
-    """Runs, and those of races."""
+    """Returns the folders of runs below `folder`, those of races among them."""
     return sorted(path.parent for pattern in ("*", "*/*") for path in folder.glob(f"{pattern}/{STATUS}"))
 
 
@@ -51,12 +58,18 @@ def who_leads(status: Status) -> str:
 
 
 def elsewhere(status: Status) -> bool:
-    """Is it led from another machine, as far as its name tells?"""
+    """Returns True if another machine leads the run, as far as its name tells."""
     return status.host != socket.gethostname()
 
 
 def leader_of(folder: Path, status: Status, verb: str) -> int:
-    """The process that leads the run, as a descriptor: that never becomes another's; for `verb`. Raises ConfigError."""
+    """Returns a descriptor (pidfd) of the process that leads the run; the caller closes it. Raises ConfigError for
+    `verb`.
+
+    A number of a process may come to mean another process once the first has ended; a descriptor never does. It is
+    opened before the status is asked whether the process is still the leader: in the other order that process could
+    end between the two, and another one be hit.
+    """
     if status.ended:
         raise ConfigError(f"{folder} has ended already: {status.state}{f', {status.reason}' if status.reason else ''}")
     if status.folder != shown_path(folder.resolve()):

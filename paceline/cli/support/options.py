@@ -35,20 +35,21 @@ TITLES = {
 }
 SCHEMES = "parameters of schemes"
 LOG_LEVEL = "PACELINE_VERBOSE"
+"""The environment variable that says `--verbose` for runs which do not."""
 CHOICES_MAX = 50
 """Characters of the choices that stand behind a flag."""
 OF_A_SCHEME = """--NAME.PARAMETER VALUE, such as --ssp.staleness 2; `paceline schemes NAME` shows those of a scheme."""
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Description and epilog at the width of the terminal."""
+    """Wraps description and epilog at the width of the terminal."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n".join(indent + line for line in wrapped(text, terminal_width() - len(indent)).splitlines())
 
 
 class Once(argparse.Action):
-    """Of an option that is given twice nobody knows which was meant."""
+    """Refuses an option that is given twice, since nobody knows which value was meant. Raises ConfigError."""
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
         if option is not None and self.dest in parser.given:
@@ -58,7 +59,10 @@ class Once(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors become ConfigError, and an unknown option names the nearest one that there is."""
+    """Parses words as argparse does, but raises ConfigError for errors and names the nearest option to an unknown one.
+
+    Abbreviations are off: a new option must not change what an old script means.
+    """
 
     def __init__(self, **settings: Any) -> None:
         settings.setdefault("usage", f"{settings['prog']} [options]")
@@ -69,10 +73,11 @@ class Parser(argparse.ArgumentParser):
             self.register("action", name, Once)
 
     def error(self, message: str) -> NoReturn:
+        """Raises ConfigError, where argparse would end the process."""
         raise ConfigError(message)
 
     def parse_all(self, arguments: list[str]) -> argparse.Namespace:
-        """Like `parse_args`. Raises ConfigError."""
+        """Returns the options as `parse_args` does. Raises ConfigError for words that no option takes."""
         self.given.clear()
         namespace, unknown = self.parse_known_args(arguments)
         for word in unknown:
@@ -84,6 +89,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def _nearest_option(word: str, known: list[str]) -> str:
+    """Returns `; did you mean '--x'?` for a word that is close to an option, or to the former name of one, else `; see
+    --help`."""
     from paceline.config.flags import present_name
 
     hint = nearest(present_name(word), known)
@@ -91,9 +98,10 @@ def _nearest_option(word: str, known: list[str]) -> str:
 
 
 def add_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ()) -> None:
-    """A flag for every setting but those in `leave_out`; `--config FILE` for all of them.
+    """Adds a flag for every setting but those in `leave_out`, and `--config FILE` for all of them.
 
-    The help leaves the parameters of schemes to `paceline schemes`.
+    The default of each is None, so that `values_of` can tell a flag that was given from one that was not. The help
+    leaves the parameters of schemes to `paceline schemes`.
     """
     from paceline import config as configuration
 
@@ -109,6 +117,8 @@ def add_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ())
 
 
 def _add_setting(group: Any, setting: Flag, *, hidden: bool) -> None:
+    """Adds the flag of one setting: `--x [BOOL]` for a truth value, with `--no-x` where it is true by default, else
+    `--x VALUE`."""
     default = ",".join(map(str, setting.default)) if isinstance(setting.default, tuple) else setting.default
     shown = "" if default in ("", False) else f" (default: {default})"
     text = f"{help_of(setting)}{shown}".replace("%", "%%")
@@ -127,20 +137,20 @@ def _add_setting(group: Any, setting: Flag, *, hidden: bool) -> None:
 
 
 def metavar_of(setting: Flag) -> str:
-    """What stands for the value in the help: the choices, where they fit a line."""
+    """Returns what stands for the value in the help: the choices, where they fit a line."""
     choices = "{" + ",".join(setting.limits.choices) + "}"
     return choices if 2 < len(choices) <= CHOICES_MAX else setting.key.upper().replace("_", "-")
 
 
 def help_of(setting: Flag) -> str:
-    """Its help, with the choices that do not fit the line above."""
+    """Returns the help of a setting, with the choices that do not fit the line above."""
     choices = setting.limits.choices
     listed = choices and not metavar_of(setting).startswith("{")
     return f"{setting.limits.help}: {', '.join(choices)}" if listed else setting.limits.help
 
 
 def values_of(namespace: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Settings by section and key: those of the file, then those of the flags. Raises ConfigError."""
+    """Returns settings by section and key: those of the file, overridden by those of the flags. Raises ConfigError."""
     from paceline import config as configuration
 
     values = configuration.load(namespace.config) if namespace.config else {}
@@ -152,7 +162,7 @@ def values_of(namespace: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 
 def with_log_level(values: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """`values`, with the level of $PACELINE_VERBOSE where they say none. Raises ConfigError."""
+    """Returns `values`, with the level of $PACELINE_VERBOSE where they say none. Raises ConfigError."""
     text, run = os.environ.get(LOG_LEVEL), values.get("run", {})
     if not text or "verbose" in run:
         return values
@@ -162,7 +172,7 @@ def with_log_level(values: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any
 
 
 def config_of(namespace: argparse.Namespace, **run: Any) -> Config:
-    """The checked configuration; `run` overrides keys of the section of that name. Raises ConfigError."""
+    """Returns the checked configuration; `run` overrides keys of the section of that name. Raises ConfigError."""
     from paceline import config as configuration
 
     values = values_of(namespace)

@@ -1,4 +1,9 @@
-"""What `paceline probe` measures: two short runs, one for the links between hosts, one for the steps of each worker."""
+"""Measures what `paceline probe` reports: two short runs, one for links between hosts, one for the steps of each
+worker.
+
+Links are measured first, by `bench/peer_links.py` on one worker a host. The steps follow without any exchange, so
+that a slow link or a slow worker slows nobody else's steps.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +42,12 @@ ALONE = {"scheme": "localsgd", "tau": 1_000_000}
 MEET = "bsp"
 """Without servers its workers are connected with one another."""
 SHOW_SECONDS = 3.0
+"""Seconds between two lines on how many steps were made."""
 Said = Callable[[str, str], None]
 
 
 class ProbeSite(Protocol):
-    """Where the workers of a probe run."""
+    """Says where the workers of a probe run."""
 
     def run(
         self, config: Config, script: Sequence[str], said: Said, display: ProgressDisplay, seconds: float
@@ -50,7 +56,7 @@ class ProbeSite(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ThisMachine:
-    """This machine. `environment`: what --env says, by kind of party."""
+    """Runs all workers on this machine. `environment`: what --env says, by kind of party."""
 
     environment: Environment
 
@@ -66,7 +72,7 @@ class ThisMachine:
 
 @dataclass(frozen=True, slots=True)
 class ProbedHosts:
-    """The hosts of a file."""
+    """Runs workers on the hosts of a file."""
 
     hosts: SshHosts
 
@@ -78,7 +84,10 @@ class ProbedHosts:
 
 
 def _bounded(config: Config, launcher: Launcher, display: ProgressDisplay, seconds: float) -> Summary | None:
-    """Runs for so long at most. None where training had not begun by then; raises RunInterrupted after Ctrl-C."""
+    """Runs for so long at most; returns None where training had not begun by then. Raises RunInterrupted after Ctrl-C.
+
+    The timer interrupts the run as Ctrl-C would. Only the time that has passed tells the two apart.
+    """
     supervisor = make_supervisor(config, launcher, display, evaluator=False)
     timer = threading.Timer(seconds, supervisor.interrupt, ["SIGINT"])
     timer.daemon = True
@@ -96,14 +105,19 @@ def _bounded(config: Config, launcher: Launcher, display: ProgressDisplay, secon
 
 # ---- links ---------------------------------------------------------------------------------------------------------
 def one_each(hosts: Sequence[HostEntry]) -> Placement:
-    """A worker on each host, or two where there is one host only: they measure the way within it."""
+    """Returns a placement of one worker on each host, or of two where there is one host only: they measure the way
+    within it."""
     at = tuple(range(len(hosts))) if len(hosts) > 1 else (0, 0)
     slots = (0,) * len(hosts) if len(hosts) > 1 else (0, 1)
     return Placement(hosts=tuple(hosts), workers=at, slots=slots, servers=())
 
 
 def measure_links(at: ProbeSite, workers: int, seconds: float) -> list[MeasuredLink]:
-    """Between those workers, in so many seconds. Raises PacelineError where they do not come together."""
+    """Returns the links between those workers, measured within `seconds`. Raises PacelineError where they do not come
+    together.
+
+    A link has seconds one way and Gbit/s. Links of ranks from `workers` on are left out.
+    """
     from paceline.bench.peer_links import MODULE, PeerLink
 
     found: list[PeerLink] = []
@@ -138,7 +152,8 @@ def measure_links(at: ProbeSite, workers: int, seconds: float) -> list[MeasuredL
 # ---- steps ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class MeasuredSteps:
-    """By rank: seconds of the steps. `batch`: samples of a step; `length`: parameters of the model."""
+    """Holds, by rank, the seconds of each step and the device. `batch`: samples of a step; `length`: parameters of the
+    model."""
 
     seconds: list[list[float]]
     devices: list[str]
@@ -167,7 +182,8 @@ class StepCounts:
 def measure_steps(
     at: ProbeSite, values: Mapping[str, Mapping[str, Any]], command: Sequence[str], *, steps: int, seconds: float
 ) -> MeasuredSteps:
-    """Of each worker. `values`: settings of the cluster, and of a named model where there is no command.
+    """Measures the steps of each worker. `values`: settings of the cluster, and of a named model where there is no
+    command.
 
     Raises PacelineError with what went wrong, or where nobody finished a step in that time.
     """
@@ -203,7 +219,8 @@ def measure_steps(
 
 
 def without_lost(hosts: Sequence[HostEntry], placement: Placement, servers: int) -> tuple[Placement, list[int]]:
-    """The placement on `hosts` alone, and which ranks of the former one are left. Raises ConfigError for none."""
+    """Returns the placement on `hosts` alone, and which ranks of the former one are left. Raises ConfigError for
+    none."""
     kept = [rank for rank, at in enumerate(placement.workers) if placement.hosts[at] in hosts]
     if not kept:
         raise ConfigError("none of the hosts for workers can be reached")

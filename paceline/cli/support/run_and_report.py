@@ -1,4 +1,13 @@
-"""What the verbs that run something share: signals, and the exit codes they lead to."""
+"""What the verbs that run something share: signals, and the exit codes they lead to.
+
+    signal                          while the run goes on             exit code
+    SIGINT, SIGTERM, SIGHUP, first  the run stops and keeps its model 130, 143, 129
+    the same, a second time         the run ends at once              130, 143, 129
+    SIGHUP under nohup              nothing: it stays ignored
+
+`run` makes one run and raises where a signal ended it; `run_and_report` and `run_scripts` also print what it came
+to. Before a run begins `ending_in_order` holds instead: nothing is there yet that would be worth keeping.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +25,9 @@ from paceline.observe.runs.summary import Summary, WorkerSummary
 from paceline.observe.terminal.progress import Lines, ProgressSnapshot
 
 EXIT_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
+"""Exit codes by signal: 128 and its number, as shells have it."""
 WILD_SHARE = 0.1
+"""A worker is named in the report where more than this share of its exchanges were wild: far longer than most."""
 
 
 class Runner(Protocol):
@@ -25,7 +36,8 @@ class Runner(Protocol):
     def run(self) -> Summary: ...
 
     def interrupt(self, signal: str) -> None:
-        """Called from a signal handler. First: stop, keep what there is. Second: end at once."""
+        """Ends the run; a signal handler calls it. The first call stops it and keeps what there is, the second ends it
+        at once."""
 
     @property
     def interrupted(self) -> str:
@@ -46,7 +58,12 @@ class RunInterrupted(Exception):  # noqa: N818  not a fault
 
 
 def run(runner: Runner) -> Summary:
-    """Makes one run. Raises PacelineError with the first cause, Interrupted after Ctrl-C, SIGTERM or SIGHUP."""
+    """Makes one run and returns its summary.
+
+    Raises PacelineError with the first cause of a failure, and RunInterrupted after Ctrl-C, SIGTERM or SIGHUP. A
+    failure that follows a signal counts as interrupted: parties that are ended lose connections, and that is no
+    fault to report.
+    """
     with _signals(runner.interrupt):
         try:
             summary = runner.run()
@@ -62,7 +79,8 @@ def run(runner: Runner) -> Summary:
 
 
 def run_and_report(runner: Runner) -> int:
-    """One run and what it came to; the exit code, which is 1 where its model could not be saved anywhere."""
+    """Makes one run and prints what it came to. Returns the exit code, which is 1 where its model could not be saved
+    anywhere."""
     try:
         summary = run(runner)
     except RunInterrupted as end:
@@ -84,13 +102,14 @@ def show(lines: str) -> None:
 
 
 class Losses:
-    """The view of a run whose output is the scripts' own: says who was lost, and nothing else."""
+    """Shows a run whose output is the scripts' own: says who was lost, and nothing else."""
 
     def __init__(self) -> None:
         self._begun = False
         self._lines = Lines(sys.stderr)
 
     def begin(self, lines: Sequence[str]) -> None:
+        """Prints lines of the supervisor; the first call has the heading of the run, which is left out."""
         self._lines.say(*(f"paceline: {line}" for line in lines if self._begun))
         self._begun = True
 
@@ -99,7 +118,7 @@ class Losses:
 
 
 def run_scripts(runner: Runner, close: Callable[[], None] = lambda: None) -> int:
-    """One run of somebody's own scripts, and what it came to in two lines; the exit code.
+    """Makes one run of somebody's own scripts, and prints what it came to in two lines. Returns the exit code.
 
     `close` shows what is held back of what the scripts have printed.
     """
@@ -122,7 +141,8 @@ def run_scripts(runner: Runner, close: Callable[[], None] = lambda: None) -> int
 
 
 def report(s: Summary, left: Mapping[str, Sequence[str]]) -> str:
-    """Three lines: how it ended, where the time went, what it left; and one for each worker with bad numbers."""
+    """Returns three lines: how it ended, where the time went, what it left; and one for each worker with bad
+    numbers."""
     accuracy = (
         "no evaluation" if s.test_accuracy is None else f"test accuracy {number_format.accuracy_text(s.test_accuracy)}"
     )
@@ -162,7 +182,7 @@ def faults_of(s: Summary) -> Iterator[str]:
 
 
 def _counts(workers: Sequence[WorkerSummary], counts: Sequence[int]) -> tuple[str, str]:
-    """`worker 3 (cpu): of 50 exchanges the servers` and `7`; of several workers their sums."""
+    """Returns, of one worker, `worker 3 (cpu): of 50 exchanges the servers` and `7`; of several workers their sums."""
     of = number_format.counted(sum(w.exchanges for w in workers), "exchange")
     if len(workers) == 1:
         return f"worker {workers[0].rank} ({workers[0].device}): of {of} the servers", str(counts[0])
@@ -173,10 +193,11 @@ def _counts(workers: Sequence[WorkerSummary], counts: Sequence[int]) -> tuple[st
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """Until a run begins: SIGTERM and SIGHUP end this process as Ctrl-C would, so that nothing it started is left.
+    """Makes SIGTERM and SIGHUP end this process as Ctrl-C would, until a run begins, so that nothing it started is
+    left.
 
-    The first of them only: a second would cut short what the first one ends. What is ignored, as SIGHUP is under nohup,
-    stays so.
+    Only the first of them counts: a second would cut short what the first one ends. What is ignored, as SIGHUP is
+    under nohup, stays so.
     """
     before: dict[signal.Signals, Any] = {}
 
@@ -197,7 +218,8 @@ def ending_in_order() -> Iterator[None]:
 
 @contextmanager
 def _signals(interrupt: Callable[[str], None]) -> Iterator[None]:
-    """Ctrl-C, SIGTERM and the loss of the terminal go to `interrupt`."""
+    """Passes Ctrl-C, SIGTERM and the loss of the terminal to `interrupt` by the name of the signal; restores the
+    handlers after."""
     numbers = [getattr(signal, name) for name in EXIT_CODES]
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup
         numbers.remove(signal.SIGHUP)

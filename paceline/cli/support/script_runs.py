@@ -1,4 +1,8 @@
-"""Runs of a user's own script whose scheme the command says: `paceline race ... -- python train.py`."""
+"""Runs of a user's own script whose scheme the command says: `paceline race ... -- python train.py`.
+
+`race` and `probe` read their command with `split_command`. `ScriptRuns` starts runs on this machine;
+`SshHosts` and `HostRun` do so on the machines of a hosts file.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +41,9 @@ OF_THE_COMMAND = ("run", "cluster", "stop")
 
 
 def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our own words, and the command behind `--`. Raises ConfigError where nothing stands there, or no script.
+    """Returns our own words, and the command behind `--`. Raises ConfigError where nothing stands there, or no script.
 
-    Whether there is such a program `check_program` says, of this machine.
+    Without `--` the command is empty. `check_program` says whether this machine has such a program.
     """
     if "--" not in arguments:
         return list(arguments), []
@@ -55,7 +59,7 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def parsed(parser: Parser, arguments: list[str]) -> argparse.Namespace:
-    """Raises ConfigError, with the way out where the command of a script has nothing before it."""
+    """Returns the options. Raises ConfigError, with the way out where the command of a script has nothing before it."""
     try:
         return parser.parse_all(arguments)
     except ConfigError as error:
@@ -65,13 +69,16 @@ def parsed(parser: Parser, arguments: list[str]) -> argparse.Namespace:
 
 
 def check_program(command: Sequence[str]) -> None:
-    """Raises ConfigError."""
+    """Raises ConfigError where this machine has no such program."""
     if shutil.which(command[0], path=programs_path()) is None:
         raise ConfigError(f"{command[0]}: no such program")
 
 
 def script_values(namespace: argparse.Namespace, command: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Settings of a run of that command. Raises ConfigError for a flag about what the script says itself."""
+    """Returns the settings of a run of that command. Raises ConfigError for a flag about what the script says itself.
+
+    The run ends when the script does (`until_stopped`), or at the samples, seconds or steps of the command.
+    """
     values = values_of(namespace)
     schemes = names()
     for setting in configuration.settings():
@@ -87,12 +94,14 @@ def script_values(namespace: argparse.Namespace, command: Sequence[str]) -> dict
 
 
 class ScriptRuns:
-    """One run of the command after the other, on this machine; what scripts print is in the logs of each."""
+    """Starts one run of the command after the other, on this machine; the logs of each run have what its scripts
+    print."""
 
     def __init__(self, command: Sequence[str], host: LocalHost, by_role: Environment) -> None:
         self._command, self._host, self._by_role = list(command), host, by_role
 
     def start(self, config: Config) -> Runner:
+        """Returns a run that has not begun, with as many workers as `config` says, each of them the command."""
         roles = with_scheme_variables(self._by_role, config)
         local = self._host.launcher(roles, warm=config.cluster.servers > 0)
         launcher = ScriptLauncher(self._command, local, Output(config.run.out, quiet=True), roles)
@@ -100,12 +109,12 @@ class ScriptRuns:
 
 
 def with_scheme_variables(by_role: Environment, config: Config) -> dict[str, Mapping[str, str]]:
-    """The environment of parties by kind, in which workers find the scheme of the command."""
+    """Returns the environment of parties by kind, in which workers find the scheme of the command."""
     return {**by_role, "worker": {**by_role.get("worker", {}), **scheme_variables(config)}}
 
 
 def with_scheme(values: dict[str, dict[str, Any]], scheme: str) -> Config:
-    """The checked configuration. Raises ConfigError."""
+    """Returns the checked configuration of these settings with that scheme. Raises ConfigError."""
     return configuration.build({**values, "run": {**values["run"], "scheme": scheme}})
 
 
@@ -134,6 +143,8 @@ def check_host_options(options: argparse.Namespace, command: Sequence[str]) -> N
 
 
 def ssh_of(options: argparse.Namespace) -> Ssh:
+    """Returns how hosts are reached: --ssh-config, else $PACELINE_SSH, else ssh's own; in the folder of --sync-dir,
+    else this one."""
     everybody, _ = split_environment(options.env, os.environ)
     return Ssh(
         folder=options.sync_dir or os.getcwd(),
@@ -149,7 +160,7 @@ Opened = tuple[Config, Launcher]
 
 @dataclass(frozen=True, slots=True)
 class SshHosts:
-    """Hosts that are reached by ssh, each worker where the placement says."""
+    """Describes hosts that are reached by ssh, each worker where the placement says."""
 
     options: argparse.Namespace
     ssh: Ssh
@@ -157,7 +168,12 @@ class SshHosts:
 
     @contextlib.contextmanager
     def launcher(self, config: Config, script: Sequence[str], said: Callable[[str, str], None]) -> Iterator[Opened]:
-        """While it lasts, an agent on each host; without a script workers are those of `train`."""
+        """Keeps an agent on each host while the context lasts; yields the configuration that fits the hosts, and the
+        launcher.
+
+        Without `script` workers are those of `train`. `said` has each line that a script prints, with the party's
+        name. Raises PacelineError where a host cannot be reached.
+        """
         everybody, by_role = split_environment(self.options.env, os.environ)
         config = self._fitted(config)
         roles = with_scheme_variables(by_role, config)
@@ -172,7 +188,7 @@ class SshHosts:
             yield config, RemoteLauncher(there, self.placement, local, scripts=bool(script), said=said)
 
     def _fitted(self, config: Config) -> Config:
-        """With what the hosts file says, where the user has not said otherwise."""
+        """Returns the configuration with what the hosts file says, where the user has not said otherwise."""
         values = configuration.to_dict(config)
         found_there = {key for key in ("bind", "device") if values["cluster"][key] == getattr(Config().cluster, key)}
         values["cluster"] = cluster = {key: of for key, of in values["cluster"].items() if key not in found_there}
@@ -181,7 +197,7 @@ class SshHosts:
 
 
 class HostRun:
-    """One run of the command on the hosts of a file; `interrupt` also ends it while hosts are being reached."""
+    """Makes one run of the command on the hosts of a file; `interrupt` also ends it while hosts are being reached."""
 
     def __init__(self, hosts: SshHosts, command: Sequence[str], config: Config) -> None:
         self._hosts, self._command, self._config = hosts, list(command), config
@@ -189,12 +205,14 @@ class HostRun:
         self._interrupted = ""
 
     def run(self) -> Summary:
+        """Reaches the hosts, trains, and returns the summary. Raises PacelineError."""
         said = Output(self._config.run.out, quiet=True)
         with self._hosts.launcher(self._config, self._command, said) as (config, launcher):
             self._supervisor = make_supervisor(config, launcher, make_display(sys.stderr), evaluator=False)
             return self._supervisor.run()
 
     def interrupt(self, signal: str) -> None:
+        """Ends the run; before there is a supervisor by KeyboardInterrupt, which ends the reaching of hosts."""
         self._interrupted = signal
         if self._supervisor is None:
             raise KeyboardInterrupt
