@@ -59,12 +59,18 @@ verbs:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code. `arguments` are the words after `paceline`; None takes those of
+    the process.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     with replacing_unprintable():
         return _main(words)
 
 
 def _main(words: list[str]) -> int:
+    """Runs the command. For the verbs in `RUNS` a closed standard output does not end the run; other verbs end with
+    1, as a program in a pipe does.
+    """
     if words and words[0] in RUNS:
         with dropping_output():
             return _run(words)
@@ -106,6 +112,9 @@ def _flushed(code: int) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
+    """Imports the module of the verb and returns the exit code of its `main`. Other verbs are not imported, so that
+    `status` does not pay for torch. Raises ConfigError for an unknown verb.
+    """
     if not words or words[0] in ("-h", "--help", "help"):
         verbs = "\n".join(f"  {verb:<10}  {text}" for verb, text in VERBS.items())
         print(wrapped(HELP.format(verbs=verbs), terminal_width()))

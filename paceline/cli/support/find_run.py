@@ -18,11 +18,17 @@ HELP = "folder of a run, or its name below runs/ (default: the newest there)"
 
 
 def add_run(parser: Parser) -> None:
+    """Adds the optional argument RUN."""
     parser.add_argument("run", nargs="?", metavar="RUN", help=HELP)
 
 
 def found(run: str | None) -> Path:
-    """The folder of the run that is meant. Raises ConfigError."""
+    """Returns the folder of the run that is meant. Raises ConfigError.
+
+    None is the run below `runs/` that started last. A name is a folder as it stands, or one below `runs/`. A folder
+    without a status file is refused, and the message says what the folder is instead: a race, a simulated run, or
+    no run at all.
+    """
     if run is None:
         there = _below(RUNS)
         if not there:
@@ -42,11 +48,14 @@ def found(run: str | None) -> Path:
 
 
 def _below(folder: Path) -> list[Path]:
-    """Runs, and those of races."""
+    """Returns the folders with a status file one or two levels below, sorted. The second level holds the runs of
+    races.
+    """
     return sorted(path.parent for pattern in ("*", "*/*") for path in folder.glob(f"{pattern}/{STATUS}"))
 
 
 def who_leads(status: Status) -> str:
+    """Returns the process and the host that lead the run, for messages."""
     return f"pid {status.pid} on {status.host}"
 
 
@@ -59,6 +68,7 @@ def leader_of(folder: Path, status: Status, verb: str) -> int:
     """The process that leads the run, as a descriptor: that never becomes another's; for `verb`. Raises ConfigError."""
     if status.ended:
         raise ConfigError(f"{folder} has ended already: {status.state}{f', {status.reason}' if status.reason else ''}")
+    # A copied folder names the process of the original. A signal to it would end the original run.
     if status.folder != shown_path(folder.resolve()):
         raise ConfigError(f"{folder} is a copy of {status.folder}: that is the folder of the run; name it")
     if elsewhere(status):
@@ -67,6 +77,8 @@ def leader_of(folder: Path, status: Status, verb: str) -> int:
         raise ConfigError(f"{folder} is led by {who_leads(status)}: this system cannot tell it apart")
     gone = ConfigError(f"{folder} is gone already: its process {status.pid} was ended without a word")
     try:
+        # The descriptor is opened before the identity is checked. If the process ends after the check, the
+        # descriptor still refers to it, even when its number is given to another process.
         leader = os.pidfd_open(status.pid)
     except ProcessLookupError:
         raise gone from None

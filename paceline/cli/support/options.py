@@ -1,7 +1,11 @@
 """Flags from the configuration: every setting is a flag, with its help, its default and its limits.
 
-The configuration knows all schemes and takes a third of a second to import. The functions that need it import it, so
-that verbs without settings, such as `status` and `logs`, answer at once.
+A setting `max_norm` of the section `gate` is stored in the namespace under `gate.max_norm`, as text; None means
+that it was not given. `values_of` parses the text, so one parser serves flags and files. Later sources win: the
+defaults, the file of --config, the flags. `PACELINE_VERBOSE` fills in the log level only where neither says one.
+
+The configuration knows all schemes and takes a third of a second to import. The functions that need it import it,
+so that verbs without settings, such as `status` and `logs`, answer at once.
 """
 
 from __future__ import annotations
@@ -65,10 +69,13 @@ class Parser(argparse.ArgumentParser):
         settings.setdefault("formatter_class", HelpFormatter)
         super().__init__(allow_abbrev=False, **settings)
         self.given: set[str] = set()  # what the words that are being parsed have said
+        # Options without an action use the name None, so both names must be registered. `store_const` stays as it
+        # is: `-v` may stand twice.
         for name in (None, "store"):
             self.register("action", name, Once)
 
     def error(self, message: str) -> NoReturn:
+        """Raises ConfigError, where argparse would print the usage and exit with 2."""
         raise ConfigError(message)
 
     def parse_all(self, arguments: list[str]) -> argparse.Namespace:
@@ -84,6 +91,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def _nearest_option(word: str, known: list[str]) -> str:
+    """Returns "did you mean", with the option that is most like `word`, or else a pointer to --help. A name from an
+    earlier version is translated first.
+    """
     from paceline.config.flags import present_name
 
     hint = nearest(present_name(word), known)
@@ -109,8 +119,14 @@ def add_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ())
 
 
 def _add_setting(group: Any, setting: Flag, *, hidden: bool) -> None:
+    """Adds one setting. A boolean is a flag with an optional value; one that is True by default has a `--no-` flag
+    as well.
+
+    The default of every flag is None, which means "not given". A real default would override the file of --config.
+    """
     default = ",".join(map(str, setting.default)) if isinstance(setting.default, tuple) else setting.default
     shown = "" if default in ("", False) else f" (default: {default})"
+    # argparse formats help with `%`, so a percent sign is doubled.
     text = f"{help_of(setting)}{shown}".replace("%", "%%")
     kind: dict[str, Any] = {"dest": f"{setting.section}.{setting.key}", "default": None}
     if setting.flag == "verbose":
@@ -168,6 +184,8 @@ def config_of(namespace: argparse.Namespace, **run: Any) -> Config:
     values = values_of(namespace)
     values["run"] = {**values.get("run", {}), **run}
     config = configuration.build(values)
+    # A verb that overrides keys of `run` itself, such as one that compares schemes, may pass the flags of several
+    # schemes.
     if not run:
         refuse_other_schemes(namespace, config)
     return config

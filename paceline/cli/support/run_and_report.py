@@ -1,4 +1,11 @@
-"""What the verbs that run something share: signals, and the exit codes they lead to."""
+"""What the verbs that run something share: signals, and the exit codes they lead to.
+
+how the run ended                       `run`                        exit code
+by its own end                          returns the summary          0; 1 if a model was evaluated but not saved
+by SIGHUP, SIGINT or SIGTERM            raises RunInterrupted        129, 130 or 143
+by a failure                            raises PacelineError         1, in `paceline.cli.main`
+by wrong usage                          raises ConfigError           2, in `paceline.cli.main`
+"""
 
 from __future__ import annotations
 
@@ -15,6 +22,7 @@ from paceline.observe.formatting.wrapping import columns, wrapped_lines
 from paceline.observe.runs.summary import Summary, WorkerSummary
 from paceline.observe.terminal.progress import Lines, ProgressSnapshot
 
+# A shell reports 128 plus the number of a signal for a process that the signal ended; these codes are the same.
 EXIT_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 WILD_SHARE = 0.1
 
@@ -91,6 +99,9 @@ class Losses:
         self._lines = Lines(sys.stderr)
 
     def begin(self, lines: Sequence[str]) -> None:
+        """Drops the lines of the first call, which describe the run, and prints those of later calls, which tell of
+        lost workers.
+        """
         self._lines.say(*(f"paceline: {line}" for line in lines if self._begun))
         self._begun = True
 
@@ -151,6 +162,7 @@ def faults_of(s: Summary) -> Iterator[str]:
     """Yields a line for the workers of which the servers refused something, and one for those with one push in ten
     wild.
     """
+    # Workers that were refused are left out of the second line: one line for each worker is enough to find it.
     refused = [w for w in s.workers if w.refused]
     if refused:
         counts = _counts(refused, [w.refused for w in refused])
@@ -181,6 +193,8 @@ def ending_in_order() -> Iterator[None]:
     before: dict[signal.Signals, Any] = {}
 
     def end(number: int, _frame: object) -> None:
+        # Further signals are ignored before the exception unwinds the contexts, since those still have processes to
+        # end.
         for one in before:
             signal.signal(one, signal.SIG_IGN)
         sys.exit(EXIT_CODES[signal.Signals(number).name])
@@ -200,7 +214,9 @@ def _signals(interrupt: Callable[[str], None]) -> Iterator[None]:
     """Ctrl-C, SIGTERM and the loss of the terminal go to `interrupt`."""
     numbers = [getattr(signal, name) for name in EXIT_CODES]
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup
+        # A process under nohup keeps running without its terminal, and so does the run.
         numbers.remove(signal.SIGHUP)
+    # Python runs the handler in the main thread between two bytecodes, so `interrupt` must return soon.
     before = [signal.signal(number, lambda got, _frame: interrupt(signal.Signals(got).name)) for number in numbers]
     try:
         yield

@@ -77,6 +77,8 @@ def script_values(namespace: argparse.Namespace, command: Sequence[str]) -> dict
     for setting in configuration.settings():
         given = getattr(namespace, f"{setting.section}.{setting.key}", None) is not None
         is_ours = setting.section in (*OF_THE_COMMAND, *schemes) or setting.flag == "samples"
+        # A file given with --config may hold such settings, for it may be shared with `train`. They are dropped
+        # below. A flag is an explicit wish, so it is refused and not dropped.
         if given and not is_ours:
             raise ConfigError(f"--{setting.flag}: your script says that itself; change it there, or leave out `-- ...`")
     stop = {"epochs": 0.0, **values.get("stop", {}), "until_stopped": True}
@@ -93,6 +95,9 @@ class ScriptRuns:
         self._command, self._host, self._by_role = list(command), host, by_role
 
     def start(self, config: Config) -> Runner:
+        """Returns a supervisor that has not begun. Forked servers are worth preparing only where the configuration
+        has servers, since workers are processes of the script.
+        """
         roles = with_scheme_variables(self._by_role, config)
         local = self._host.launcher(roles, warm=config.cluster.servers > 0)
         launcher = ScriptLauncher(self._command, local, Output(config.run.out, quiet=True), roles)
@@ -134,6 +139,9 @@ def check_host_options(options: argparse.Namespace, command: Sequence[str]) -> N
 
 
 def ssh_of(options: argparse.Namespace) -> Ssh:
+    """Returns how hosts are reached. `PYTHONPATH` of the hosts is the one that `--env` passes to all processes, or
+    none.
+    """
     everybody, _ = split_environment(options.env, os.environ)
     return Ssh(
         folder=options.sync_dir or os.getcwd(),
@@ -157,7 +165,14 @@ class SshHosts:
 
     @contextlib.contextmanager
     def launcher(self, config: Config, script: Sequence[str], said: Callable[[str, str], None]) -> Iterator[Opened]:
-        """While it lasts, an agent on each host; without a script workers are those of `train`."""
+        """Yields the configuration that fits the hosts, and a launcher with an agent on each host; it ends the
+        agents at its exit.
+
+        `script` is the command of the workers; if it is empty, they are those of `train`. `said` receives the name
+        of a party and a line that it printed. The status file exists before the first login, so that `paceline
+        kill` finds a run that still waits for a host. Raises ConfigError where the placement does not fit the
+        settings.
+        """
         everybody, by_role = split_environment(self.options.env, os.environ)
         config = self._fitted(config)
         roles = with_scheme_variables(by_role, config)
@@ -174,6 +189,9 @@ class SshHosts:
     def _fitted(self, config: Config) -> Config:
         """With what the hosts file says, where the user has not said otherwise."""
         values = configuration.to_dict(config)
+        # A value that equals the default counts as not given, because the configuration no longer tells the two
+        # apart. `fit` then sets both: the address always,
+        # the device where a host has GPUs.
         found_there = {key for key in ("bind", "device") if values["cluster"][key] == getattr(Config().cluster, key)}
         values["cluster"] = cluster = {key: of for key, of in values["cluster"].items() if key not in found_there}
         fit(values, self.placement, listens_on(self.options.interface, self.ssh, self.placement, cluster))
@@ -189,6 +207,7 @@ class HostRun:
         self._interrupted = ""
 
     def run(self) -> Summary:
+        """Returns the summary of the run. Raises PacelineError with the first cause."""
         said = Output(self._config.run.out, quiet=True)
         with self._hosts.launcher(self._config, self._command, said) as (config, launcher):
             self._supervisor = make_supervisor(config, launcher, make_display(sys.stderr), evaluator=False)
@@ -196,14 +215,18 @@ class HostRun:
 
     def interrupt(self, signal: str) -> None:
         self._interrupted = signal
+        # No run has begun that could end in order, so the exception unwinds the logins; each context ends its
+        # agents.
         if self._supervisor is None:
             raise KeyboardInterrupt
         self._supervisor.interrupt(signal)
 
     @property
     def interrupted(self) -> str:
+        """The signal that ended the run, or "". The supervisor knows of it once there is one."""
         return self._supervisor.interrupted if self._supervisor else self._interrupted
 
     @property
     def left(self) -> Mapping[str, Sequence[str]]:
+        """The files that the run has left, by folder; there are none before the supervisor exists."""
         return self._supervisor.left if self._supervisor else {}
