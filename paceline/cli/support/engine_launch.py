@@ -1,4 +1,13 @@
-"""`paceline launch --launcher mpi|slurm|sge|ray|...`: the engine starts an agent a worker; all else is as over ssh."""
+"""`paceline launch --launcher mpi|slurm|sge|ray|...`: the engine starts an agent a worker; all else is as over ssh.
+
+1. `over_engine` checks the options, finds the address on which this machine listens and opens the run folder.
+2. `_run` lets the engine start agents; each calls back to that address with a ticket from the run folder.
+3. The hosts and GPUs that the agents report decide the placement, since the engine chose the hosts.
+4. A supervisor runs on top of the agents, as it does over ssh.
+
+Under Ray an agent that calls late joins the run again. Elsewhere the run ends in order once the engine has told every
+living host to go.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +52,11 @@ ENGINES = (mpi.NAME, slurm.NAME, sge.NAME, ray.NAME, torchrun.NAME, yarn.NAME)
 def over_engine(
     options: argparse.Namespace, script: Sequence[str], hosts: tuple[HostEntry, ...], values: dict[str, Any]
 ) -> int:
+    """Checks the options and carries out `--write`, `--dry-run` or the run itself; returns the exit code.
+
+    `hosts` are those of --hosts, and `values` the settings by section, which this function changes. Raises
+    ConfigError for options that the engine does not have.
+    """
     for flag in ("sync_dir", "sync_exclude", "ssh_config"):
         if getattr(options, flag):
             raise ConfigError(
@@ -53,6 +67,7 @@ def over_engine(
     values.setdefault("cluster", {})["bind"] = address
     run = values.setdefault("run", {})
     if options.launcher == slurm.NAME and not script and run.get("out") and slurm.has_come_back(os.environ):
+        # Slurm requeues a preempted job with the same command, so the second start must go on from its checkpoint.
         values.setdefault("checkpoint", {}).setdefault("resume", "auto")
         values["cluster"].pop("initial_workers", None)  # it goes on with all workers
     config = configuration.build(values)
@@ -80,6 +95,11 @@ def _run(
     everybody: dict[str, str],
     by_role: Any,
 ) -> int:
+    """Starts the agents, waits for all of them, and makes the run; returns the exit code.
+
+    `everybody` is the environment of all processes, and `by_role` that of parties by kind. An agent must call
+    within --start-timeout seconds.
+    """
     out, patience = Path(config.run.out), _seconds(options.start_timeout)
     apart = _apart(engine)
     returning = RestartedAgents() if isinstance(engine, ray.Ray) else None
@@ -100,6 +120,7 @@ def _run(
         LocalHost() as here,
     ):
         found = [(hello.host, hello.gpus) for hello, _ in callers]
+        # Placement comes after all agents have called, because only they know their hosts and their GPUs.
         placement = placed_on(found, config.cluster.servers, apart=apart)
         there = [host for _, host in callers]
         bind = options.interface if "/" in (options.interface or "") else ""
@@ -109,6 +130,8 @@ def _run(
         said, patience_s = Output(config.run.out), RETURN_SECONDS if returning else 0.0
         launcher = RemoteLauncher(there, placement, local, scripts=bool(script), said=said, patience_s=patience_s)
         if returning:
+            # From here on an agent that calls late is prepared like the first ones, under its own task number,
+            # and then joins the launcher.
             returning.join(launcher, lambda host, number: ready([host], placement, first=number))
         display = Losses() if script else make_display(sys.stderr)
         supervisor = make_supervisor(config, launcher, display, evaluator=not script)
@@ -128,6 +151,10 @@ def _extra(options: argparse.Namespace) -> tuple[str, ...]:
 def _engine(
     options: argparse.Namespace, hosts: tuple[HostEntry, ...], folder: Path, path: str, config: Config
 ) -> Engine:
+    """Returns the engine of --launcher with its options. `folder` is a temporary one for files that the engine
+    reads, and `path` the `PYTHONPATH` of all processes, or "". Raises ConfigError where hosts are named to an
+    engine that chooses them itself.
+    """
     extra = _extra(options)
     match options.launcher:
         case mpi.NAME:
@@ -167,7 +194,13 @@ def _apart(engine: Engine) -> int:
 
 
 def _listens_on(options: argparse.Namespace, hosts: tuple[HostEntry, ...]) -> str:
-    """The address of this machine that agents can call; for a dry run perhaps in words."""
+    """Returns the address of this machine that agents can call; for a dry run it may be words that say which one it
+    would be.
+
+    The first that applies: --interface, --bind, the loopback for torchrun, whose processes are all here; for MPI
+    the address of the route to the first host that is elsewhere; else the
+    first address of this machine that others can reach.
+    """
     if options.interface:
         return resolve(options.interface)
     if options.bind:
@@ -182,6 +215,7 @@ def _listens_on(options: argparse.Namespace, hosts: tuple[HostEntry, ...]) -> st
 
 
 def _seconds(text: str) -> float:
+    """Returns the seconds of --start-timeout. Raises ConfigError for anything but a number above 0 and below 1e8."""
     try:
         seconds = float(text)
     except ValueError:
@@ -192,7 +226,7 @@ def _seconds(text: str) -> float:
 
 
 def _write(options: argparse.Namespace, config: Config, *, trains: bool) -> int:
-    """Returns a script for sbatch. Raises ConfigError."""
+    """Writes an executable script for sbatch and returns 0. Raises ConfigError where the file cannot be written."""
     path = Path(options.write)
     try:
         path.write_text(_script(options, config, trains=trains), encoding="utf-8")
@@ -204,13 +238,20 @@ def _write(options: argparse.Namespace, config: Config, *, trains: bool) -> int:
 
 
 def _script(options: argparse.Namespace, config: Config, *, trains: bool) -> str:
-    """What was typed, but the options for Slurm, which the job itself has."""
+    """Returns the text of a script for sbatch that repeats the typed command without the options that the script
+    replaces.
+
+    --dry-run, --write and --launcher-args are left out, with their values: the settings of the last become lines of
+    the script.
+    """
     words = options.words[: len(options.words) - len(options.command)]
     kept: list[str] = []
     skipped = 0
     for word in words:
         flag, joined, _ = word.partition("=")
         if skipped or flag in ("--dry-run", "--write", "--launcher-args"):
+            # The word after `--write` or `--launcher-args` is its value, unless both are one word joined by `=`.
+            # --dry-run has no value. A value that was skipped sets the flag back.
             skipped = not skipped and not joined and flag != "--dry-run"
             continue
         kept.append(word)
@@ -226,6 +267,9 @@ def _script(options: argparse.Namespace, config: Config, *, trains: bool) -> str
 
 
 def _plan(engine: Engine, options: argparse.Namespace, config: Config, script: Sequence[str]) -> str:
+    """Returns the text of --dry-run: what runs here, the command that starts agents, what runs there, and the
+    script.
+    """
     ticket = Path(config.run.out or "runs/NEW").absolute() / "ticket"
     apart = _apart(engine)
     tls = "TLS" if config.cluster.secured else "no TLS"

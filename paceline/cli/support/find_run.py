@@ -54,6 +54,7 @@ def _below(folder: Path) -> list[Path]:
 
 
 def who_leads(status: Status) -> str:
+    """Returns the process and the host that lead the run, for messages."""
     return f"pid {status.pid} on {status.host}"
 
 
@@ -72,6 +73,7 @@ def leader_of(folder: Path, status: Status, verb: str) -> int:
     """
     if status.ended:
         raise ConfigError(f"{folder} has ended already: {status.state}{f', {status.reason}' if status.reason else ''}")
+    # A copied folder names the process of the original. A signal to it would end the original run.
     if status.folder != shown_path(folder.resolve()):
         raise ConfigError(f"{folder} is a copy of {status.folder}: that is the folder of the run; name it")
     if elsewhere(status):
@@ -80,6 +82,8 @@ def leader_of(folder: Path, status: Status, verb: str) -> int:
         raise ConfigError(f"{folder} is led by {who_leads(status)}: this system cannot tell it apart")
     gone = ConfigError(f"{folder} is gone already: its process {status.pid} was ended without a word")
     try:
+        # The descriptor is opened before the identity is checked. If the process ends after the check, the
+        # descriptor still refers to it, even when its number is given to another process.
         leader = os.pidfd_open(status.pid)
     except ProcessLookupError:
         raise gone from None

@@ -16,7 +16,13 @@ from paceline.launch.local.environment import split_environment
 
 
 def over_kubernetes(options: argparse.Namespace, config: Config, given: Sequence[str]) -> int:
-    """`config`: as it was told, for its numbers; `given`: flags of `paceline launch` itself that are settings."""
+    """Creates the objects of a run in the cluster, or prints them for --dry-run; returns the exit code.
+
+    `config` is as it was given, and used for its numbers; `given` are the flags of `paceline launch` itself that
+    are settings, as flag and value in turn. Raises ConfigError for options that the cluster decides itself, and for
+    a flag that stands on both sides of the command. The command returns once the objects exist; it does not wait
+    for the run.
+    """
     for flag in ("hosts", "interface", "sync_dir", "sync_exclude", "ssh_config", "watch"):
         if getattr(options, flag):
             raise ConfigError(f"--{flag.replace('_', '-')}: Kubernetes chooses hosts, and its image has the code")
@@ -26,6 +32,7 @@ def over_kubernetes(options: argparse.Namespace, config: Config, given: Sequence
     try:
         cluster = kubernetes.configured(shlex.split(options.launcher_args))
     except ValueError as error:
+        # ConfigError is a ValueError, so it would be caught with those of `shlex`; it already names what is wrong.
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"--launcher-args: {error}") from None

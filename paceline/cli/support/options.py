@@ -1,7 +1,11 @@
 """Flags from the configuration: every setting is a flag, with its help, its default and its limits.
 
-The configuration knows all schemes and takes a third of a second to import. The functions that need it import it, so
-that verbs without settings, such as `status` and `logs`, answer at once.
+A setting `max_norm` of the section `gate` is stored in the namespace under `gate.max_norm`, as text; None means
+that it was not given. `values_of` parses the text, so one parser serves flags and files. Later sources win: the
+defaults, the file of --config, the flags. `PACELINE_VERBOSE` fills in the log level only where neither says one.
+
+The configuration knows all schemes and takes a third of a second to import. The functions that need it import it,
+so that verbs without settings, such as `status` and `logs`, answer at once.
 """
 
 from __future__ import annotations
@@ -69,6 +73,8 @@ class Parser(argparse.ArgumentParser):
         settings.setdefault("formatter_class", HelpFormatter)
         super().__init__(allow_abbrev=False, **settings)
         self.given: set[str] = set()  # what the words that are being parsed have said
+        # Options without an action use the name None, so both names must be registered. `store_const` stays as it
+        # is: `-v` may stand twice.
         for name in (None, "store"):
             self.register("action", name, Once)
 
@@ -121,6 +127,7 @@ def _add_setting(group: Any, setting: Flag, *, hidden: bool) -> None:
     `--x VALUE`."""
     default = ",".join(map(str, setting.default)) if isinstance(setting.default, tuple) else setting.default
     shown = "" if default in ("", False) else f" (default: {default})"
+    # argparse formats help with `%`, so a percent sign is doubled.
     text = f"{help_of(setting)}{shown}".replace("%", "%%")
     kind: dict[str, Any] = {"dest": f"{setting.section}.{setting.key}", "default": None}
     if setting.flag == "verbose":
@@ -178,6 +185,8 @@ def config_of(namespace: argparse.Namespace, **run: Any) -> Config:
     values = values_of(namespace)
     values["run"] = {**values.get("run", {}), **run}
     config = configuration.build(values)
+    # A verb that overrides keys of `run` itself, such as one that compares schemes, may pass the flags of several
+    # schemes.
     if not run:
         refuse_other_schemes(namespace, config)
     return config

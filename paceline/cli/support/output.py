@@ -15,6 +15,9 @@ from paceline.observe.terminal.streams import DroppingStream
 
 
 def _reconfigure(stream: io.TextIOWrapper, errors: str | None) -> None:
+    """Sets how the stream treats characters that its encoding lacks; a stream that cannot be flushed keeps what it
+    has.
+    """
     with contextlib.suppress(OSError, ValueError):  # it flushes, and the stream may be full or closed
         stream.reconfigure(errors=errors)
 

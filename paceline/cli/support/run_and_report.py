@@ -24,6 +24,7 @@ from paceline.observe.formatting.wrapping import columns, wrapped_lines
 from paceline.observe.runs.summary import Summary, WorkerSummary
 from paceline.observe.terminal.progress import Lines, ProgressSnapshot
 
+# A shell reports 128 plus the number of a signal for a process that the signal ended; these codes are the same.
 EXIT_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 """Exit codes by signal: 128 and its number, as shells have it."""
 WILD_SHARE = 0.1
@@ -171,6 +172,7 @@ def faults_of(s: Summary) -> Iterator[str]:
     """Yields a line for the workers of which the servers refused something, and one for those with one push in ten
     wild.
     """
+    # Workers that were refused are left out of the second line: one line for each worker is enough to find it.
     refused = [w for w in s.workers if w.refused]
     if refused:
         counts = _counts(refused, [w.refused for w in refused])
@@ -202,6 +204,8 @@ def ending_in_order() -> Iterator[None]:
     before: dict[signal.Signals, Any] = {}
 
     def end(number: int, _frame: object) -> None:
+        # Further signals are ignored before the exception unwinds the contexts, since those still have processes to
+        # end.
         for one in before:
             signal.signal(one, signal.SIG_IGN)
         sys.exit(EXIT_CODES[signal.Signals(number).name])
@@ -222,7 +226,9 @@ def _signals(interrupt: Callable[[str], None]) -> Iterator[None]:
     handlers after."""
     numbers = [getattr(signal, name) for name in EXIT_CODES]
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup
+        # A process under nohup keeps running without its terminal, and so does the run.
         numbers.remove(signal.SIGHUP)
+    # Python runs the handler in the main thread between two bytecodes, so `interrupt` must return soon.
     before = [signal.signal(number, lambda got, _frame: interrupt(signal.Signals(got).name)) for number in numbers]
     try:
         yield

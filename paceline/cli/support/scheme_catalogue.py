@@ -38,6 +38,9 @@ def family_of(cls: type[Scheme]) -> str:
 
 
 def runs_without_servers(scheme: Scheme) -> bool:
+    """Returns True if the scheme accepts four workers and no server. Four stands for any number that a scheme may
+    require.
+    """
     try:
         scheme.check(workers=4, servers=0)
     except ConfigError:
@@ -65,6 +68,9 @@ def needs(name: str) -> dict[str, str]:
 
 
 def _runs_on(scheme: Scheme) -> str:
+    """Returns the machines that the scheme needs. A scheme has a coordinator part if its class names one in
+    `Coordinator`.
+    """
     if scheme.needs_peers:
         text = "workers that reach one another; no servers"
     elif not runs_without_servers(scheme):
@@ -77,6 +83,7 @@ def _runs_on(scheme: Scheme) -> str:
 
 
 def _model(scheme: Scheme) -> str:
+    """Returns where the model is, with one server and, if that differs, without servers."""
     words = {
         "servers": "on the servers",
         "any worker": "on every worker, the same after each exchange",
@@ -89,6 +96,9 @@ def _model(scheme: Scheme) -> str:
 
 
 def _optimizer(scheme: Scheme) -> str:
+    """Returns where the optimizer's state is kept. Schemes with local steps keep it on the workers, as do those
+    that have no part on a server.
+    """
     if scheme.own_momentum:
         return "on every worker; momentum is the scheme's own"
     if scheme.trains_locally or scheme.server(1) is None:
@@ -97,6 +107,9 @@ def _optimizer(scheme: Scheme) -> str:
 
 
 def _travels(scheme: Scheme) -> str:
+    """Returns what one exchange sends and receives. A scheme without a server part exchanges means, whoever
+    computes them.
+    """
     if scheme.needs_peers:
         return "models, from worker to worker"
     if scheme.server(1) is None:
@@ -110,6 +123,10 @@ def _travels(scheme: Scheme) -> str:
 # ---- parameters --------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class SchemeParameter:
+    """One parameter of a scheme as text, ready to be shown: its flag with both dashes, the name of its Python type,
+    its default, its range or choices, and its help.
+    """
+
     flag: str
     type: str
     default: str
@@ -118,6 +135,9 @@ class SchemeParameter:
 
 
 def parameters(name: str) -> Iterator[SchemeParameter]:
+    """Yields the parameters of a scheme in the order in which its class declares limits. The flag of
+    `max_staleness` of a scheme `x` is `--x.max-staleness`.
+    """
     cls = lookup(name)
     types, defaults = types_of(cls), cls().parameters()
     for key, limits in limits_of(cls).items():
@@ -128,10 +148,14 @@ def parameters(name: str) -> Iterator[SchemeParameter]:
 
 
 def _shown(value: object) -> str:
+    """Returns a default as a user types it: `true` and not `True`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _limits(limits: Limits, kind: type) -> str:
+    """Returns the range in words; it is empty where a number has no lower bound, since then there is nothing to
+    tell.
+    """
     if limits.choices:
         return ", ".join(limits.choices)
     if kind is bool:

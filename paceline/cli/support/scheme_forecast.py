@@ -28,7 +28,10 @@ WORKERS_MAX = 2000
 
 
 def forecasts_of(measured: Sequence[Measured], about: dict[str, Any]) -> list[Forecast]:
-    """Samples a second under each scheme that can run there, the most first; nothing for too many workers."""
+    """Returns samples a second under each scheme that can run there, the highest first; returns none for one worker
+    and for more than `WORKERS_MAX`. `about` holds the scheme of the run, its number of servers, and parameters by
+    scheme.
+    """
     if not 2 <= len(measured) <= WORKERS_MAX:
         return []
     names = dict.fromkeys(filter(None, (about["scheme"], *SCHEMES)))
@@ -37,6 +40,11 @@ def forecasts_of(measured: Sequence[Measured], about: dict[str, Any]) -> list[Fo
 
 
 def _under(name: str, measured: Sequence[Measured], about: dict[str, Any]) -> Forecast | None:
+    """Returns the forecast of one scheme, or None where the scheme cannot run on that cluster.
+
+    The simulation lasts as long as `ROUNDS` steps of the slowest worker, so each worker contributes, and stops
+    after `EVENTS_MAX` events, so a fast worker beside a very slow one does not hold up the page.
+    """
     servers = min(1, about["servers"])  # an exchange takes as long with one, and fewer events
     slowest, cluster = max(worker.step_s for worker in measured), cluster_of(measured, servers)
     try:
@@ -66,6 +74,8 @@ def _scheme(name: str, parameters: dict[str, Any], ranks: Sequence[int]) -> Sche
 
 def cluster_of(measured: Sequence[Measured], servers: int) -> Cluster:
     """Returns every worker on a host of its own."""
+    # An exchange has a way there and a way back. The smallest one contains the least waiting for others, so it is
+    # the best estimate of the network alone.
     latency_s = min(worker.exchange_s for worker in measured) / 2
     hosts = [
         Host(name=f"worker-{rank}", devices=(Device(seconds=worker.step_s, jitter=_jitter(worker)),))

@@ -84,6 +84,8 @@ def script_values(namespace: argparse.Namespace, command: Sequence[str]) -> dict
     for setting in configuration.settings():
         given = getattr(namespace, f"{setting.section}.{setting.key}", None) is not None
         is_ours = setting.section in (*OF_THE_COMMAND, *schemes) or setting.flag == "samples"
+        # A file given with --config may hold such settings, for it may be shared with `train`. They are dropped
+        # below. A flag is an explicit wish, so it is refused and not dropped.
         if given and not is_ours:
             raise ConfigError(f"--{setting.flag}: your script says that itself; change it there, or leave out `-- ...`")
     stop = {"epochs": 0.0, **values.get("stop", {}), "until_stopped": True}
@@ -190,6 +192,9 @@ class SshHosts:
     def _fitted(self, config: Config) -> Config:
         """Returns the configuration with what the hosts file says, where the user has not said otherwise."""
         values = configuration.to_dict(config)
+        # A value that equals the default counts as not given, because the configuration no longer tells the two
+        # apart. `fit` then sets both: the address always,
+        # the device where a host has GPUs.
         found_there = {key for key in ("bind", "device") if values["cluster"][key] == getattr(Config().cluster, key)}
         values["cluster"] = cluster = {key: of for key, of in values["cluster"].items() if key not in found_there}
         fit(values, self.placement, listens_on(self.options.interface, self.ssh, self.placement, cluster))
@@ -214,14 +219,18 @@ class HostRun:
     def interrupt(self, signal: str) -> None:
         """Ends the run; before there is a supervisor by KeyboardInterrupt, which ends the reaching of hosts."""
         self._interrupted = signal
+        # No run has begun that could end in order, so the exception unwinds the logins; each context ends its
+        # agents.
         if self._supervisor is None:
             raise KeyboardInterrupt
         self._supervisor.interrupt(signal)
 
     @property
     def interrupted(self) -> str:
+        """The signal that ended the run, or "". The supervisor knows of it once there is one."""
         return self._supervisor.interrupted if self._supervisor else self._interrupted
 
     @property
     def left(self) -> Mapping[str, Sequence[str]]:
+        """The files that the run has left, by folder; there are none before the supervisor exists."""
         return self._supervisor.left if self._supervisor else {}

@@ -1,4 +1,12 @@
-"""What `simulate` and `advise` share: the flags of a cluster that need not exist, and what they come to."""
+"""What `simulate` and `advise` share: the flags of a cluster that need not exist, and what they come to.
+
+The cluster comes from one of three sources, and flags that would contradict the source are refused:
+
+  source            the cluster is                                    refused beside it
+  --cluster FILE    the file, or a ready cluster of that name          `PLACES`, --from
+  --from RUN        measured from the trace of a finished run          `PLACES`, --servers, --step-ms, --parameters
+  neither           the settings, with one network card a host         nothing
+"""
 
 from __future__ import annotations
 
@@ -25,6 +33,9 @@ CLUSTERS = "ready clusters: " + ", ".join(examples())
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of the virtual cluster. Numbers are kept as text here; `_number` parses them, so that a wrong
+    one becomes a ConfigError with the name of its flag.
+    """
     group = parser.add_argument_group("virtual time")
     group.add_argument("--cluster", metavar="FILE|NAME", dest="cluster_file", help=f"a cluster file; {CLUSTERS}")
     group.add_argument(
@@ -43,6 +54,9 @@ class SimulationFlags:
     """The settings by section, and the cluster they are played on. Raises ConfigError for flags that do not agree."""
 
     def __init__(self, namespace: argparse.Namespace) -> None:
+        """Reads the flags in an order that matters: the file of `--from` must be named in the namespace before
+        `values_of` reads it, and the script's own data is taken over before a cluster is built from `values`.
+        """
         self._given = namespace
         if namespace.cluster_file and namespace.from_run:
             raise ConfigError("--cluster and --from both say what the cluster is: give one of them")
@@ -59,6 +73,8 @@ class SimulationFlags:
         elif not namespace.from_run:
             latency_ms = _number(namespace, "latency_ms", 0)
             self.network = NetworkSpec(
+                # A latency of 0 is a valid value, so None alone means the default. A bandwidth of 0 is refused by
+                # its lower bound, so `or` is safe there.
                 latency_s=(0.1 if latency_ms is None else latency_ms) / 1000,
                 bandwidth_gbps=_number(namespace, "bandwidth_gbps", 1e-6) or 10.0,
             )
@@ -104,22 +120,34 @@ class SimulationFlags:
             stop["samples"] = run.samples
 
     def end_as_asked(self) -> None:
-        """Where nothing is trained, `--seconds` and `--steps` are not cut short by the default of `--epochs`."""
+        """Sets `stop.epochs` to 0, which is never, where nothing is trained and `--seconds` or `--steps` ends the
+        run; otherwise the default of `--epochs` would end it first. An explicit number of epochs stays.
+        """
         stop = self.values.setdefault("stop", {})
         if stop.get("seconds") or stop.get("steps"):
             stop.setdefault("epochs", 0.0)
 
     def config(self, **run: Any) -> Config:
+        """Returns the checked configuration; keyword arguments override keys of the section `run`. Raises
+        ConfigError.
+        """
         return configuration.build({**self.values, "run": {**self.values.get("run", {}), **run}})
 
     def setting(self, config: Config, *, timing_only: bool) -> SimulationSetup:
-        """Torch is loaded here, and what is to be measured is measured, once."""
+        """Returns what the simulator needs to run this configuration. Raises ConfigError.
+
+        Torch is loaded by the imports below. A cluster, once built or measured, is kept in `_cluster`, so that
+        several schemes are compared on the same step time. `model_length` is a number of parameters, or 0 where the
+        model itself is built.
+        """
         from paceline.runtime.simulated import cluster_from_trace
         from paceline.runtime.simulated import setup as setting
 
         length = self.parameters
         if self._given.from_run and self._cluster is None:
             self._cluster, length = cluster_from_trace.cluster(Path(self._given.from_run))
+            # A trace tells the length of its model. Where something is trained, the length is that of the trained
+            # model instead.
             length = length if timing_only else 0
         if self._cluster is None:
             if self.parameters and not config.cluster.step_ms:
@@ -132,6 +160,13 @@ class SimulationFlags:
         )
 
     def _of_file(self, cluster: Cluster) -> Cluster:
+        """Returns the cluster of a file, changed as `--servers 0` and `--step-ms` say, and writes its sizes into
+        the settings.
+
+        The settings must agree with the cluster, because schemes are checked against the settings. Slowdowns are
+        cleared: the devices of the file already contain them. Raises ConfigError for another number of servers than
+        the file has, unless it is 0.
+        """
         self._refuse("--cluster", *PLACES)
         section = self.values.setdefault("cluster", {})
         if "servers" in section and section["servers"] != cluster.servers and self._has("servers"):
@@ -151,12 +186,16 @@ class SimulationFlags:
         return any(getattr(self._given, name, None) is not None for name in (flag.replace("-", "_"), *settings))
 
     def _refuse(self, for_: str, *flags: str) -> None:
+        """Raises ConfigError for the first of these flags that was given on the command line; `for_` names what
+        says the same.
+        """
         for flag in flags:
             if self._has(flag):
                 raise ConfigError(f"--{flag}: {for_} says that already; leave it out")
 
 
 def _config_of(run: str) -> str:
+    """Returns the path of the `config.toml` in that folder. Raises ConfigError where there is none."""
     path = Path(run) / "config.toml"
     if not path.is_file():
         raise ConfigError(f"--from {run}: no {path.name}; name the folder of a run")
@@ -164,6 +203,7 @@ def _config_of(run: str) -> str:
 
 
 def _measured(seconds: float) -> float:
+    """Prints the measured seconds of a step on standard error and returns them unchanged."""
     print(
         f"a step was measured on this machine: {seconds * 1000:.2f} ms; with --step-ms the run is the same everywhere",
         file=sys.stderr,
@@ -172,12 +212,17 @@ def _measured(seconds: float) -> float:
 
 
 def _number(namespace: argparse.Namespace, name: str, low: float, *, whole: bool = False) -> float | None:
+    """Returns the value of a numeric flag, or None where it was not given. Raises ConfigError for text that is no
+    number, for one below `low` and for one of 1e15 or more; NaN fails the same comparison.
+    """
     text = getattr(namespace, name)
     if text is None:
         return None
     try:
         value = int(text) if whole else float(text)
     except ValueError:
+        # This is below every `low` that is used, so one message covers text that is no number and numbers out of
+        # range.
         value = -1
     if not low <= value < 1e15:
         what = "whole number" if whole else "number"

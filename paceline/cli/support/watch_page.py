@@ -20,7 +20,11 @@ def add_watch(parser: Parser) -> None:
 
 @contextmanager
 def page(wanted: bool, run: str) -> Iterator[None]:
-    """The page of the run in that folder, in a process of its own, for as long as the context lasts."""
+    """Shows the run in that folder on a page, in a process of its own, for as long as the context lasts.
+
+    The page ends when its standard input closes, so it also ends if this process is killed. Waits for the first
+    line of the page, which names its address; a page that cannot start prints a line and does not end the run.
+    """
     if not wanted:
         yield
         return
