@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 import sysconfig
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -126,7 +128,20 @@ def write_images(folder: Path) -> None:
         Image.fromarray(pixels).convert("RGB").resize((32, 32)).save(home / f"{at}.png")
 
 
-WRITERS = {"causal_lm": write_causal_lm, "sequences": write_sequences, "images": write_images}
+def write_words(folder: Path) -> None:
+    """Writes text as word_language_model reads it: words of Python's own sources, the rare ones as `unk`."""
+    text = sources("argparse.py", "inspect.py", "typing.py", "subprocess.py", "socket.py", "tarfile.py")
+    words = re.findall(r"[a-z]+", text.lower())
+    common = {word for word, _ in Counter(words).most_common(1000)}
+    words = [word if word in common else "unk" for word in words]
+    lines = [" ".join(words[at : at + 20]) for at in range(0, 65_000, 20)]
+    (folder / "words").mkdir()
+    for name, turns in (("train", range(18)), ("valid", [18]), ("test", [19])):
+        part = "".join(f"{line}\n" for at, line in enumerate(lines) if at % 20 in turns)
+        (folder / "words" / f"{name}.txt").write_text(part)
+
+
+WRITERS = {"words": write_words, "causal_lm": write_causal_lm, "sequences": write_sequences, "images": write_images}
 
 if __name__ == "__main__":
     made = Path(sys.argv[2])

@@ -62,11 +62,15 @@ def output_of(command: list[str], folder: Path, of: dict[str, Any], scheme: str 
 
 
 def loss_of(command: list[str], folder: Path, of: dict[str, Any], scheme: str = "") -> float:
-    """Returns the last loss that a command prints. Raises SystemExit if it fails or prints none."""
+    """Returns the last loss that a command prints, or the mean of the last ones that the catalogue asks for.
+
+    Raises SystemExit if the command fails or prints none.
+    """
     found = re.findall(of["loss"], output_of(command, folder, of, scheme))
     if not found:
         raise SystemExit(f"{' '.join(command)} in {folder} prints no loss: {of['loss']}")
-    return float(found[-1])
+    last = [float(loss) for loss in found[-of.get("last", 1) :]]
+    return sum(last) / len(last)
 
 
 def write_data(of: dict[str, Any], home: Path) -> None:
