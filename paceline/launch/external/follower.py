@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import dataclasses
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -156,11 +157,19 @@ def find_place() -> Assignment | None:
     if external.kind == SCHEDULER:
         from paceline.launch.external.leader import run_leader
 
-        sys.exit(run_leader(external, {}, trains=False))
-    place = register(external, start_leader(external, {}, trains=False) if external.leads else None)
+        sys.exit(run_leader(external, of_script(), trains=False))
+    place = register(external, start_leader(external, of_script(), trains=False) if external.leads else None)
     if place.spec.who.kind == "server":
         sys.exit(take_part(place))
     return place
+
+
+def of_script() -> dict[str, dict[str, Any]]:
+    """Returns the settings of a run of this script: its command, after which the run is named, and who ends it."""
+    return {
+        "run": {"script": shlex.join(sys.argv).strip() or "a script"},
+        "stop": {"epochs": 0.0, "until_stopped": True},
+    }
 
 
 def take_part(place: Assignment) -> int:

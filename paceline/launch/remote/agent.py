@@ -205,10 +205,12 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--dial"]:
         from paceline.launch.remote.callback_listener import enter
 
-        lines, address = enter(Path(arguments[1]), _hello_without_sigterm)
+        told: list[int] = []  # SIGTERM that came after the hello, and before it could be reported
+        lines, address = enter(Path(arguments[1]), lambda: _hello_noting_sigterm(told))
         signal.signal(signal.SIGALRM, lambda *_: sys.exit(143))
         signal.signal(signal.SIGTERM, lambda *_: _terminated(lines))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        if told:
+            _terminated(lines)
     else:
         lines, address = MessageStream(protocol.Descriptors(os.dup(0), os.dup(1)), Request), _reached_at()
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -222,13 +224,12 @@ def main(arguments: list[str]) -> int:
     os._exit(0)  # threads that wait for parties which are gone would keep it
 
 
-def _hello_without_sigterm() -> protocol.AgentHello:
-    """Returns the hello, and blocks SIGTERM until `main` handles it.
+def _hello_noting_sigterm(told: list[int]) -> protocol.AgentHello:
+    """Returns the hello. From now on a SIGTERM is kept in `told`, until `main` can report it.
 
-    From its hello on, the launcher knows this agent and waits for a Leaving. A SIGTERM that comes before the handler is
-    set would end the agent without one.
+    Once it has the hello, the launcher waits for a Leaving; a SIGTERM that ended the agent here would leave it waiting.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     return hello()
 
 
