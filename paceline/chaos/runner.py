@@ -25,11 +25,11 @@ from paceline.chaos.plan import KILLS, PlannedFault
 from paceline.core.trace import Applied, MemberChange, Record, Span
 from paceline.live.party import Party
 
-TURN_SECONDS = 0.05  # of one who is slowed down: stopped, and going on
+TURN_SECONDS = 0.05
 """Seconds of a turn in which a slowed worker goes on; it is stopped for a multiple of that."""
-AGAIN_SECONDS = 0.2  # before somebody is looked for again who can be spared
+AGAIN_SECONDS = 0.2
 """Seconds until a party is looked for again, where nobody could be spared."""
-CALM_SECONDS = 1.0  # after the end of a fault, in which its loss may still be noticed; and for one who came back
+CALM_SECONDS = 1.0
 """Seconds after the end of a fault in which its loss may still be noticed; a party that came back is spared as long."""
 
 

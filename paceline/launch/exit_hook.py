@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from paceline.core.errors import PeerLost
 
-MONITORS = (4, 3)  # numbers of sys.monitoring that are for nobody in particular
+MONITORS = (4, 3)
 """Tool numbers of sys.monitoring that Python reserves for nobody."""
 
 

@@ -63,8 +63,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "step_ms": 10.0,
     },
 }
-LATE_SECONDS = 30.0  # after the last fault was due: for those that come late, and for returns; then it ends anyhow
-"""Seconds a run goes on after its last fault was due, if nobody said when it ends."""
+LATE_SECONDS = 30.0
+"""Seconds a run goes on after its last fault was due: for faults that come late, and for returns."""
 
 SETTLED = "all faults have settled"
 """The reason that the run's summary gives for its end."""

@@ -31,7 +31,7 @@ from paceline.core.errors import ConfigError
 NAME = "ray"
 STRATEGIES = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
 SHORT_SECONDS = 5.0
-SHORT_RUNS_MAX = 3  # in a row: whatever ends an agent so soon will do so again
+SHORT_RUNS_MAX = 3
 """Ends within SHORT_SECONDS, in a row, after which an agent is not started again: the cause would end it again."""
 SERVER = "server."
 

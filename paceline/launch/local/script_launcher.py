@@ -25,7 +25,7 @@ from paceline.runtime.spec.devices import all_workers, check_without_gpus
 from paceline.runtime.spec.launcher import ProcessEnded, how_ended
 from paceline.runtime.spec.process_spec import ProcessSpec
 
-LAST_LINES_SECONDS = 1.0  # for what a process that has ended printed
+LAST_LINES_SECONDS = 1.0
 """Seconds that are waited for the last lines of a process that has ended."""
 
 

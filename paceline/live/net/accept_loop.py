@@ -29,13 +29,13 @@ from paceline.live.event_loop import Loop
 from paceline.live.security.tls import TlsStream, reason
 
 BACKLOG = 4096  # connections that the kernel keeps for us, or as many as it allows: who finds no room waits for 1 s
-ACCEPTED_MAX = 64  # in one turn of a loop: fewer than may wait, so that none is evicted before it was read once
-"""Callers that are accepted in one turn of a loop."""
+ACCEPTED_MAX = 64
+"""Callers accepted in one turn of a loop: fewer than may wait, so that none is evicted before it was read once."""
 READ_AFTER = 2  # batches later, what a caller had said when it was accepted has been read
-RETRY_SECONDS = 0.1  # before the next try when there is no descriptor left for a connection
+RETRY_SECONDS = 0.1
 """Seconds until the next try, when there is no descriptor left for a connection."""
 FAILURES_FREE, FAILURES_PER_SECOND = 256, 64.0  # handshakes of one address that came to nothing
-ADDRESSES_MAX = 1024  # whose failures are remembered
+ADDRESSES_MAX = 1024
 """Addresses whose failures are remembered; the one that called longest ago is forgotten first."""
 EVICTED = "it never said who it is, and others wait"
 """The reason that is logged for a caller that had to make room."""

@@ -36,9 +36,9 @@ from paceline.live.protocol.transport import Envelope, Kind, LossCause
 from paceline.live.same_host.shared_memory import Segments
 from paceline.live.same_host.unix_socket import UnixStream
 
-STRIPED_BYTES_MIN = 512 * 1024  # bodies that are worth several streams
+STRIPED_BYTES_MIN = 512 * 1024
 """Bytes of a body from which on several streams are worth their bookkeeping."""
-READS_MAX = 16  # one after the other, before other sockets get their turn
+READS_MAX = 16
 """Reads of one socket in a row, before other sockets get their turn."""
 
 

@@ -26,9 +26,9 @@ from collections.abc import Collection
 from paceline.core.errors import ConfigError
 from paceline.live.same_host.file_mapping import can_seal, map_shared, seal, use_huge_pages
 
-BLOCK_BYTES = 64 << 20  # of address space; memory is taken page by page when it is written
+BLOCK_BYTES = 64 << 20
 """Bytes of a file that short pieces share: address space, as memory is taken page by page when written."""
-OWN_BYTES_MIN = 1 << 20  # a piece that may have a file of its own
+OWN_BYTES_MIN = 1 << 20
 """Bytes of a piece from which on it may have a file of its own."""
 OWN_FILES_MAX = 256  # beyond which only pieces of half a block have that
 HUGE_BYTES_MIN = 2 << 20

@@ -28,7 +28,7 @@ from paceline.live.party import Party
 from paceline.live.protocol import frames
 from paceline.live.protocol.transport import Envelope, Kind
 
-NAMED_MAX = 40  # characters of a stranger's in a log
+NAMED_MAX = 40
 """Characters of a stranger's text that stand in a log."""
 NONCE_BYTES = 32  # and of a proof
 CALLER, LISTENER = "caller", "listener"
