@@ -23,6 +23,7 @@ from paceline.launch.local.line_messages import LaunchMessage
 
 SCHEDULER, SERVER, WORKER = "scheduler", "server", "worker"
 PORT_MAX = 65535
+"""The highest port."""
 PORT = 29400
 """The leader's port where nobody names one; torchrun, whose rendezvous uses this number, always does."""
 

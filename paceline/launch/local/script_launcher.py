@@ -61,6 +61,11 @@ class ScriptLauncher:
         return program is not None and Path(program).parent == Path(sys.executable).parent
 
     def start(self, spec: ProcessSpec) -> None:
+        """Starts a worker or evaluator as a process of the script; servers are forked.
+
+        A script finds its place in its environment. Threads of arithmetic are limited there: scripts on one machine
+        would each start one for each core. Raises ConfigError where the command cannot be executed.
+        """
         if spec.who.kind == "server":
             self._servers.start(spec)
             return
@@ -142,6 +147,7 @@ class ScriptLauncher:
         self._servers.end(seconds)
 
     def _join(self, deadline: float) -> None:
+        """Waits until the threads that follow the processes have ended, up to `deadline`."""
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 

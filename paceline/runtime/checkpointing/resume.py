@@ -210,6 +210,7 @@ class ResumePoint:
         )
 
     def _scales_of_common(self) -> dict[str, float]:
+        """Returns the factors of the vectors that all workers have in common, by name."""
         from paceline.runtime.checkpointing.worker_state import COMMON
 
         lead = self.facts.get("lead")
@@ -217,6 +218,7 @@ class ResumePoint:
         return {name: scale for name, scale in scales.items() if name.startswith(f"{COMMON}.")}
 
     def _common(self) -> dict[str, Any]:
+        """Returns what all workers have in common, from the files of the worker that saved it."""
         from paceline.runtime.checkpointing.worker_state import COMMON, under
 
         said, numbers = worker_names(self.facts["lead"])
@@ -253,6 +255,7 @@ class ResumePoint:
             raise ConfigError(f"{self.path}: {name}: {error}") from None
 
     def _json(self, name: str) -> dict[str, Any]:
+        """Returns what a file of a worker says. Raises ConfigError where it is damaged."""
         assert self.folder is not None
         try:
             return checkpoint_validation.remembered(self.folder, self.number, self._entry(name))
@@ -260,6 +263,7 @@ class ResumePoint:
             raise ConfigError(f"{self.path}: {error}") from None
 
     def _bytes(self, name: str) -> bytes:
+        """Returns the bytes of a file. Raises ConfigError where it is damaged."""
         assert self.folder is not None
         try:
             return self.folder.load(self.number, self._entry(name))
@@ -267,6 +271,7 @@ class ResumePoint:
             raise ConfigError(f"{self.path}: {error}") from None
 
     def _entry(self, name: str) -> FileEntry:
+        """Returns the manifest's entry of a file. Raises ConfigError where the checkpoint has none."""
         found = next((entry for entry in self.manifest.files if entry.name == name), None)
         if found is None:
             raise ConfigError(f"{self.path} has no {name}")
@@ -330,6 +335,7 @@ def check_weights(path: str) -> None:
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
+    """Turns errors of a file of `--init-from` into ConfigError, which names the file."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -354,6 +360,7 @@ def find(config: Config, secrets: StoreSecrets = NO_SECRETS) -> tuple[ResumePoin
 
 
 def _shortened(lines: list[str]) -> list[str]:
+    """Returns the first lines, and how many more there are."""
     more = len(lines) - PASSED_OVER_MAX
     return [*lines[:PASSED_OVER_MAX], f"{more} more checkpoints are passed over"] if more > 0 else lines
 

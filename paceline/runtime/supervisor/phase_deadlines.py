@@ -20,19 +20,22 @@ class RunFailed(PacelineError):  # noqa: N818
 
 
 class Phases(Protocol):
-    """What a deadline asks a coordinator."""
+    """Describes what a deadline asks a coordinator."""
 
     @property
-    def phase(self) -> RunPhase: ...
+    def phase(self) -> RunPhase:
+        """Returns the phase of the run."""
 
     @property
-    def stopping(self) -> bool: ...
+    def stopping(self) -> bool:
+        """Returns True once a stop rule holds."""
 
     @property
     def length(self) -> int:
         """Returns the parameters of the model; 0 until they are known."""
 
-    def missing(self) -> list[Party]: ...
+    def missing(self) -> list[Party]:
+        """Returns the parties that the phase still waits for."""
 
 
 class Deadline:
