@@ -48,4 +48,3 @@ class PowerSGD(Codec):
 
     def warm_up(self) -> None:
         """Does nothing: no loop of this codec has to be compiled."""
-        pass

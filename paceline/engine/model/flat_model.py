@@ -254,7 +254,7 @@ class FlatModel:
         return w if w is not None and self._version() == self._loaded_version else None
 
     def _remember(self, w: weakref.ref[AnyFlat], version: int) -> None:
-        """Notes from which weights the module was loaded, so that loading the same again costs nothing."""
+        """Notes from which weights the module was loaded: as long as nobody writes to it, they need no copy."""
         self._loaded_from, self._tables, self._loaded_version = w, None, version
 
     def _version(self) -> int:

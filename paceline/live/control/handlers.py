@@ -216,10 +216,7 @@ class MessageHandlers:
         self._mailbox.put(message)
 
     def _membership(self, message: control.WorkerLeft | control.WorkerJoined | control.Resume) -> None:
-        """Handles a change of who takes part.
-
-        The directory comes first: roles ask it who is there while they are told.
-        """
+        """Handles a change of who takes part."""
         match message:
             case control.WorkerLeft(rank=rank, lost=lost, incarnation=incarnation):
                 self._directory.gone(rank, lost=lost)
@@ -241,8 +238,7 @@ class MessageHandlers:
     def _came(self, came: control.WorkerJoined) -> None:
         """Handles a worker that has joined, and confirms that this party knows of it.
 
-        With replicas the confirmation waits until the news is kept elsewhere too: the newcomer may be sent messages
-        then.
+        With replicas the confirmation waits until the copies of this party's slices know of it, too.
         """
         self._directory.came(came)
         self._early.came(came.rank)

@@ -52,7 +52,7 @@ class Mailbox:
                 self.dealt[stream].put(drawn)
 
     def exit(self, message: control.Exit) -> None:
-        """Puts the end of the run. Events come first, so that who looks at them does not wait for a message."""
+        """Puts the end of the run, and sets the events that say so."""
         self.over.set()
         self.may_exit.set()
         self.put(message)

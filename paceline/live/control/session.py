@@ -166,7 +166,7 @@ class Session:
         """
 
         def take_up() -> None:
-            """Places the role, and catches up with what has happened since the roster, under the node's lock.
+            """Places the role, and catches up with what has happened since the roster.
 
             The role may have been made of a state that is older than a loss or a join; so these are told again, before
             the messages that have waited for it.

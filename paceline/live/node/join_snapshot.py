@@ -13,7 +13,7 @@ from paceline.live.node.published_state import PublishedState
 def picture(role: Role | None, memory: Memory) -> PublishedState:
     """Returns what a newcomer takes over from a role; without facts where there is no role yet.
 
-    At most one vector is in it: a message has a body for each vector, and one is what any scheme needs.
+    A role shows one vector at most; everything else has to be JSON.
     """
     shown = {} if role is None else role.join_state()
     name = next((name for name, value in shown.items() if hasattr(value, "nbytes")), "")

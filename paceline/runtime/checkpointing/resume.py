@@ -218,7 +218,6 @@ class ResumePoint:
         return {name: scale for name, scale in scales.items() if name.startswith(f"{COMMON}.")}
 
     def _common(self) -> dict[str, Any]:
-        """Returns what all workers have in common, from the files of the worker that saved it."""
         from paceline.runtime.checkpointing.worker_state import COMMON, under
 
         said, numbers = worker_names(self.facts["lead"])
@@ -263,7 +262,6 @@ class ResumePoint:
             raise ConfigError(f"{self.path}: {error}") from None
 
     def _bytes(self, name: str) -> bytes:
-        """Returns the bytes of a file. Raises ConfigError where it is damaged."""
         assert self.folder is not None
         try:
             return self.folder.load(self.number, self._entry(name))
@@ -360,7 +358,6 @@ def find(config: Config, secrets: StoreSecrets = NO_SECRETS) -> tuple[ResumePoin
 
 
 def _shortened(lines: list[str]) -> list[str]:
-    """Returns the first lines, and how many more there are."""
     more = len(lines) - PASSED_OVER_MAX
     return [*lines[:PASSED_OVER_MAX], f"{more} more checkpoints are passed over"] if more > 0 else lines
 
