@@ -19,7 +19,7 @@ from paceline.cli.support.script_runs import add_host_options, check_program, ss
 from paceline.cli.support.watch_page import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
-from paceline.core.safe_path import shown_path
+from paceline.core.files.safe_path import shown_path
 from paceline.launch.engines import kubernetes, slurm
 from paceline.launch.local.environment import split_environment
 from paceline.launch.local.interfaces import resolve
