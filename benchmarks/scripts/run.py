@@ -4,8 +4,9 @@
 
 The script alone and the converted one train as many samples. The latter runs as three workers, one of which is three
 times as slow (`paceline launch -n 3 -s 1 --slowdown 1,1,3 --step-ms 30`). It holds where its last loss is at most 5 %
-above that of the script alone. Each round has a seed of its own, and medians over the rounds are compared. torchvision is stood in for by `stand_ins/`, and `local_models.py` makes the models and
-data of Hugging Face and timm, so that nothing is downloaded.
+above that of the script alone. Each round has a seed of its own, and medians over the rounds are compared. torchvision
+is stood in for by `stand_ins/`, and `local_models.py` makes the models and data of Hugging Face and timm, so that
+nothing is downloaded.
 """
 
 from __future__ import annotations
