@@ -26,7 +26,7 @@ Evaluate = Callable[[Any], Any]
 """Gets the model, or all of them by name, and returns an accuracy, or accuracy and loss by name."""
 NOBODY_EVALUATES = (
     "paceline: evaluate= is called in a process of its own, which this run has not: start it with "
-    "`paceline launch --eval-every 5`"
+    "`paceline launch --eval-every 5`, or give `paceline race` that flag"
 )
 NO_BEST = "paceline: --keep-best goes by accuracy, and join has no evaluate=: the newest checkpoints are kept"
 

@@ -114,7 +114,9 @@ def script_values(namespace: argparse.Namespace, command: Sequence[str]) -> dict
     if samples := values.get("data", {}).get("samples"):  # as `launch` calls it; nobody names synthetic data here
         stop["samples"] = samples
     kept = {section: of for section, of in values.items() if section in (*OF_THE_COMMAND, *schemes)}
-    return {**kept, "stop": stop, "run": {**values.get("run", {}), "script": shlex.join(command)}}
+    nothing_kept = {"every": 0.0}  # runs are compared, and nobody goes on with one
+    script = {**values.get("run", {}), "script": shlex.join(command)}
+    return {**kept, "checkpoint": nothing_kept, "stop": stop, "run": script}
 
 
 class ScriptRuns:
