@@ -53,7 +53,8 @@ def test_a_run_that_is_killed_goes_on_and_its_samples_are_counted_once(
     assert not (tmp_path / "run" / "summary.json").exists()
     code, out, err = ended(launch(LOOP, *BESIDE, "--resume", "auto", joins=False, workers=1))
     assert code == 0
-    assert not [line for line in err if "resumes checkpoint" not in line]
+    (line,) = err
+    assert line.startswith("paceline: resumes checkpoint ")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["samples"] == 20 * 120
     assert summary["test_accuracy"] == 0.5
