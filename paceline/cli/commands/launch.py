@@ -15,7 +15,7 @@ from paceline.cli.support.engine_launch import ENGINES, over_engine
 from paceline.cli.support.kubernetes_launch import over_kubernetes
 from paceline.cli.support.options import Parser, add_detach, help_of, metavar_of, values_of, with_log_level
 from paceline.cli.support.run_and_report import Losses, ending_in_order, run_and_report, run_scripts
-from paceline.cli.support.script_runs import add_host_options, check_program, ssh_of
+from paceline.cli.support.script_runs import add_host_options, check_program, evaluator_of, has_evaluator, ssh_of
 from paceline.cli.support.watch_page import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
@@ -113,7 +113,11 @@ def _parser() -> Parser:
     for setting in _settings():
         names = (f"--{STOP_RULES.get(setting.flag, setting.flag)}", f"--{setting.flag}")
         dest = setting.flag.replace("-", "_")
-        parser.add_argument(*dict.fromkeys(names), dest=dest, metavar=metavar_of(setting), help=help_of(setting))
+        # A truth value has no word behind it: that would be the command.
+        kind: dict[str, Any] = {"metavar": metavar_of(setting)}
+        if setting.type is bool:
+            kind = {"action": "store_const", "const": "true"}
+        parser.add_argument(*dict.fromkeys(names), dest=dest, help=help_of(setting), **kind)
     for word in ("-v", "-vv"):
         add(word, action="store_const", dest="verbose", const=str(len(word) - 1), help=argparse.SUPPRESS)
     add_watch(parser)
@@ -156,6 +160,8 @@ def _values(
         text = getattr(options, setting.flag.replace("-", "_"), None)
         if text is not None and (setting.launch or setting.section == "cluster"):
             values.setdefault(setting.section, {})[setting.key] = setting.parse(text)
+    if options.checkpoint_every is None and (options.store or options.keep_best):
+        values["checkpoint"]["every"] = Config().checkpoint.every  # a script has none unless they are asked for
     return with_log_level(values)
 
 
@@ -189,13 +195,8 @@ def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, 
             return run_and_report(make_supervisor(config, local, make_display(sys.stderr)))
         said = Output(config.run.out)
         launcher = ScriptLauncher(script, local, said, by_role)
-        evaluator = _has_evaluator(options, config)
+        evaluator = has_evaluator(config, evaluates=options.eval_every is not None)
         return run_scripts(make_supervisor(config, launcher, Losses(), evaluator=evaluator, script=True), said.close)
-
-
-def _has_evaluator(options: argparse.Namespace, config: Config) -> bool:
-    """Does one more process of the script evaluate, or save checkpoints?"""
-    return options.eval_every is not None or config.checkpoint.every > 0
 
 
 # ---- on other machines -----------------------------------------------------------------------------------
@@ -213,13 +214,11 @@ def _over_ssh(
     fit(values, placement, listens_on(options.interface, ssh, placement, cluster, dry_run=options.dry_run))
     config = configuration.build(values)
     _check_out(config.run.out)
-    if script and _has_evaluator(options, config):
-        raise ConfigError(
-            "--eval-every and --checkpoint-every of a script are for one machine: leave --hosts out, or evaluate in "
-            "the loop with pace.shared_model() and pace.report()"
-        )
+    evaluator = not script or has_evaluator(config, evaluates=options.eval_every is not None)
+    if script and evaluator:
+        check_program(script)  # the evaluator runs here
     if options.dry_run:
-        print("\n".join(_plan(options, ssh, placement, config, script)))
+        print("\n".join(_plan(options, ssh, placement, config, script, evaluator=evaluator)))
         return 0
     config = new_folder(config, "launch" if script else "")
     with removing_unused(config.run.out), ending_in_order(), starting(config.run.out, config.run.scheme):
@@ -230,9 +229,10 @@ def _over_ssh(
             local = here.launcher(by_role, warm=not script)
             begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
             said = Output(config.run.out)
-            launcher = RemoteLauncher(there, placement, local, scripts=bool(script), said=said)
+            beside = evaluator_of(script, local, said, everybody, by_role) if script and evaluator else local
+            launcher = RemoteLauncher(there, placement, beside, scripts=bool(script), said=said)
             if script:
-                supervisor = make_supervisor(config, launcher, Losses(), evaluator=False, script=True)
+                supervisor = make_supervisor(config, launcher, Losses(), evaluator=evaluator, script=True)
                 return run_scripts(supervisor, said.close)
             return run_and_report(make_supervisor(config, launcher, make_display(sys.stderr)))
 
@@ -246,12 +246,19 @@ def _check_out(out: str) -> None:
 
 
 def _plan(
-    options: argparse.Namespace, ssh: Ssh, placement: Placement, config: Config, script: Sequence[str]
+    options: argparse.Namespace,
+    ssh: Ssh,
+    placement: Placement,
+    config: Config,
+    script: Sequence[str],
+    *,
+    evaluator: bool,
 ) -> Iterator[str]:
     """What would be executed where."""
-    evaluator = "" if script else ", evaluator"
     tls = "TLS" if config.cluster.secured else "no TLS"
-    yield f"here: coordinator{evaluator}; listens on {config.cluster.bind} ({tls})"
+    yield f"here: coordinator{', evaluator' if evaluator else ''}; listens on {config.cluster.bind} ({tls})"
+    if script and evaluator:
+        yield f"  {shlex.join(script)}"
     for number, host in enumerate(placement.hosts):
         yield f"{host}: {', '.join(map(str, placement.parties_of(number)))}"
         if options.sync_dir:
