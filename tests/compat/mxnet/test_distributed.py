@@ -29,9 +29,9 @@ def test_only_the_value_of_rank_0_is_used() -> None:
 
 def test_a_sum_and_never_a_mean_takes_the_place_of_the_value() -> None:
     def work(kv: KVStore) -> Tensor:
-        kv.init(["w", 7], [torch.zeros(3), torch.zeros(2, 2)])
-        kv.push(["w", 7], [torch.full((3,), 1.0 + kv.rank), [torch.ones(2, 2)] * 2])
-        return torch.cat([v.flatten() for v in kv.pull(["w", 7])])
+        kv.init(["w", "v"], [torch.zeros(3), torch.zeros(2, 2)])
+        kv.push(["w", "v"], [torch.full((3,), 1.0 + kv.rank), [torch.ones(2, 2)] * 2])
+        return torch.cat([v.flatten() for v in kv.pull(["w", "v"])])
 
     assert [value.tolist() for value in run(work, workers=3)] == [[6.0] * 7] * 3
 
@@ -90,6 +90,30 @@ def test_dist_async_updates_with_every_push() -> None:
         return float(kv.pull("w"))
 
     assert run(work, "dist_async", workers=3) == [60.0] * 3
+
+
+def test_learning_rate_and_weight_decay_may_differ_from_key_to_key_on_servers_too() -> None:
+    def work(kv: KVStore) -> list[float]:
+        kv.set_optimizer("sgd", lr=1.0, weight_decay=0.5, lr_mult={2: 0.5}, wd_mult={2: 0.0})
+        kv.init([1, 2], [torch.ones(1), torch.ones(1)])
+        kv.push([1, 2], [torch.ones(1), torch.ones(1)])
+        first = kv.pull([1, 2])
+        kv.set_learning_rate(0.5)
+        kv.barrier()
+        kv.push(2, torch.ones(1))
+        return [v.item() for v in [*first, kv.pull(2)]]
+
+    assert run(work) == [[1 - 2.5, 1 - 1.0, 0 - 0.5]] * 2
+
+
+def test_a_function_of_the_scripts_own_is_refused_where_servers_make_the_updates() -> None:
+    def work(kv: KVStore) -> bool:
+        with pytest.raises(ConfigError, match="dist_async_device: a function of your own cannot run on the servers"):
+            kv._set_updater(lambda key, recv, stored: None)
+        kv._barrier()
+        return kv.is_capable("optimizer")
+
+    assert run(work, "dist_async_device") == [True, True]
 
 
 def test_dist_async_refuses_a_push_without_an_optimizer() -> None:
