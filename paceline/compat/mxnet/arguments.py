@@ -110,7 +110,16 @@ def write(key: Key, out: Any, value: Tensor, *, ignore_sparse: bool = False) -> 
             if tensor.layout == torch.strided:
                 tensor.copy_(value)
             elif not ignore_sparse:
-                write_sparse(key, tensor, value.to_sparse(tensor.sparse_dim() if tensor.is_sparse else 1))
+                write_sparse(key, tensor, rows_that_are_not_zero(value))
+
+
+def rows_that_are_not_zero(value: Tensor) -> Tensor:
+    """Returns `value`, of one dimension or more, as a sparse tensor of rows (COO).
+
+    torch's own `to_sparse(1)` takes seconds for 2000 rows of 2000.
+    """
+    rows = (value != 0).reshape(len(value), -1).any(1).nonzero()[:, 0]
+    return torch.sparse_coo_tensor(rows[None], value[rows], value.shape, is_coalesced=True, check_invariants=False)
 
 
 def write_sparse(key: Key, out: Tensor, value: Tensor) -> None:

@@ -200,6 +200,38 @@ def test_two_bits_leave_for_later_what_they_do_not_send() -> None:
     assert run(work) == [[[0.0, -1.0, 1.0], [1.0, -1.0, 1.0]]] * 2
 
 
+@pytest.mark.parametrize("bound", [1, 1_000_000])
+def test_two_bits_leave_first_values_alone_and_go_with_an_optimizer_and_with_cut_keys(bound: int) -> None:
+    def work(kv: KVStore) -> list[float]:
+        kv.set_gradient_compression({"type": "2bit", "threshold": 0.5})
+        kv.init(["w", "v"], [torch.zeros(40, 2), torch.ones(3)])
+        kv.set_optimizer("sgd", lr=1.0, rescale_grad=-2.0)  # as MXNet's test optimizer: w + 2 g
+        seen = [kv.pull("v")[0].item()]
+        for g in (0.4, 0.1, 0.2, 0.3):  # the threshold is reached with the second and with the fourth
+            kv.push("w", torch.full((40, 2), g))
+            value = kv.pull("w")
+            assert (value == value[0, 0]).all()
+            seen.append(value[0, 0].item())
+        return seen
+
+    assert run(work, bound=bound) == [[1.0, 0.0, 2.0, 2.0, 4.0]] * 2
+
+
+def test_a_sparse_gradient_without_rows_counts_and_a_pull_of_no_rows_gives_none() -> None:
+    def work(kv: KVStore) -> tuple[float, int]:
+        kv.set_optimizer("sgd", lr=1.0, rescale_grad=-1.0)
+        kv.init("table", torch.ones(4, 2, dtype=torch.float16))
+        none = torch.sparse_coo_tensor(
+            torch.empty(1, 0, dtype=torch.int64), torch.empty(0, 2), (4, 2), check_invariants=True
+        )
+        kv.push("table", none if kv.rank else torch.ones(4, 2))
+        rows = torch.ones(4, 2, dtype=torch.float16).to_sparse(1)
+        kv.row_sparse_pull("table", rows, row_ids=torch.tensor([]))
+        return kv.pull("table").float().mean().item(), rows.coalesce().values().numel()
+
+    assert run(work) == [(2.0, 0)] * 2
+
+
 def test_a_worker_that_is_lost_is_counted_and_waited_for_no_longer() -> None:
     def work(kv: Any) -> tuple[int, float]:
         kv.init("w", torch.zeros(1))
