@@ -413,7 +413,7 @@ class Checkpoint:
 
     every: float = option(30.0, "seconds between two checkpoints; 0: none", flag="checkpoint-every", low=0, launch=True)
     keep_last: int = option(3, "number of checkpoints to keep", low=1, launch=True)
-    keep_best: bool = option(False, "also keep the checkpoint with the best test accuracy")
+    keep_best: bool = option(False, "also keep the checkpoint with the best test accuracy", launch=True)
     resume: str = option(
         "never",
         "resume: auto (the newest complete checkpoint under --out or in --store), a run's folder or redis://.../RUN, "
@@ -421,6 +421,8 @@ class Checkpoint:
         launch=True,
     )
     store: str = option(
-        "", "save checkpoints in Redis, too: redis://host:port/db[/RUN][?tls]; RUN is the last part of --out"
+        "",
+        "save checkpoints in Redis, too: redis://host:port/db[/RUN][?tls]; RUN is the last part of --out",
+        launch=True,
     )
     init_from: str = option("", "start with the weights of this safetensors file")
