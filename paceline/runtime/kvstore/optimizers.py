@@ -86,9 +86,11 @@ class Updater:
 
     def rule_of(self, key: str) -> ServerOptimizer:
         """Returns a new rule for the key of this text (`placement.text_of`), with its multipliers."""
-        decay = self.numbers.get("weight_decay") or DEFAULTS.get(self.name, {}).get("weight_decay", 0.0)
-        numbers = {**self.numbers, "weight_decay": float(decay) * self.wd_mult[key]} if key in self.wd_mult else None
-        rule = (self if numbers is None else dataclasses.replace(self, numbers=numbers)).make_rule()
+        updater = self
+        if key in self.wd_mult:
+            decay: Any = self.numbers.get("weight_decay", DEFAULTS.get(self.name, {}).get("weight_decay", 0.0))
+            updater = dataclasses.replace(self, numbers={**self.numbers, "weight_decay": decay * self.wd_mult[key]})
+        rule = updater.make_rule()
         rule.set_lr(rule.lr * self.lr_mult.get(key, 1.0))
         return rule
 

@@ -1,4 +1,4 @@
 """Translates command lines of MXNet's image classification examples, and of MXNet-G, into Paceline's.
 
-Read `translation.py` first. Of `compat/mxnet/` it may import nothing else.
+Read `translation.py` first. Of `compat/` it may import nothing else.
 """
