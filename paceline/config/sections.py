@@ -325,7 +325,11 @@ class ScheduleSettings:
     name: str = option("constant", "learning-rate schedule", flag="schedule", choices=specs.SCHEDULES)
     warmup: float = option(0.0, "epochs of linear warm-up", low=0)
     every: float = option(30.0, "step: epochs between two reductions", flag="schedule-every", low=1e-6)
+    at: tuple[float, ...] = option(
+        (), "step: epochs of the reductions, such as 30,60,80, instead of every", flag="schedule-at", low=0
+    )
     factor: float = option(0.1, "step: factor of each reduction", flag="schedule-factor", low=0, high=1)
+    power: float = option(1.0, "poly: the power of the part that is left", flag="schedule-power", low=1e-6)
     floor: float = option(0.0, "cosine: the last factor", flag="schedule-floor", low=0, high=1)
 
 
