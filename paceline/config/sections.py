@@ -117,7 +117,7 @@ class RunSettings:
         False, "record what comes in at each process, for `paceline replay` (docs/replay.md)", launch=True
     )
     record_mb: float = option(
-        64.0, "maximum size of the recording of one process in MiB, compressed", low=0.1, launch=True
+        256.0, "maximum size of the recording of one process in MiB, compressed", low=0.1, launch=True
     )
 
     @property

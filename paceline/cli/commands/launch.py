@@ -107,7 +107,10 @@ def _parser() -> Parser:
     for setting in _settings():
         names = (f"--{STOP_RULES.get(setting.flag, setting.flag)}", f"--{setting.flag}")
         dest = setting.flag.replace("-", "_")
-        parser.add_argument(*dict.fromkeys(names), dest=dest, metavar=metavar_of(setting), help=help_of(setting))
+        kind: dict[str, Any] = {"metavar": metavar_of(setting)}
+        if setting.type is bool:  # without a value of its own: the next word may be the command
+            kind = {"action": "store_const", "const": "true"}
+        parser.add_argument(*dict.fromkeys(names), dest=dest, help=help_of(setting), **kind)
     for word in ("-v", "-vv"):
         add(word, action="store_const", dest="verbose", const=str(len(word) - 1), help=argparse.SUPPRESS)
     add_watch(parser)
@@ -150,8 +153,13 @@ def _values(
 
 def _settings_given(options: argparse.Namespace) -> list[str]:
     """Flags of our own that are settings of a run, but the numbers of parties, as they were written."""
-    given = ((setting.flag, getattr(options, setting.flag.replace("-", "_"))) for setting in _settings())
-    return [word for flag, value in given if value is not None for word in (f"--{flag}", value)]
+    given = ((setting, getattr(options, setting.flag.replace("-", "_"))) for setting in _settings())
+    return [
+        word
+        for setting, value in given
+        if value is not None
+        for word in ([f"--{setting.flag}"] if setting.type is bool else [f"--{setting.flag}", value])
+    ]
 
 
 # ---- here ------------------------------------------------------------------------------------------------

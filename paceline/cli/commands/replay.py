@@ -31,7 +31,8 @@ examples:
   paceline replay runs/a --transcript           the story of the run: inputs that changed something
   paceline replay runs/a --transcript --all     every input, reports and timers too
   paceline replay runs/a --input 311            one input in full, and the 12 before it
-  paceline replay bug-17.jsonl                  a recording that is kept as a test (`zcat` unpacks one)
+  paceline replay runs/a --write bug-17.jsonl   the same inputs with the decisions of today, as text
+  paceline replay bug-17.jsonl                  a recording that is kept as a test
 
 RUN is the folder that --out named, its name below runs/, or the file of a recording. docs/replay.md says
 what is recorded, what is replayed, and what is not."""
@@ -44,6 +45,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--all", action="store_true", help="with --transcript: reports and timers, too")
     parser.add_argument("--input", type=int, metavar="N", help="print input N in full, and those before it")
     parser.add_argument("--before", type=int, default=12, metavar="N", help="inputs before it to print (default: 12)")
+    parser.add_argument("--write", metavar="FILE", help="write the recording with the decisions of this version")
     options = parser.parse_all(arguments)
     # Imported here: the machines need a third of a second, and --help does not need them.
     from paceline.runtime.replay.run_replay import coordinator_recording
@@ -51,7 +53,20 @@ def main(arguments: list[str]) -> int:
     recording = coordinator_recording(_path(options.run))
     if options.input is not None and not 1 <= options.input <= len(recording.inputs):
         raise ConfigError(f"--input {options.input}: the recording has inputs 1 to {len(recording.inputs)}")
-    return _replay(recording, options)
+    return _write(recording, Path(options.write)) if options.write else _replay(recording, options)
+
+
+def _write(recording: CoordinatorRecording, path: Path) -> int:
+    """Writes the recording with what is decided now. Raises ConfigError where it cannot be written."""
+    from paceline.live.recording.message_text import json_of
+
+    lines = [json_of(line) for line in recording.rewritten()]
+    try:
+        path.write_text("\n".join([*lines, ""]), encoding="utf-8", errors="surrogatepass")
+    except OSError as error:
+        raise ConfigError(f"--write {path}: {error.strerror}") from None
+    print(f"{path}: {counted(len(recording.inputs), 'input')}, with the decisions of this version")
+    return 0
 
 
 def _path(run: str) -> Path:
@@ -92,9 +107,7 @@ def _described(recording: CoordinatorRecording) -> str:
 def _context(last: deque[ReplayedInput]) -> list[str]:
     from paceline.live.recording.transcript import decided_lines, input_lines
 
-    return [
-        line for one in last for line in (*input_lines(one.recorded), *decided_lines(one.recorded.outputs))
-    ]
+    return [line for one in last for line in (*input_lines(one.recorded), *decided_lines(one.recorded.outputs))]
 
 
 def _difference(last: deque[ReplayedInput], total: int) -> str:

@@ -66,6 +66,7 @@ T = TypeVar("T")
 NO_VIEW = -1
 """The server view of a message that is dropped in whichever view it is delivered."""
 
+
 class Node(StateReader):
     """Carries the effects of one party's roles out over a transport, and hands its roles the messages of others."""
 

@@ -15,10 +15,9 @@ Messages have no vectors and no secrets: tokens and keys belong to handshakes, w
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 from paceline.core.message import plane_of
@@ -87,21 +86,12 @@ class CoordinatorRecorder:
         return self._available
 
     # ---- what it tells -----------------------------------------------------------------------------------
-    @contextlib.contextmanager
-    def input(self, kind: InputKind, *values: Any) -> Iterator[None]:
+    def input(self, kind: InputKind, *values: Any) -> AbstractContextManager[None]:
         nested = self.handling
         if not nested:
             self._begin(kind, values)
         self._writer.append(["nested" if nested else "in", self._at, kind.value, *map(plain, values)])
-        try:
-            yield
-        except BaseException as error:
-            self.note([{"Raised": f"{type(error).__name__}: {error}"}])
-            raise
-        finally:
-            if not nested:
-                self._writer.append(["out", self._outputs], flush=False)
-                self._thread = -1
+        return _NestedInput(self) if nested else _OuterInput(self)
 
     def decided(self, decision: CoordinatorDecision) -> None:
         self.note(actions_text(decision.actions, folds_records=self._folds))
@@ -109,6 +99,11 @@ class CoordinatorRecorder:
     def note(self, outputs: list[Any]) -> None:
         """Adds to what follows from the present input."""
         self._outputs += outputs
+
+    def end(self) -> None:
+        """Writes down what followed from the present input, which has been handled."""
+        self._writer.append(["out", self._outputs], flush=False)
+        self._thread = -1
 
     def _begin(self, kind: InputKind, values: tuple[Any, ...]) -> None:
         self._at = round(time.monotonic() - self._began, 6)
@@ -119,9 +114,27 @@ class CoordinatorRecorder:
             self._told_available = self._available
             self._writer.append(["kept", self._available], flush=False)
 
-
     def close(self) -> None:
         self._writer.close()
+
+
+class _NestedInput(AbstractContextManager[None]):
+    """Lasts as long as an input is handled that came within another one."""
+
+    def __init__(self, recorder: CoordinatorRecorder) -> None:
+        self._recorder = recorder
+
+    def __exit__(self, _: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            self._recorder.note([{"Raised": f"{type(error).__name__}: {error}"}])
+
+
+class _OuterInput(_NestedInput):
+    """Lasts as long as an input is handled."""
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        super().__exit__(kind, error, traceback)
+        self._recorder.end()
 
 
 class NoCoordinatorRecorder(NoObserver):

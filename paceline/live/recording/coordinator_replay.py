@@ -30,7 +30,7 @@ from paceline.live.party import COORDINATOR, Party
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Handler, LossCause, Transport
 from paceline.live.recording.coordinator_recorder import carries_records, sent_by_role
-from paceline.live.recording.message_text import actions_text, envelope_of, is_whole, json_of
+from paceline.live.recording.message_text import actions_text, envelope_of, is_whole, same
 
 MakeCoordinator = Callable[[Transport, Node, CoordinatorListener, Snapshots, CoordinatorObserver], Coordinator]
 
@@ -74,7 +74,7 @@ class ReplayedInput:
     def equal(self) -> bool:
         """Returns True if both are the same, or if it is not recorded what followed then."""
         then = self.recorded.outputs
-        return then is None or json_of(then) == json_of(self.outputs)
+        return then is None or same(then, self.outputs)
 
 
 def inputs_of(lines: Iterable[Any]) -> Iterator[RecordedInput]:
@@ -96,9 +96,19 @@ def inputs_of(lines: Iterable[Any]) -> Iterator[RecordedInput]:
             case ["full"]:
                 break
             case _:
-                raise ConfigError(f"the recording has a line that this version of Paceline does not know: {line!r:.100}")
+                raise ConfigError(
+                    f"the recording has a line that this version of Paceline does not know: {line!r:.100}"
+                )
     if last:
         yield last
+
+
+def _reads_state(what: Sequence[Any]) -> bool:
+    """Returns True for a message that cannot be made again, since state was read by it."""
+    match what:
+        case [InputKind.MESSAGE.value, _, dict() as text]:
+            return not is_whole(text)
+    return False
 
 
 class CoordinatorReplay:
@@ -117,7 +127,7 @@ class CoordinatorReplay:
 
     def take(self, recorded: RecordedInput) -> ReplayedInput:
         """Hands one input in. Raises ConfigError for one that this version of Paceline does not know."""
-        if recorded.what[0] == InputKind.MESSAGE.value and not is_whole(recorded.what[2]):
+        if _reads_state(recorded.what):
             return ReplayedInput(recorded, recorded.outputs or [])
         self.now, self.kept = recorded.at, recorded.kept
         self._outputs, self._nested, self._is_first = [], list(recorded.nested), True

@@ -1,19 +1,15 @@
 """Turns messages, inputs and decisions into JSON values and messages back, for recordings that people can read.
 
-    message       {"control.Progress": {"steps": 3, ...}}
-    a vector      "[1200]": its length; numbers of a model are never recorded
-    decision      [{"SendMessage": {"to": ["worker 0"], "message": {...}}}, ...]
-
-Two values are equal if their `json_of` is: NaN equals NaN, and a tuple a list.
+message       {"control.Progress": {"steps": 3, ...}}
+a vector      "[1200]": its length; numbers of a model are never recorded
+decision      [{"SendMessage": {"to": ["worker 0"], "message": {...}}}, ...]
 """
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import json
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -29,27 +25,50 @@ from paceline.live.protocol.transport import Envelope, Kind
 json_of = json.JSONEncoder(separators=(",", ":")).encode
 
 
+def same(one: Any, other: Any) -> bool:
+    """Returns True if two JSON values are equal. NaN equals NaN, a tuple a list, and 0 equals 0.0."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other) or (one != one and other != other)
+
+
 def plain(value: Any) -> Any:
     """Returns `value` as JSON values. Raises TypeError for what has no such form."""
-    if isinstance(value, Party):
-        return str(value)
-    if isinstance(value, tuple | list):
-        return [plain(one) for one in value]
-    if isinstance(value, Record):
-        return to_dict(value)
-    if isinstance(value, enum.Enum):
-        return value.name
-    if isinstance(value, Role):
-        return type(value).__qualname__
-    if isinstance(value, Envelope):
-        return envelope_text(value)
-    if isinstance(value, BaseException):
-        return str(value) or repr(value)
-    if dataclasses.is_dataclass(value) and _is_message(type(value)):
-        return message_text(value)
-    if isinstance(value, msgspec.Struct):
-        return {field: plain(getattr(value, field)) for field in value.__struct_fields__}
-    return msgspec.to_builtins(value)
+    return _forms[type(value)](value)
+
+
+class _Forms(dict[type, Callable[[Any], Any]]):
+    """Remembers by class the function that makes JSON values of values of this class."""
+
+    def __missing__(self, cls: type) -> Callable[[Any], Any]:
+        form = self[cls] = _form_of(cls)
+        return form
+
+
+_forms = _Forms()
+
+
+def _form_of(cls: type) -> Callable[[Any], Any]:
+    if issubclass(cls, Party | str):
+        return str
+    if issubclass(cls, tuple | list):
+        return lambda value: [plain(one) for one in value]
+    if issubclass(cls, Record):
+        return to_dict
+    if issubclass(cls, enum.Enum):
+        return lambda value: value.name
+    if issubclass(cls, Role):
+        return lambda value: cls.__qualname__
+    if issubclass(cls, Envelope):
+        return envelope_text
+    if issubclass(cls, BaseException):
+        return lambda value: str(value) or repr(value)
+    if issubclass(cls, msgspec.Struct):
+        names = cls.__struct_fields__
+        return lambda value: {name: plain(getattr(value, name)) for name in names}
+    return message_text if _is_message(cls) else msgspec.to_builtins
 
 
 def _is_message(cls: type) -> bool:
@@ -117,22 +136,14 @@ def is_whole(text: dict[str, Any]) -> bool:
 def actions_text(actions: Iterable[Action], *, folds_records: bool) -> list[Any]:
     """Returns the actions of a decision, in their order.
 
-    folds_records: trace records become their number and checksum, since the input has them already.
+    folds_records: of trace records in a row only the number is kept, since the input has them already.
     """
     texts: list[Any] = []
-    folded: list[Record] = []
     for action in actions:
-        if folds_records and isinstance(action, WriteRecord):
-            folded.append(action.record)
-            continue
-        texts += _records(folded)
-        folded = []
-        texts.append({type(action).__name__: plain(action)})
-    return texts + _records(folded)
-
-
-def _records(records: Sequence[Record]) -> list[Any]:
-    if not records:
-        return []
-    checksum = zlib.crc32(json_of([to_dict(record) for record in records]).encode())
-    return [{"WriteRecord": {"records": len(records), "crc32": checksum}}]
+        if not (folds_records and isinstance(action, WriteRecord)):
+            texts.append({type(action).__name__: plain(action)})
+        elif texts and "WriteRecords" in texts[-1]:
+            texts[-1]["WriteRecords"]["number"] += 1
+        else:
+            texts.append({"WriteRecords": {"number": 1}})
+    return texts

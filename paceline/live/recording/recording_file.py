@@ -47,45 +47,53 @@ class RecordingWriter:
 
         header: what a reader has to know; each file of a recording begins with it.
         """
-        self._path, self._bytes_max, self._header = path, bytes_max, {"format": FORMAT, **header}
+        self._path, self._header = path, {"format": FORMAT, **header}
         self._keeps, self._lost = keeps, lost
+        self._room = bytes_max if keeps == "first" else bytes_max // 2  # of one file
         self._lock = threading.Lock()
         self._fd = -1
-        with self._ending_at_errors():
+        try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._begin()
+        except OSError as error:
+            self._end_with(error)
 
     def append(self, line: Any, *, flush: bool = True) -> None:
         """Appends one JSON value. Without `flush` it is written together with the next line."""
-        with self._lock, self._ending_at_errors():
-            if self._fd >= 0:
+        with self._lock:
+            if self._fd < 0:
+                return
+            try:
                 self._write(line, flush=flush)
-                self._keep_within()
+                if self._bytes >= self._room:
+                    self._make_room()
+            except (OSError, TypeError, ValueError) as error:
+                self._end_with(error)
 
     def close(self) -> None:
-        with self._lock, self._ending_at_errors():
-            self._finish()
+        with self._lock:
+            try:
+                self._finish()
+            except OSError as error:
+                self._end_with(error)
 
     @property
     def ended(self) -> bool:
         """Returns True once nothing more is recorded."""
         return self._fd < 0
 
-    @contextlib.contextmanager
-    def _ending_at_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, TypeError, ValueError) as error:
-            fd, self._fd = self._fd, -1
-            if fd >= 0:
-                with contextlib.suppress(OSError):
-                    os.close(fd)
-            why = getattr(error, "strerror", None) or str(error)
-            self._lost(f"{self._path}: {why}; the run goes on, and is not recorded any more")
+    def _end_with(self, error: Exception) -> None:
+        """Ends the recording because of `error`, and says so."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        why = getattr(error, "strerror", None) or str(error)
+        self._lost(f"{self._path}: {why}; the run goes on, and is not recorded any more")
 
     def _begin(self) -> None:
         self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        self._gzip = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
+        self._gzip = zlib.compressobj(wbits=_GZIP)
         self._bytes = 0
         self._write(self._header, flush=True)
 
@@ -101,12 +109,12 @@ class RecordingWriter:
         while rest:
             rest = rest[os.write(self._fd, rest) :]
 
-    def _keep_within(self) -> None:
-        if self._keeps == "last" and self._bytes >= self._bytes_max // 2:
+    def _make_room(self) -> None:
+        if self._keeps == "last":
             self._finish()
             os.replace(self._path, self._path.with_name(self._path.name.replace(SUFFIX, f".old{SUFFIX}")))
             self._begin()
-        elif self._keeps == "first" and self._bytes >= self._bytes_max:
+        else:
             self._write(["full"], flush=True)
             self._finish()
             self._lost(f"{self._path}: full at {self._bytes / 2**20:.0f} MiB; later inputs are not recorded")

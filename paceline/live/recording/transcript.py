@@ -1,10 +1,10 @@
 """Writes recorded inputs and decisions as lines for people: what came in, what was decided, and what differs now.
 
-       12    3.251 s  worker 1: Progress steps=40 samples=320 ...
-                      send worker 1, evaluator: Total samples=960 epochs=0
-    >  13    4.007 s  worker 1 is lost: the connection was closed
-        - then        record membership party=worker 1 event=lost reason=...
-        + now         fail worker 1: ...
+   12    3.251 s  worker 1: Progress steps=40 samples=320 ...
+                  send worker 1, evaluator: Total samples=960 epochs=0
+>  13    4.007 s  worker 1 is lost: the connection was closed
+    - then        record membership party=worker 1 event=lost reason=...
+    + now         fail worker 1: ...
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from paceline.live.recording.coordinator_replay import RecordedInput, ReplayedIn
 TEXT_MAX = 160
 """Characters of one value."""
 _COLUMN = " " * 22
-_ROUTINE = {"control.Progress", "control.Beat", "control.Records", "control.Ask", "control.Want", "control.Past"}
+_ROUTINE = {
+    "control.Progress",
+    "control.Beat",
+    "control.Records",
+    "control.Ask",
+    "control.Want",
+    "control.Past",
+    "control.SamplesResolved",
+}
 
 
 def is_routine(recorded: RecordedInput) -> bool:
@@ -36,7 +44,7 @@ def is_routine(recorded: RecordedInput) -> bool:
 
 def _changes_nothing(output: dict[str, Any]) -> bool:
     match output:
-        case {"StartTimer": _} | {"ProgressReported": _} | {"WriteRecord": {"records": _}}:
+        case {"StartTimer": _} | {"ProgressReported": _} | {"WriteRecords": _}:
             return True
         case {"SendMessage": {"message": dict() as message}}:
             return next(iter(message)) in ("control.Total", "control.Quota", "control.Lease")
@@ -61,7 +69,9 @@ def decided_lines(outputs: Sequence[Any] | None) -> Iterator[str]:
 def difference_lines(replayed: ReplayedInput) -> Iterator[str]:
     """Yields an input after which the machine decides something else now; `-` stands before what it decided then."""
     yield from input_lines(replayed.recorded, mark=">")
-    then, now = ([output_text(one, whole=True) for one in side] for side in (replayed.recorded.outputs or [], replayed.outputs))
+    then, now = (
+        [output_text(one, whole=True) for one in side] for side in (replayed.recorded.outputs or [], replayed.outputs)
+    )
     if not (then and now):
         yield from (f"    - then{_COLUMN[10:]}{line}" for line in then or ["nothing"])
         yield from (f"    + now {_COLUMN[10:]}{line}" for line in now or ["nothing"])
@@ -95,7 +105,8 @@ def input_text(what: Sequence[Any]) -> str:
 def message_line(text: dict[str, Any]) -> str:
     """Returns a message as its name and fields, those of its envelope behind it."""
     (name, fields), *envelope = text.items()
-    return " ".join([name.rpartition(".")[2], *_pairs(fields), *(f"{key}={value}" for key, value in envelope)])
+    told = {key: value for key, value in fields.items() if value is not False and value not in ("", [], {})}
+    return " ".join([name.rpartition(".")[2], *_pairs(told), *(f"{key}={value}" for key, value in envelope)])
 
 
 def output_text(output: dict[str, Any], *, whole: bool = False) -> str:
@@ -106,8 +117,8 @@ def output_text(output: dict[str, Any], *, whole: bool = False) -> str:
             line = f"send {whom}: {message_line(message)}"
         case {"WriteRecord": {"record": record}}:
             line = " ".join(["record", *_pairs(record)])
-        case {"WriteRecord": {"records": records, "crc32": checksum}}:
-            line = f"record {records} records of the message (checksum {checksum:08x})"
+        case {"WriteRecords": {"number": number}}:
+            line = f"record {number} records of the message"
         case {"RunFailure": {"who": who, "cause": cause}}:
             line = f"fail the run: {who}: {cause}"
         case {"StartTimer": {"timer": timer, "seconds": seconds, "number": number}}:
@@ -128,8 +139,8 @@ def _value(value: Any) -> str:
     match value:
         case float():
             return f"{value:.6g}"
-        case {**items} if len(items) == 1 and isinstance(next(iter(items.values())), dict):
-            return f"({message_line(items)})"
+        case dict() if len(value) == 1 and isinstance(next(iter(value.values())), dict):
+            return f"({message_line(value)})"
         case list():
             return f"[{', '.join(map(_value, value))}]"
     return str(value)

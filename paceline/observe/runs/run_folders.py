@@ -15,7 +15,16 @@ from paceline.observe.runs.summary_from_trace import REASON, rebuilt
 from paceline.observe.trace.trace_file import TRACE, read_trace
 
 CONFIG = "config.toml"
-OF_ONE_RUN = {"run.scheme", "run.seed", "run.out", "run.hook", "run.verbose", "run.trace_mb", "run.record", "run.record_mb"}
+OF_ONE_RUN = {
+    "run.scheme",
+    "run.seed",
+    "run.out",
+    "run.hook",
+    "run.verbose",
+    "run.trace_mb",
+    "run.record",
+    "run.record_mb",
+}
 """Settings that may differ between two runs of one experiment, and `scheme`, which is in its name anyway."""
 DIFFERING_MAX = 3
 """Settings that a group's name has at most."""

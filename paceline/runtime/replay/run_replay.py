@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.live import party
@@ -27,6 +28,7 @@ class CoordinatorRecording:
     """Holds the recording of a run's coordinator."""
 
     path: Path
+    header: Any
     setup: CoordinatorSetup
     inputs: tuple[RecordedInput, ...]
 
@@ -45,6 +47,19 @@ class CoordinatorRecording:
             except Exception as error:
                 yield ReplayedInput(recorded, [{"Raised": f"{type(error).__name__}: {error}"}])
                 return
+
+    def rewritten(self) -> Iterator[Any]:
+        """Yields the lines of a recording of the same inputs, with what is decided now."""
+        yield self.header
+        kept = False
+        for replayed in self.replay():
+            recorded = replayed.recorded
+            if recorded.kept != kept:
+                kept = recorded.kept
+                yield ["kept", kept]
+            yield ["in", recorded.at, *recorded.what]
+            yield from (["nested", recorded.at, *what] for what in recorded.nested)
+            yield ["out", replayed.outputs]
 
     def _machine(self) -> CoordinatorReplay:
         cluster = self.setup.config.cluster
@@ -68,4 +83,4 @@ def coordinator_recording(path: Path) -> CoordinatorRecording:
         raise ConfigError(f"{path}: no {FOLDER}/{file.name}; record the run with --record, or name the file")
     lines = read_recording(file)
     header = next(lines, None)
-    return CoordinatorRecording(file, CoordinatorSetup.of(header), tuple(inputs_of(lines)))
+    return CoordinatorRecording(file, header, CoordinatorSetup.of(header), tuple(inputs_of(lines)))
