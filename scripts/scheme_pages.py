@@ -35,6 +35,7 @@ COLOURS = 64
 
 SHORTER: dict[str, dict[str, Any]] = {
     "asyncdiloco": {"h": 4},
+    "decoupled": {"h": 8, "fragments": 2},
     "diloco": {"h": 4},
     "dssp": {"low": 1, "high": 4},
     "eamsgd": {"tau": 2},
