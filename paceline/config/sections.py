@@ -254,6 +254,9 @@ class Data:
         flag="data-dir",
     )
     samples: int = option(4096, "size of synthetic data", low=16)
+    resize: int = option(
+        0, "side in pixels to which the pictures of named data are brought; 0: as they are", low=0, high=1024
+    )
     partition: str = option(
         "uniform",
         "which worker gets which samples: uniform, speed, class, dirichlet:ALPHA, fractions:A,B,..., file:PATH, "
@@ -269,7 +272,7 @@ class Model:
 
     name: str = option(
         "mlp",
-        f"network: {', '.join(specs.MODELS)}; or your own module:function or file.py:function",
+        f"network: {', '.join(specs.MODELS)} (docs/networks.md); or your own module:function or file.py:function",
         flag="model",
         check=check_model,
     )
@@ -406,7 +409,7 @@ class Checkpoint:
 
     every: float = option(30.0, "seconds between two checkpoints; 0: none", flag="checkpoint-every", low=0, launch=True)
     keep_last: int = option(3, "number of checkpoints to keep", low=1, launch=True)
-    keep_best: bool = option(False, "also keep the checkpoint with the best test accuracy")
+    keep_best: bool = option(False, "also keep the checkpoint with the best test accuracy", launch=True)
     resume: str = option(
         "never",
         "resume: auto (the newest complete checkpoint under --out or in --store), a run's folder or redis://.../RUN, "
@@ -414,6 +417,8 @@ class Checkpoint:
         launch=True,
     )
     store: str = option(
-        "", "save checkpoints in Redis, too: redis://host:port/db[/RUN][?tls]; RUN is the last part of --out"
+        "",
+        "save checkpoints in Redis, too: redis://host:port/db[/RUN][?tls]; RUN is the last part of --out",
+        launch=True,
     )
     init_from: str = option("", "start with the weights of this safetensors file")

@@ -13,13 +13,14 @@ from paceline import config as configuration
 from paceline.cli.commands import train
 from paceline.cli.support.engine_launch import ENGINES, over_engine
 from paceline.cli.support.kubernetes_launch import over_kubernetes
-from paceline.cli.support.options import Parser, help_of, metavar_of, values_of, with_log_level
+from paceline.cli.support.options import Parser, add_detach, help_of, metavar_of, values_of, with_log_level
 from paceline.cli.support.run_and_report import Losses, ending_in_order, run_and_report, run_scripts
-from paceline.cli.support.script_runs import add_host_options, check_program, ssh_of
+from paceline.cli.support.script_runs import add_host_options, check_program, evaluator_of, has_evaluator, ssh_of
 from paceline.cli.support.watch_page import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
-from paceline.core.safe_path import shown_path
+from paceline.core.files.safe_path import shown_path
+from paceline.launch.detached.command import lead_elsewhere, leading_words
 from paceline.launch.engines import kubernetes, slurm
 from paceline.launch.local.environment import split_environment
 from paceline.launch.local.interfaces import resolve
@@ -46,6 +47,7 @@ and finds its place in the environment. Everything after the options is the comm
   paceline launch -n 4 --slowdown 1,1,2,8 --step-ms 20 python my_train.py
   paceline launch -n 4 -s 2 -H hosts paceline train --data digits --scheme gsp
   paceline launch -H hosts --sync-dir /tmp/mine --dry-run python my_train.py
+  paceline launch --detach -H hosts python my_train.py
 
 --eval-every calls the function that the script gives as join(evaluate=...); --checkpoint-every saves checkpoints, from
 which the same command goes on with --resume auto. One more process of the script does both.
@@ -80,6 +82,10 @@ def main(arguments: list[str]) -> int:
     values = _values(options, command[2:] if trains else None, hosts)
     if not trains:
         values["run"]["script"] = shlex.join(command)
+    if options.detach or options.write_unit:
+        words = leading_words(arguments, options.command)
+        what = "" if trains else "launch"
+        return lead_elsewhere("launch", words, configuration.build(values), what=what, unit=options.write_unit)
     if options.write and options.launcher != slurm.NAME:
         raise ConfigError("--write is for --launcher slurm: the file is a script for sbatch")
     if options.launcher == kubernetes.NAME:
@@ -107,10 +113,15 @@ def _parser() -> Parser:
     for setting in _settings():
         names = (f"--{STOP_RULES.get(setting.flag, setting.flag)}", f"--{setting.flag}")
         dest = setting.flag.replace("-", "_")
-        parser.add_argument(*dict.fromkeys(names), dest=dest, metavar=metavar_of(setting), help=help_of(setting))
+        # A truth value has no word behind it: that would be the command.
+        kind: dict[str, Any] = {"metavar": metavar_of(setting)}
+        if setting.type is bool:
+            kind = {"action": "store_const", "const": "true"}
+        parser.add_argument(*dict.fromkeys(names), dest=dest, help=help_of(setting), **kind)
     for word in ("-v", "-vv"):
         add(word, action="store_const", dest="verbose", const=str(len(word) - 1), help=argparse.SUPPRESS)
     add_watch(parser)
+    add_detach(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="command to start")
     return parser
 
@@ -136,6 +147,10 @@ def _values(
             values["cluster"]["workers"] = slots_of(hosts)
     else:
         given = train.parse([*of_train])
+        if given.detach or given.write_unit:
+            raise ConfigError(
+                "--detach and --write-unit stand before `paceline train`: they are options of launch here"
+            )
         options.watch |= given.watch
         values = values_of(given)
         cluster = values.setdefault("cluster", {})
@@ -145,6 +160,8 @@ def _values(
         text = getattr(options, setting.flag.replace("-", "_"), None)
         if text is not None and (setting.launch or setting.section == "cluster"):
             values.setdefault(setting.section, {})[setting.key] = setting.parse(text)
+    if options.checkpoint_every is None and (options.store or options.keep_best):
+        values["checkpoint"]["every"] = Config().checkpoint.every  # a script has none unless they are asked for
     return with_log_level(values)
 
 
@@ -178,13 +195,8 @@ def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, 
             return run_and_report(make_supervisor(config, local, make_display(sys.stderr)))
         said = Output(config.run.out)
         launcher = ScriptLauncher(script, local, said, by_role)
-        evaluator = _has_evaluator(options, config)
+        evaluator = has_evaluator(config, evaluates=options.eval_every is not None)
         return run_scripts(make_supervisor(config, launcher, Losses(), evaluator=evaluator, script=True), said.close)
-
-
-def _has_evaluator(options: argparse.Namespace, config: Config) -> bool:
-    """Does one more process of the script evaluate, or save checkpoints?"""
-    return options.eval_every is not None or config.checkpoint.every > 0
 
 
 # ---- on other machines -----------------------------------------------------------------------------------
@@ -202,13 +214,11 @@ def _over_ssh(
     fit(values, placement, listens_on(options.interface, ssh, placement, cluster, dry_run=options.dry_run))
     config = configuration.build(values)
     _check_out(config.run.out)
-    if script and _has_evaluator(options, config):
-        raise ConfigError(
-            "--eval-every and --checkpoint-every of a script are for one machine: leave --hosts out, or evaluate in "
-            "the loop with pace.shared_model() and pace.report()"
-        )
+    evaluator = not script or has_evaluator(config, evaluates=options.eval_every is not None)
+    if script and evaluator:
+        check_program(script)  # the evaluator runs here
     if options.dry_run:
-        print("\n".join(_plan(options, ssh, placement, config, script)))
+        print("\n".join(_plan(options, ssh, placement, config, script, evaluator=evaluator)))
         return 0
     config = new_folder(config, "launch" if script else "")
     with removing_unused(config.run.out), ending_in_order(), starting(config.run.out, config.run.scheme):
@@ -219,9 +229,10 @@ def _over_ssh(
             local = here.launcher(by_role, warm=not script)
             begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
             said = Output(config.run.out)
-            launcher = RemoteLauncher(there, placement, local, scripts=bool(script), said=said)
+            beside = evaluator_of(script, local, said, everybody, by_role) if script and evaluator else local
+            launcher = RemoteLauncher(there, placement, beside, scripts=bool(script), said=said)
             if script:
-                supervisor = make_supervisor(config, launcher, Losses(), evaluator=False, script=True)
+                supervisor = make_supervisor(config, launcher, Losses(), evaluator=evaluator, script=True)
                 return run_scripts(supervisor, said.close)
             return run_and_report(make_supervisor(config, launcher, make_display(sys.stderr)))
 
@@ -235,12 +246,19 @@ def _check_out(out: str) -> None:
 
 
 def _plan(
-    options: argparse.Namespace, ssh: Ssh, placement: Placement, config: Config, script: Sequence[str]
+    options: argparse.Namespace,
+    ssh: Ssh,
+    placement: Placement,
+    config: Config,
+    script: Sequence[str],
+    *,
+    evaluator: bool,
 ) -> Iterator[str]:
     """What would be executed where."""
-    evaluator = "" if script else ", evaluator"
     tls = "TLS" if config.cluster.secured else "no TLS"
-    yield f"here: coordinator{evaluator}; listens on {config.cluster.bind} ({tls})"
+    yield f"here: coordinator{', evaluator' if evaluator else ''}; listens on {config.cluster.bind} ({tls})"
+    if script and evaluator:
+        yield f"  {shlex.join(script)}"
     for number, host in enumerate(placement.hosts):
         yield f"{host}: {', '.join(map(str, placement.parties_of(number)))}"
         if options.sync_dir:

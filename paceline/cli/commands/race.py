@@ -47,8 +47,8 @@ EPILOG = """examples:
 
 Of a script, the scheme of this command wins over the one in `paceline.join`, and --epochs, --samples, --seconds,
 --steps and --target-accuracy win over its own end. Runs are compared by what it says with pace.report(accuracy=...)
-or pace.report(loss=...). What it prints is in logs/ of each folder. Model, data and optimizer are the script's:
---lr and the like are refused.
+or pace.report(loss=...), or by join(evaluate=...), which --eval-every 5 calls in a process of its own. What it prints
+is in logs/ of each folder. Model, data and optimizer are the script's: --lr and the like are refused.
 
 Leaves one folder a scheme, race.json (their summaries) and race.png in --out. Exits with 1 if a run failed.
 """
@@ -86,13 +86,14 @@ def _of_script(namespace: argparse.Namespace, command: list[str]) -> int:
     configs, out = with_folders([with_scheme(values, name) for name in chosen(namespace.schemes)], "race")
     print(f"each run takes its scheme from --schemes, not from the script; it prints to {out}/*/logs", file=sys.stderr)
     everybody, by_role = split_environment(namespace.env, os.environ)
+    evaluator = "every" in values.get("evaluation", {})
     with removing_unused(out), page(namespace.watch, out):
         if hosts:
             there = _on_hosts(namespace, hosts, configs[0])
-            return race(configs, Path(out), lambda config: HostRun(there, command, config))
+            return race(configs, Path(out), lambda config: HostRun(there, command, config, evaluator=evaluator))
         os.environ.update(everybody)
         with LocalHost() as host:
-            return race(configs, Path(out), ScriptRuns(command, host, by_role).start)
+            return race(configs, Path(out), ScriptRuns(command, host, by_role, evaluator=evaluator).start)
 
 
 def _on_hosts(namespace: argparse.Namespace, hosts: tuple[HostEntry, ...], config: Config) -> SshHosts:

@@ -148,13 +148,13 @@ def _requeue(job: str) -> None:
 
 
 def script(
-    command: Sequence[str], *, workers: int, servers: int, settings: Sequence[str], trains: bool, placed: bool
+    command: Sequence[str], *, workers: int, servers: int, settings: Sequence[str], resumes: bool, placed: bool
 ) -> str:
     """Returns a file for `sbatch` that runs `command` inside a job of its own.
 
     settings: words for sbatch, such as `--partition=gpu`. With `hetjob` among them servers have nodes of their own, for
-    which all before it is; the rest is for the workers'. trains: it is a `paceline train`, which can go on. placed: it
-    says by --out where the run is left.
+    which all before it is; the rest is for the workers'. resumes: it keeps checkpoints, so it goes on when it is
+    requeued. placed: it says by --out where the run is left.
 
     Otherwise each job has a folder of its own; what cannot go on, each of its incarnations.
     """
@@ -166,7 +166,7 @@ def script(
     lines = "".join(f"\n#SBATCH {word}" if word[0] == "-" or word == HETJOB else f" {word}" for word in asked if word)
     words = shlex.join(command)
     if not placed:
-        folder = "runs/slurm-$SLURM_JOB_ID" + ("" if trains else "-${SLURM_RESTART_COUNT:-0}")
+        folder = "runs/slurm-$SLURM_JOB_ID" + ("" if resumes else "-${SLURM_RESTART_COUNT:-0}")
         words = words.replace("paceline launch", f"paceline launch --out {folder}", 1)
     return TEMPLATE.format(asked=lines, words=words, seconds=NOTICE_SECONDS)
 
