@@ -45,6 +45,7 @@ SHORTER: dict[str, dict[str, Any]] = {
     "localsgd": {"tau": 2},
     "postlocal": {"tau": 2, "switch": "2 steps"},
     "slowmo": {"tau": 2},
+    "sparseloco": {"h": 4},
     "ssp": {"staleness": 1},
 }
 """Parameters of the figures, where the defaults are for longer runs than ten seconds."""

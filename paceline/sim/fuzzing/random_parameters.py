@@ -21,7 +21,7 @@ Drawn = Mapping[str, Any]
 
 PAYLOADS = ("gradient", "delta", "weights")
 MEMORY = ("keep", "reset", "average")
-NEWER = ("decoupled",)
+NEWER = ("decoupled", "sparseloco")
 """Schemes that came when seeds of the others were noted already, in tests and issues.
 
 They replace a phase of `hybrid` after everything else of it was drawn, so those seeds still draw the same.
@@ -182,6 +182,7 @@ PARAMETERS: Mapping[str, Callable[[Random], Drawn]] = {
     "diloco": _diloco,
     "asyncdiloco": _asyncdiloco,
     "decoupled": _decoupled,
+    "sparseloco": lambda r: {"h": r.randint(1, 4), "alpha": r.choice((0.5, 1.0)), **_memory(r)},
     "gosgd": _gossip,
     "adpsgd": _adpsgd,
     "sgp": _sgp,
