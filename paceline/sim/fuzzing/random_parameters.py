@@ -149,7 +149,7 @@ def _hybrid(r: Random) -> Drawn:
         Phase(scheme=name, parameters=PARAMETERS[name](r), until=() if number == last else (_end(r),))
         for number, name in enumerate(names)
     ]
-    if NEWER and r.random() < SHARE_OF_NEWER:
+    if r.random() < SHARE_OF_NEWER:
         name = r.choice(NEWER)
         number = r.randrange(len(phases))
         phases[number] = replace(phases[number], scheme=name, parameters=PARAMETERS[name](r))

@@ -45,7 +45,7 @@ def test_nor_with_parameters_that_are_drawn_so_that_phases_end_and_fragments_tra
 # contributors are all gone is not met by those who begin anew.
 @pytest.mark.parametrize("seed", HYBRIDS)
 def test_phases_that_once_found_a_bug(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random_parameters, "NEWER", ())
+    monkeypatch.setattr(random_parameters, "SHARE_OF_NEWER", 0.0)
     play(draw(seed, schemes_of(seed, ["hybrid"])))
 
 
@@ -101,7 +101,7 @@ def test_the_seeds_draw_every_scheme_and_every_fault() -> None:
 @pytest.mark.parametrize(("mutant", "seed"), PLANTED, ids=[mutant.__name__ for mutant, _ in PLANTED])
 def test_a_planted_bug_is_caught(mutant: Mutant, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it the same seed passes."""
-    monkeypatch.setattr(random_parameters, "NEWER", ())
+    monkeypatch.setattr(random_parameters, "SHARE_OF_NEWER", 0.0)
     plan = draw(seed, schemes_of(seed, NOTED))
     if seed >= SEEDS:
         play(plan)
