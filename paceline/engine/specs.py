@@ -10,8 +10,11 @@ from dataclasses import dataclass, field, replace
 Option = bool | int | float | tuple[float, ...] | str | None
 """The types that an option of a parameter group may have."""
 
-DATASETS = ("digits", "mnist", "fashion-mnist", "synthetic")
+LANGUAGE_DATA = "text"
+DATASETS = ("digits", "mnist", "fashion-mnist", "synthetic", LANGUAGE_DATA)
 SMALL_MODELS = ("mlp", "lenet", "cnn", "resnet18", "cifar10-quick", "cifar10-full", "lstm")
+LANGUAGE_MODEL = "gpt"
+"""The network that predicts the next token of a text, and reads nothing else."""
 """The networks written here."""
 ZOO_MODELS = (
     "alexnet",
@@ -27,7 +30,7 @@ ZOO_MODELS = (
     "mobilenet-v2",
 )
 """Published networks, most of them from a library (`paceline[zoo]`)."""
-MODELS = SMALL_MODELS + ZOO_MODELS
+MODELS = (*SMALL_MODELS, LANGUAGE_MODEL, *ZOO_MODELS)
 OPTIMIZERS = ("sgd", "adam", "adamw", "lars", "lamb")
 BY_PATH = "by path"
 """The name of a recipe for any other optimizer, which is known by an import path."""
@@ -44,23 +47,28 @@ class DataRecipe:
     """Names the data set.
 
     directory: holds its files. samples: sizes synthetic data. resize: side of the pictures in pixels; 0: as they are.
+    file: of a text; "" for the standard library's sources. context: tokens of a sample of text.
     """
 
     name: str = "digits"
     directory: str = ""
     samples: int = 4096
     resize: int = 0
+    file: str = ""
+    context: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRecipe:
     """Names the network. `width` multiplies the channels or hidden units of the standard one.
 
+    depth: blocks of `gpt`; 0: the standard number.
     dropout: the fraction of the last layer's inputs that is dropped during training.
     """
 
     name: str = "mlp"
     width: float = 1.0
+    depth: int = 0
     dropout: float = 0.0
 
 

@@ -477,8 +477,9 @@ class Decoupled(Scheme):
 
         def state_dict(self) -> dict[str, Any]:
             """Returns the tables of this shard. The outer momentum is not kept: it begins at zero after a rollback."""
-            seen = list(self.seen.items())
-            return {"turn": self.turn, "version": self.version, "seen": seen, "samples_seen": self.samples_seen}
+            clocks, seen = [list(own) for own in self.clocks.items()], list(self.seen.items())
+            tables = {"turn": self.turn, "version": self.version, "clocks": clocks, "shift": [], "seen": seen}
+            return {**tables, "samples_seen": self.samples_seen}
 
         def load_state_dict(self, tables: dict[str, Any]) -> None:
             """Goes on from `state_dict`. Workers have dropped what they had sent, so any clock is a new one."""

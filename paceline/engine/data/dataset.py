@@ -16,7 +16,8 @@ WAY_OUT = "give --model module:function, a network of your own"
 class Dataset:
     """A data set has `x`: [n, ...], float32 or whole numbers; `y`: int64 [n], each in 0 .. `classes` - 1.
 
-    The samples of named data sets are pictures: float32 [n, c, h, w], normalised.
+    The samples of named data sets are pictures: float32 [n, c, h, w], normalised; those of `text` are tokens, [n, t].
+    predicts_next: each token is to be predicted from those before it, and y is the token after the last one.
 
     Raises ValueError for other shapes or types.
     """
@@ -24,6 +25,7 @@ class Dataset:
     x: Tensor
     y: Tensor
     classes: int
+    predicts_next: bool = False
 
     def __post_init__(self) -> None:
         if not self.x.dim() or self.x.is_complex() or (self.x.is_floating_point() and self.x.dtype != torch.float32):
@@ -55,13 +57,13 @@ class Dataset:
 
     @property
     def chance(self) -> float:
-        """Returns the accuracy of always answering the most common class; 0 where there are no samples."""
-        return int(self.y.bincount().max()) / len(self) if len(self) else 0.0
+        """Returns the accuracy of always answering the most common class; 0 where no accuracy is measured."""
+        return int(self.y.bincount().max()) / len(self) if len(self) and not self.predicts_next else 0.0
 
     def to(self, device: torch.device | str) -> Dataset:
         """Returns the same samples on `device`; itself when they are there already."""
         x, y = self.x.to(device), self.y.to(device)
-        return self if x is self.x and y is self.y else Dataset(x, y, self.classes)
+        return self if x is self.x and y is self.y else Dataset(x, y, self.classes, self.predicts_next)
 
 
 def shown(samples: Tensor) -> str:
