@@ -29,6 +29,7 @@ from paceline.engine import data, models
 from paceline.engine.specs import DataRecipe, ModelRecipe
 
 LIMIT = "the plain PyTorch loop"
+"""What a step is compared with, as the table names it."""
 BATCHES = 4
 """Batches of made-up pictures, used again and again."""
 WIDTHS = {"resnet18": 0.25}
@@ -37,7 +38,10 @@ WIDTHS = {"resnet18": 0.25}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverheadJob:
-    """`servers` 0: without a launcher. A round is a block of so many steps of each loop."""
+    """Describes one measurement; `servers` 0 is a worker without a launcher.
+
+    A round is a block of `steps` steps of each loop; batches have `batch` samples.
+    """
 
     model: str
     servers: int = 0
@@ -47,6 +51,7 @@ class OverheadJob:
     rounds: int = 9
 
     def width(self) -> float:
+        """Returns the width of the model, relative to its own."""
         return WIDTHS.get(self.model, 1.0)
 
 
@@ -69,7 +74,10 @@ def measure(jobs: Sequence[OverheadJob], note: Note = say_nothing) -> Iterator[F
 
 
 def _outside(job: OverheadJob) -> dict[str, Any]:
-    """In a process of its own, started as a user's script is."""
+    """Returns the answer of a process of its own, started as a user's script is.
+
+    Raises TimedOut when it takes too long, and PacelineError with its last line when it fails.
+    """
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         launch = ["-m", "paceline", "launch", "-n", "1", "-s", str(job.servers), "--transport", job.transport]

@@ -143,7 +143,7 @@ class Leased(Record):
 
 @keyword_record
 class Ended(Record):
-    """The run is over."""
+    """Says that the run is over, and why."""
 
     reason: str
 
@@ -193,6 +193,7 @@ def from_dict(line: dict[str, Any]) -> Record:
 
 
 def to_row(record: Record) -> Row:
+    """Returns a record as a tuple that begins with its kind, as it travels to the coordinator."""
     return (NAMES[type(record)], *VALUES[type(record)](record))
 
 
@@ -206,6 +207,7 @@ def from_row(row: Sequence[Any]) -> Record:
 
 
 def _made(cls: type[Record], fields: dict[str, Any]) -> Record:
+    """Returns a record of JSON's fields, where lists stand for tuples."""
     for name in LISTS:
         if name in fields:
             fields[name] = tuple(fields[name])

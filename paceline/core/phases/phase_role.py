@@ -60,10 +60,12 @@ class Inner(Role):
         yield from self.inner.on(now, src, message)
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Tells the present role; later ones are made without that worker."""
         self.left.add(rank)
         yield from self.inner.on_worker_left(now, rank)
 
     def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Tells the present role; later ones are made with that worker."""
         self.left.discard(rank)
         yield from self.inner.on_worker_joined(now, rank)
 

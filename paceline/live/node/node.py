@@ -139,7 +139,7 @@ class Node(StateReader):
         return self._model(0)[0]
 
     def _model(self, slice: int) -> tuple[Any, float]:
-        """Returns weights and their share of the model, of the role of one slice."""
+        """Returns the model as the role of one slice knows it, and its weight in a mean over the workers."""
         with self._lock:
             role = self._at(slice).role
             assert role is not None
@@ -264,9 +264,9 @@ class Node(StateReader):
         return self.out.mean_by_servers(effect)
 
     def _reply(self, role: Role, effect: Reply) -> None:
-        """Answers the oldest open call of a worker. Raises ProtocolError where it has none and was never away.
+        """Answers the oldest open call of a worker; nothing happens for one that has left or was lost.
 
-        A worker that was away may have asked an earlier incarnation of this role, which took the call with it.
+        Raises ProtocolError where a worker that is there has no open call.
         """
         id = self._unanswered.oldest(role, effect.to)
         if id is not None:
