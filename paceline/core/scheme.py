@@ -25,6 +25,7 @@ from paceline.core.role import Role
 
 S = TypeVar("S", bound="type[Scheme]")
 ModelOf = Literal["servers", "any worker", "mean of workers"]
+"""Whose weights are the model that is evaluated and saved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

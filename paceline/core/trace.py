@@ -171,6 +171,7 @@ FIELDS = {cls: tuple(name for name, _ in fields) for cls, fields in DEFAULTS.ite
 VALUES = {cls: attrgetter(*names) for cls, names in FIELDS.items()}
 
 Row = tuple[Any, ...]
+"""A record as it travels: its kind, then its fields in order."""
 
 
 def to_dict(record: Record) -> dict[str, Any]:
