@@ -20,10 +20,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.launch.remote import protocol
+from paceline.launch.remote import agent_messages as messages
+from paceline.launch.remote.agent_messages import Event
 from paceline.launch.remote.hostfile import HostEntry
 from paceline.launch.remote.launcher import RemoteHost, raise_all, unlike
-from paceline.launch.remote.protocol import Event, MessageStream, SocketStream
+from paceline.launch.remote.message_stream import MessageStream, SocketStream
 
 OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=4")
 FLAGS = tuple(part for option in OPTIONS for part in ("-o", option))
@@ -163,7 +164,7 @@ class Login:
             hello = self.host.answer(HELLO_SECONDS)
         except PacelineError as error:
             return [(self._name, str(error))]
-        assert isinstance(hello, protocol.AgentHello)
+        assert isinstance(hello, messages.AgentHello)
         return [(self._name, problem) for problem in unlike(hello)]
 
     def show_errors(self) -> None:
