@@ -147,7 +147,7 @@ class ProcessSpec:
     def session(self, transport: Transport) -> Session:
         """Returns the process's part in the control plane, over `transport`, with its Node."""
         from paceline.engine.vectors.chunked import RopeMemory
-        from paceline.runtime.spec.row_packing import RowPacker
+        from paceline.runtime.spec.row_packer import RowPacker
 
         packer = None if isinstance(transport, HubTransport) else RowPacker()  # in one process nothing is sent
         transport = with_logging(transport, self.config.run.verbose)
