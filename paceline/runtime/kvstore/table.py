@@ -88,7 +88,7 @@ class Directory(Role):
         yield Reply(src, self._answer(src, message))
 
     def _answer(self, src: int, message: Any) -> Any:
-        """Returns the answer, or KeyRefused with the reason; it never raises, as one worker must not end a server."""
+        """Returns the answer, or KeyRefused with the reason."""
         match message:
             case m.Declare():
                 return self._declare(src, message)
