@@ -190,8 +190,13 @@ def _settings_given(options: argparse.Namespace) -> list[str]:
 
     Numbers of workers and servers are left out, since the manifest has a replica for each.
     """
-    given = ((setting.flag, getattr(options, setting.flag.replace("-", "_"))) for setting in _settings())
-    return [word for flag, value in given if value is not None for word in (f"--{flag}", value)]
+    given = ((setting, getattr(options, setting.flag.replace("-", "_"))) for setting in _settings())
+    return [
+        word
+        for setting, value in given
+        if value is not None
+        for word in ([f"--{setting.flag}"] if setting.type is bool else [f"--{setting.flag}", value])
+    ]
 
 
 # ---- here ------------------------------------------------------------------------------------------------

@@ -16,7 +16,16 @@ from paceline.observe.trace.trace_file import TRACE, read_trace
 
 CONFIG = "config.toml"
 """The file with a run's configuration, in its folder."""
-OF_ONE_RUN = {"run.scheme", "run.seed", "run.out", "run.hook", "run.verbose", "run.trace_mb"}
+OF_ONE_RUN = {
+    "run.scheme",
+    "run.seed",
+    "run.out",
+    "run.hook",
+    "run.verbose",
+    "run.trace_mb",
+    "run.record",
+    "run.record_mb",
+}
 """Settings that may differ between two runs of one experiment, and `scheme`, which is in its name anyway."""
 DIFFERING_MAX = 3
 """Settings that a group's name has at most."""
