@@ -106,6 +106,7 @@ def inside(job: OverheadJob) -> dict[str, Any]:
     recipe, loss_of = ModelRecipe(name=job.model, width=job.width()), nn.CrossEntropyLoss()
 
     def fresh() -> tuple[nn.Module, torch.optim.Optimizer]:
+        """Returns a model and its optimizer, alike each time."""
         module = models.build(recipe, train.shape, train.classes, 1)
         return module, torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
 
@@ -114,15 +115,18 @@ def inside(job: OverheadJob) -> dict[str, Any]:
     pace = paceline.join(module, optimizer, scheme="bsp")
 
     def plain_step(x: torch.Tensor, y: torch.Tensor) -> None:
+        """Makes a step of the plain loop."""
         plain_optimizer.zero_grad()
         loss_of(plain(x), y).backward()
         plain_optimizer.step()
 
     def paced_step(x: torch.Tensor, y: torch.Tensor) -> None:
+        """Makes a step of Paceline's loop."""
         loss_of(module(x), y).backward()
         pace.step(len(y))
 
     def block(step: Callable[[torch.Tensor, torch.Tensor], None]) -> float:
+        """Returns the seconds of a step, over a block of them."""
         began = time.perf_counter()
         for i in range(job.steps):
             step(*batches[i % BATCHES])

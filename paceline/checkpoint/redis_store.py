@@ -76,6 +76,7 @@ class RedisStore(CheckpointStore):
         return sorted(int(number) for number in found if NUMBER.fullmatch(number))
 
     def name(self, number: int, file: str = "") -> str:
+        """Returns the address with the number of a checkpoint, and the name of a file of it."""
         return f"{self.address}, checkpoint {number}{f', {file}' if file else ''}"
 
     def save(self, number: int, contents: Contents, *, finite: bool, **facts: Any) -> Manifest:

@@ -40,6 +40,7 @@ class Inner(Role):
 
     @property
     def updates_alone(self) -> bool:  # type: ignore[override]
+        """Returns what the present role says."""
         return self.inner.updates_alone
 
     @property

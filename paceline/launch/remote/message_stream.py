@@ -58,6 +58,7 @@ class SocketStream:
         self._socket = sock
 
     def read(self, seconds: float) -> bytes:
+        """Returns what has come, at most 64 KiB; b"" at the end of the stream. Raises TimeoutError."""
         room = bytearray(1 << 16)
         deadline = time.monotonic() + seconds
         while True:
@@ -69,6 +70,7 @@ class SocketStream:
                 return b""
 
     def write(self, data: bytes) -> None:
+        """Sends all of `data`. Raises TimeoutError where the other side takes nothing for SILENCE_SECONDS."""
         view = memoryview(data)
         while view.nbytes:
             try:
@@ -77,6 +79,7 @@ class SocketStream:
                 _wait(self._socket.fileno(), select.POLLOUT, SILENCE_SECONDS)
 
     def close(self) -> None:
+        """Shuts the socket down, which wakes who reads; `free` gives its descriptor back."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -91,6 +94,7 @@ class Descriptors:
         self._read, self._write = read, write
 
     def read(self, seconds: float) -> bytes:
+        """Returns what has come, at most 64 KiB; b"" at the end of the stream. Raises TimeoutError."""
         _wait(self._read, select.POLLIN, seconds)
         try:
             return os.read(self._read, 1 << 16)
@@ -98,6 +102,7 @@ class Descriptors:
             return b""
 
     def write(self, data: bytes) -> None:
+        """Writes all of `data`, and waits for the reader if the pipe is full."""
         view = memoryview(data)
         while view.nbytes:
             view = view[os.write(self._write, view) :]
@@ -206,11 +211,13 @@ class Heartbeat:
         self._thread.start()
 
     def _run(self) -> None:
+        """Is the main function of the thread that sends beats."""
         while not self._over.wait(BEAT_SECONDS):
             self._lines.say(AgentBeat())
             self._then()
 
     def close(self) -> None:
+        """Stops the beats; the thread ends within a beat."""
         self._over.set()
 
 

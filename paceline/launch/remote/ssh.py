@@ -102,6 +102,7 @@ class Ssh:
 
 
 def _no_client(error: OSError) -> ConfigError:
+    """Returns the error for a machine without ssh."""
     return ConfigError(f"--launcher ssh needs an ssh client: {error.strerror}")
 
 
@@ -188,6 +189,7 @@ class Login:
         self._reader.join(1.0)
 
     def _read(self) -> None:
+        """Keeps what ssh itself prints, for an error; shows it while it matters to the user."""
         assert self._process.stderr is not None
         with self._process.stderr as stderr:
             for line in stderr:
@@ -217,6 +219,7 @@ def reachable(ssh: Ssh, hosts: Sequence[HostEntry]) -> tuple[list[HostEntry], li
 
 
 def _close(started: Sequence[Login]) -> None:
+    """Closes all logins together, each in the time that is left."""
     for login in started:
         login.host.close()
     deadline = time.monotonic() + CLOSE_SECONDS
