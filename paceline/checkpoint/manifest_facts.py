@@ -87,6 +87,7 @@ TABLES: Mapping[str, Callable[[Any], bool]] = {
 
 
 def _tables(v: Any) -> bool:
+    """Returns True for the tables of a server: all of them or none, with places of samples that can be."""
     if v is None or v == {}:
         return True
     whole = isinstance(v, dict) and all(name in v and of(v[name]) for name, of in TABLES.items())
@@ -94,6 +95,7 @@ def _tables(v: Any) -> bool:
 
 
 def _samples_seen(v: Any) -> bool:
+    """Returns True for a count of samples within bounds, which need not be whole."""
     return number(v) and 0 <= v <= COUNT_MAX
 
 

@@ -84,6 +84,7 @@ class RedisStore(CheckpointStore):
         keys: list[str] = []
 
         def act() -> Manifest:
+            """Writes pieces that expire, then makes them permanent and enters the checkpoint in one transaction."""
             digests: dict[str, str] = {}
             entries = tuple(self._write(number, file, pieces, keys, digests) for file, pieces in contents.items())
             manifest = Manifest(files=entries, finite=finite, facts=facts)
@@ -121,6 +122,7 @@ class RedisStore(CheckpointStore):
         """Removes a checkpoint in one transaction. Raises OSError when the server is gone."""
 
         def act() -> None:
+            """Removes number, manifest, seal and pieces in one transaction."""
             pieces = self._key(number, "pieces")
             keys = self._redis.smembers(pieces)
             # The keys are read before the transaction: there is one writer, so none is added meanwhile.

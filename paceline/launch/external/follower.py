@@ -119,6 +119,7 @@ def _call(external: ExternalProcess, leader: subprocess.Popen[bytes] | None) -> 
     """Calls the leader until it answers; returns the stream, and this host's address on the way to it."""
 
     def who() -> messages.AgentHello:
+        """Returns what this process says of itself: as what it was started, and under which number."""
         return msgspec.structs.replace(hello(), kind=external.kind, task=external.number)
 
     secret = secret_of(external)

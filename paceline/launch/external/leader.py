@@ -234,6 +234,7 @@ def run_leader(external: ExternalProcess, values: Mapping[str, Any], *, trains: 
     """Leads a run in a process of its own, which ends in order at SIGTERM and SIGINT; returns the exit code."""
 
     def run(supervisor: Any) -> int:
+        """Makes the run and prints what came of it; SIGTERM and Ctrl-C end it in order."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda got, _frame: supervisor.interrupt(signal.Signals(got).name))
         summary = supervisor.run()
