@@ -16,7 +16,6 @@ from paceline.sim.fuzzing.shrink import failure_of, kind_of, shrink
 from tests.sim import driver_mutants
 from tests.sim.all_mutants import Mutant
 
-
 NOTED = [name for name in names() if name not in NEWER]
 """The schemes that the seeds here were found with."""
 
