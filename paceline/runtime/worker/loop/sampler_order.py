@@ -63,6 +63,8 @@ class SampledPlan(PartitionPlan):
         self._plan, self._order = plan, order
 
     def indices(self, rank: int, epoch: int) -> np.ndarray:
+        if self._plan.size(rank) == len(self._order):  # all of them
+            return self._order.of(epoch)
         samples: np.ndarray = self._order.of(epoch)[np.sort(self._plan.indices(rank, epoch))]
         return samples
 
