@@ -13,13 +13,14 @@ from paceline import config as configuration
 from paceline.cli.commands import train
 from paceline.cli.support.engine_launch import ENGINES, over_engine
 from paceline.cli.support.kubernetes_launch import over_kubernetes
-from paceline.cli.support.options import Parser, help_of, metavar_of, values_of, with_log_level
+from paceline.cli.support.options import Parser, add_detach, help_of, metavar_of, values_of, with_log_level
 from paceline.cli.support.run_and_report import Losses, ending_in_order, run_and_report, run_scripts
 from paceline.cli.support.script_runs import add_host_options, check_program, evaluator_of, has_evaluator, ssh_of
 from paceline.cli.support.watch_page import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
-from paceline.core.safe_path import shown_path
+from paceline.core.files.safe_path import shown_path
+from paceline.launch.detached.command import lead_elsewhere, leading_words
 from paceline.launch.engines import kubernetes, slurm
 from paceline.launch.local.environment import split_environment
 from paceline.launch.local.interfaces import resolve
@@ -46,6 +47,7 @@ and finds its place in the environment. Everything after the options is the comm
   paceline launch -n 4 --slowdown 1,1,2,8 --step-ms 20 python my_train.py
   paceline launch -n 4 -s 2 -H hosts paceline train --data digits --scheme gsp
   paceline launch -H hosts --sync-dir /tmp/mine --dry-run python my_train.py
+  paceline launch --detach -H hosts python my_train.py
 
 --eval-every calls the function that the script gives as join(evaluate=...); --checkpoint-every saves checkpoints, from
 which the same command goes on with --resume auto. One more process of the script does both.
@@ -80,6 +82,10 @@ def main(arguments: list[str]) -> int:
     values = _values(options, command[2:] if trains else None, hosts)
     if not trains:
         values["run"]["script"] = shlex.join(command)
+    if options.detach or options.write_unit:
+        words = leading_words(arguments, options.command)
+        what = "" if trains else "launch"
+        return lead_elsewhere("launch", words, configuration.build(values), what=what, unit=options.write_unit)
     if options.write and options.launcher != slurm.NAME:
         raise ConfigError("--write is for --launcher slurm: the file is a script for sbatch")
     if options.launcher == kubernetes.NAME:
@@ -115,6 +121,7 @@ def _parser() -> Parser:
     for word in ("-v", "-vv"):
         add(word, action="store_const", dest="verbose", const=str(len(word) - 1), help=argparse.SUPPRESS)
     add_watch(parser)
+    add_detach(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="command to start")
     return parser
 
@@ -140,6 +147,10 @@ def _values(
             values["cluster"]["workers"] = slots_of(hosts)
     else:
         given = train.parse([*of_train])
+        if given.detach or given.write_unit:
+            raise ConfigError(
+                "--detach and --write-unit stand before `paceline train`: they are options of launch here"
+            )
         options.watch |= given.watch
         values = values_of(given)
         cluster = values.setdefault("cluster", {})

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.core.safe_path import safe_join
+from paceline.core.files.safe_path import safe_join
 from paceline.engine.data.remote import TIMEOUT_S, is_remote
 from paceline.launch.local.environment import Environment
 from paceline.launch.local.fork_messages import (

@@ -50,7 +50,12 @@ class ScriptLauncher:
 
     def prepare(self, config: Config) -> int:
         """Returns 1: the data are the script's own affair. So are its devices, where its Python is another one than
-        this."""
+        this.
+
+        Raises ConfigError on Windows: a script and all that it starts are ended as a process group, which it lacks.
+        """
+        if not hasattr(os, "killpg"):
+            raise ConfigError("paceline launch needs process groups, which Windows lacks: use WSL, or start one worker")
         if self._is_of_this_python():
             check_without_gpus(config, all_workers(config))
         return 1

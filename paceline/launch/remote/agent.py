@@ -29,7 +29,7 @@ from pathlib import Path
 from paceline import __version__
 from paceline import config as configuration
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.core.safe_path import safe_join
+from paceline.core.files.safe_path import safe_join
 from paceline.launch.local.interfaces import resolve
 from paceline.launch.local.launcher import LocalHost, LocalLauncher
 from paceline.launch.local.script_launcher import ScriptLauncher

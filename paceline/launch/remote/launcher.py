@@ -28,7 +28,7 @@ from paceline import __version__
 from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.core.safe_path import safe_join
+from paceline.core.files.safe_path import safe_join
 from paceline.launch.local.environment import Environment
 from paceline.launch.local.launcher import LocalLauncher, prepare_seconds
 from paceline.launch.local.script_launcher import ScriptLauncher

@@ -15,11 +15,9 @@ What the kernel does not take is left to the loop, so a sender never waits for i
 
 from __future__ import annotations
 
-import fcntl
 import selectors
 import socket
 import sys
-import termios
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -36,12 +34,20 @@ from paceline.live.protocol.transport import Envelope, Kind, LossCause
 from paceline.live.same_host.shared_memory import Segments
 from paceline.live.same_host.unix_socket import UnixStream
 
+try:
+    import fcntl
+    import termios
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 STRIPED_BYTES_MIN = 512 * 1024  # bodies that are worth several streams
 READS_MAX = 16  # one after the other, before other sockets get their turn
 
 
 def unsent(sock: socket.socket) -> int:
     """Returns the bytes that the kernel has taken and that are not acknowledged; 0 where it does not say."""
+    if fcntl is None:
+        return 0
     try:
         return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
     except (OSError, ValueError):  # it is closed, or another system's

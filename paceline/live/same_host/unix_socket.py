@@ -7,7 +7,6 @@ let in, as the kernel knows it; whether they belong to the run the greeting tell
 from __future__ import annotations
 
 import array
-import fcntl
 import os
 import secrets
 import socket
@@ -18,7 +17,7 @@ from typing import Any
 
 from paceline.core.errors import ProtocolError
 from paceline.live.host_info import boot_id
-from paceline.live.same_host.file_mapping import map_shared
+from paceline.live.same_host.file_mapping import keeps_its_length, map_shared
 
 BUFFER_BYTES = 4 << 20
 UNCLAIMED_MAX = 128  # descriptors that came and that no message has spoken of yet
@@ -134,10 +133,7 @@ def same_user(sock: socket.socket) -> bool:
 def map_read_only(descriptor: int, nbytes: int) -> memoryview:
     """Returns the content of the file. Raises ProtocolError if it is too short, or could become shorter."""
     try:
-        if (
-            not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
-            or os.fstat(descriptor).st_size < nbytes
-        ):
+        if not keeps_its_length(descriptor) or os.fstat(descriptor).st_size < nbytes:
             raise ProtocolError(f"the other side shares memory that is shorter than {nbytes} bytes, or may become so")
         return memoryview(map_shared(descriptor, nbytes, write=False)).cast("B").toreadonly()
     except (OSError, ValueError) as error:

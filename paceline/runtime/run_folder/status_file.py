@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from paceline.core.errors import ConfigError
-from paceline.core.safe_path import shown_path
+from paceline.core.files.safe_path import shown_path
 from paceline.core.trace import Applied, Evaluated, MemberChange, Record
 from paceline.live.host_info import boot_id
 from paceline.live.party import EVALUATOR, Party
