@@ -10,6 +10,7 @@ round a worker prints a line for each direction towards it (`PeerLink`), so that
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from torch import nn
 
 from paceline.core.errors import ConfigError, TimedOut
 from paceline.engine.specs import OptimizerRecipe
-from paceline.engine.vectors.flat import FlatMemory
+from paceline.engine.vectors.flat import Flat
 from paceline.launch.join import find_spec
 from paceline.launch.local.environment import PREFIX
 from paceline.live import party
@@ -33,6 +34,7 @@ ROUNDS = 3
 """Of each direction the best round counts: a link is what it can be."""
 MARK = "PACELINE LINK "
 MODULE = "paceline.bench.peer_links"
+NOTHING = Flat.wrap(torch.empty(0))
 
 
 class PeerLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,9 +80,8 @@ class Turns:
         """Prepares the turns of `node`, before others can reach it. A wait lasts `timeout_s` seconds at most."""
         self._node, self._timeout_s = node, timeout_s
         self._given = {rank: threading.Semaphore(0) for rank in range(workers)}
-        memory = FlatMemory("cpu")
-        for rank, given in self._given.items():
-            node.published[_turn(rank)] = lambda _slice, given=given: (given.release(), memory.empty(0))[1]
+        for rank in self._given:
+            node.published[_turn(rank)] = functools.partial(self._take_note, rank)
 
     def give(self, rank: int) -> None:
         """Tells that worker that it is its turn. Raises PeerLost."""
@@ -90,6 +91,11 @@ class Turns:
         """Returns when that worker has given the turn. Raises TimedOut."""
         if not self._given[rank].acquire(timeout=self._timeout_s):
             raise TimedOut(f"worker {rank} did not finish measuring within {self._timeout_s:.0f} s")
+
+    def _take_note(self, rank: int, _slice: int) -> Flat:
+        """Answers a worker that gives the turn, on the network thread."""
+        self._given[rank].release()
+        return NOTHING
 
 
 def _turn(rank: int) -> str:
