@@ -250,12 +250,22 @@ class Data:
     )
     directory: str = option(
         "",
-        "folder of the files of mnist or fashion-mnist, or its address (s3://..., webhdfs://...; default: download)",
+        "folder of the data set's files, or its address (s3://..., webhdfs://...); mnist and fashion-mnist are "
+        "downloaded without",
         flag="data-dir",
     )
     samples: int = option(4096, "size of synthetic data", low=16)
     resize: int = option(
         0, "side in pixels to which the pictures of named data are brought; 0: as they are", low=0, high=1024
+    )
+    mean_file: str = option(
+        "", "mean picture, .binaryproto or .npy; it is subtracted from pixels of 0 to 255 and nothing else is done"
+    )
+    augment: str = option(
+        "none",
+        "how pictures to train are varied: cifar: padded by 4, cropped, mirrored; alexnet: crops of 7/8, mirrored; "
+        "imagenet: crops of any size, mirrored",
+        choices=specs.AUGMENTATIONS,
     )
     partition: str = option(
         "uniform",

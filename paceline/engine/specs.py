@@ -10,7 +10,10 @@ from dataclasses import dataclass, field, replace
 Option = bool | int | float | tuple[float, ...] | str | None
 """The types that an option of a parameter group may have."""
 
-DATASETS = ("digits", "mnist", "fashion-mnist", "synthetic")
+FORMATS = ("cifar10", "cifar100", "imagefolder", "lmdb", "recordio", "hdf5")
+"""Data sets that are read from files of other systems, in `--data-dir`."""
+DATASETS = ("digits", "mnist", "fashion-mnist", "synthetic", *FORMATS)
+AUGMENTATIONS = ("none", "cifar", "alexnet", "imagenet")
 SMALL_MODELS = ("mlp", "lenet", "cnn", "resnet18", "cifar10-quick", "cifar10-full", "lstm")
 """The networks written here."""
 ZOO_MODELS = (
@@ -44,12 +47,16 @@ class DataRecipe:
     """Names the data set.
 
     directory: holds its files. samples: sizes synthetic data. resize: side of the pictures in pixels; 0: as they are.
+    mean_file: is subtracted from the pixels of FORMATS; "" for the training set's own mean and deviation.
+    augment: how training pictures are varied, one of AUGMENTATIONS.
     """
 
     name: str = "digits"
     directory: str = ""
     samples: int = 4096
     resize: int = 0
+    mean_file: str = ""
+    augment: str = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
