@@ -41,6 +41,7 @@ VERBS = {
     "kill": "end a run, on all its machines, and nothing else",
     "logs": "show what the processes of a run print",
     "attach": "show the output of a run that was started with --detach, and follow it",
+    "replay": "replay a recorded run, and show the first decision that differs",
     "fuzz": "run schemes under random faults in virtual time and check invariants",
     "chaos": "train under real faults: processes are killed, stopped, slowed down, disconnected",
     "schemes": "list the schemes, or explain one: algorithm, when to use it, needs, parameters",

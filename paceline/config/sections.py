@@ -113,6 +113,18 @@ class RunSettings:
         512.0, "maximum size of the trace in MiB; later records are merged to fit; 0: no limit", low=0
     )
 
+    record: bool = option(
+        False, "record what comes in at each process, for `paceline replay` (docs/replay.md)", launch=True
+    )
+    record_mb: float = option(
+        256.0, "maximum size of the recording of one process in MiB, compressed", low=0.1, launch=True
+    )
+
+    @property
+    def record_bytes(self) -> int:
+        """Returns the maximum size of the recording of one process in bytes."""
+        return round(self.record_mb * 2**20)
+
     @property
     def trace_bytes(self) -> int:
         """Returns the maximum size of the trace in bytes; 0 for no limit."""
