@@ -16,7 +16,7 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Paceline needs Python 3.11 or later: set PYTHON=..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/pip install --quiet '$(TORCH)'
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --editable '.[dev,integrations]'
 	# Without what it depends on: it asks for torchvision, whose newest release would replace torch, and is used without.
 	$(BIN)/pip install --quiet --no-deps 'pytorchcv>=0.0.74'
 	@! test -d .git || git config core.hooksPath .githooks

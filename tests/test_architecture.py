@@ -33,13 +33,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "launch": BELOW_CONFIG | {"config", "runtime", "launch"},
     "bench": BELOW_CONFIG | {"config", "runtime", "launch", "bench"},
     "compat": BELOW_CONFIG | {"config", "runtime", "launch", "compat"},
+    "integrations": BELOW_CONFIG | {"config", "runtime", "launch", "integrations"},
     "kvstore": {"compat"},
     "cli": BELOW_CONFIG | {"config", "runtime", "launch", "compat", "bench", "chaos", "cli"},
 }
 """What each part of the package may import of the package; `core.trace` is that module only."""
 
 STANDARD_LIBRARY_ONLY = {"core", "schemes", "sim"}
-TORCH_AT_MODULE_LEVEL = {"engine", "runtime", "bench", "compat"}
+TORCH_AT_MODULE_LEVEL = {"engine", "runtime", "bench", "compat", "integrations"}
 MAY_NAME_A_SCHEME = {"cli", "compat"}
 FILES_IN_A_FOLDER_MAX = 12
 """Besides its `__init__.py`. A folder of many of one kind may have more: one file a scheme, one a verb."""

@@ -162,3 +162,14 @@ def test_a_run_that_was_ended_goes_on(tmp_path: Path) -> None:
     steps = int(re.findall(r"worker 0 of 1: (\d+) steps", out)[0])
     assert steps in (940, 941), "those of 20 epochs; the mini-batch at which the first run ended may be in two parts"
     assert json.loads((tmp_path / "mine" / "summary.json").read_text())["samples"] == 30_000
+
+
+def test_lightning_shares_the_epochs_by_speed_and_worker_0_reports(tmp_path: Path) -> None:
+    pytest.importorskip("lightning", reason="lightning is not installed: pip install 'paceline[integrations]'")
+    command = ["-m", "paceline", "launch", "-n", "2", "-s", "1", "--slowdown", "1,4", "--step-ms", "20", "--out", "run"]
+    run(*command, sys.executable, "-W", "ignore", str(EXAMPLES / "12_lightning.py"), folder=tmp_path)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    fast, slow = (worker["steps"] for worker in summary["workers"])
+    assert fast > 1.5 * slow
+    assert summary["samples"] == 3 * 1500
+    assert summary["test_accuracy"] > 0.5

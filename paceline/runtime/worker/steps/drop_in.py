@@ -28,10 +28,15 @@ class DropInOptimizer(torch.optim.Optimizer):
         self,
         original: torch.optim.Optimizer,
         flat: FlatModel,
-        hand_over: Callable[[], None],
+        hand_over: Callable[..., None],
         cleared: Callable[[], None],
     ) -> None:
-        """`hand_over` makes the step; `cleared` hears that gradients are gone without one."""
+        """`hand_over(samples=...)` makes the step; `cleared` hears that gradients are gone without one.
+
+        A framework that reads batches ahead sets `samples` before each step; None counts those that came from
+        `pace.loader` since the last one.
+        """
+        self.samples: int | None = None
         # Not torch's own: there is nothing to group, and what there is belongs to `original`.
         self._original, self._flat, self._hand_over, self._cleared = original, flat, hand_over, cleared
         self._optimizer_step_pre_hooks: OrderedDict[int, Any] = OrderedDict()
@@ -60,7 +65,7 @@ class DropInOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._hand_over()
+        self._hand_over(samples=self.samples)
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:

@@ -1,0 +1,118 @@
+"""An Accelerator whose processes are workers at their own speed.
+
+    accelerator = PacelineAccelerator(scheme="asp")
+    model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
+    ...
+    accelerator.end_training()
+
+and then `paceline launch -n 3 -s 1 python train.py`, in place of `accelerate launch`.
+
+    `prepare` is given     it returns
+    model and optimizer    the model, and `pace.optimizer`, wrapped as Accelerate wraps any optimizer
+    a loader that shuffles this worker's part of its batches, moved to the device
+    any other loader       what Accelerate makes of it: each worker has all of it
+    a scheduler            the same, by the samples of all workers (`pace.scheduler`)
+
+One call has model and optimizer together. Accumulation, clipping and mixed precision are Accelerate's. Epochs are
+passes of all workers together. `is_main_process` is True for worker 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, PartialState
+from accelerate.utils import send_to_device
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader
+
+from paceline.core.errors import ConfigError
+from paceline.integrations.place import rank_of_this_process
+from paceline.integrations.worker_loader import WorkerLoader, shuffles
+from paceline.launch.join import join
+from paceline.runtime.worker.pace import Pace
+
+
+class PacelineAccelerator(Accelerator):
+    """An Accelerator of one process that trains one model with others, each at its own speed."""
+
+    def __init__(
+        self, *positional: Any, scheme: str = "esync", join_options: dict[str, Any] | None = None, **named: Any
+    ) -> None:
+        """scheme: a name of `paceline schemes`. join_options: further arguments of `paceline.join`. All else is the
+        Accelerator's. Raises ConfigError for one of several processes that Accelerate itself has connected."""
+        super().__init__(*positional, **named)
+        if self.num_processes > 1:
+            raise ConfigError("PacelineAccelerator: start the script with `paceline launch`, not `accelerate launch`")
+        self._scheme, self._join_options = scheme, dict(join_options or {})
+        self._pace: Pace | None = None
+        self._take_rank(rank_of_this_process())
+
+    @property
+    def pace(self) -> Pace:
+        """Returns the worker. Raises ConfigError before `prepare` was given a model and its optimizer."""
+        if self._pace is None:
+            raise ConfigError("PacelineAccelerator: call prepare(model, optimizer, ...) first")
+        return self._pace
+
+    def _take_rank(self, rank: int) -> None:
+        """Tells Accelerate which process this is: worker 0 alone prints, tracks and saves."""
+        for state in (PartialState(), AcceleratorState()):
+            state.process_index = state.local_process_index = rank
+
+    def prepare(self, *objects: Any, **named: Any) -> Any:
+        """Joins with the model and optimizer among `objects`; returns all of them, in their order.
+
+        Raises ConfigError for several optimizers, or one without its model, and what `paceline.join` raises.
+        """
+        optimizers = [each for each in objects if isinstance(each, torch.optim.Optimizer)]
+        models = [each for each in objects if isinstance(each, nn.Module)]
+        if not optimizers and self._pace is None:
+            return super().prepare(*objects, **named)
+        if optimizers and (len(optimizers) > 1 or len(models) != 1 or self._pace is not None):
+            raise ConfigError(
+                "PacelineAccelerator.prepare: give one model and its optimizer in one call; several models are trained "
+                'by paceline.join({"D": ...}, {"D": ...})'
+            )
+        ready = {id(model): super(PacelineAccelerator, self).prepare(model) for model in models}
+        if optimizers:
+            self._pace = join(ready[id(models[0])], optimizers[0], self._scheme, **self._join_options)
+            self._take_rank(self._pace.rank)
+            ready[id(optimizers[0])] = super().prepare(self._pace.optimizer)
+        samples = self.gradient_accumulation_steps * next(map(_batch_size, filter(shuffles, objects)), 1)
+        given = [ready[id(each)] if id(each) in ready else self._prepared(each, samples) for each in objects]
+        return given[0] if len(given) == 1 else tuple(given)
+
+    def _prepared(self, given: Any, samples: int) -> Any:
+        """Returns a loader, a scheduler or anything else for this worker. samples: of a step of the schedule."""
+        if isinstance(given, DataLoader) and shuffles(given):
+            return _OnDevice(given, lambda: self.pace, device=self.device)
+        if isinstance(given, torch.optim.lr_scheduler.LRScheduler):
+            return self.pace.scheduler(given, every=samples)
+        return super().prepare(given)
+
+    def end_training(self) -> None:
+        """Leaves the run, once nobody trains any more, and loads the final model; then ends Accelerate's trackers."""
+        if self._pace is not None:
+            self._pace.close()
+        super().end_training()
+
+
+class _OnDevice(WorkerLoader):
+    """Moves each batch to the worker's device, as Accelerate's loaders do."""
+
+    def __init__(self, *positional: Any, device: torch.device) -> None:
+        super().__init__(*positional)
+        self._device = device
+
+    def __iter__(self) -> Iterator[Any]:
+        return (send_to_device(batch, self._device) for batch in super().__iter__())
+
+
+def _batch_size(loader: DataLoader[Any]) -> int:
+    """Returns the samples in a batch of a loader that shuffles."""
+    assert isinstance(loader.batch_sampler, BatchSampler)
+    return loader.batch_sampler.batch_size

@@ -1,0 +1,89 @@
+"""Accelerate: one worker trains what it trains alone, with accumulation and clipping; what `prepare` refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from paceline.core.errors import ConfigError
+from tests.integrations.toys import assert_same, loader, network
+
+pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'paceline[integrations]'")
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState
+
+from paceline.integrations.accelerate import PacelineAccelerator
+
+pytestmark = [pytest.mark.usefixtures("alone", "fresh"), pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """Accelerate keeps its state for the life of a process."""
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+
+
+def trained(accelerator: Accelerator, *, steps: int) -> nn.Module:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, steps, 0.5)
+    model, optimizer, batches, scheduler = accelerator.prepare(model, optimizer, loader(samples=192), scheduler)
+    for x, y in batches:
+        with accelerator.accumulate(model):
+            accelerator.backward(nn.functional.cross_entropy(model(x), y))
+            accelerator.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+    accelerator.end_training()
+    return model
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_one_worker_trains_what_accelerate_trains_alone(accumulation: int) -> None:
+    alone = trained(Accelerator(cpu=True, gradient_accumulation_steps=accumulation), steps=1000)
+    shared = trained(PacelineAccelerator(cpu=True, gradient_accumulation_steps=accumulation, scheme="bsp"), steps=1000)
+    assert_same(alone, shared)
+
+
+def test_a_shuffled_loader_is_shared_and_each_sample_comes_once() -> None:
+    accelerator = PacelineAccelerator(cpu=True, scheme="bsp")
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, batches = accelerator.prepare(model, optimizer, loader(shuffle=True))
+    samples = 0
+    for x, y in batches:
+        accelerator.backward(nn.functional.cross_entropy(model(x), y))
+        optimizer.step()
+        optimizer.zero_grad()
+        samples += len(x)
+    accelerator.end_training()
+    assert samples == 200
+    assert accelerator.pace.steps == len(batches)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda model, optimizer: (optimizer,),
+        lambda model, optimizer: (model, optimizer, torch.optim.SGD(model.parameters(), lr=1.0)),
+    ],
+    ids=["an optimizer without its model", "two optimizers"],
+)
+def test_prepare_takes_one_model_with_its_optimizer(given: Any) -> None:
+    model = network()
+    with pytest.raises(ConfigError, match="give one model and its optimizer in one call"):
+        PacelineAccelerator(cpu=True).prepare(*given(model, torch.optim.SGD(model.parameters(), lr=0.1)))
+
+
+def test_worker_0_is_the_main_process_and_joins_in_prepare() -> None:
+    accelerator = PacelineAccelerator(cpu=True)
+    assert accelerator.is_main_process
+    with pytest.raises(ConfigError, match=r"call prepare\(model, optimizer, \.\.\.\) first"):
+        _ = accelerator.pace

@@ -1,0 +1,81 @@
+"""The Trainer of transformers: one worker trains what it trains alone, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import Dataset, SequentialSampler
+
+from paceline.core.errors import ConfigError
+from tests.integrations.toys import assert_same
+
+pytest.importorskip("transformers", reason="transformers is not installed: pip install 'paceline[integrations]'")
+pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'paceline[integrations]'")
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+from paceline.integrations.transformers import PacelineTrainer
+
+pytestmark = [pytest.mark.usefixtures("alone"), pytest.mark.filterwarnings("ignore")]
+
+
+class Text(Dataset[dict[str, torch.Tensor]]):
+    """40 rows of 8 tokens."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        row = (torch.arange(8) * (index % 5 + 1)) % 16
+        return {"input_ids": row, "labels": row}
+
+
+class InOrder:
+    """Draws samples in their order, so that two trainers see the same batches."""
+
+    def _get_train_sampler(self, *_: Any) -> SequentialSampler:
+        return SequentialSampler(Text())
+
+
+class Alone(InOrder, Trainer):  # type: ignore[misc]
+    pass
+
+
+class Shared(InOrder, PacelineTrainer):
+    pass
+
+
+def trained(kind: type[Trainer], folder: Path, settings: dict[str, Any], **options: Any) -> Any:
+    torch.manual_seed(1)
+    sizes = {"vocab_size": 16, "n_positions": 8, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    model = GPT2LMHeadModel(GPT2Config(**sizes, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
+    always = {"report_to": [], "use_cpu": True, "disable_tqdm": True, "learning_rate": 1e-2, "save_strategy": "no"}
+    args = TrainingArguments(str(folder), per_device_train_batch_size=8, num_train_epochs=2, **always, **settings)
+    trainer = kind(model=model, args=args, train_dataset=Text(), eval_dataset=Text(), **options)
+    trainer.train()
+    return trainer
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"lr_scheduler_type": "linear", "weight_decay": 0.1}, {"gradient_accumulation_steps": 5, "logging_steps": 1}],
+    ids=["schedule and groups", "accumulation"],
+)
+def test_one_worker_trains_what_the_trainer_trains_alone(settings: dict[str, Any], tmp_path: Path) -> None:
+    alone = trained(Alone, tmp_path, settings)
+    shared = trained(Shared, tmp_path, settings, scheme="bsp")
+    assert shared.state.global_step == alone.state.global_step
+    assert_same(alone.model, shared.model)
+    assert shared.evaluate()["eval_loss"] == pytest.approx(alone.evaluate()["eval_loss"], rel=1e-4)
+
+
+def test_resuming_by_the_trainer_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    args = TrainingArguments(str(tmp_path), report_to=[], use_cpu=True)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=16, n_positions=8, n_embd=16, n_layer=1, n_head=2))
+    trainer = PacelineTrainer(model=model, args=args, train_dataset=Text())
+    with pytest.raises(ConfigError, match="use paceline launch --checkpoint-every 60, and --resume auto"):
+        trainer.train(resume_from_checkpoint=True)
+    with pytest.raises(ConfigError, match=r"the worker joins when train\(\) makes the optimizer"):
+        trainer.joined()
