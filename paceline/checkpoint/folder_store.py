@@ -104,6 +104,7 @@ class FolderStore(CheckpointStore):
         return data
 
     def _pieces(self, number: int, file: str) -> Iterator[bytes]:
+        """Yields the bytes of a file, CHUNK_BYTES at a time. Raises Damaged where it cannot be read."""
         path = self.place(number) / file
         try:
             with _regular(path) as source:
