@@ -46,10 +46,11 @@ VERBS = {
     "bench": "measure exchanges, codecs and links of this machine against its limits",
     "summary": "print tables of finished runs, or JSON: speed, where the time went, bytes sent",
     "checkpoint": "list the checkpoints of a run, or verify them",
+    "esync": "train with the flags of ESync's main.py, and write its logs",
     "cite": "print a BibTeX entry for a scheme",
 }
 
-RUNS = ("train", "race", "simulate", "launch", "probe", "chaos", "fuzz")
+RUNS = ("esync", "train", "race", "simulate", "launch", "probe", "chaos", "fuzz")
 """Verbs of which the result is what they leave, not what they print."""
 
 HELP = """usage: paceline VERB [options]

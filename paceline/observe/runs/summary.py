@@ -14,6 +14,8 @@ from paceline.core.errors import PacelineError
 from paceline.core.trace import Applied, Evaluated, Gated, Leased, Record
 
 SUMMARY = "summary.json"
+IMPORTED = "ESync"
+"""The driver of runs that are read from ESync's logs: their bytes are computed, not measured."""
 FAILED = "failed"  # how the reason of a run begins that did not come to its end
 
 
@@ -88,7 +90,7 @@ CHANGES = ("lost", "returned", "drained")
 class Summary:
     """Summarises one run.
 
-    driver            live or sim
+    driver            live, sim, or IMPORTED
     reason            why it ended; begins with `failed` for a run that did not come to its end
     test_accuracy     None without evaluations; test_loss: that of the last one
     seconds_to_target None when the target was missed or never set
