@@ -17,6 +17,8 @@ $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/pip install --quiet '$(TORCH)'
 	$(BIN)/pip install --quiet --editable '.[dev]'
+	# Without what it depends on: it asks for torchvision, whose newest release would replace torch, and is used without.
+	$(BIN)/pip install --quiet --no-deps 'pytorchcv>=0.0.74'
 	@! test -d .git || git config core.hooksPath .githooks
 	@touch $@
 

@@ -254,6 +254,9 @@ class Data:
         flag="data-dir",
     )
     samples: int = option(4096, "size of synthetic data", low=16)
+    resize: int = option(
+        0, "side in pixels to which the pictures of named data are brought; 0: as they are", low=0, high=1024
+    )
     partition: str = option(
         "uniform",
         "which worker gets which samples: uniform, speed, class, dirichlet:ALPHA, fractions:A,B,..., file:PATH, "
@@ -269,7 +272,7 @@ class Model:
 
     name: str = option(
         "mlp",
-        f"network: {', '.join(specs.MODELS)}; or your own module:function or file.py:function",
+        f"network: {', '.join(specs.MODELS)} (docs/networks.md); or your own module:function or file.py:function",
         flag="model",
         check=check_model,
     )

@@ -143,6 +143,8 @@ def _check_data(config: Config) -> None:
     workers or the scheme.
     """
     workers = config.cluster.workers
+    if is_path(config.data.name) and config.data.resize:
+        raise ConfigError(f"--resize is for data known by name: leave it out, or let {config.data.name} do it")
     if is_remote(config.data.directory):
         check_no_credentials(config.data.directory)
     if config.data.directory and not is_remote(config.data.directory) and not Path(config.data.directory).is_dir():

@@ -11,7 +11,23 @@ Option = bool | int | float | tuple[float, ...] | str | None
 """The types that an option of a parameter group may have."""
 
 DATASETS = ("digits", "mnist", "fashion-mnist", "synthetic")
-MODELS = ("mlp", "lenet", "cnn", "resnet18")
+SMALL_MODELS = ("mlp", "lenet", "cnn", "resnet18", "cifar10-quick", "cifar10-full", "lstm")
+"""The networks written here."""
+ZOO_MODELS = (
+    "alexnet",
+    "vgg16",
+    "googlenet",
+    "inception-bn",
+    "inception-v3",
+    "resnet50",
+    "resnet18-v2",
+    "resnet50-v2",
+    "wide-resnet",
+    "mobilenet",
+    "mobilenet-v2",
+)
+"""Published networks, most of them from a library (`paceline[zoo]`)."""
+MODELS = SMALL_MODELS + ZOO_MODELS
 OPTIMIZERS = ("sgd", "adam", "adamw", "lars", "lamb")
 BY_PATH = "by path"
 """The name of a recipe for any other optimizer, which is known by an import path."""
@@ -25,11 +41,15 @@ SCHEDULES = ("constant", "step", "cosine")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataRecipe:
-    """Names the data set. `directory` holds the files of mnist and fashion-mnist; `samples` sizes synthetic data."""
+    """Names the data set.
+
+    directory: holds its files. samples: sizes synthetic data. resize: side of the pictures in pixels; 0: as they are.
+    """
 
     name: str = "digits"
     directory: str = ""
     samples: int = 4096
+    resize: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

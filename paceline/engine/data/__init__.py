@@ -25,6 +25,15 @@ def load(recipe: DataRecipe) -> Splits:
 
     Cached per recipe: a process that loads first and forks then shares the memory with its children.
     """
+    splits = _loaded(recipe)
+    if not recipe.resize:
+        return splits
+    from paceline.engine.data.formats.pictures import resized
+
+    return resized(splits, recipe.resize)
+
+
+def _loaded(recipe: DataRecipe) -> Splits:
     match recipe.name:
         case "digits":
             from paceline.engine.data import digits

@@ -49,6 +49,11 @@ class Dataset:
         return self.x.dim() == 4
 
     @property
+    def is_tokens(self) -> bool:
+        """True for sequences of whole numbers, [n, t]."""
+        return self.x.dim() == 2 and not self.x.is_floating_point()
+
+    @property
     def chance(self) -> float:
         """Returns the accuracy of always answering the most common class; 0 where there are no samples."""
         return int(self.y.bincount().max()) / len(self) if len(self) else 0.0
