@@ -138,7 +138,7 @@ class TorchModel:
         recorder.start()
         self.module.train()
         loss, scores = self.loss(x, y)
-        loss.backward()
+        torch.autograd.backward(loss)
         recorder.train_error(count, loss.item(), errors(scores, y, 1))
         recorder.end("calc")
 

@@ -43,6 +43,7 @@ class Mailbox:
 
     # ---- the transport's thread --------------------------------------------------------------------------
     def put(self, message: Any) -> None:
+        """Puts a message for the party's own thread, from any thread."""
         self._messages.put(message)
 
     def count(self, total: control.Total) -> None:
@@ -63,6 +64,7 @@ class Mailbox:
                 self.dealt[stream].put(drawn)
 
     def exit(self, message: control.Exit) -> None:
+        """Puts the end of the run, and sets the events that say so."""
         self.over.set()
         self.may_exit.set()
         self.put(message)
