@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -116,10 +117,15 @@ def fetch(source: Path | None, folder: Path = FOLDER) -> Path:
     return folder
 
 
+def of_pytest(case: Case) -> bool:
+    """Returns False for a script, which passes or fails as a whole."""
+    return not case.file.startswith(NIGHTLY)
+
+
 def command_of(case: Case, folder: Path) -> list[str]:
     """Returns the command that runs a case in the folder of its file."""
     name = Path(case.file).name
-    if not case.distributed and not case.file.startswith(NIGHTLY):
+    if of_pytest(case):
         return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=.", "-c", os.devnull, name]
     script = [sys.executable, name, *case.arguments]
     launch = [
@@ -139,6 +145,7 @@ def command_of(case: Case, folder: Path) -> list[str]:
 
 def run(case: Case, folder: Path) -> tuple[int, int, str]:
     """Returns how many tests passed and failed, and what the command printed last."""
+    shutil.rmtree(folder / "runs" / str(case), ignore_errors=True)  # of an earlier call; a run wants a new folder
     path = os.pathsep.join([str(SHIM), str(ROOT)])
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -150,10 +157,11 @@ def run(case: Case, folder: Path) -> tuple[int, int, str]:
         timeout=SECONDS_MAX,
     )
     said = f"{done.stdout}\n{done.stderr}"
-    counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", said)}
-    if counts:
-        return counts.get("passed", 0), counts.get("failed", 0) + counts.get("error", 0), said
-    return int(done.returncode == 0), int(done.returncode != 0), said
+    if not of_pytest(case):
+        return int(done.returncode == 0), int(done.returncode != 0), said
+    counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", done.stdout)}
+    failed = counts.get("failed", 0) + counts.get("error", 0)
+    return counts.get("passed", 0), failed or int(done.returncode != 0), said
 
 
 def main() -> int:

@@ -49,10 +49,13 @@ VERBS = {
     "bench": "measure exchanges, codecs and links of this machine against its limits",
     "summary": "print tables of finished runs, or JSON: speed, where the time went, bytes sent",
     "checkpoint": "list the checkpoints of a run, or verify them",
+    "esync": "train with the flags of ESync's main.py, and write its logs",
+    "speedo": "take a command line of SpeeDO as it is, with solver and net files of Caffe, and train",
+    "theanompi": "start a session of Theano-MPI: its launch_session.cfg and the flags of tmlauncher",
     "cite": "print a BibTeX entry for a scheme",
 }
 
-RUNS = ("train", "race", "simulate", "mxnet", "launch", "probe", "chaos", "fuzz")
+RUNS = ("train", "race", "simulate", "mxnet", "esync", "speedo", "theanompi", "launch", "probe", "chaos", "fuzz")
 """Verbs of which the result is what they leave, not what they print."""
 
 HELP = """usage: paceline VERB [options]

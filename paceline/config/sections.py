@@ -430,6 +430,14 @@ class Evaluation:
         low=0.01,
         launch=True,
     )
+    # Other systems evaluate every so many rounds or merges; the figure is told four times a second.
+    every_exchanges: int = option(
+        0,
+        "exchanges of all workers together between two evaluations, besides --eval-every; 0: by time alone",
+        flag="eval-every-exchanges",
+        low=0,
+        high=2**53,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

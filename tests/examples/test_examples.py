@@ -173,3 +173,18 @@ def test_lightning_shares_the_epochs_by_speed_and_worker_0_reports(tmp_path: Pat
     assert fast > 1.5 * slow
     assert summary["samples"] == 3 * 1500
     assert summary["test_accuracy"] > 0.5
+
+
+def test_a_model_of_theano_mpis_contract_under_two_rules(tmp_path: Path) -> None:
+    for rule, steps in (("BSP", r"0: 66, 1: 66"), ("EASGD", r"0: \d+, 1: \d+")):
+        (tmp_path / rule).mkdir()
+        out = run(str(EXAMPLES / "theanompi" / "own_model.py"), rule, folder=tmp_path / rule)
+        assert re.search(rf"{rule.lower()}: .* accuracy 0\.[5-9]\d*; steps by worker: {steps}\n", out), out
+        assert (tmp_path / rule / "inforec" / "val_info.npy").exists()
+
+
+def test_a_model_of_keras_under_theano_mpis_contract(tmp_path: Path) -> None:
+    pytest.importorskip("keras", reason="keras is not installed (paceline[keras])")
+    out = run(str(EXAMPLES / "theanompi" / "keras_model.py"), folder=tmp_path)
+    assert re.search(r"localsgd: .* steps by worker: 0: 66, 1: 66\n", out), out
+    assert "trained with Keras" in out

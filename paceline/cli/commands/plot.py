@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from paceline.cli.commands.summary import found
 from paceline.cli.support.options import Parser
+from paceline.compat.esync.log_reader import esync_run
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.observe.plots import style
 from paceline.observe.plots.catalogue import PLATES, Plate, timelines, titled
 from paceline.observe.plots.digest import RunDigest, entries
+from paceline.observe.runs.run_folders import find
 
 FORMATS = ("png", "svg")
 TIMELINE = "timeline"
@@ -28,6 +33,7 @@ examples:
   paceline plot runs/race                              all figures, as PNG, in figures/
   paceline plot seed0 seed1 seed2 --out figures        of several seeds, mean and spread
   paceline plot runs/race --only target,traffic --format svg
+  paceline plot logs/esync logs/sync --standalone 0.926      ESync's figures, with a line for one worker alone
   paceline plot runs/race --report report.html         one file to send around; nothing in it is from elsewhere
 
 RUN is as for `paceline summary`. A figure for which the runs have nothing to show is left out, and a line says so. A
@@ -53,6 +59,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--format", default="png", metavar="F", help="png, svg or both: png,svg (default: png)")
     parser.add_argument("--only", metavar="NAMES", help="figures to draw, separated by commas (default: all)")
     parser.add_argument("--report", metavar="FILE", help="an HTML report, instead of figures unless --out is given")
+    parser.add_argument(
+        "--standalone", metavar="A", help="accuracy of one worker alone, or the folder of its run: a dotted line"
+    )
     options = parser.parse_all(arguments)
     formats = _words("--format", options.format, FORMATS)
     names = [plate.name for plate in PLATES]
@@ -62,6 +71,9 @@ def main(arguments: list[str]) -> int:
     for note in more:
         print(f"paceline: {note}", file=sys.stderr)
     plates = [plate for plate in PLATES if plate.name in only]
+    if options.standalone:
+        alone = standalone(options.standalone)
+        plates = [_with_line(plate, alone) if plate.name.startswith("accuracy") else plate for plate in plates]
     plates += list(timelines(drawn))[:TIMELINES_MAX] if TIMELINE in only else []
     try:
         if options.report:
@@ -76,6 +88,26 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         raise ConfigError(f"{error.filename}: cannot be written ({error.strerror})") from None
     return 0
+
+
+def standalone(text: str) -> float:
+    """Returns the accuracy in `text`, or the last one of the run in that folder. Raises ConfigError."""
+    try:
+        value = float(text)
+    except ValueError:
+        runs, _ = find([text], others=[esync_run])
+        reached = runs[0].summary.test_accuracy
+        if len(runs) != 1 or reached is None:
+            raise ConfigError(f"--standalone {text}: name one run that was evaluated, or give an accuracy") from None
+        return reached
+    if not 0 < value < 1:
+        raise ConfigError(f"--standalone {text}: an accuracy lies between 0 and 1")
+    return value
+
+
+def _with_line(plate: Plate, alone: float) -> Plate:
+    draw: Any = plate.draw
+    return dataclasses.replace(plate, draw=functools.partial(draw, standalone=alone))
 
 
 def _words(flag: str, text: str, known: Sequence[str]) -> list[str]:

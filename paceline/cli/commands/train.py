@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
 from typing import Any
@@ -14,7 +15,7 @@ from paceline.cli.support.watch_page import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.engine.import_path import is_path
-from paceline.launch.external.detect import SCHEDULER, ExternalProcess, detect_external
+from paceline.launch.external.detect import SCHEDULER, WORKER, ExternalProcess, detect_external
 from paceline.launch.local.launcher import LocalHost, prepare_seconds
 from paceline.launch.local.train import make_supervisor, new_folder
 from paceline.observe.terminal.progress import make_display
@@ -75,8 +76,26 @@ def main(arguments: list[str]) -> int:
         return run_and_report(make_supervisor(config, host.launcher(), make_display(sys.stderr)))
 
 
-def _detected(external: ExternalProcess, values: dict[str, dict[str, Any]]) -> int:
-    """Runs one party of a run, whose processes torchrun, Slurm, MPI or somebody's hand starts."""
+def run_settings(values: dict[str, dict[str, Any]]) -> tuple[int, str]:
+    """Makes a run of `values`, by section and key; returns the exit code and the folder of the run.
+
+    As `main` it takes one part of a run whose processes somebody else starts. Then the folder is "" in all but the one
+    that leads, and a worker trains on the device that its own command names: other systems start each with its own.
+    """
+    if (external := detect_external(os.environ)) is not None:
+        leads = external.kind == SCHEDULER
+        if leads:
+            values = {**values, "run": {**values["run"], "out": new_folder(configuration.build(values)).run.out}}
+        device = values.get("cluster", {}).get("device", "") if external.kind == WORKER else ""
+        return _detected(external, values, device), values["run"]["out"] if leads else ""
+    config = new_folder(configuration.build(values))
+    with LocalHost() as host:
+        return run_and_report(make_supervisor(config, host.launcher(), make_display(sys.stderr))), config.run.out
+
+
+def _detected(external: ExternalProcess, values: dict[str, dict[str, Any]], device: str = "") -> int:
+    """Runs one party of a run, whose processes torchrun, Slurm, MPI or somebody's hand starts; on `device`, unless the
+    leader says where."""
     from paceline.launch.external import follower, rendezvous
     from paceline.launch.external import leader as leading
 
@@ -88,6 +107,8 @@ def _detected(external: ExternalProcess, values: dict[str, dict[str, Any]]) -> i
     leader = follower.start_leader(external, values, trains=True) if external.leads else None
     place = follower.register(external, leader, prepare_s=prepare_seconds(config))
     check_same_code(place.spec.config, config)
+    if device:
+        place = dataclasses.replace(place, spec=dataclasses.replace(place.spec, device=device))
     return follower.take_part(place)
 
 

@@ -1,4 +1,4 @@
-"""Reads ESync's own files: the logs of its runs become runs of this package.
+"""The front door of ESync: the flags of its `main.py` as settings, its logs written, and its logs read as runs.
 
-Read `log_reader.py`. Of `compat/` it may import nothing else.
+Read `flags.py` first, then `log_reader.py`. Of `compat/` it may import nothing else.
 """

@@ -1,9 +1,12 @@
 """Reads the logs of ESync (github.com/Lizonghang/ESync) as runs: `<node>/<device>/iter-N.txt`, one file a round, from
 1.
 
+A folder `<network>/<mode>/` also tells the size of the model. The bytes are then computed, as in ESync's own figure:
+each exchange of a worker sends the model once, and receives it once.
+
 A file holds one object: `time`, the seconds of each local step by phase, and at last of the exchange; `num_samples` of
 the round; `total_time` since the worker began; `accuracy`, if it was evaluated. What those logs do not tell stays
-unknown: bytes, losses, staleness, and how much of an exchange was waiting. So all of an exchange counts as
+unknown: losses, staleness, and how much of an exchange was waiting. So all of an exchange counts as
 communicating. The clocks of the workers are assumed to have begun together.
 """
 
@@ -17,10 +20,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from paceline.compat.esync.networks import BYTES_A_PARAMETER, NETWORKS
 from paceline.core.errors import PacelineError
 from paceline.core.trace import Evaluated, Record, Span
 from paceline.observe.runs.run_folders import RunFolder
-from paceline.observe.runs.summary import Summary, WorkerSummary
+from paceline.observe.runs.summary import IMPORTED, Summary, WorkerSummary
 
 SCHEMES = {"esync": "esync", "sync": "bsp", "async": "asp", "dcasgd": "dcasgd"}
 """ESync's modes, which are also names of folders, and the schemes of this package that they are."""
@@ -54,7 +58,8 @@ def esync_run(path: Path) -> RunFolder | None:
         return None
     mode = path.resolve().name
     workers = [(str(folder.relative_to(path)), list(_rounds(folder))) for folder in folders]
-    summary = _summary(SCHEMES.get(mode.removesuffix(BY_CLASS), mode), workers)
+    scheme, network = SCHEMES.get(mode.removesuffix(BY_CLASS), mode), path.resolve().parent.name
+    summary = _summary(scheme, network, workers)
     facts = {"data.partition": "class"} if mode.endswith(BY_CLASS) else {}
     return RunFolder(
         path=path, summary=summary, facts=facts, records=lambda: _records([rounds for _, rounds in workers])
@@ -87,14 +92,16 @@ def _round(log: dict[str, Any]) -> LoggedRound:
     )
 
 
-def _summary(scheme: str, workers: Sequence[tuple[str, Sequence[LoggedRound]]]) -> Summary:
+def _summary(scheme: str, network: str, workers: Sequence[tuple[str, Sequence[LoggedRound]]]) -> Summary:
     """Returns the summary of the run; what the logs do not tell has the value for unknown."""
+    known = NETWORKS.get(network)
+    sent = BYTES_A_PARAMETER * known.parameters * sum(len(rounds) for _, rounds in workers) if known else 0
     seconds = max(rounds[-1].at for _, rounds in workers)
     accuracies = [e.accuracy for e in _evaluations([rounds for _, rounds in workers])]
     samples = sum(r.samples for _, rounds in workers for r in rounds)
     return Summary(
         scheme=scheme,
-        driver="ESync",
+        driver=IMPORTED,
         seed=0,
         reason="end of the log",
         seconds=seconds,
@@ -103,10 +110,10 @@ def _summary(scheme: str, workers: Sequence[tuple[str, Sequence[LoggedRound]]]) 
         test_accuracy=accuracies[-1] if accuracies else None,
         target_accuracy=None,
         seconds_to_target=None,
-        bytes_up=0,
-        bytes_down=0,
+        bytes_up=sent,
+        bytes_down=sent,
         workers=tuple(_worker(rank, device, rounds) for rank, (device, rounds) in enumerate(workers)),
-        model="unknown",
+        model=network if known else "unknown",
         data="unknown",
         servers=1,
         step_ms=None,

@@ -171,8 +171,8 @@ class MessageHandlers:
         What a party's own thread waits for goes into its mailbox. The rest is done here and must not wait.
         """
         match message:
-            case control.Total(samples=samples, epochs=epochs):
-                self._mailbox.total_samples, self._mailbox.epochs = samples, epochs
+            case control.Total() as total:
+                self._mailbox.count(total)
             case control.Quota() | control.Lease() | loop_messages.Drawn() as samples:
                 self._mailbox.give(samples)
             case control.Fence(rank=rank, incarnation=incarnation):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from typing import Any, TypeVar
 
 from paceline.core.errors import ProtocolError, TimedOut
@@ -12,6 +13,8 @@ from paceline.live.protocol import control_messages as control
 from paceline.live.protocol import loop_messages
 
 M = TypeVar("M")
+AWAKE = object()
+"""Wakes `until_exchanges`. One that comes too late, after another message, is skipped by the next wait."""
 
 
 class Mailbox:
@@ -31,6 +34,8 @@ class Mailbox:
         self.error: BaseException | None = None  # why this party cannot go on
         self.stop_reason = ""
         self.total_samples = 0
+        self.total_exchanges = 0
+        self._wake_at = 0  # exchanges of all workers; 0: nobody waits for them
         self.epochs = 0  # whole ones, of leased data
         self.leases: queue.SimpleQueue[control.Lease | None] = queue.SimpleQueue()
         self.quotas: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -40,6 +45,13 @@ class Mailbox:
     def put(self, message: Any) -> None:
         """Puts a message for the party's own thread, from any thread."""
         self._messages.put(message)
+
+    def count(self, total: control.Total) -> None:
+        """Notes what all workers have done, and wakes the party's own thread if it waits for so many exchanges."""
+        self.total_samples, self.epochs, self.total_exchanges = total.samples, total.epochs, total.exchanges
+        if 0 < self._wake_at <= total.exchanges:
+            self._wake_at = 0
+            self.put(AWAKE)
 
     def give(self, samples: control.Quota | control.Lease | loop_messages.Drawn) -> None:
         """Gives the party's own thread samples that it has asked for."""
@@ -69,17 +81,33 @@ class Mailbox:
     # ---- the party's own thread --------------------------------------------------------------------------
     def take(self) -> Any:
         """Waits for the next message, which may be an error."""
-        return self._messages.get()
+        while (message := self._messages.get()) is AWAKE:
+            pass
+        return message
 
     def within(self, seconds: float) -> Any | None:
         """Returns the next message if one comes within `seconds`; raises it if it is an error."""
-        try:
-            message = self._messages.get(timeout=seconds)
-        except queue.Empty:
-            return None
+        until, message = time.monotonic() + seconds, AWAKE
+        while message is AWAKE:
+            try:
+                message = self._messages.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                return None
         if isinstance(message, BaseException):
             raise message
         return message
+
+    def until_exchanges(self, count: int) -> Any | None:
+        """Returns the next message, or None once all workers together have made `count` exchanges; raises an error."""
+        self._wake_at = count
+        while self.total_exchanges < count:
+            message = self._messages.get()
+            if isinstance(message, BaseException):
+                raise message
+            if message is not AWAKE:
+                return message
+        self._wake_at = 0
+        return None
 
     def expect(self, wanted: type[M]) -> M:
         """Returns the next message. Raises Stopped, PeerLost or TimedOut."""

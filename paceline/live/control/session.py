@@ -191,6 +191,10 @@ class Session:
         """Returns the next message if one comes within `seconds`; raises it if it is an error."""
         return self.mailbox.within(seconds)
 
+    def until_exchanges(self, count: int) -> Any | None:
+        """Returns the next message, or None once all workers together have made `count` exchanges; raises an error."""
+        return self.mailbox.until_exchanges(count)
+
     @property
     def over(self) -> threading.Event:
         """Set when the run is over for this party: Stop, Exit, or no coordinator any more."""
@@ -205,6 +209,11 @@ class Session:
     def total_samples(self) -> int:
         """Returns the samples that all workers have trained, as the coordinator last told."""
         return self.mailbox.total_samples
+
+    @property
+    def total_exchanges(self) -> int:
+        """Returns the exchanges that all workers have made, as the coordinator last told."""
+        return self.mailbox.total_exchanges
 
     @property
     def epochs(self) -> int:

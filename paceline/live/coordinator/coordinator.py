@@ -352,7 +352,9 @@ class Coordinator:
             run.members.progressed(run.now(), src, steps, waits=not progress.seconds_at_batch, step_s=usual)
         run.decide.add(ProgressReported(src.index, run.totals.told(src.index, progress)))
         if run.state.training:
-            total = control.Total(samples=run.totals.samples, epochs=self._leasing.epochs)
+            total = control.Total(
+                samples=run.totals.samples, epochs=self._leasing.epochs, exchanges=run.totals.exchanges
+            )
             run.decide.send([src, *run.roster.evaluator], total)
             self._ending.stop_at_epochs()
 

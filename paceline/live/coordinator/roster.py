@@ -71,6 +71,11 @@ class ProgressTotals:
         """Returns the number of samples trained by all workers together."""
         return sum(progress.samples for progress in self._progress.values())
 
+    @property
+    def exchanges(self) -> int:
+        """Returns the number of exchanges of all workers together."""
+        return sum(progress.exchanges for progress in self._progress.values())
+
     def of(self, rank: int) -> int:
         """Returns the samples that worker `rank` has trained in this run, without those before a resume."""
         progress = self._progress.get(rank, control.NOTHING)

@@ -242,10 +242,14 @@ class Explain:
 
 @message("control.Total", plane="control")
 class Total:
-    """Tells the samples trained by all workers. `epochs`: whole ones of leased data, all in updates."""
+    """Tells the samples trained, and the exchanges made, by all workers together.
+
+    epochs: whole ones of leased data, all in updates.
+    """
 
     samples: int
     epochs: int = 0
+    exchanges: int = 0
 
 
 @message("control.Records", plane="control")

@@ -42,3 +42,10 @@ def target_lines(axes: Any, targets: Iterable[float]) -> Sequence[Any]:
     """Draws a dashed line at each target. Returns them, with labels for a legend."""
     dashes: dict[str, Any] = {"color": FAINT, "linestyle": (0, (5, 4)), "linewidth": 1.5}
     return [axes.axhline(target, **dashes, label=f"target {target:g}") for target in sorted(set(targets))]
+
+
+def standalone_line(axes: Any, accuracy: float) -> None:
+    """Draws a dotted line, with its name, at the accuracy that one worker reaches alone, as ESync's figures have it."""
+    axes.axhline(accuracy, color=FAINT, linestyle=(0, (1, 2)), linewidth=1.5)
+    where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+    axes.annotate(f"alone {accuracy:.3g}", (0, accuracy), xytext=(3, 3), **where, fontsize=TYPE["small"], color=FAINT)

@@ -11,7 +11,7 @@ from paceline.observe.plots import style
 from paceline.observe.plots.digest import RunDigest
 from paceline.observe.plots.style import FAINT, INK, TYPE
 from paceline.observe.runs.seed_statistics import Spread, baseline, standings
-from paceline.observe.runs.summary import Summary
+from paceline.observe.runs.summary import IMPORTED, Summary
 from paceline.observe.terminal.comparison import rate
 
 THICK = 0.62
@@ -67,7 +67,9 @@ def traffic(entries: Sequence[RunDigest]) -> Any | None:
             end = f"{spread.text(lambda x: f'{x:.1f}')} MB/s, {megabytes(round(whole.mean if whole else 0))} MB in all"
             _bar(axes, place + shift, 0.36, colour, spread, rates, end, name if not place else "")
     _named(axes, measured)
-    axes.set_xlabel("megabytes a second, measured, all workers together", fontsize=TYPE["label"], color=INK)
+    imported = any(s.driver == IMPORTED for entry in measured for s in entry.group.summaries)
+    how = "measured; of imported logs: exchanges times the size of the model" if imported else "measured"
+    axes.set_xlabel(f"megabytes a second, {how}, all workers together", fontsize=TYPE["label"], color=INK)
     style.legend_above(axes)
     return figure
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from paceline.core.trace import Evaluated
 from paceline.observe.plots import style
-from paceline.observe.plots.accuracy_axes import accuracy_axes, heights, name_upward, target_lines
+from paceline.observe.plots.accuracy_axes import accuracy_axes, heights, name_upward, standalone_line, target_lines
 from paceline.observe.plots.digest import Digest, RunDigest
 from paceline.observe.plots.style import FAINT, INK, TYPE
 
@@ -28,8 +28,11 @@ AXES: dict[str, tuple[str, Place]] = {
 """By name: the label of the axis, and where an evaluation lies on it."""
 
 
-def accuracy(entries: Sequence[RunDigest], by: str) -> Any | None:
-    """Draws one panel for each partition of the data; returns None when nothing was evaluated. `by`: a key of AXES."""
+def accuracy(entries: Sequence[RunDigest], by: str, standalone: float | None = None) -> Any | None:
+    """Draws one panel for each partition of the data; returns None when nothing was evaluated.
+
+    by: a key of AXES. standalone: the accuracy of one worker alone, a dotted line in each panel.
+    """
     label, place = AXES[by]
     drawn = [entry for entry in entries if any(d.evaluations for d in entry.digests)]
     if not drawn:
@@ -39,10 +42,13 @@ def accuracy(entries: Sequence[RunDigest], by: str) -> Any | None:
     if len(kinds) > 1:
         drawn = _alike(drawn)
     seen = [e.accuracy for entry in drawn for d in entry.digests for e in d.evaluations]
-    panels[0].set_ylim(heights(seen, _targets(drawn)))  # of all panels
+    levels = _targets(drawn) | ({standalone} if standalone is not None else set())
+    panels[0].set_ylim(heights(seen, levels))  # of all panels
     for axes, kind in zip(panels, kinds, strict=True):
         accuracy_axes(axes, label)
         _panel(axes, [entry for entry in drawn if entry.group.runs[0].shares == kind], place)
+        if standalone is not None:
+            standalone_line(axes, standalone)
         if len(kinds) > 1:
             dealt = "i.i.d." if kind == "uniform" else "not i.i.d."
             axes.set_title(f"partition {kind}: {dealt}", loc="left", fontsize=TYPE["label"], color=INK)

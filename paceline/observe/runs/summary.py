@@ -16,6 +16,8 @@ from paceline.core.trace import Applied, Evaluated, Gated, Leased, Record
 
 SUMMARY = "summary.json"
 """The file with the summary, in a run's folder."""
+IMPORTED = "ESync"
+"""The driver of runs that are read from ESync's logs: their bytes are computed, not measured."""
 FAILED = "failed"  # how the reason of a run begins that did not come to its end
 
 
@@ -91,7 +93,7 @@ CHANGES = ("lost", "returned", "drained")
 class Summary:
     """Summarises one run.
 
-    driver            live or sim
+    driver            live, sim, or IMPORTED
     reason            why it ended; begins with `failed` for a run that did not come to its end
     test_accuracy     None without evaluations; test_loss: that of the last one
     target_loss       the test loss at which the run was to stop; None where none was set

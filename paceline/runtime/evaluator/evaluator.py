@@ -332,9 +332,17 @@ def evaluate(config: Config, spec: ProcessSpec, session: Session, subject: Subje
 
 
 def _evaluate(evaluator: Evaluator, config: Config, session: Session) -> None:
-    """Alternates evaluations and rests until the coordinator sends Finish."""
-    rest = 0.0
+    """Alternates evaluations and rests until the coordinator sends Finish.
+
+    With `--eval-every-exchanges` it rests until the workers have made so many more, too. Then the first evaluation is
+    that of the first such count.
+    """
+    rest, step = 0.0, config.evaluation.every_exchanges
+    due = step
     while (finish := evaluator.finish_within(rest)) is None:
+        if step and (finish := session.until_exchanges(due)) is not None:
+            break
+        due = session.total_exchanges // step * step + step if step else 0
         began = time.monotonic()
         evaluator.judge_now()
         rest = rest_s(time.monotonic() - began, config.evaluation.every, to_target=evaluator.to_target)

@@ -86,6 +86,11 @@ class Pace:
         return self._worker.counts.steps
 
     @property
+    def total_samples(self) -> int:
+        """Returns the samples that all workers together have trained, as last told: about four times a second."""
+        return self._worker.sizes.clock.now
+
+    @property
     def batch_size(self) -> int | None:
         """Returns the size of the next mini-batch where the scheme says it (`batches` knows); None where it is the
         loop's own."""

@@ -47,6 +47,21 @@ def test_losing_the_coordinator_ends_every_wait(scene: Scene, wait: str) -> None
         scene.node.advance()
 
 
+def test_a_wait_for_exchanges_ends_with_them_or_with_a_message(scene: Scene) -> None:
+    scene.begin()
+    waiting = in_background(lambda: scene.session.until_exchanges(10))
+    scene.tell(control.Total(samples=320, exchanges=9))
+    scene.tell(control.Total(samples=384, exchanges=12))
+    assert waiting() is None
+    assert scene.session.until_exchanges(12) is None  # they are there already
+    assert (scene.session.total_exchanges, scene.session.total_samples) == (12, 384)
+    waiting = in_background(lambda: scene.session.until_exchanges(100))
+    scene.tell(finish := control.Finish(holder=0))
+    assert waiting() == finish
+    scene.tell(control.Total(samples=0, exchanges=200))  # nobody waits for them any more
+    assert scene.session.within(0.05) is None
+
+
 @pytest.mark.parametrize("wait", ["serve", "wait_for_finish"])
 def test_what_goes_wrong_on_the_thread_that_delivers_reaches_the_partys_own(scene: Scene, wait: str) -> None:
     def clumsy(src: int, message: Any) -> Iterator[Any]:

@@ -313,7 +313,7 @@ def test_a_lost_worker_comes_back_once_all_know_of_it_and_goes_on_counting(compa
     assert go.at > 0
     company.say(W0, progress(samples=5))
     assert company.told("progressed") == (0, 12)
-    assert company.hears(W0) == control.Total(samples=12)
+    assert company.hears(W0) == control.Total(samples=12, exchanges=2)
     (back,) = [r for r in company.ears.records if isinstance(r, MemberChange) and r.event == "returned"]
     assert (back.reason, back.host) == ("incarnation 2; 2 of 2 train", "here")  # it may be elsewhere than before
 

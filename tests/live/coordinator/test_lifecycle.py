@@ -22,7 +22,7 @@ def test_the_samples_of_a_run_are_given_to_its_workers_once(companies: Any) -> N
         company.say(who, control.Ask(samples=64, batch=8))
         assert company.hears(who) == control.Quota(samples=given)
     company.say(W0, progress(10))
-    assert company.hears(W0) == company.hears(EVALUATOR) == control.Total(samples=10)
+    assert company.hears(W0) == company.hears(EVALUATOR) == control.Total(samples=10, exchanges=1)
     company.say(W0, control.Left(reason="steps"))
     company.all_hear(control.WorkerLeft, [S0, EVALUATOR, W1])
     given = []

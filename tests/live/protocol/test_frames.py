@@ -164,7 +164,7 @@ HOSTILE: dict[str, tuple[bytes, int]] = {
     "a name that is no text": (header(7, [], []), 0),
     "a name in broken unicode": (b"\x93\xa2\xff\xfe\x90\x90", 0),
     "a scalar in broken unicode": (b"\x93\xaccontrol.Stop\x90\x91\xa2\xff\xfe", 0),
-    "an unknown field": (header(TOTAL, [], [1, 2, 3]), 0),
+    "an unknown field": (header(TOTAL, [], [1, 2, 3, 4]), 0),
     "a missing field": (header(TOTAL, [], []), 0),
     "a scalar of another type": (header(TOTAL, [], ["1"]), 0),
     "a float for an int": (header(TOTAL, [], [1.5]), 0),

@@ -15,6 +15,15 @@ def test_the_mean_over_seeds_goes_as_far_as_all_of_them_do() -> None:
     assert deviations[0] == pytest.approx(0.1 * 2**0.5)
 
 
+def test_one_worker_alone_is_a_dotted_line_within_the_scale() -> None:
+    figure = curves.accuracy(drawn(run("bsp")), by="time", standalone=0.97)
+    assert figure is not None
+    [axes] = figure.axes
+    assert "alone 0.97" in words(figure)
+    assert axes.lines[-1].get_ydata()[0] == 0.97
+    assert axes.get_ylim()[1] > 0.97
+
+
 def test_several_seeds_are_one_thick_line_a_band_and_a_thin_line_each() -> None:
     figure = curves.accuracy(drawn(run("bsp", 0), run("bsp", 1), run("esync", 0)), by="time")
     assert figure is not None

@@ -53,7 +53,15 @@ WITHOUT = {
     "max_random_shear_ratio": "pictures are not sheared",
 }
 """Flags that change nothing here, and what there is instead."""
-ADDED_TO = {"sgd": "sgd", "nag": "sgd", "dcasgd": "sgd", "lbsgd": "sgd", "adam": "adam", "lars": "lars", "lamb": "lamb"}
+OPTIMIZERS = {
+    "sgd": "sgd",
+    "nag": "sgd",
+    "dcasgd": "sgd",
+    "lbsgd": "sgd",
+    "adam": "adam",
+    "lars": "lars",
+    "lamb": "lamb",
+}
 SCHEMES = {
     "local": "bsp",
     "device": "bsp",
@@ -102,7 +110,7 @@ def translated(line: CommandLine, environment: Mapping[str, str], folder: Path =
     words += ["--model", model_of(flags.network, flags.num_layers, flags.num_classes)]
     words += [*_schedule(flags), "--epochs", str(flags.num_epochs), *_codec(flags, gpus), *_files(flags), *line.ours]
     if launcher is not None:
-        words = [*_launched(launcher), *words]
+        words = [*_launched(launcher, workers), *words]
     without = (f"--{name.replace('_', '-')} ({WITHOUT[name]})" for name in WITHOUT if name in given)
     return Translation(words=tuple(words), without=tuple(without))
 
@@ -166,8 +174,8 @@ def _batch(size: int, gpus: Sequence[str]) -> int:
     return size // max(1, len(gpus))
 
 
-def _launched(launcher: argparse.Namespace) -> Iterable[str]:
-    """Yields the words before `train`, where `paceline launch` has to start the run."""
+def _launched(launcher: argparse.Namespace, workers: int) -> Iterable[str]:
+    """Yields the words before `train`, where `paceline launch` has to start the run, with so many workers in all."""
     if launcher.p3:
         raise ConfigError("launch.py --p3 is not rebuilt: gradients leave while backward runs, with --overlap on")
     env = [("server:", one) for one in launcher.env_server] + [("worker:", one) for one in launcher.env_worker]
@@ -176,7 +184,7 @@ def _launched(launcher: argparse.Namespace) -> Iterable[str]:
         return
     if launcher.launcher == "ssh" and not launcher.hostfile:
         raise ConfigError("launch.py takes ssh, which needs -H FILE; on this machine alone give --launcher local")
-    yield from ("launch", "-n", str(launcher.num_workers), "-s", str(launcher.num_servers))
+    yield from ("launch", "-n", str(workers), "-s", str(launcher.num_servers))
     if launcher.hostfile:
         yield from ("-H", launcher.hostfile)
     yield from ("--launcher", launcher.launcher)
@@ -221,16 +229,16 @@ def _pictures(flags: argparse.Namespace) -> list[str]:
 def _optimizer(flags: argparse.Namespace) -> Iterable[str]:
     """Yields the optimizer. Raises ConfigError for one that only a loop of one's own can have."""
     name = flags.optimizer
-    if name not in ADDED_TO:
+    if name not in OPTIMIZERS:
         raise ConfigError(
-            f"--optimizer {name}: there are {', '.join(ADDED_TO)}; paceline.join takes any other of torch"
+            f"--optimizer {name}: there are {', '.join(OPTIMIZERS)}; paceline.join takes any other of torch"
         )
     if name == "lbsgd" and flags.warmup_strategy == "lars":
         yield from ("--optimizer", "lars")
     elif name == "lbsgd" and flags.warmup_strategy != "linear":
         raise ConfigError(f"--warmup-strategy {flags.warmup_strategy} is not rebuilt: there are linear and lars")
     else:
-        yield from ("--optimizer", ADDED_TO[name])
+        yield from ("--optimizer", OPTIMIZERS[name])
     yield from ("--lr", str(flags.lr), "--weight-decay", str(flags.wd))
     if name in ("sgd", "nag", "lbsgd", "lars"):
         yield from ("--momentum", str(flags.mom))

@@ -105,6 +105,12 @@ def test_a_launcher_over_other_machines_becomes_ours(tmp_path: Path) -> None:
     )
 
 
+def test_several_gpus_on_each_host_are_as_many_workers(tmp_path: Path) -> None:
+    words = words_of("launch.py -n 2 -H hosts train_mnist.py --gpus 0,1 --kv-store dist_device_sync", tmp_path)
+    assert words.startswith("launch -n 4 -s 2 -H hosts --launcher ssh paceline train")
+    assert "--batch-size 32" in words
+
+
 def test_under_mxnets_own_launcher_its_variables_say_how_many_there_are(tmp_path: Path) -> None:
     words = words_of("train_mnist.py --kv-store dist_sync", tmp_path, DMLC)
     assert "--workers" not in words
