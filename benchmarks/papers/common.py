@@ -274,8 +274,17 @@ def axes_of(columns: int = 1) -> tuple[Figure, list[Axes]]:
 
 def curves(axes: Axes, sweeps: Mapping[str, Sweep], *, target: float, log: bool = False) -> None:
     """Test accuracy against virtual seconds, each side at its best rate, first seed; a dotted line at the target."""
-    for (name, found), colour in zip(sweeps.items(), LINES, strict=False):
-        axes.plot([at for at, _, _ in found.curve], [a for _, a, _ in found.curve], label=name, color=colour)
+    curves_of(axes, {name: found.curve for name, found in sweeps.items()}, target=target, log=log)
+
+
+Curve = Sequence[tuple[float, float, float]]
+"""As in `Trial`."""
+
+
+def curves_of(axes: Axes, sides: Mapping[str, Curve], *, target: float, log: bool = False) -> None:
+    """Test accuracy against virtual seconds; a dotted line at the target."""
+    for (name, curve), colour in zip(sides.items(), LINES, strict=False):
+        axes.plot([at for at, _, _ in curve], [a for _, a, _ in curve], label=name, color=colour)
     axes.axhline(target, color="#767676", linestyle=":", linewidth=1)
     if log:
         axes.set_xscale("log")

@@ -1,0 +1,213 @@
+"""DiLoCo and asynchronous DiLoCo on a small GPT: perplexity against exchanges, and on uneven workers.
+
+python benchmarks/papers/diloco.py [--lrs 0.004] [--steps 500] [--seed 1] [--text 'docs/**/*.md']
+
+Claims: DiLoCo with local steps by the hundred reaches the perplexity of synchronous training while it communicates so
+many times less (Douillard et al. 2023, H = 500, 8 workers). On uneven workers asynchronous updates with momentum at
+every arrival are much worse than synchronous DiLoCo for the same steps; delayed Nesterov and dynamic local steps make
+up for it, and are faster by the clock (Liu et al. 2024).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from pathlib import Path
+
+import torch
+from common import PAGES, Job, Page, Side, Trial, axes_of, conditions, shown, table
+from matplotlib.axes import Axes
+from torch import Tensor, nn
+
+from paceline.engine.models.gpt import gpt
+from paceline.observe.plots.style import LINES
+from paceline.sim import Cluster
+from paceline.sim.cluster.model import Device, Host, NetworkSpec
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT_VARIABLE = "PAPERS_TEXT"
+VOCABULARY = 96
+"""The characters from space to ~, and one for the end of a line and all others."""
+CONTEXT, WIDTH, DEPTH, HEADS = 16, 48, 2, 4
+TRAINED, TESTED = 100_000, 1500
+BATCH = 64
+STEP_S = 0.1
+WORKERS = 4
+UNEVEN = (1.0, 1.0, 2.0, 4.0)
+MEGABITS = 10.0
+H = 25
+EQUAL = 0.02
+"""Test losses that differ by less, in nats, count as equal: two seeds differ by about as much."""
+
+BSP = Side(name="synchronous", scheme="bsp")
+DILOCO = Side(name=f"DiLoCo, H = {H}", scheme="diloco", parameters={"h": H, "outer_lr": 0.7, "outer_momentum": 0.9})
+ASYNC = {"h": H, "outer_lr": 0.7, "outer_momentum": 0.9}
+NAIVE = Side(name="asynchronous, momentum at every arrival", scheme="asyncdiloco", parameters={**ASYNC, "buffer": 1})
+DELAYED = Side(name="asynchronous DiLoCo", scheme="asyncdiloco", parameters=ASYNC)
+
+
+class NextCharacter(nn.Module):
+    """Scores the character that follows [n, CONTEXT]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gpt = gpt(VOCABULARY, WIDTH, DEPTH, HEADS, CONTEXT)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        scores: Tensor = self.gpt(tokens)[:, -1]
+        return scores
+
+
+def load() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Called by the runs: pieces of this project's own documentation, and what follows them; the last tenth to test."""
+    files = sorted(ROOT.glob(os.environ.get(TEXT_VARIABLE, "docs/**/*.md")))
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    codes = torch.tensor([ord(c) - 31 if 32 <= ord(c) < 127 else 0 for c in text])
+    border = len(codes) * 9 // 10
+    return _pieces(codes[:border], TRAINED, 1), _pieces(codes[border:], TESTED, 2)
+
+
+def _pieces(codes: Tensor, count: int, seed: int) -> tuple[Tensor, Tensor]:
+    starts = torch.randint(len(codes) - CONTEXT - 1, (count,), generator=torch.Generator().manual_seed(seed))
+    pieces = codes[starts[:, None] + torch.arange(CONTEXT + 1)]
+    return pieces[:, :-1].contiguous(), pieces[:, -1].contiguous()
+
+
+def cluster(factors: tuple[float, ...]) -> Cluster:
+    hosts = tuple(
+        Host(name=f"site-{rank}", devices=(Device(factor=factor, jitter=0.05),)) for rank, factor in enumerate(factors)
+    )
+    network = NetworkSpec(latency_s=0.02, bandwidth_gbps=MEGABITS / 1000)
+    server = Host(name="server", servers=1, bandwidth_gbps=WORKERS * MEGABITS / 1000)
+    return Cluster(hosts=(*hosts, server), step_s=STEP_S, network=network)
+
+
+def job(factors: tuple[float, ...], stop: dict[str, float]) -> Job:
+    here = Path(__file__).resolve()
+    return Job(
+        cluster=cluster(factors),
+        values={
+            "data": {"name": f"{here}:load", "batch_size": BATCH},
+            "model": {"name": f"{here}:NextCharacter"},
+            "optimizer": {"name": "adamw", "weight_decay": 0.1, "clip_norm": 0.0},
+            "stop": {"epochs": 0.0, **stop},
+            "evaluation": {"every": 10.0},
+        },
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", default="docs/**/*.md", help="files of this project to learn (default: %(default)s)")
+    parser.add_argument("--lrs", type=lambda text: [float(x) for x in text.split(",")], default=[0.004],
+                        help="learning rates; each side takes its best (default: 0.004)")  # fmt: skip
+    parser.add_argument("--steps", type=int, default=500, help="of each equal worker (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pages", type=Path, default=PAGES, help="where the page goes (default: docs/papers)")
+    options = parser.parse_args(arguments)
+    os.environ[TEXT_VARIABLE] = options.text
+    page = Page("diloco", "DiLoCo and asynchronous DiLoCo on a small GPT", options.pages, __doc__)
+    samples = options.steps * WORKERS * BATCH
+    page.say(
+        conditions(
+            f"A GPT of {sum(p.numel() for p in NextCharacter().parameters()):,} parameters (width {WIDTH}, {DEPTH} "
+            f"layers, {HEADS} heads, context {CONTEXT}) predicts the next character of this project's documentation; "
+            f"the last tenth is to test. {WORKERS} workers, batches of {BATCH}, AdamW, {STEP_S} s a step with 5 % "
+            f"jitter, links of {MEGABITS:g} Mbit/s and 20 ms, H = {H}, outer Nesterov with rate 0.7 and momentum 0.9, "
+            f"as published. Every side sees {samples:,} samples, at the best of the rates "
+            f"{', '.join(f'{lr:g}' for lr in options.lrs)}; seed {options.seed}. The papers' models have 60 to 400 "
+            "million parameters and 88,000 steps."
+        )
+    )
+    equal = {side.name: best(job((1.0,) * WORKERS, {"samples": samples}), side, options) for side in (BSP, DILOCO)}
+    page.say("## Equal workers")
+    page.say(table(HEAD, rows_of(equal)))
+    page.say(diloco_verdict(equal))
+    uneven = {
+        side.name: best(job(UNEVEN, {"samples": samples}), side, options) for side in (DILOCO, NAIVE, DELAYED)
+    }  # fmt: skip
+    page.say(f"## Workers that are {', '.join(f'{factor:g}' for factor in UNEVEN)} times slower")
+    page.say(table(HEAD, rows_of(uneven)))
+    page.say(async_verdict(uneven))
+    draw(page, equal, uneven)
+    page.write()
+    return 0
+
+
+HEAD = ["scheme", "best rate", "test loss", "perplexity", "virtual time", "sent by workers"]
+Found = dict[str, tuple[float, Trial]]
+"""By side: its better rate, and what it gave."""
+
+
+def best(work: Job, side: Side, options: argparse.Namespace) -> tuple[float, Trial]:
+    tried = []
+    for lr in options.lrs:
+        tried.append((lr, work.trial(side, lr=lr, seed=options.seed)))
+        print(side.name, lr, f"{loss_of(tried[-1][1]):.3f} after {tried[-1][1].summary.seconds:.0f} s", flush=True)
+    return min(tried, key=lambda pair: loss_of(pair[1]))
+
+
+def loss_of(trial: Trial) -> float:
+    loss = trial.summary.test_loss
+    return loss if loss is not None and math.isfinite(loss) else math.inf
+
+
+def rows_of(found: Found) -> list[list[str]]:
+    return [
+        [
+            name,
+            f"{lr:g}",
+            f"{loss_of(trial):.3f}",
+            shown(math.exp(min(loss_of(trial), 50.0))),
+            shown(trial.summary.seconds, " s"),
+            shown(trial.summary.bytes_up / 1e6, " MB"),
+        ]
+        for name, (lr, trial) in found.items()
+    ]
+
+
+def diloco_verdict(found: Found) -> str:
+    base, ours = found[BSP.name][1], found[DILOCO.name][1]
+    gap, less = loss_of(ours) - loss_of(base), base.summary.bytes_up / ours.summary.bytes_up
+    faster = base.summary.seconds / ours.summary.seconds
+    sent = f"DiLoCo sends {less:.0f} times less and ends {faster:.1f} times as early"
+    if gap <= EQUAL:
+        return f"{sent}, with a test loss that is not worse ({gap:+.3f}): reproduced."
+    return f"{sent}, but its test loss is {gap:.3f} higher: equal perplexity is NOT reproduced on a run this short."
+
+
+def async_verdict(found: Found) -> str:
+    sync, naive, delayed = (found[side.name][1] for side in (DILOCO, NAIVE, DELAYED))
+    worse = loss_of(naive) - loss_of(sync) > EQUAL
+    first = "Momentum at every arrival is worse than synchronous DiLoCo: reproduced." if worse else (
+        "Momentum at every arrival is NOT worse than synchronous DiLoCo here."
+    )  # fmt: skip
+    mended, gap = loss_of(delayed) - loss_of(naive), loss_of(delayed) - loss_of(sync)
+    second = f"Delayed Nesterov with dynamic local steps changes that loss by {mended:+.3f}"
+    reading = "it matches synchronous DiLoCo: reproduced" if gap <= EQUAL else (
+        f"it stays {gap:.3f} above synchronous DiLoCo: NOT reproduced"
+    )  # fmt: skip
+    faster = sync.summary.seconds / delayed.summary.seconds
+    clock = "reproduced" if faster > 1 else "NOT reproduced"
+    return f"{first} {second}; {reading}. By the clock it is {faster:.1f} times as fast: {clock}."
+
+
+def draw(page: Page, equal: Found, uneven: Found) -> None:
+    figure, (left, right) = axes_of(2)
+    for axes, found in ((left, equal), (right, uneven)):
+        losses(axes, found)
+    page.figure(figure, "Test loss against virtual seconds, equal workers and uneven ones")
+
+
+def losses(axes: Axes, found: Found) -> None:
+    for (name, (_, trial)), colour in zip(found.items(), LINES, strict=False):
+        axes.plot([at for at, _, _ in trial.curve], [loss for _, _, loss in trial.curve], label=name, color=colour)
+    axes.set_xlabel("virtual seconds")
+    axes.set_ylabel("test loss, nats a character")
+    axes.legend(frameon=False, fontsize=8)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
