@@ -199,6 +199,30 @@ def options_of(doc: str | None, **defaults: Any) -> argparse.ArgumentParser:
     return parser
 
 
+def add_network_options(parser: argparse.ArgumentParser, page: str) -> None:
+    """The options of scripts that can be run with the paper's own network and size of pictures."""
+    parser.add_argument("--data", default="digits")
+    parser.add_argument("--model", default="mlp", help="(default: %(default)s)")
+    parser.add_argument("--width", type=float, default=1.0, help="(default: %(default)s)")
+    parser.add_argument("--resize", type=int, default=0, help="side of the pictures in pixels (default: as they are)")
+    parser.add_argument("--page", default=page, help="name of the page (default: %(default)s)")
+
+
+def task_of(options: argparse.Namespace) -> str:
+    """What is trained, as a sentence has it."""
+    width = "" if options.width == 1 else f" of width {options.width:g}"
+    side = f" at {options.resize} x {options.resize}" if options.resize else ""
+    return f"{options.model}{width} on {options.data}{side}"
+
+
+def task_values(options: argparse.Namespace, **data: Any) -> dict[str, Mapping[str, Any]]:
+    """The same as settings; `data`: more of that section."""
+    return {
+        "data": {"name": options.data, "directory": options.data_dir, "resize": options.resize, **data},
+        "model": {"name": options.model, "width": options.width},
+    }
+
+
 def numbers(text: str) -> list[float]:
     return [float(part) for part in text.split(",")]
 
@@ -238,9 +262,9 @@ class Page:
     It opens with the paper's claim, which is the last paragraph of `about`, the script's docstring.
     """
 
-    def __init__(self, name: str, title: str, folder: Path, about: str | None) -> None:
+    def __init__(self, name: str, title: str, folder: Path, about: str | None, script: str = "") -> None:
         self._name, self._folder = name, folder
-        made = f"{datetime.date.today()}, by `benchmarks/papers/{name}.py`."
+        made = f"{datetime.date.today()}, by `benchmarks/papers/{script or name}.py`."
         self._parts = [f"# {title}", made, claim_of(about or "")]
 
     def say(self, text: str) -> None:

@@ -70,7 +70,12 @@ def build_model(config: Config, splits: Splits) -> nn.Module:
     """Returns the network, with the same weights in every process, by the run's seed. Raises ConfigError."""
     if is_path(config.model.name):
         return own_model.build(config.model.name, splits.train.first(2)[0], splits.train.classes, config.run.seed)
-    recipe = ModelRecipe(name=config.model.name, width=config.model.width, dropout=config.model.dropout)
+    recipe = ModelRecipe(
+        name=config.model.name,
+        width=config.model.width,
+        dropout=config.model.dropout,
+        pixels=bool(config.data.mean_file),
+    )
     if recipe.name in models.TOKEN_MODELS and splits.train.is_tokens:
         vocabulary = 1 + max(int(part.x.max()) for part in (splits.train, splits.test))
         return models.build_for_tokens(recipe, vocabulary, splits.train.classes, config.run.seed)
