@@ -113,6 +113,18 @@ class RunSettings:
         512.0, "maximum size of the trace in MiB; later records are merged to fit; 0: no limit", low=0
     )
 
+    record: bool = option(
+        False, "record what comes in at each process, for `paceline replay` (docs/replay.md)", launch=True
+    )
+    record_mb: float = option(
+        256.0, "maximum size of the recording of one process in MiB, compressed", low=0.1, launch=True
+    )
+
+    @property
+    def record_bytes(self) -> int:
+        """Returns the maximum size of the recording of one process in bytes."""
+        return round(self.record_mb * 2**20)
+
     @property
     def trace_bytes(self) -> int:
         """Returns the maximum size of the trace in bytes; 0 for no limit."""
@@ -325,7 +337,11 @@ class ScheduleSettings:
     name: str = option("constant", "learning-rate schedule", flag="schedule", choices=specs.SCHEDULES)
     warmup: float = option(0.0, "epochs of linear warm-up", low=0)
     every: float = option(30.0, "step: epochs between two reductions", flag="schedule-every", low=1e-6)
+    at: tuple[float, ...] = option(
+        (), "step: epochs of the reductions, such as 30,60,80, instead of every", flag="schedule-at", low=0
+    )
     factor: float = option(0.1, "step: factor of each reduction", flag="schedule-factor", low=0, high=1)
+    power: float = option(1.0, "poly: the power of the part that is left", flag="schedule-power", low=1e-6)
     floor: float = option(0.0, "cosine: the last factor", flag="schedule-floor", low=0, high=1)
 
 

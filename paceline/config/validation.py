@@ -125,10 +125,16 @@ def _check_optimizer(config: Config) -> None:
         raise ConfigError("--beta1 and --beta2 must be below 1")
     if schedule.name == "step" and not schedule.factor:
         raise ConfigError("--schedule-factor must be above 0")
-    if schedule.name == "cosine" and not epochs:
-        raise ConfigError("--schedule cosine needs --epochs, to know where it ends")
-    if schedule.name == "cosine" and schedule.warmup >= epochs:
-        raise ConfigError(f"--schedule cosine needs more --epochs than the {schedule.warmup:g} of its --warmup")
+    if schedule.at and schedule.name != "step":
+        raise ConfigError(f"--schedule-at is for --schedule step, not {schedule.name}")
+    if schedule.name not in ("cosine", "poly"):
+        return
+    if not epochs:
+        raise ConfigError(f"--schedule {schedule.name} needs --epochs, to know where it ends")
+    if schedule.warmup >= epochs:
+        raise ConfigError(
+            f"--schedule {schedule.name} needs more --epochs than the {schedule.warmup:g} of its --warmup"
+        )
 
 
 def _check_model(config: Config) -> None:

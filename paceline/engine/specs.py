@@ -39,7 +39,7 @@ MOMENTUM = ("sgd", "lars")
 LAYER_WISE = ("lars", "lamb")
 """The optimizers whose learning rate differs by tensor."""
 PRECISIONS = ("fp32", "bf16", "fp16")
-SCHEDULES = ("constant", "step", "cosine")
+SCHEDULES = ("constant", "step", "cosine", "poly")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +153,9 @@ class ScheduleRecipe:
 
     All lengths are in samples, so a schedule means the same under every scheme and any number of workers.
 
-    constant: 1.  step: `factor` ** (samples // every).  cosine: from 1 down to `floor` at `total`, then `floor`. Each
-    is preceded by a linear warm-up from 0 over `warmup` samples.
+    constant: 1.  step: `factor` ** (samples // every), or, where `at` is given, `factor` for each of `at` that is
+    reached.  cosine: from 1 down to `floor` at `total`, then `floor`.  poly: (1 - done) ** `power`, where `done` is the
+    part of `total`. Each is preceded by a linear warm-up from 0 over `warmup` samples.
     """
 
     name: str = "constant"
@@ -163,3 +164,5 @@ class ScheduleRecipe:
     factor: float = 0.1
     total: int = 0
     floor: float = 0.0
+    at: tuple[int, ...] = ()
+    power: float = 1.0

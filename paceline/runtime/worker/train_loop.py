@@ -111,6 +111,8 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
             factor=s.factor,
             total=config.stop.samples_of(train_samples),
             floor=s.floor,
+            at=tuple(round(epochs * train_samples) for epochs in s.at),
+            power=s.power,
         ),
         seed=config.run.seed,
         codecs=config.codecs(),
