@@ -49,9 +49,11 @@ def check(config: Config) -> None:
     _check_beginning(config)
     if config.cluster.slowdown and not config.cluster.step_ms:
         raise ConfigError("--slowdown multiplies --step-ms: give that too, e.g. --step-ms 20")
-    rules = (stop.epochs, stop.samples, stop.seconds, stop.steps, stop.target_accuracy)
+    rules = (stop.epochs, stop.samples, stop.seconds, stop.steps, stop.target_accuracy, stop.target_loss)
     if not any(rules) and not stop.until_stopped:
-        raise ConfigError("nothing would end the run: give --epochs, --seconds, --steps or --target-accuracy")
+        raise ConfigError(
+            "nothing would end the run: give --epochs, --seconds, --steps, --target-accuracy or --target-loss"
+        )
     if config.run.script and not stop.until_stopped:
         raise ConfigError(
             f"--script {shown(config.run.script)}: start your own script with `paceline launch` or `race`"

@@ -120,6 +120,11 @@ class Scheme:
         return False
 
     @property
+    def codec(self) -> str:
+        """Returns the codec of what workers send where the run names none; "" for none."""
+        return ""
+
+    @property
     def one_gate(self) -> bool:
         """Returns True if shard 0 alone holds workers back. A server's shard is then not cut into slices."""
         return False

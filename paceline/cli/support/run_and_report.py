@@ -148,15 +148,17 @@ def run_scripts(runner: Runner, close: Callable[[], None] = lambda: None) -> int
 def report(s: Summary, left: Mapping[str, Sequence[str]]) -> str:
     """Returns three lines: how it ended, where the time went, what it left; and one for each worker with bad
     numbers."""
-    accuracy = (
-        "no evaluation" if s.test_accuracy is None else f"test accuracy {number_format.accuracy_text(s.test_accuracy)}"
-    )
+    accuracy = "no evaluation"
+    if s.test_accuracy is not None:
+        accuracy = f"test accuracy {number_format.accuracy_text(s.test_accuracy)}"
+    elif s.test_loss is not None:
+        accuracy = f"test loss {number_format.loss_with_perplexity(s.test_loss, s.perplexity)}"
     reached = ""
-    if s.target_accuracy is not None:
+    if s.target is not None:
         reached = (
-            f", target {s.target_accuracy:g} missed"
+            f", target {s.target} missed"
             if s.seconds_to_target is None
-            else f", target {s.target_accuracy:g} reached after {number_format.seconds_text(s.seconds_to_target)}"
+            else f", target {s.target} reached after {number_format.seconds_text(s.seconds_to_target)}"
         )
     shares = s.shares
     hidden = "" if s.hidden is None else f" ({number_format.percent(s.hidden)} of it hidden)"

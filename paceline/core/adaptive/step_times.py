@@ -99,6 +99,17 @@ class Ranked(Estimates):
             self._heap = [(-v, r) for r, v in self._value.items()]
             heapq.heapify(self._heap)
 
+    def steps_meanwhile(self, rank: int, steps: int) -> int:
+        """Returns how many steps `rank` makes while the fastest makes `steps`, where the numbers are speeds.
+
+        It is at least 1, and `steps` while either speed is not known.
+        """
+        fastest = self.largest()
+        if fastest is None or rank in self.unknown or not self[fastest]:
+            return steps
+        # The small number: equal speeds are equal, whatever their last digit says.
+        return max(1, int(self[rank] / self[fastest] * steps + 1e-9))
+
     def largest(self) -> int | None:
         """Returns the rank with the largest number, the lowest such rank; None while nothing is known."""
         while self._heap and self._value.get(self._heap[0][1]) != -self._heap[0][0]:

@@ -51,7 +51,7 @@ class ArrivalServer(Role):
             self.samples_seen += message.samples
             weight = 0.0 if refused else self.apply(src, message)
             self.version += not refused
-            self._explain(now, src, message.samples, staleness, weight)
+            self._explain(now, (src,), message.samples, staleness, weight)
         self.seen[src] = self.version
         yield Reply(src, self.answer(src, before))
 
@@ -78,13 +78,13 @@ class ArrivalServer(Role):
             return False
         return any(gate.push(now, src, getattr(message, name)) is not None for name in vector_fields(self.takes))
 
-    def _explain(self, now: float, rank: int, samples: int, staleness: int, weight: float) -> None:
+    def _explain(self, now: float, ranks: tuple[int, ...], samples: int, staleness: int, weight: float) -> None:
         if self.note:
             self.note(
                 Applied(
                     at=now,
                     shard=self.me,
-                    ranks=(rank,),
+                    ranks=ranks,
                     version=self.version,
                     staleness=staleness,
                     weight=weight,

@@ -233,6 +233,8 @@ class Shard:
             settled=session.reports.settle if number == 0 else None,
             samples_seen=self._samples_before,
             contributing=functools.partial(self._follow, at),
+            offset=self._plan.layout.edges[number],
+            length=self._plan.layout.length,
         )
 
     def _set_rate(self, rank: int, rate: control.Rate) -> None:

@@ -33,7 +33,7 @@ from paceline.engine.vectors.flat import norm
 from paceline.live.coordinator.lifecycle import TARGET_REACHED
 from paceline.live.protocol.control_messages import Progress
 from paceline.observe.plots.run_figures import curve
-from paceline.observe.runs.summary import CHANGES, SUMMARY, Summary, write_summary
+from paceline.observe.runs.summary import CHANGES, SUMMARY, TARGET_LOSS, Summary, write_summary
 from paceline.observe.terminal.progress import ProgressDisplay
 from paceline.observe.trace.hooks import Hooks, load
 from paceline.observe.trace.trace_file import TraceWriter
@@ -260,6 +260,8 @@ class VirtualRun:
         target = self._config.stop.target_accuracy
         if target and judged.accuracy >= target and not self._reason:
             self._reason = TARGET_REACHED
+        if 0 < judged.loss <= self._config.stop.target_loss and not self._reason:
+            self._reason = TARGET_LOSS
 
     # ---- what is told ------------------------------------------------------------------------------------
     def _note(self, record: Record) -> None:
