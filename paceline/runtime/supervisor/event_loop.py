@@ -46,6 +46,7 @@ from paceline.runtime.supervisor.root_cause import root_of
 
 GRACE_SECONDS = 0.4  # between the first sign of a failure and the search for its cause
 SHOW_SECONDS = 0.25
+"""Seconds between two views of the run."""
 
 
 def not_started_at_first(config: Config) -> list[Party]:

@@ -148,9 +148,11 @@ def train(config: Config, spec: ProcessSpec, session: Session) -> None:
     precision, for_trial = (Precision(config.model.precision, model, spec.device) for _ in range(2))
 
     def loss_of(x: Tensor, y: Tensor) -> Tensor:
+        """Returns the mean loss of a mini-batch."""
         return mean_loss(model(x), x, y)
 
     def trial() -> None:
+        """Makes a step that changes nothing, by which the worker's speed is measured."""
         for_trial.backward(loss_of, x, y)  # its loss scale is not the training's
         if x.is_cuda:
             torch.cuda.synchronize()
