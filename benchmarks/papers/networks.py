@@ -111,7 +111,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--scheme", default="", help="with --only: one of bsp, esync")
     parser.add_argument("--keep", type=Path, help="folder for the runs (default: one that is removed)")
     parser.add_argument("--target", type=float, default=0.75, help="test accuracy (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=1560, help="give a run up after so long (default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=1560, help="give a run up after so long (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pages", type=Path, default=PAGES, help="where the page goes (default: docs/papers)")
     options = parser.parse_args(arguments)
