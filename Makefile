@@ -91,7 +91,7 @@ docs: $(READY)  ## the documentation as a site, in build/site; any warning is an
 	@echo "the site is in build/site: open build/site/index.html"
 
 papers: $(READY)  ## the papers' claims again, each with its page in docs/papers
-	for paper in dcasgd esync gsp lbbsp speedo weighting; do $(BIN)/python benchmarks/papers/$$paper.py || exit 1; done
+	for paper in dcasgd diloco esync esync_networks gsp lbbsp networks speedo theanompi weighting; do $(BIN)/python benchmarks/papers/$$paper.py || exit 1; done
 
 clean:  ## remove what was built, runs excepted
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -199,6 +199,30 @@ def options_of(doc: str | None, **defaults: Any) -> argparse.ArgumentParser:
     return parser
 
 
+def add_network_options(parser: argparse.ArgumentParser, page: str) -> None:
+    """The options of scripts that can be run with the paper's own network and size of pictures."""
+    parser.add_argument("--data", default="digits")
+    parser.add_argument("--model", default="mlp", help="(default: %(default)s)")
+    parser.add_argument("--width", type=float, default=1.0, help="(default: %(default)s)")
+    parser.add_argument("--resize", type=int, default=0, help="side of the pictures in pixels (default: as they are)")
+    parser.add_argument("--page", default=page, help="name of the page (default: %(default)s)")
+
+
+def task_of(options: argparse.Namespace) -> str:
+    """What is trained, as a sentence has it."""
+    width = "" if options.width == 1 else f" of width {options.width:g}"
+    side = f" at {options.resize} x {options.resize}" if options.resize else ""
+    return f"{options.model}{width} on {options.data}{side}"
+
+
+def task_values(options: argparse.Namespace, **data: Any) -> dict[str, Mapping[str, Any]]:
+    """The same as settings; `data`: more of that section."""
+    return {
+        "data": {"name": options.data, "directory": options.data_dir, "resize": options.resize, **data},
+        "model": {"name": options.model, "width": options.width},
+    }
+
+
 def numbers(text: str) -> list[float]:
     return [float(part) for part in text.split(",")]
 
@@ -238,9 +262,9 @@ class Page:
     It opens with the paper's claim, which is the last paragraph of `about`, the script's docstring.
     """
 
-    def __init__(self, name: str, title: str, folder: Path, about: str | None) -> None:
+    def __init__(self, name: str, title: str, folder: Path, about: str | None, script: str = "") -> None:
         self._name, self._folder = name, folder
-        made = f"{datetime.date.today()}, by `benchmarks/papers/{name}.py`."
+        made = f"{datetime.date.today()}, by `benchmarks/papers/{script or name}.py`."
         self._parts = [f"# {title}", made, claim_of(about or "")]
 
     def say(self, text: str) -> None:
@@ -274,8 +298,17 @@ def axes_of(columns: int = 1) -> tuple[Figure, list[Axes]]:
 
 def curves(axes: Axes, sweeps: Mapping[str, Sweep], *, target: float, log: bool = False) -> None:
     """Test accuracy against virtual seconds, each side at its best rate, first seed; a dotted line at the target."""
-    for (name, found), colour in zip(sweeps.items(), LINES, strict=False):
-        axes.plot([at for at, _, _ in found.curve], [a for _, a, _ in found.curve], label=name, color=colour)
+    curves_of(axes, {name: found.curve for name, found in sweeps.items()}, target=target, log=log)
+
+
+Curve = Sequence[tuple[float, float, float]]
+"""As in `Trial`."""
+
+
+def curves_of(axes: Axes, sides: Mapping[str, Curve], *, target: float, log: bool = False) -> None:
+    """Test accuracy against virtual seconds; a dotted line at the target."""
+    for (name, curve), colour in zip(sides.items(), LINES, strict=False):
+        axes.plot([at for at, _, _ in curve], [a for _, a, _ in curve], label=name, color=colour)
     axes.axhline(target, color="#767676", linestyle=":", linewidth=1)
     if log:
         axes.set_xscale("log")

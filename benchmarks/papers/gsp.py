@@ -16,6 +16,7 @@ from common import (
     Page,
     Side,
     Sweep,
+    add_network_options,
     axes_of,
     bars,
     conditions,
@@ -25,6 +26,8 @@ from common import (
     shown,
     sweep,
     table,
+    task_of,
+    task_values,
     times,
 )
 
@@ -55,18 +58,19 @@ def cluster() -> Cluster:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = options_of(__doc__, lrs=[0.01, 0.03, 0.1, 0.3], seeds=[1, 2, 3])
-    parser.add_argument("--data", default="digits")
+    add_network_options(parser, "gsp")
+    parser.add_argument("--every", type=float, default=0.25, help="virtual seconds between two looks at the model")
     parser.add_argument("--target", type=float, default=0.95)
     parser.add_argument("--epochs", type=float, default=25.0, help="give a trial up after so many")
     options = parser.parse_args(arguments)
-    page = Page("gsp", "Grouping-SGD against Sync-, Async- and Stale-SGD", options.pages, __doc__)
+    page = Page(options.page, "Grouping-SGD against Sync-, Async- and Stale-SGD", options.pages, __doc__, "gsp")
     job = Job(
         cluster=cluster(),
         values={
-            "data": {"name": options.data, "directory": options.data_dir, "batch_size": 16, "partition": "speed"},
+            **task_values(options, batch_size=16, partition="speed"),
             "optimizer": {"momentum": MOMENTUM, "weight_decay": DECAY},
             "stop": {"epochs": options.epochs, "target_accuracy": options.target},
-            "evaluation": {"every": 0.25},
+            "evaluation": {"every": options.every},
         },
     )
     sides = (GROUPING, SYNC, ASYNC, STALE, INVERSE)
@@ -86,7 +90,8 @@ def report(page: Page, found: dict[str, Sweep], options: argparse.Namespace) -> 
     page.say(
         conditions(
             f"{kinds} times {STEP_S} s a step (speeds of our choice; the paper's are not in its abstract), 5 % jitter, "
-            f"shares by speed, two servers, 1 Gbit/s. An mlp on {options.data}, target {options.target:g} on the test "
+            f"shares by speed, two servers, 1 Gbit/s. Trained is {task_of(options)}, target {options.target:g} on the "
+            "test "
             f"set, batches of 16, momentum {MOMENTUM} and weight decay {DECAY:g} as in the authors' scripts, each "
             f"scheme at its best rate (the grid is wider where the best was at its edge), median of seeds "
             f"{', '.join(map(str, options.seeds))}."

@@ -36,27 +36,33 @@ from paceline.observe.trace.trace_file import read_trace
 SLOWDOWN = (1, 1, 10)
 BATCH = 16
 SIDE = 32
-TRAINED, TESTED = 20_000, 1000
-"""Pictures: enough for less than one epoch, and few enough that evaluation does not slow the workers down."""
-FOLDER_VARIABLE = "PAPERS_DATA_DIR"
+TRAINED = 20_000
+"""Pictures: more than any run sees."""
+FOLDER_VARIABLE, TESTED_VARIABLE = "PAPERS_DATA_DIR", "PAPERS_TESTED"
 SCHEMES = {"bsp": "SSGD", "esync": "ESync"}
+LOWER = (0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4, 0.35, 0.3)
+"""Accuracies that are tried where a run missed the target."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A network of the paper, made narrow enough for a machine of two cores. step_ms: of the fast workers."""
+    """A network of the paper, made narrow enough for a machine of two cores.
+
+    step_ms: of the fast workers. tested: pictures of an evaluation, so few that it does not slow the workers down.
+    """
 
     name: str
     width: float
     lr: float
     step_ms: float
+    tested: int
     paper: float
 
 
 NETWORKS = {
-    "alexnet": Network(name="AlexNet", width=0.125, lr=0.03, step_ms=120, paper=27),
-    "resnet18": Network(name="ResNet-18", width=0.125, lr=0.1, step_ms=240, paper=7),
-    "mobilenet": Network(name="MobileNet", width=0.25, lr=0.1, step_ms=240, paper=2),
+    "alexnet": Network(name="AlexNet", width=0.125, lr=0.03, step_ms=120, tested=1000, paper=27),
+    "resnet18": Network(name="ResNet-18", width=0.125, lr=0.1, step_ms=240, tested=1000, paper=7),
+    "mobilenet": Network(name="MobileNet", width=0.125, lr=0.1, step_ms=240, tested=300, paper=2),
 }
 
 
@@ -69,7 +75,7 @@ def load() -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch
         x = torch.nn.functional.interpolate(data.x[:count], (SIDE, SIDE), mode="bilinear", antialias=True)
         return x.contiguous(), data.y[:count]
 
-    return part(splits.train, TRAINED), part(splits.test, TESTED)
+    return part(splits.train, TRAINED), part(splits.test, int(os.environ.get(TESTED_VARIABLE, "1000")))
 
 
 def trained(model: str, scheme: str, folder: Path, options: argparse.Namespace, host: LocalHost) -> None:
@@ -77,6 +83,7 @@ def trained(model: str, scheme: str, folder: Path, options: argparse.Namespace, 
     if (folder / "summary.json").exists():
         return
     network = NETWORKS[model]
+    os.environ[TESTED_VARIABLE] = str(network.tested)
     paceline.train(
         progress=False,
         host=host,
@@ -104,16 +111,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--scheme", default="", help="with --only: one of bsp, esync")
     parser.add_argument("--keep", type=Path, help="folder for the runs (default: one that is removed)")
     parser.add_argument("--target", type=float, default=0.75, help="test accuracy (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=540, help="give a run up after so long (default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=1560, help="give a run up after so long (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pages", type=Path, default=PAGES, help="where the page goes (default: docs/papers)")
     options = parser.parse_args(arguments)
     os.environ[FOLDER_VARIABLE] = options.data_dir
-    with tempfile.TemporaryDirectory() as passing, LocalHost() as host:
+    with tempfile.TemporaryDirectory() as passing:
         kept = options.keep or Path(passing)
         for model in [options.only] if options.only else NETWORKS:
             for scheme in [options.scheme] if options.scheme else SCHEMES:
-                trained(model, scheme, kept / f"{model}-{scheme}", options, host)
+                with LocalHost() as host:  # a process of its own for each, whose environment says what to load
+                    trained(model, scheme, kept / f"{model}-{scheme}", options, host)
                 print(f"{model} {scheme}: {run_of(kept / f'{model}-{scheme}').seconds:.1f} s", flush=True)
         if not options.only:
             page_of(kept, options)
@@ -132,6 +142,10 @@ class Run:
     def seconds(self) -> float:
         """Infinite when the target was missed."""
         return math.inf if self.summary.seconds_to_target is None else self.summary.seconds_to_target
+
+    def seconds_to(self, accuracy: float) -> float:
+        """When an evaluation had that accuracy for the first time; infinite if none had."""
+        return min((at for at, reached in self.curve if reached >= accuracy), default=math.inf)
 
     @property
     def steps(self) -> str:
@@ -156,25 +170,32 @@ def page_of(kept: Path, options: argparse.Namespace) -> None:
     runs = {(model, scheme): run_of(kept / f"{model}-{scheme}") for model in NETWORKS for scheme in SCHEMES}
     page.say(
         f"Live runs on a machine of {os.cpu_count()} cores, torch {torch.__version__.split('+')[0]}: three workers and "
-        f"one server, shared memory, {TRAINED:,} pictures of Fashion-MNIST enlarged to {SIDE} x {SIDE} and {TESTED:,} "
-        f"to test, batches of {BATCH} a worker, plain SGD at one rate for both schemes, seed {options.seed}. Slowdowns "
+        f"one server, shared memory, {TRAINED:,} pictures of Fashion-MNIST enlarged to {SIDE} x {SIDE} and 1,000 to "
+        "test (300 with MobileNet, whose evaluation is slow on CPUs). "
+        f"Batches of {BATCH} a worker, plain SGD at one rate for both schemes, seed {options.seed}, slowdowns "
         f"{', '.join(map(str, SLOWDOWN))}. The networks are the paper's with narrower layers, because two cores carry "
-        "no more; channels and hidden units are multiplied by the width."
+        "no more; channels and hidden units are multiplied by the width. The machine was busy with other work, so fast "
+        "workers took longer than asked; the table at the end has the steps as measured."
     )
-    page.say(f"## Seconds to a test accuracy of {options.target:g}")
+    page.say("## Seconds to a common test accuracy")
+    common = {model: common_target(runs, model, options.target) for model in NETWORKS}
     rows = []
     for model, network in NETWORKS.items():
         ssgd, esync = runs[model, "bsp"], runs[model, "esync"]
-        ratio = ssgd.seconds / esync.seconds
+        ratio = ratio_of(runs, model, common[model])
         rows.append(
-            [network.name, f"{network.width:g}", f"{network.lr:g}", *(shown(r.seconds, " s") for r in (ssgd, esync)),
+            [network.name, f"{network.width:g}", f"{network.lr:g}",
+                f"{common[model]:g}", *(shown(r.seconds_to(common[model]), " s") for r in (ssgd, esync)),
              times(ratio), f"{network.paper:g} times"]
         )  # fmt: skip
-    page.say(table(["network", "width", "rate", "SSGD", "ESync", "SSGD / ESync", "paper"], rows))
+    page.say(table(["network", "width", "rate", "accuracy", "SSGD", "ESync", "SSGD / ESync", "paper"], rows))
     page.say(
         "The paper's slowest device is 117 times slower than its fastest, ours 10 times, so its ratios are no bounds "
         f"for ours. With local work a round of ESync has {(2 * SLOWDOWN[2] + 1) / 3:.0f} times the steps of one of "
-        "SSGD; more than that only the better start of averaged local steps can give. " + verdict(runs)
+        "SSGD; more than that only the better start of averaged local steps can give. "
+        f"The accuracy is {options.target:g}, or the next lower one that both reached. "
+        + missed(runs, options.target)
+        + verdict({model: ratio_of(runs, model, common[model]) for model in NETWORKS})
     )
     page.say("What the workers did:")
     page.say(
@@ -197,8 +218,31 @@ def page_of(kept: Path, options: argparse.Namespace) -> None:
     page.write()
 
 
-def verdict(runs: dict[tuple[str, str], Run]) -> str:
-    ratios = {NETWORKS[m].name: runs[m, "bsp"].seconds / runs[m, "esync"].seconds for m in NETWORKS}
+def missed(runs: dict[tuple[str, str], Run], target: float) -> str:
+    """Says which runs did not reach the target in their time, and what is known then."""
+    told = ""
+    for model, network in NETWORKS.items():
+        ssgd, esync = runs[model, "bsp"], runs[model, "esync"]
+        if ssgd.seconds == math.inf > esync.seconds:
+            told += (
+                f"With {network.name} SSGD had not reached {target:g} after {ssgd.summary.seconds:.0f} s, ESync had "
+                f"after {esync.seconds:.0f} s: more than {ssgd.summary.seconds / esync.seconds:.1f} times. "
+            )
+    return told
+
+
+def common_target(runs: dict[tuple[str, str], Run], model: str, target: float) -> float:
+    """The largest accuracy, from the target down, that both schemes reached."""
+    reached = min(max(accuracy for _, accuracy in runs[model, scheme].curve) for scheme in SCHEMES)
+    return next((accuracy for accuracy in (target, *LOWER) if accuracy <= reached), LOWER[-1])
+
+
+def ratio_of(runs: dict[tuple[str, str], Run], model: str, accuracy: float) -> float:
+    return runs[model, "bsp"].seconds_to(accuracy) / runs[model, "esync"].seconds_to(accuracy)
+
+
+def verdict(by_model: dict[str, float]) -> str:
+    ratios = {NETWORKS[model].name: ratio for model, ratio in by_model.items()}
     faster = [name for name, ratio in ratios.items() if ratio > 1]
     if len(faster) < len(ratios):
         return f"The claim that ESync is faster holds for {', '.join(faster) or 'none'} only: NOT reproduced."

@@ -19,6 +19,7 @@ from common import (
     Page,
     Side,
     Sweep,
+    add_network_options,
     axes_of,
     conditions,
     curves,
@@ -26,6 +27,8 @@ from common import (
     shown,
     sweep,
     table,
+    task_of,
+    task_values,
     whole_numbers,
 )
 
@@ -65,11 +68,12 @@ def cluster(workers: int) -> Cluster:
 def main(arguments: list[str] | None = None) -> int:
     parser = options_of(__doc__, lrs=[0.03, 0.1, 0.3], seeds=[1, 2, 3])
     parser.add_argument("--counts", type=whole_numbers, default=[2, 4], help="numbers of workers")
-    parser.add_argument("--data", default="digits")
+    add_network_options(parser, "speedo")
+    parser.add_argument("--every", type=float, default=1.0, help="virtual seconds between two looks at the model")
     parser.add_argument("--target", type=float, default=0.97)
     parser.add_argument("--epochs", type=float, default=25.0, help="give a trial up after so many")
     options = parser.parse_args(arguments)
-    page = Page("speedo", "SpeeDO's five schemes on equal machines", options.pages, __doc__)
+    page = Page(options.page, "SpeeDO's five schemes on equal machines", options.pages, __doc__, "speedo")
     one = sweep(job_of(1, options), ONE, options.lrs, options.seeds)
     lrs = sorted({*options.lrs, one.best_lr})
     found = {
@@ -85,10 +89,10 @@ def job_of(workers: int, options: argparse.Namespace) -> Job:
     return Job(
         cluster=cluster(workers),
         values={
-            "data": {"name": options.data, "directory": options.data_dir, "batch_size": 32},
+            **task_values(options, batch_size=32),
             "optimizer": {"momentum": MOMENTUM},
             "stop": {"epochs": options.epochs, "target_accuracy": options.target},
-            "evaluation": {"every": 1.0},
+            "evaluation": {"every": options.every},
         },
     )
 
@@ -96,8 +100,8 @@ def job_of(workers: int, options: argparse.Namespace) -> Job:
 def report(page: Page, one: Sweep, found: Mapping[int, Mapping[str, Sweep]], options: argparse.Namespace) -> None:
     page.say(
         conditions(
-            f"Equal workers, {STEP_S:g} s a step with {100 * JITTER:.0f} % jitter, one store, 1 Gbit/s. An mlp on "
-            f"{options.data}, target {options.target:g} on the test set, batches of 32, local momentum {MOMENTUM}, "
+            f"Equal workers, {STEP_S:g} s a step with {100 * JITTER:.0f} % jitter, one store, 1 Gbit/s. Trained is "
+            f"{task_of(options)}, target {options.target:g} on the test set, batches of 32, local momentum {MOMENTUM}, "
             "an exchange every step, deltas sent (SpeeDO's default), moving rate 0.5, n = 3; median of "
             f"seeds {', '.join(map(str, options.seeds))}. "
             f"One worker: {shown(one.best)} s at its best rate, {one.best_lr:g}.",
@@ -117,8 +121,8 @@ def report(page: Page, one: Sweep, found: Mapping[int, Mapping[str, Sweep]], opt
     lines = [verdict(n, best[n], "each at its best rate") for n in found]
     page.say("\n".join(lines + [verdict(n, alike[n], "all at one rate") for n in found]))
     page.say(
-        "Where ours differs: the paper measures time to an equal training loss on Cifar-10 with a convolutional "
-        "network in Caffe, and its store handled one exchange at a time, in three to four passes over the model, which "
+        "Where ours differs: the paper measures time to an equal training loss on Cifar-10 with Caffe's network, and "
+        "its store handled one exchange at a time, in three to four passes over the model, which "
         "an asynchronous worker pays at every step and a synchronous round once. Here the network is fast, and nothing "
         "but the schemes themselves tells them apart. A mean of deltas (synchronous) or an elastic step (EASGD) moves "
         "the centre less than a sum of them does, so both bear a larger rate than one worker's."

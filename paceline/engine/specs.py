@@ -71,12 +71,14 @@ class ModelRecipe:
 
     depth: blocks of `gpt`; 0: the standard number.
     dropout: the fraction of the last layer's inputs that is dropped during training.
+    pixels: samples are pixels of 0 to 255 less a mean; Caffe's networks then begin with the weights of its files.
     """
 
     name: str = "mlp"
     width: float = 1.0
     depth: int = 0
     dropout: float = 0.0
+    pixels: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,16 @@ def test_lb_bsp_halves_a_round_where_the_slowest_is_four_times_slower(load: Any,
     assert "![" in page
 
 
+def test_the_exchanges_of_theano_mpi_last_as_long_as_its_authors_measured(load: Any, tmp_path: Path) -> None:
+    assert load("theanompi").main(["--pages", str(tmp_path)]) == 0
+    page = (tmp_path / "theanompi.md").read_text()
+    cells = re.findall(r"\| (?:AlexNet|VGG16, 32|ResNet-50), .*? \| ([\d.]+) \(([\d.]+)\)", page)
+    assert len(cells) == 3
+    assert all(float(ours) == pytest.approx(float(paper), rel=0.2) for ours, paper in cells)
+    assert page.count("| reproduced |") == 4
+    assert page.count("**NOT reproduced**") == 1
+
+
 def test_late_gradients_are_weighted_and_the_page_has_every_rate(load: Any, tmp_path: Path) -> None:
     options = ["--counts", "4", "--epochs", "1", "--lrs", "0.1,0.3", "--seeds", "1"]
     assert load("weighting").main([*options, "--pages", str(tmp_path)]) == 0

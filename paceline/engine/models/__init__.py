@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.engine.models import zoo
-from paceline.engine.models.caffe_cifar import cifar10_full, cifar10_quick
+from paceline.engine.models.caffe_cifar import STDS, cifar10_full, cifar10_quick, draw_caffe_weights
 from paceline.engine.models.cnn import cnn
 from paceline.engine.models.gpt import gpt
 from paceline.engine.models.lenet import lenet
@@ -59,6 +59,8 @@ def build(recipe: ModelRecipe, shape: tuple[int, int, int], classes: int, seed: 
             model = zoo.build(recipe.name, shape, classes, recipe.width)
         else:
             model = _BUILDERS[recipe.name](shape, classes, recipe.width)
+            if recipe.pixels and recipe.name in STDS:
+                draw_caffe_weights(model, recipe.name)
     if recipe.dropout:
         _drop(model, recipe.dropout)
     return model

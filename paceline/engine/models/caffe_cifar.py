@@ -1,8 +1,11 @@
 """Builds the two CIFAR-10 networks that come with Caffe: `cifar10_quick` and `cifar10_full` (examples/cifar10).
 
 Both have three 5x5 convolutions with 32, 32, 64 channels and 3x3 pooling of stride 2: first the maximum, then means.
-quick adds a hidden layer of 64 without an activation; full adds local response normalisation. Weights begin as Caffe's
-files say: normal, with a standard deviation a layer. SpeeDO trains `cifar10_full`'s relatives.
+quick adds a hidden layer of 64 without an activation; full adds local response normalisation.
+
+The first weights in Caffe's files are as small as 0.0001, because Caffe's pixels go from -128 to 127. On samples of
+variance 1 the networks would stay where they are for long, so they begin as any other network does. With pixels of
+Caffe's kind, `draw_caffe_weights` draws what the files say.
 """
 
 from __future__ import annotations
@@ -30,18 +33,18 @@ def cifar10_quick(shape: tuple[int, int, int], classes: int, width: float) -> nn
     one, two, three, hidden = (scaled(units, width) for units in (32, 32, 64, 64))
     pixels = _left(shape[1]) * _left(shape[2])
     layers = [
-        _normal(nn.Conv2d(shape[0], one, 5, padding=2), 1e-4),
+        _layer(nn.Conv2d(shape[0], one, 5, padding=2)),
         _max_pool(),
         nn.ReLU(inplace=True),
-        _normal(nn.Conv2d(one, two, 5, padding=2), 0.01),
+        _layer(nn.Conv2d(one, two, 5, padding=2)),
         nn.ReLU(inplace=True),
         _mean_pool(),
-        _normal(nn.Conv2d(two, three, 5, padding=2), 0.01),
+        _layer(nn.Conv2d(two, three, 5, padding=2)),
         nn.ReLU(inplace=True),
         _mean_pool(),
         nn.Flatten(),
-        _normal(nn.Linear(three * pixels, hidden), 0.1),
-        _normal(nn.Linear(hidden, classes), 0.1),
+        _layer(nn.Linear(three * pixels, hidden)),
+        _layer(nn.Linear(hidden, classes)),
     ]
     return nn.Sequential(*layers)
 
@@ -51,25 +54,37 @@ def cifar10_full(shape: tuple[int, int, int], classes: int, width: float) -> nn.
     one, two, three = (scaled(units, width) for units in (32, 32, 64))
     pixels = _left(shape[1]) * _left(shape[2])
     layers = [
-        _normal(nn.Conv2d(shape[0], one, 5, padding=2), 1e-4),
+        _layer(nn.Conv2d(shape[0], one, 5, padding=2)),
         _max_pool(),
         nn.ReLU(inplace=True),
         WithinChannelNorm(),
-        _normal(nn.Conv2d(one, two, 5, padding=2), 0.01),
+        _layer(nn.Conv2d(one, two, 5, padding=2)),
         nn.ReLU(inplace=True),
         _mean_pool(),
         WithinChannelNorm(),
-        _normal(nn.Conv2d(two, three, 5, padding=2), 0.01),
+        _layer(nn.Conv2d(two, three, 5, padding=2)),
         nn.ReLU(inplace=True),
         _mean_pool(),
         nn.Flatten(),
-        _normal(nn.Linear(three * pixels, classes), 0.01),
+        _layer(nn.Linear(three * pixels, classes)),
     ]
     return nn.Sequential(*layers)
 
 
-def _normal(layer: nn.Conv2d | nn.Linear, std: float) -> nn.Module:
-    nn.init.normal_(layer.weight, std=std)
+STDS = {"cifar10-quick": (1e-4, 0.01, 0.01, 0.1, 0.1), "cifar10-full": (1e-4, 0.01, 0.01, 0.01)}
+"""The deviations of the first weights in Caffe's files, layer by layer."""
+
+
+def draw_caffe_weights(model: nn.Module, name: str) -> None:
+    """Draws the weights as Caffe's file of network `name` says; biases are 0."""
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
+    for layer, std in zip(layers, STDS[name], strict=True):
+        nn.init.normal_(layer.weight, std=std)
+
+
+def _layer(layer: nn.Conv2d | nn.Linear) -> nn.Module:
+    """Returns it with weights for samples of variance 1 (He et al. 2015)."""
+    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
     return layer

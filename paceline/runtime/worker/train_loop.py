@@ -74,7 +74,13 @@ def build_model(config: Config, splits: Splits) -> nn.Module:
     if is_path(config.model.name):
         return own_model.build(config.model.name, splits.train.first(2)[0], splits.train.classes, config.run.seed)
     chosen = config.model
-    recipe = ModelRecipe(name=chosen.name, width=chosen.width, depth=chosen.depth, dropout=chosen.dropout)
+    recipe = ModelRecipe(
+        name=chosen.name,
+        width=chosen.width,
+        depth=chosen.depth,
+        dropout=chosen.dropout,
+        pixels=bool(config.data.mean_file),
+    )
     if recipe.name in models.TOKEN_MODELS and splits.train.is_tokens:
         return _for_tokens(recipe, splits.train, splits.test, config.run.seed)
     if splits.train.predicts_next:

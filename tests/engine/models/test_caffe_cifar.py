@@ -7,7 +7,9 @@ import torch
 from torch import nn
 
 from paceline.core.errors import ConfigError
+from paceline.engine.models import build
 from paceline.engine.models.caffe_cifar import WithinChannelNorm, cifar10_full, cifar10_quick
+from paceline.engine.specs import ModelRecipe
 
 CIFAR = (3, 32, 32)
 
@@ -28,11 +30,13 @@ def test_smaller_pictures_are_refused() -> None:
         cifar10_full((1, 7, 9), 10, 0.25)
 
 
-def test_the_first_weights_have_the_deviations_of_the_file() -> None:
-    torch.manual_seed(0)
-    layers = [m for m in cifar10_quick(CIFAR, 10, 1.0) if isinstance(m, nn.Conv2d | nn.Linear)]
+def test_on_pixels_the_first_weights_have_the_deviations_of_the_file() -> None:
+    model = build(ModelRecipe(name="cifar10-quick", pixels=True), CIFAR, 10, seed=0)
+    layers = [m for m in model.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
     stds = [float(layer.weight.detach().std()) for layer in layers]
     assert stds == pytest.approx([1e-4, 0.01, 0.01, 0.1, 0.1], rel=0.1)
+    full = build(ModelRecipe(name="cifar10-full", pixels=True), CIFAR, 10, seed=0)
+    assert float(next(full.parameters()).detach().std()) == pytest.approx(1e-4, rel=0.1)
     assert all(not layer.bias.any() for layer in layers if layer.bias is not None)
 
 

@@ -2,7 +2,7 @@
 
 A reader gives pixels 0 to 255, [c, h, w], with a label. They become a data set in one of two ways:
 
-    without a mean file   (pixel / 255 - mean) / deviation, both of each channel over the training set
+    without a mean file   (pixel - mean) / deviation, both of each channel over the training set
     with a mean file      pixel - mean, as Caffe and Theano-MPI do: their learning rates are meant for such numbers
 """
 
@@ -94,7 +94,7 @@ def normalised(train: Pixels, test: Pixels, mean: Tensor | None) -> Splits:
 
 
 def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns mean and deviation of each channel, [c, 1, 1], in units of a pixel; the deviation is at least 1."""
+    """Returns mean and deviation of each channel, [c, 1, 1]; the deviation is 1 where all pixels are the same."""
     count, means, deviations = x[:, 0].numel(), [], []
     for channel in range(x.shape[1]):
         values = x[:, channel]
@@ -103,7 +103,7 @@ def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
         mean = sum(float(part.sum()) for part in parts) / count
         variance = sum(float((part - mean).square().sum()) for part in parts) / count
         means.append(mean)
-        deviations.append(max(1.0, variance**0.5))
+        deviations.append(variance**0.5 or 1.0)
     return torch.tensor(means).view(-1, 1, 1), torch.tensor(deviations).view(-1, 1, 1)
 
 

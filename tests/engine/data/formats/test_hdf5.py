@@ -54,6 +54,7 @@ def test_a_file_of_caffe_s_has_its_labels_with_it(tmp_path: Path) -> None:
     splits = hdf5.load(str(tmp_path))
     assert (splits.train.y.tolist(), splits.test.y.tolist()) == ([0, 1, 2, 3, 4, 5], [3, 4])
     assert splits.train.x.shape == (6, 1, 5, 5)
+    assert float(splits.train.x.std(correction=0)) == pytest.approx(1), "numbers of 0 to 1 are normalised as well"
 
 
 @pytest.mark.parametrize(

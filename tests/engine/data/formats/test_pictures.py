@@ -49,6 +49,11 @@ def test_pictures_that_do_not_fit_into_memory_are_refused_before_they_are_read()
         gathered(endless(), 10_000_000, Path("folder"))
 
 
+def test_a_channel_of_one_colour_is_shifted_and_not_scaled() -> None:
+    one = Pixels(torch.full((2, 1, 3, 3), 7, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64))
+    assert not normalised(one, one, None).train.x.any()
+
+
 def test_labels_that_are_none_are_refused() -> None:
     with pytest.raises(ConfigError, match="picture 1 has label -1"):
         gathered([(np.zeros((1, 2, 2), np.uint8), label) for label in (0, -1)], 2, Path("folder"))
