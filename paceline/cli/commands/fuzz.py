@@ -15,6 +15,8 @@ from paceline.cli.support.options import Parser
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import make
 from paceline.observe.formatting.number_format import counted
+from paceline.runtime.simulated import checkpoint_faults
+from paceline.runtime.simulated.checkpoint_faults import CheckpointPlan
 from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.fuzzing.fuzz import FuzzPlan, draw, play
 from paceline.sim.fuzzing.random_parameters import schemes_of
@@ -26,8 +28,9 @@ that a short run comes by all that it does; a cluster of 2 to 6 workers and 0 to
 that lose, repeat, delay and reorder messages; and faults: crashes, restarts, pauses and one-way cuts
 (some so long that a worker that still runs is declared dead), resets, torn writes, full disks, clocks
 that jump, workers that leave. Invariants watch every event; when the faults are over everybody must
-go on. Some seeds also slow a worker down for a while: throughput must come back. docs/fuzzing.md
-says what is injected and what is watched.
+go on. Some seeds also slow a worker down for a while: throughput must come back. Each seed also writes
+checkpoints on a disk that fails or loses power. docs/fuzzing.md says what is injected and what is
+watched.
 
 examples:
   paceline fuzz                                   for 60 seconds
@@ -105,11 +108,16 @@ def _show(plan: FuzzPlan, options: Namespace) -> int:
     print(f"seed {plan.seed}: {plan}")
     if options.transcript:
         print("\n".join(transcript(plan)))
+    shrinks = options.script is None
     try:
         outcome = play(plan)
+        if options.script is None:
+            print(on_disk := checkpoint_faults.draw(plan.seed))
+            shrinks = False
+            checkpoint_faults.play(on_disk)
     except (InvariantBroken, PacelineError) as error:
         print(f"VIOLATION: {error}")
-        if options.script is None:
+        if shrinks:
             _shrink(plan, f"{type(error).__name__}: {error}", options)
         return 1
     print(f"{outcome.events} events, {outcome.seconds:.1f} simulated seconds; {_listed(outcome.faults)}")
@@ -181,12 +189,16 @@ class Campaign:
         """Plays `seeds` in order and returns the exit code: 1 at the first violation, which ends it."""
         for seed in seeds:
             plan = self._plan_of(seed)
+            on_disk: CheckpointPlan | None = None
             try:
                 outcome = play(plan)
+                on_disk = checkpoint_faults.draw(seed)
+                checkpoint_faults.play(on_disk)
             except Exception as error:  # a bug may show as any exception, and the seed is worth more than its kind
-                print(f"VIOLATION at seed {seed}: {plan}\n{type(error).__name__}: {error}")
+                failure = f"{type(error).__name__}: {error}"
+                print(f"VIOLATION at seed {seed}: {on_disk or plan}\n{failure}")
                 print(f"again: paceline fuzz --seed {seed}{self._again}")
-                self.failed = plan, f"{type(error).__name__}: {error}"
+                self.failed = None if on_disk else (plan, failure)  # what happens on a disk is short as it is
                 return 1
             self.seeds += 1
             self.events += outcome.events
