@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -184,7 +185,8 @@ def test_a_model_of_theano_mpis_contract_under_two_rules(tmp_path: Path) -> None
 
 
 def test_a_model_of_keras_under_theano_mpis_contract(tmp_path: Path) -> None:
-    pytest.importorskip("keras", reason="keras is not installed (paceline[keras])")
+    if importlib.util.find_spec("keras") is None:  # importing it would look for TensorFlow
+        pytest.skip("keras is not installed (paceline[keras])")
     out = run(str(EXAMPLES / "theanompi" / "keras_model.py"), folder=tmp_path)
     assert re.search(r"localsgd: .* steps by worker: 0: 66, 1: 66\n", out), out
     assert "trained with Keras" in out

@@ -35,7 +35,7 @@ WORKERS = 4
 
 
 def main(arguments: list[str]) -> int:
-    options = _parser().parse_all(arguments)
+    options = _parser().parse_all(_flags_only(arguments))
     given = values_of(options)
     flags = EsyncFlags(**_flags(options))
     external = detect_external(os.environ)
@@ -52,6 +52,12 @@ def main(arguments: list[str]) -> int:
     if out and flags.mode != "local":
         _write_logs(Path(out), Path(flags.log_dir))
     return code
+
+
+def _flags_only(words: list[str]) -> list[str]:
+    """Returns the words without `python main.py` in front, so that a command may be pasted as it is."""
+    left = words[1:] if words and words[0].startswith("python") else words
+    return left[1:] if left and left[0].endswith("main.py") else left
 
 
 def _parser() -> Parser:

@@ -1,4 +1,4 @@
-"""`paceline esync`: a command line of ESync's main.py, unchanged but for its first two words."""
+"""`paceline esync`: a command line of ESync's main.py, unchanged behind the first two words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ import pytest
 from paceline.cli.main import main
 from paceline.observe.runs.summary import read_summary
 
-COMMAND = "-g 0 -c 1 -m esync -n resnet18-v1 -ll 0.0005 -gl 1.0 -b 16 -e 1 -s 0 -dd {data} -ld {logs} -ip 10.1.1.34"
+COMMAND = (
+    "python main.py -g 0 -c 1 -m esync -n resnet18-v1 -ll 0.0005 -gl 1.0 -b 16 -e 1 -s 0 -dd {data} -ld {logs} "
+    "-ip 10.1.1.34"
+)
 OURS = "--workers 2 --slowdown 1,4 --step-ms 4 --width 0.05 --epochs 6 --out {out}"
 
 
