@@ -113,6 +113,18 @@ class RunSettings:
         512.0, "maximum size of the trace in MiB; later records are merged to fit; 0: no limit", low=0
     )
 
+    record: bool = option(
+        False, "record what comes in at each process, for `paceline replay` (docs/replay.md)", launch=True
+    )
+    record_mb: float = option(
+        256.0, "maximum size of the recording of one process in MiB, compressed", low=0.1, launch=True
+    )
+
+    @property
+    def record_bytes(self) -> int:
+        """Returns the maximum size of the recording of one process in bytes."""
+        return round(self.record_mb * 2**20)
+
     @property
     def trace_bytes(self) -> int:
         """Returns the maximum size of the trace in bytes; 0 for no limit."""
@@ -250,12 +262,26 @@ class Data:
     )
     directory: str = option(
         "",
-        "folder of the files of mnist or fashion-mnist, or its address (s3://..., webhdfs://...; default: download)",
+        "folder of the data set's files, or its address (s3://..., webhdfs://...); mnist and fashion-mnist are "
+        "downloaded without",
         flag="data-dir",
     )
+    file: str = option(
+        "", "text file of --data text (default: the sources of Python's standard library)", flag="data-file"
+    )
+    context: int = option(64, "tokens of a sample of --data text", flag="context", low=2, high=4096)
     samples: int = option(4096, "size of synthetic data", low=16)
     resize: int = option(
         0, "side in pixels to which the pictures of named data are brought; 0: as they are", low=0, high=1024
+    )
+    mean_file: str = option(
+        "", "mean picture, .binaryproto or .npy; it is subtracted from pixels of 0 to 255 and nothing else is done"
+    )
+    augment: str = option(
+        "none",
+        "how pictures to train are varied: cifar: padded by 4, cropped, mirrored; alexnet: crops of 7/8, mirrored; "
+        "imagenet: crops of any size, mirrored",
+        choices=specs.AUGMENTATIONS,
     )
     partition: str = option(
         "uniform",
@@ -277,6 +303,7 @@ class Model:
         check=check_model,
     )
     width: float = option(1.0, "multiplies the network's channels or hidden units", low=1e-3, high=64)
+    depth: int = option(0, "blocks of gpt; 0: two", flag="depth", low=0, high=128)
     dropout: float = option(0.0, "fraction of the last layer's inputs that is dropped in training", low=0, high=0.99)
     # Batch-norm statistics are no parameters, so no scheme exchanges them. They are averaged for evaluation, or each
     # worker keeps its own.
@@ -315,7 +342,11 @@ class ScheduleSettings:
     name: str = option("constant", "learning-rate schedule", flag="schedule", choices=specs.SCHEDULES)
     warmup: float = option(0.0, "epochs of linear warm-up", low=0)
     every: float = option(30.0, "step: epochs between two reductions", flag="schedule-every", low=1e-6)
+    at: tuple[float, ...] = option(
+        (), "step: epochs of the reductions, such as 30,60,80, instead of every", flag="schedule-at", low=0
+    )
     factor: float = option(0.1, "step: factor of each reduction", flag="schedule-factor", low=0, high=1)
+    power: float = option(1.0, "poly: the power of the part that is left", flag="schedule-power", low=1e-6)
     floor: float = option(0.0, "cosine: the last factor", flag="schedule-floor", low=0, high=1)
 
 
@@ -375,6 +406,7 @@ class StopSettings:
     seconds: float = option(0.0, "stop after this many seconds of training", low=0, launch=True)
     steps: int = option(0, "stop each worker after this many steps of its own", low=0, variable=True, launch=True)
     target_accuracy: float = option(0.0, "stop when the test accuracy reaches this", low=0, high=1, launch=True)
+    target_loss: float = option(0.0, "stop when the test loss is this or lower", low=0, launch=True)
     until_stopped: bool = option(False, "none of these has to be given: the loop of a script ends the run, or Ctrl-C")
 
     def samples_of(self, train_samples: int) -> int:

@@ -61,7 +61,8 @@ class ProbeSite(Protocol):
 
     def run(
         self, config: Config, script: Sequence[str], said: Said, display: ProgressDisplay, seconds: float
-    ) -> Summary | None: ...
+    ) -> Summary | None:
+        """Makes one run, of at most so many seconds; returns its summary, None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class ThisMachine:
     def run(
         self, config: Config, script: Sequence[str], said: Said, display: ProgressDisplay, seconds: float
     ) -> Summary | None:
+        """Makes the run on this machine."""
         roles, until = with_scheme_variables(self.environment, config), time.monotonic() + seconds
         with LocalHost() as host:
             local = host.launcher(roles, warm=not script)
@@ -89,6 +91,7 @@ class ProbedHosts:
     def run(
         self, config: Config, script: Sequence[str], said: Said, display: ProgressDisplay, seconds: float
     ) -> Summary | None:
+        """Makes the run on the hosts that were reached."""
         until = time.monotonic() + seconds  # logging in takes a part of it
         with ending_in_order(), self.hosts.launcher(config, script, said) as (fitted, launcher):
             return _bounded(fitted, launcher, display, until)
@@ -165,6 +168,7 @@ def measure_links(at: ProbeSite, workers: int, seconds: float) -> list[MeasuredL
     last: list[str] = []
 
     def said(party: str, line: str) -> None:
+        """Takes a line that a worker has printed: a link, or anything else, which an error may show."""
         if (link := PeerLink.of_line(line)) is not None:
             found.add(link)
         else:
@@ -240,6 +244,7 @@ class StepCounts:
     def begin(self, lines: Sequence[str]) -> None: ...
 
     def show(self, snapshot: ProgressSnapshot) -> None:
+        """Says how far the workers are, every few seconds."""
         if time.monotonic() - self._shown_at < SHOW_SECONDS or not snapshot.workers:
             return
         self._shown_at = time.monotonic()

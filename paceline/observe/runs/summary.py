@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from paceline.core.errors import PacelineError
 from paceline.core.trace import Applied, Evaluated, Gated, Leased, Record
 
 SUMMARY = "summary.json"
+"""The file with the summary, in a run's folder."""
 FAILED = "failed"  # how the reason of a run begins that did not come to its end
 
 
@@ -82,6 +84,7 @@ class Change:
 
 
 CHANGES = ("lost", "returned", "drained")
+"""Changes of membership that a summary counts, by worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,8 @@ class Summary:
     driver            live or sim
     reason            why it ended; begins with `failed` for a run that did not come to its end
     test_accuracy     None without evaluations; test_loss: that of the last one
+    target_loss       the test loss at which the run was to stop; None where none was set
+    perplexity        exp(test_loss) of a language model; None for others
     seconds_to_target None when the target was missed or never set
     step_ms           the step of a worker with slowdown 1, where it was emulated
     bytes_up          what workers sent; bytes_down: received; bytes_shared: of both, by shared memory
@@ -130,6 +135,15 @@ class Summary:
     test_loss: float | None = None
     leased: Leased | None = None
     warning: str = ""
+    target_loss: float | None = None
+    perplexity: float | None = None
+
+    @property
+    def target(self) -> str | None:
+        """Returns what was to be reached, as sentences name it: `0.9`, or `loss 2.5`; None without a target."""
+        if self.target_accuracy is not None:
+            return f"{self.target_accuracy:g}"
+        return None if self.target_loss is None else f"loss {self.target_loss:g}"
 
     @property
     def task(self) -> str:
@@ -154,6 +168,7 @@ class Summary:
         return sum(mean * count for mean, count in stale) / sum(count for _, count in stale) if stale else None
 
     def to_json(self) -> str:
+        """Returns the summary as JSON, which `from_json` reads."""
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
 
     @classmethod
@@ -205,11 +220,30 @@ def read_summary(path: str | os.PathLike[str]) -> Summary:
         raise PacelineError(f"{path}: not a summary of this version of paceline ({error})") from error
 
 
-def seconds_to_target(evaluations: Iterable[Evaluated], target: float | None) -> float | None:
-    """Returns when the accuracy first was `target` or better; None when it never was. `evaluations` by time."""
-    if target is None:
+TARGET_LOSS = "target loss"
+"""The reason of a run that ended because the test loss was low enough."""
+
+
+def seconds_to_target(
+    evaluations: Iterable[Evaluated], target: float | None, target_loss: float | None = None
+) -> float | None:
+    """Returns when the accuracy first was `target` or better, or else the loss `target_loss` or lower; None when it
+    never was. `evaluations` by time.
+    """
+    if target is not None:
+        return next((e.at for e in evaluations if e.accuracy >= target), None)
+    if target_loss is None:
         return None
-    return next((e.at for e in evaluations if e.accuracy >= target), None)
+    return next((e.at for e in evaluations if 0 < e.loss <= target_loss), None)
+
+
+def perplexity_of(loss: float | None) -> float | None:
+    """Returns exp(loss), of a mean loss a token in nats; None where that is no number."""
+    return math.exp(loss) if loss is not None and loss < LOSS_MAX else None
+
+
+LOSS_MAX = 700.0
+"""The exponential of more is no float."""
 
 
 class Faults:
@@ -246,6 +280,7 @@ class Staleness:
         self._max: dict[int, int] = {}
 
     def add(self, record: Record) -> None:
+        """Takes a record; only updates of shard 0 count, as each worker sends to every shard."""
         if not isinstance(record, Applied) or record.shard != 0:
             return
         for rank in record.ranks:
@@ -254,8 +289,10 @@ class Staleness:
             self._max[rank] = max(self._max.get(rank, 0), record.staleness)
 
     def mean(self, rank: int) -> float | None:
+        """Returns the mean staleness of a worker's contributions, in versions; None where it has none."""
         count = self._count.get(rank)
         return self._sum[rank] / count if count else None
 
     def max(self, rank: int) -> int | None:
+        """Returns the largest staleness of a worker's contributions; None where it has none."""
         return self._max.get(rank)

@@ -13,6 +13,7 @@ from paceline.observe.formatting.number_format import (
     accuracy_text,
     count_text,
     counted,
+    loss_text,
     megabytes,
     percent,
     seconds_text,
@@ -26,6 +27,7 @@ from paceline.observe.terminal.race import why
 RESULTS = ("scheme", "runs", "to target", "times", "accuracy", "smp/s", "ended")
 COSTS = ("scheme", "comp", "comm", "wait", "hidden", "stale", "MB up", "MB down", "MB/s up", "MB/s down")
 NONE = "-"
+"""Stands where a run has no such number."""
 
 
 WIDTH = 80
@@ -64,7 +66,7 @@ def result(s: SeedStatistics) -> tuple[str, ...]:
         str(count),
         _reached(s),
         _shown(s.speedup, lambda x: f"{x:.1f}"),
-        _shown(s.accuracy, accuracy_text),
+        f"loss {_shown(s.loss, loss_text)}" if s.loss else _shown(s.accuracy, accuracy_text),
         _shown(s.samples_per_second, count_text),
         ", ".join(sorted({run.reason for run in s.group.summaries})),
     )
@@ -72,7 +74,7 @@ def result(s: SeedStatistics) -> tuple[str, ...]:
 
 def _reached(s: SeedStatistics, shown: Callable[[float], str] = seconds_text) -> str:
     """Returns the cell with the time to the target."""
-    if s.group.first.target_accuracy is None:
+    if s.group.first.target is None:
         return NONE
     if s.seconds_to_target is None:
         return "missed"
@@ -90,6 +92,7 @@ def cost(group: Group) -> tuple[str, ...]:
     runs = group.summaries
 
     def mean(value: Callable[[Summary], float | None], shown: Callable[[float], str]) -> str:
+        """Returns the mean over the runs that have such a number, or NONE."""
         spread = Spread.of(map(value, runs))
         return NONE if spread is None else shown(spread.mean)
 
@@ -118,9 +121,10 @@ def sentence(groups: Sequence[Group], order: Sequence[SeedStatistics]) -> str:
         return why([group.first for group in groups], [group.name for group in groups])
     best, reference = order[0], baseline(groups)
     if best.seconds_to_target is None:
-        return f"No scheme reached its target; {best.name} came closest with {_shown(best.accuracy, accuracy_text)}."
+        best_of = f"loss {_shown(best.loss, loss_text)}" if best.loss else _shown(best.accuracy, accuracy_text)
+        return f"No scheme reached its target; {best.name} came closest with {best_of}."
     runs = counted(best.reached, "run")
-    sooner = f"{best.name} reached {best.group.first.target_accuracy:g} in {_reached(best)} over {runs}"
+    sooner = f"{best.name} reached {best.group.first.target} in {_reached(best)} over {runs}"
     if best.group is reference or best.speedup is None:
         return f"{sooner}."
     return f"{sooner}, {best.speedup.text(lambda x: f'{x:.1f}')} times as fast as {reference.name}."
@@ -161,12 +165,14 @@ def to_json(groups: Sequence[Group], notes: Sequence[str]) -> str:
 
 
 def _group(s: SeedStatistics) -> dict[str, Any]:
+    """Returns the statistics of runs that differ in their seed, for JSON."""
     spreads = ("seconds_to_target", "speedup", "accuracy", "samples_per_second")
     numbers = {name: value and dataclasses.asdict(value) for name in spreads for value in [getattr(s, name)]}
     return {"name": s.name, "runs": len(s.group.runs), "reached": s.reached, **numbers}
 
 
 def _run(group: Group, run: RunFolder) -> dict[str, Any]:
+    """Returns everything about one run, for JSON: its summary, and what tables derive of it."""
     s = run.summary
     derived = {"shares": dataclasses.asdict(s.shares), "hidden": s.hidden, "staleness_mean": s.staleness_mean}
     return {"path": str(run.path), "group": group.name, **json.loads(s.to_json()), **derived}

@@ -14,7 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
-from paceline.observe.formatting.number_format import accuracy_text, count_text, loss_text, percent, seconds_text
+from paceline.observe.formatting.number_format import (
+    accuracy_text,
+    count_text,
+    loss_with_perplexity,
+    percent,
+    seconds_text,
+)
+from paceline.observe.runs.summary import perplexity_of
 
 LINES_MAX = 1000
 """Lines that wait for a reader at most; then the oldest are dropped."""
@@ -50,7 +57,8 @@ class ProgressSnapshot:
 
     fraction_done   of the run, 0 to 1; None where the end cannot be foreseen, and so is seconds_left
     epochs          None where nobody knows how long one is
-    loss            of a script that reports no accuracy
+    loss            of a language model, or of a script that reports no accuracy
+    is_language     the loss is that of a token, so that it has a perplexity
     samples_before  those among `samples` that were trained before the run was resumed
     """
 
@@ -62,6 +70,7 @@ class ProgressSnapshot:
     accuracy: float | None = None
     loss: float | None = None
     target: float | None = None
+    is_language: bool = False
     fraction_done: float | None = None
     samples_before: int = 0
     seconds_left: float | None = None
@@ -78,7 +87,8 @@ class ProgressDisplay(Protocol):
     def begin(self, lines: Sequence[str]) -> None:
         """Shows lines about how the run is set up, or what happened in it, above the snapshots."""
 
-    def show(self, snapshot: ProgressSnapshot) -> None: ...
+    def show(self, snapshot: ProgressSnapshot) -> None:
+        """Shows where the run is now. It must not wait: the run's own thread calls it."""
 
     def close(self) -> None:
         """Draws the last snapshot if it was held back; nothing is shown afterwards."""
@@ -95,6 +105,7 @@ class Throttle:
         self._held: ProgressSnapshot | None = None
 
     def show(self, snapshot: ProgressSnapshot) -> None:
+        """Shows a snapshot, or keeps it until the interval is over; only the newest is kept."""
         self._held = snapshot
         now = self._clock()
         if now >= self._due:
@@ -150,15 +161,19 @@ class PlainView:
         self._throttle = Throttle(self._draw, interval_s, clock)
 
     def begin(self, lines: Sequence[str]) -> None:
+        """Prints lines before the first snapshot."""
         self._lines.say(*lines)
 
     def show(self, snapshot: ProgressSnapshot) -> None:
+        """Prints a line, if the last one is some seconds old."""
         self._throttle.show(snapshot)
 
     def close(self) -> None:
+        """Prints the last snapshot."""
         self._throttle.flush()
 
     def _draw(self, snapshot: ProgressSnapshot) -> None:
+        """Prints a line, unless the reader is behind: a later line tells more."""
         if not self._lines.behind:  # a later one tells more
             self._lines.say(plain_line(snapshot))
 
@@ -173,17 +188,21 @@ class LiveView:
         self._throttle = Throttle(self._draw, interval_s, clock)
 
     def begin(self, lines: Sequence[str]) -> None:
+        """Prints lines above the table."""
         for line in lines:
             self._live.console.print(line, highlight=False, markup=False)
 
     def show(self, snapshot: ProgressSnapshot) -> None:
+        """Draws the table anew, a few times a second at most."""
         self._throttle.show(snapshot)
 
     def close(self) -> None:
+        """Draws the last snapshot, and gives the terminal back."""
         self._throttle.flush()
         self._live.stop()
 
     def _draw(self, snapshot: ProgressSnapshot) -> None:
+        """Draws the table, unless the terminal has no room for more output at the moment."""
         from paceline.observe.terminal.worker_table import live_table
 
         if not has_room(self._live.console.file):  # type: ignore[arg-type]
@@ -213,7 +232,9 @@ def plain_line(snapshot: ProgressSnapshot) -> str:
     if snapshot.epochs is not None:
         parts.append(f"epoch {snapshot.epochs:.1f}")
     if snapshot.loss is not None:
-        parts.append(f"loss {loss_text(snapshot.loss)}")
+        perplexity = perplexity_of(snapshot.loss) if snapshot.is_language else None
+        target = "" if snapshot.target is None else f" (target {snapshot.target:g})"
+        parts.append(f"loss {loss_with_perplexity(snapshot.loss, perplexity)}{target}")
     if snapshot.accuracy is not None:
         target = "" if snapshot.target is None else f" (target {snapshot.target:g})"
         parts.append(f"accuracy {accuracy_text(snapshot.accuracy)}{target}")
@@ -228,6 +249,7 @@ def plain_line(snapshot: ProgressSnapshot) -> str:
 
 
 def _waiting(workers: tuple[WorkerRow, ...]) -> str:
+    """Returns how much of their time workers wait; of many workers the extremes and the median."""
     if len(workers) <= PLAIN_WORKERS_MAX:
         return "waiting " + " ".join(f"{w.rank}:{percent(w.waiting)}" for w in workers)
     shares = sorted(w.waiting for w in workers)

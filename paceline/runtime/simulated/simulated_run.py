@@ -32,7 +32,7 @@ from paceline.engine.vectors.flat import norm
 from paceline.live.coordinator.lifecycle import TARGET_REACHED
 from paceline.live.protocol.control_messages import Progress
 from paceline.observe.plots.run_figures import curve
-from paceline.observe.runs.summary import CHANGES, SUMMARY, Summary, write_summary
+from paceline.observe.runs.summary import CHANGES, SUMMARY, TARGET_LOSS, Summary, write_summary
 from paceline.observe.terminal.progress import ProgressDisplay
 from paceline.observe.trace.hooks import Hooks, load
 from paceline.observe.trace.trace_file import TraceWriter
@@ -109,12 +109,12 @@ class VirtualRun:
 
     @property
     def interrupted(self) -> str:
-        """The signal that ended the run, if one did."""
+        """Returns the signal that ended the run, or ""."""
         return self._interrupted
 
     @property
     def left(self) -> dict[str, list[str]]:
-        """The names of the files that the run has left, by folder."""
+        """Returns the names of the files that the run has left, by folder."""
         return self._results.left
 
     @property
@@ -259,6 +259,8 @@ class VirtualRun:
         target = self._config.stop.target_accuracy
         if target and judged.accuracy >= target and not self._reason:
             self._reason = TARGET_REACHED
+        if 0 < judged.loss <= self._config.stop.target_loss and not self._reason:
+            self._reason = TARGET_LOSS
 
     # ---- what is told ------------------------------------------------------------------------------------
     def _note(self, record: Record) -> None:

@@ -22,6 +22,7 @@ from paceline.engine.data.batches import BatchStream
 from paceline.engine.data.partition_plan import PartitionPlan
 from paceline.engine.model.batchnorm_stats import Buffers
 from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.model.loss import mean_loss
 from paceline.engine.model.mixed_precision import Precision
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.simulated.sample_counts import Counted
@@ -46,6 +47,7 @@ class TrainingEnded(Ghost):
     __slots__ = ()
 
     def _another(self, _other: object) -> Ghost:
+        """Returns a vector of the same length: arithmetic has no meaning any more."""
         return Ghost(len(self))
 
     __add__ = __sub__ = __mul__ = __rmul__ = __truediv__ = __pow__ = _another
@@ -68,6 +70,10 @@ class Sizes:
         self._left: dict[int, int] = {}
 
     def mini_batch(self, rank: int, size: int | None) -> tuple[int, Data]:
+        """Returns how many samples the next mini-batch has; without data, as nothing is trained.
+
+        The last one of an epoch is smaller where the batch does not divide the share.
+        """
         if self._shares is None:
             return size or self._batch_size, ()
         share = self._shares.size(rank)
@@ -172,7 +178,7 @@ class Training:
 
     def _loss_of(self, x: Tensor, y: Tensor) -> Tensor:
         """Returns the mean cross-entropy of a mini-batch: x [b, ...], y [b]."""
-        return nn.functional.cross_entropy(self._module(x), y)
+        return mean_loss(self._module(x), x, y)
 
     def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
         """Returns the gradient of worker `rank` at the weights it is given."""

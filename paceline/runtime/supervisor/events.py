@@ -40,7 +40,7 @@ class MemberEvent:
 
 @dataclass(frozen=True, slots=True)
 class StatusLine:
-    """A line for the user, which decides nothing."""
+    """Carries a line for the user, which decides nothing."""
 
     line: str
 
@@ -51,13 +51,18 @@ class Grow:
 
 
 @dataclass(frozen=True, slots=True)
+class LossReached:
+    """Says that the model has reached the target loss."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
-    """Training is over and the model is saved."""
+    """Says that training is over and the model is saved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """A signal asks the run to end."""
+    """Says that a signal asks the run to end."""
 
     signal: str
 
@@ -69,7 +74,7 @@ class Taken:
     why: str
 
 
-Event = Failure | Started | MemberEvent | StatusLine | Grow | Finished | Interrupted | Taken
+Event = Failure | Started | MemberEvent | StatusLine | Grow | LossReached | Finished | Interrupted | Taken
 
 
 class EventQueue:
