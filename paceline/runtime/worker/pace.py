@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from paceline.core.errors import ConfigError, PacelineError, PeerLost, ends_well
+from paceline.core.errors import ConfigError, PacelineError, PeerLost, Stopped, ends_well
 from paceline.engine.data.batches import MapStyle
 from paceline.engine.data.dataset import Dataset
 from paceline.live.control.session import Session
@@ -190,10 +190,15 @@ class Pace:
         """Lends the model with the weights of all workers, for an evaluation; this worker's own are back after the
         block.
 
-        Raises PeerLost or TimedOut when nobody has them.
+        Once the run is over the others do not answer any more: then it has this worker's own weights, and
+        `pace.close()` loads the final ones. Raises PeerLost or TimedOut when nobody has them.
         """
-        worker = self._worker
-        with worker.model.flat.showing(shared_weights(worker.run)) as module:
+        run, flat = self._worker.run, self._worker.model.flat
+        try:
+            weights = shared_weights(run)
+        except Stopped:
+            weights = flat.weights()
+        with flat.showing(weights) as module:
             yield module
 
     @property
@@ -207,7 +212,13 @@ class Pace:
         It has the model of all, the optimizer wherever its state is, the place in the data and torch's generators;
         `join(state=...)` goes on from it. Raises ConfigError where there is no whole state, PeerLost or TimedOut.
         """
-        return save_state(self._worker)
+        try:
+            return save_state(self._worker)
+        except Stopped:
+            raise ConfigError(
+                f"pace.state_dict() after the run was over ({self._worker.end.reason}): there is nothing to go on "
+                "from; call pace.close() and save model.state_dict()"
+            ) from None
 
     def load_state_dict(self, state: Mapping[str, Any]) -> NoReturn:
         """Raises ConfigError: a state has to be there when the run begins, so `join` takes it."""

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from paceline.core.errors import ConfigError
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.own_loops import run_loops, toy_data, toy_model
 from tests.runtime.worker.test_life_in_the_loop import vector
@@ -66,3 +67,26 @@ def test_parameters_of_16_bits_keep_their_type_in_it_and_their_memory_after_it(o
         assert [p.data_ptr() for p in model.parameters()] == places
 
     run_loops(out, "asp", loop, workers=1, make_model=lambda: toy_model().bfloat16())
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "localsgd", "gosgd"])
+def test_once_the_run_is_over_it_is_the_workers_own_and_no_state_fails_but_in_a_line(out: Path, scheme: str) -> None:
+    refused: list[str] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(DATA, 8, epochs=None):
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+            if pace.rank == 0 and pace.steps == 4:
+                pace.stop("good enough")
+        with pace.shared_model() as of_all:
+            assert torch.isfinite(vector(of_all)).all()
+        try:
+            pace.state_dict()
+        except ConfigError as error:
+            refused.append(str(error))
+
+    summary, models = run_loops(out, scheme, loop, workers=2, servers=int(scheme == "asp"))
+    assert summary.reason == "good enough (worker 0)"
+    assert all(why.startswith("pace.state_dict()") for why in refused)
+    assert torch.equal(vector(models[0]), vector(models[1]))
