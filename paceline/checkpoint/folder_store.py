@@ -23,6 +23,7 @@ CHECKPOINTS = "checkpoints"  # in the folder of a run
 MANIFEST = "manifest.json"
 MODEL = "model.safetensors"  # of a checkpoint, and of a run
 PLACE = re.compile(r"[0-9]{8,15}")
+"""Names of folders that hold a checkpoint: at least eight digits, so that they sort as their numbers do."""
 
 
 class FolderStore(CheckpointStore):
@@ -35,14 +36,20 @@ class FolderStore(CheckpointStore):
         return str(self.root)
 
     def numbers(self) -> list[int]:
+        """Returns the numbers of the folders with a manifest, oldest first.
+
+        A folder such as `0000000012`, which another number would not be written as, is no checkpoint.
+        """
         names = [name for name in self._disk.names(self.root) if PLACE.fullmatch(name)]
         numbers = [int(name) for name in names if self._disk.exists(self.root / name / MANIFEST)]
         return sorted(number for number in numbers if self.place(number).name in names)
 
     def place(self, number: int) -> Path:
+        """Returns the folder of a checkpoint, whether it exists or not."""
         return self.root / f"{number:08d}"
 
     def name(self, number: int, file: str = "") -> str:
+        """Returns the path of a checkpoint, or of a file of it."""
         return str(self.place(number) / file)
 
     def save(self, number: int, contents: Contents, *, finite: bool, **facts: Any) -> Manifest:
@@ -61,7 +68,10 @@ class FolderStore(CheckpointStore):
         return manifest
 
     def rotate(self, keep_last: int, *, keep_best: bool = False, healthy: int | None = None) -> list[int]:
-        """Also removes what is left of older ones whose writing or deleting was cut short."""
+        """Deletes old checkpoints, and what is left of older ones whose writing or deleting was cut short.
+
+        A folder that is newer than the newest checkpoint is left alone: it may be the one that is being written.
+        """
         numbers = self.numbers()
         for name in self._disk.names(self.root) if numbers else ():
             place = self.root / name
@@ -80,6 +90,7 @@ class FolderStore(CheckpointStore):
         self._disk.remove_tree(place)
 
     def _manifest(self, number: int) -> bytes:
+        """Returns the bytes of the manifest. Raises Damaged, also for one that is too long to be read."""
         data = b""
         for piece in self._pieces(number, MANIFEST):
             data += piece

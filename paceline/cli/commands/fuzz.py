@@ -48,9 +48,14 @@ are dropped as long as it still fails in the same way, for --shrink-seconds at m
 What is left is printed as a fault script."""
 
 PROGRESS_EVERY_S = 2.0
+"""Seconds between two lines of progress."""
 
 
 def main(arguments: list[str]) -> int:
+    """Plays seeds until one breaks an invariant, the time is over or the last one is done; returns the exit code.
+
+    0 where no invariant was violated, else 1. Raises ConfigError for options that contradict one another.
+    """
     parser = Parser(prog="paceline fuzz", description=__doc__, epilog=EPILOG)
     parser.add_argument("--seconds", type=float, help="duration in seconds (default: 60)")
     parser.add_argument("--seeds", type=int, help="number of seeds, instead of --seconds")
@@ -83,6 +88,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(options: Namespace, drawn: Callable[[int], FuzzPlan], again: str) -> int:
+    """Shows one seed, or plays many; `again` is what the printed command must repeat besides the seed.
+
+    `drawn` makes the plan of a seed. It must depend on nothing else, or the seed would not play the same run again.
+    """
     if options.seed is not None:
         return _show(drawn(options.seed), options)
     last = None if options.seeds is None else options.first + options.seeds
@@ -95,7 +104,7 @@ def _run(options: Namespace, drawn: Callable[[int], FuzzPlan], again: str) -> in
 
 
 def _show(plan: FuzzPlan, options: Namespace) -> int:
-    """Plays one plan; returns the exit code."""
+    """Plays one plan and prints what it drew, what happened and the hash of its trace; returns the exit code."""
     print(f"seed {plan.seed}: {plan}")
     if options.transcript:
         print("\n".join(transcript(plan)))
@@ -150,6 +159,10 @@ def _shrink(plan: FuzzPlan, failure: str, options: Namespace) -> None:
 
 
 def _seeds(first: int, last: int | None, deadline: float | None) -> Iterable[int]:
+    """Yields seeds from `first` up to `last`, or until `deadline` of the monotonic clock.
+
+    Where both are None there is no end.
+    """
     seed = first
     while (last is None or seed < last) and (deadline is None or time.monotonic() < deadline):
         yield seed
@@ -157,11 +170,12 @@ def _seeds(first: int, last: int | None, deadline: float | None) -> Iterable[int
 
 
 def _listed(faults: Counter[str]) -> str:
+    """Returns how often each kind of fault was injected, the most frequent first."""
     return ", ".join(f"{count} {kind}" for kind, count in faults.most_common()) or "no faults"
 
 
 class Campaign:
-    """Many seeds; what came of them so far."""
+    """Plays many seeds and counts what came of them."""
 
     def __init__(self, plan_of: Callable[[int], FuzzPlan], again: str) -> None:
         self._plan_of, self._again = plan_of, again
@@ -172,7 +186,7 @@ class Campaign:
         self.failed: tuple[FuzzPlan, str] | None = None
 
     def run(self, seeds: Iterable[int]) -> int:
-        """Returns the exit code."""
+        """Plays `seeds` in order and returns the exit code: 1 at the first violation, which ends it."""
         for seed in seeds:
             plan = self._plan_of(seed)
             on_disk: CheckpointPlan | None = None
@@ -195,12 +209,14 @@ class Campaign:
         return 0
 
     def _progress(self) -> None:
+        """Prints the summary so far, every PROGRESS_EVERY_S."""
         now = time.monotonic()
         if now - self._told >= PROGRESS_EVERY_S:
             self._told = now
             print(self.summary(), file=sys.stderr)
 
     def summary(self) -> str:
+        """Returns the counts so far in one line: seeds, seeds a second, events, simulated hours and faults."""
         rate = self.seeds / max(time.monotonic() - self._began, 1e-9)
         return (
             f"{self.seeds} seeds ({rate:.0f}/s), {self.events} events, {self.simulated_s / 3600:.1f} simulated hours, "

@@ -146,6 +146,7 @@ class Agent:
         self._led.start(dataclasses.replace(spec, folder=str(self._folder), credentials=credentials, config=config))
 
     def _said(self, party: str, line: str) -> None:
+        """Sends a line that a party has printed to the launcher."""
         self._lines.say(protocol.Said(party=party, line=line))
 
     def _report(self, launcher: Launcher) -> None:

@@ -44,7 +44,7 @@ from paceline.runtime.spec.process_spec import ProcessSpec
 
 ANSWER_SECONDS = 30.0
 """Seconds for the answer to a request that takes no time by itself."""
-OVER_SECONDS = 3.0  # beyond the time that parties get
+OVER_SECONDS = 3.0
 """Seconds for an agent to report the end, beyond the time that its parties get."""
 
 

@@ -30,6 +30,7 @@ KEYS_MAX = 4096
 TOTAL_BYTES_MAX = 16 << 20
 WAITS_MAX = 16  # of one worker at a time
 TICK_SECONDS = 0.25
+"""Seconds between two looks at waits that may be over."""
 
 
 @message("rendezvous.Put", plane="collective")
@@ -59,6 +60,8 @@ class Add:
 
 @message("rendezvous.Forget", plane="collective")
 class Forget:
+    """Deletes a key; the answer has the value that it had."""
+
     key: bounds.LongText
 
 
@@ -77,6 +80,7 @@ class Vain:
     late: bool = False
 
     def error(self, src: Party) -> PacelineError:
+        """Returns the error that the asking worker raises."""
         return TimedOut(self.why) if self.late else PeerLost(self.why)
 
 
@@ -132,6 +136,7 @@ class Rendezvous:
         self._look()
 
     def _get(self, wait: _Wait) -> None:
+        """Answers a Get at once, or keeps it until its key is there. Raises ProtocolError for too many of a worker."""
         if wait.seconds <= 0:
             self._found(wait)
             return
@@ -142,6 +147,7 @@ class Rendezvous:
         self._start_ticks()
 
     def _set(self, src: Party, key: str, value: bytes) -> bytes:
+        """Sets a key. Raises ProtocolError for one that is too long, or where there is too much already."""
         total = self._bytes + len(value) - len(self._values.get(key, b""))
         if len(key) > KEY_CHARACTERS_MAX or len(value) > VALUE_BYTES_MAX:
             raise ProtocolError(f"{src} brings a key of {len(key)} characters with {len(value)} bytes: too long")
@@ -152,6 +158,7 @@ class Rendezvous:
         return value
 
     def _number(self, src: Party, key: str) -> int:
+        """Returns the number that a key holds, 0 where there is none. Raises ProtocolError for other values."""
         try:
             return int(self._values.get(key, b"0"))
         except ValueError:
@@ -185,6 +192,7 @@ class Rendezvous:
         self._start_ticks()
 
     def _why_late(self, wait: _Wait) -> str:
+        """Returns for whom a wait was in vain: workers that have set no key at all."""
         missing = [self._named(who) for who in self._workers if who not in self._came]
         return f"waited {wait.seconds:.0f} s for {', '.join(missing) or wait.key} to meet for torch.distributed"
 

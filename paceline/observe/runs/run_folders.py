@@ -15,6 +15,7 @@ from paceline.observe.runs.summary_from_trace import REASON, rebuilt
 from paceline.observe.trace.trace_file import TRACE, read_trace
 
 CONFIG = "config.toml"
+"""The file with a run's configuration, in its folder."""
 OF_ONE_RUN = {
     "run.scheme",
     "run.seed",
@@ -92,6 +93,7 @@ def find(paths: Iterable[str], others: Sequence[Finder] = ()) -> tuple[list[RunF
 
 
 def _unended(run: RunFolder) -> bool:
+    """Returns True for a run whose summary had to be made from its trace."""
     return run.summary.reason == REASON
 
 
@@ -158,4 +160,5 @@ def _name(setting: dict[str, Any], namesakes: Sequence[dict[str, Any]]) -> str:
 
 
 def _is_list(value: Any) -> bool:
+    """Returns True for a setting that has a value for each worker."""
     return isinstance(value, list | tuple)

@@ -120,6 +120,7 @@ class RunSupervisor:
         self._make_specs = self._spec_maker(store_secrets, start.path, evaluator=evaluator)
 
     def _make_loop(self, *, accept_joins: bool) -> EventLoop:
+        """Returns the event loop. It comes last: it needs the coordinator, which needs the events."""
         return EventLoop(
             self._config,
             self._coordinator,
@@ -239,7 +240,7 @@ class RunSupervisor:
 
     @property
     def interrupted(self) -> str:
-        """The signal that ended the run, if one did."""
+        """Returns the signal that ended the run, or ""."""
         return self._loop.interrupted
 
     def elapsed_s(self) -> float:
@@ -248,11 +249,12 @@ class RunSupervisor:
 
     @property
     def left(self) -> dict[str, list[str]]:
-        """The names of the files that the run has left, by folder."""
+        """Returns the names of the files that the run has left, by folder."""
         return self._artifacts.results.left
 
     # ---- told by others, on their threads ----------------------------------------------------------------
     def _say(self, line: str) -> None:
+        """Shows a line to the user."""
         self._display.begin((line,))
 
     def _folder_lost(self, why: str) -> None:

@@ -37,7 +37,14 @@ FLATTENS = "mlp"
 def data_recipe(config: Config) -> DataRecipe:
     """Returns name, folder and sizes of the data set."""
     chosen = config.data
-    return DataRecipe(name=chosen.name, directory=chosen.directory, samples=chosen.samples, resize=chosen.resize)
+    return DataRecipe(
+        name=chosen.name,
+        directory=chosen.directory,
+        samples=chosen.samples,
+        resize=chosen.resize,
+        mean_file=chosen.mean_file,
+        augment=chosen.augment,
+    )
 
 
 def load_data(config: Config) -> Splits:
@@ -62,7 +69,7 @@ def check_model(config: Config) -> None:
 def build_model(config: Config, splits: Splits) -> nn.Module:
     """Returns the network, with the same weights in every process, by the run's seed. Raises ConfigError."""
     if is_path(config.model.name):
-        return own_model.build(config.model.name, splits.train.x[:2], splits.train.classes, config.run.seed)
+        return own_model.build(config.model.name, splits.train.first(2)[0], splits.train.classes, config.run.seed)
     recipe = ModelRecipe(name=config.model.name, width=config.model.width, dropout=config.model.dropout)
     if recipe.name in models.TOKEN_MODELS and splits.train.is_tokens:
         vocabulary = 1 + max(int(part.x.max()) for part in (splits.train, splits.test))
@@ -99,6 +106,8 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
             factor=s.factor,
             total=config.stop.samples_of(train_samples),
             floor=s.floor,
+            at=tuple(round(epochs * train_samples) for epochs in s.at),
+            power=s.power,
         ),
         seed=config.run.seed,
         codecs=config.codecs(),
@@ -113,7 +122,7 @@ def train(config: Config, spec: ProcessSpec, session: Session) -> None:
     model, start = build_model(config, splits), open_at(config, spec.resume)
     start.load_into(model)
     model.to(spec.device)
-    x, y = splits.train.x[: config.data.batch_size], splits.train.y[: config.data.batch_size]
+    x, y = splits.train.first(config.data.batch_size)
     x, y = x.to(spec.device), y.to(spec.device)
     precision, for_trial = (Precision(config.model.precision, model, spec.device) for _ in range(2))
 
