@@ -1,11 +1,12 @@
-"""Bugs planted in the code that live runs and the fuzzer both run, and which seed of `paceline fuzz` sees each.
+"""Bugs planted in the code of live runs, and which seed of `paceline fuzz`, or which recording, sees each.
 
     python benchmarks/live_mutants.py                   all of tests/mutants/live_path.toml; claim: each within 60 s
     python benchmarks/live_mutants.py --only lease      those whose name or area has that word
     python benchmarks/live_mutants.py --seconds 20      claim: each within so many
 
 Each is a run of `paceline fuzz --seconds 60` in a process of its own, from seed 0, with all schemes and drawn
-parameters, in which one line of the package is another (tests/mutants/mutated.py). Exit code 1 when a bug is not seen.
+parameters, in which one line of the package is another (tests/mutants/mutated.py). Where the fuzzer does not run that
+code it is `paceline replay` of a recording. Exit code 1 when a bug is not seen.
 """
 
 from __future__ import annotations
@@ -28,8 +29,12 @@ from tests.mutants.mutated import ROOT, Mutant, mutants
 def first_caught(mutant: Mutant, seconds: float) -> tuple[int | None, str]:
     """The first seed that fails, None if none does in that time; what failed, or how many seeds there were."""
     words = ["fuzz", "--seconds", f"{seconds:g}", "--shrink-seconds", "0"]
+    if mutant.recording:
+        words = mutant.command
     command = [sys.executable, "-m", "tests.mutants.mutated", mutant.name, *words]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if mutant.recording:
+        return (0, run.stdout.splitlines()[1]) if run.returncode == 1 else (None, run.stdout.splitlines()[-1])
     found = re.search(r"VIOLATION at seed (\d+): .*\n(.*)", run.stdout)
     if run.returncode == 1 and found:
         return int(found[1]), found[2].split("; lately")[0][:160]

@@ -24,18 +24,29 @@ LIST = Path(__file__).with_name("live_path.toml")
 
 @dataclass(frozen=True)
 class Mutant:
-    """A planted bug: in `file`, `old`, which stands there once, is replaced by `new`. `seed` of the fuzzer finds it."""
+    """A planted bug: in `file`, `old`, which stands there once, is replaced by `new`.
+
+    A seed of the fuzzer finds it, or the replay of a recording of tests/recordings.
+    """
 
     name: str
     area: str
     file: str
     old: str
     new: str
-    seed: int
+    seed: int = -1
+    recording: str = ""
 
     @property
     def module(self) -> str:
         return self.file.removesuffix(".py").replace("/", ".")
+
+    @property
+    def command(self) -> list[str]:
+        """The words of the `paceline` command that finds it."""
+        if self.recording:
+            return ["replay", f"tests/recordings/{self.recording}.jsonl"]
+        return ["fuzz", "--first", str(self.seed), "--seeds", "1", "--shrink-seconds", "0"]
 
     def source(self) -> str:
         """The changed source. Raises ValueError unless the line stands there exactly once."""

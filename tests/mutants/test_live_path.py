@@ -1,9 +1,10 @@
-"""Bugs planted in code that live runs and the fuzzer both run: the seed that is listed finds each."""
+"""Bugs planted in the code of live runs: the listed seed of the fuzzer finds each, or the listed recording."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -14,21 +15,24 @@ AREAS = {"replication", "recovery", "leases", "expulsion", "streams", "membershi
 PART = MUTANTS[::3]
 
 
-def played(mutant: Mutant) -> subprocess.CompletedProcess[str]:
-    words = ["fuzz", "--first", str(mutant.seed), "--seeds", "1", "--shrink-seconds", "0"]
-    command = [sys.executable, "-m", "tests.mutants.mutated", mutant.name, *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-
-
 def test_each_line_stands_once_where_the_list_says() -> None:
-    assert [mutant.name for mutant in MUTANTS if mutant.source().count(mutant.new) < 1] == []
-    assert {mutant.area for mutant in MUTANTS} <= AREAS
+    assert [mutant.name for mutant in MUTANTS if mutant.source() == (ROOT / mutant.file).read_text()] == []
+    assert {mutant.area for mutant in MUTANTS} == AREAS
     assert len(MUTANTS) >= 30
+    assert [mutant.name for mutant in MUTANTS if (mutant.seed >= 0) == bool(mutant.recording)] == []
+
+
+def test_the_part_that_is_run_has_most_areas_and_both_ways_to_find_them() -> None:
+    areas = Counter(mutant.area for mutant in PART)
+    assert len(areas) >= 5
+    assert {bool(mutant.recording) for mutant in PART} == {True, False}
 
 
 @pytest.mark.parametrize("mutant", PART, ids=lambda mutant: mutant.name)
-def test_a_planted_bug_is_seen_at_its_seed(mutant: Mutant) -> None:
-    """Without the bug these seeds pass: `sim/fuzzing/test_fuzz.py` plays them."""
-    run = played(mutant)
+def test_a_planted_bug_is_seen(mutant: Mutant) -> None:
+    """Without the bug they pass: `sim/fuzzing/test_fuzz.py` and `runtime/replay/test_run_replay.py` see to that."""
+    command = [sys.executable, "-m", "tests.mutants.mutated", mutant.name, *mutant.command]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert run.returncode == 1, run.stderr or run.stdout
-    assert f"VIOLATION at seed {mutant.seed}: " in run.stdout
+    seen = "first difference: " if mutant.recording else f"VIOLATION at seed {mutant.seed}: "
+    assert seen in run.stdout, run.stderr
