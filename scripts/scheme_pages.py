@@ -35,6 +35,7 @@ COLOURS = 64
 
 SHORTER: dict[str, dict[str, Any]] = {
     "asyncdiloco": {"h": 4},
+    "decoupled": {"h": 8, "fragments": 2},
     "diloco": {"h": 4},
     "dssp": {"low": 1, "high": 4},
     "eamsgd": {"tau": 2},
@@ -44,6 +45,7 @@ SHORTER: dict[str, dict[str, Any]] = {
     "localsgd": {"tau": 2},
     "postlocal": {"tau": 2, "switch": "2 steps"},
     "slowmo": {"tau": 2},
+    "sparseloco": {"h": 4},
     "ssp": {"staleness": 1},
 }
 """Parameters of the figures, where the defaults are for longer runs than ten seconds."""

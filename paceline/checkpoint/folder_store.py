@@ -99,6 +99,7 @@ class FolderStore(CheckpointStore):
         return data
 
     def _pieces(self, number: int, file: str) -> Iterator[bytes]:
+        """Yields the bytes of a file, piece by piece. Raises Damaged where it cannot be read."""
         path = self.place(number) / file
         try:
             yield from self._disk.read(path)

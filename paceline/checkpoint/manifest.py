@@ -32,7 +32,7 @@ class Damaged(PacelineError):  # noqa: N818
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEntry:
-    """A file has `size` bytes; `crc32` is of all of them."""
+    """Describes one file: its name, its `size` in bytes, and the CRC-32 of all of them."""
 
     name: str
     size: int

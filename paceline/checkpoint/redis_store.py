@@ -76,6 +76,7 @@ class RedisStore(CheckpointStore):
         return sorted(int(number) for number in found if NUMBER.fullmatch(number))
 
     def name(self, number: int, file: str = "") -> str:
+        """Returns the address with the number of a checkpoint, and the name of a file of it."""
         return f"{self.address}, checkpoint {number}{f', {file}' if file else ''}"
 
     def save(self, number: int, contents: Contents, *, finite: bool, **facts: Any) -> Manifest:
@@ -83,6 +84,7 @@ class RedisStore(CheckpointStore):
         keys: list[str] = []
 
         def act() -> Manifest:
+            """Writes pieces that expire, then makes them permanent and enters the checkpoint in one transaction."""
             digests: dict[str, str] = {}
             entries = tuple(self._write(number, file, pieces, keys, digests) for file, pieces in contents.items())
             manifest = Manifest(files=entries, finite=finite, facts=facts)
@@ -120,6 +122,7 @@ class RedisStore(CheckpointStore):
         """Removes a checkpoint in one transaction. Raises OSError when the server is gone."""
 
         def act() -> None:
+            """Removes number, manifest, seal and pieces in one transaction."""
             pieces = self._key(number, "pieces")
             keys = self._redis.smembers(pieces)
             # The keys are read before the transaction: there is one writer, so none is added meanwhile.

@@ -9,7 +9,7 @@ import importlib
 from paceline.codec.base import Codec, ResidualMemory, encoders, lookup, names, read
 from paceline.codec.encoded import Encoded
 
-for _name in ("fp16", "bf16", "int8", "twobit", "onebit", "sign", "topk", "dgc", "randomk", "powersgd"):
+for _name in ("fp16", "bf16", "int8", "twobit", "onebit", "sign", "topk", "dgc", "randomk", "sparse2bit", "powersgd"):
     importlib.import_module(f"{__name__}.algorithms.{_name}")
 
 __all__ = ["Codec", "Encoded", "ResidualMemory", "encoders", "lookup", "names", "read"]

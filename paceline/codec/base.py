@@ -142,7 +142,7 @@ def codec(name: str, *, summary: str, paper: Paper | None = None) -> Callable[[C
     """Class decorator: makes the class a frozen dataclass and enters it into the registry under `name`."""
 
     def enter(cls: C) -> C:
-        """Enters the class in the registry. Raises ValueError for a name that is taken."""
+        """Enters the class in the registry; a later one of the same name takes its place."""
         return _registry.enter(cls, name, summary, paper)  # type: ignore[no-any-return]
 
     return enter

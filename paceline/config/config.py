@@ -83,7 +83,7 @@ class Config:
 
     def codecs(self) -> Codecs:
         """Returns the codecs of what workers and servers send."""
-        return Codecs(**dataclasses.asdict(self.compression))
+        return Codecs(**dataclasses.asdict(self.compression)).or_that_of(self.scheme())
 
     def gate_policy(self) -> GradientCheckPolicy:
         """Returns the rule by which servers reject gradients, made of the section `[gate]`."""

@@ -266,6 +266,10 @@ class Data:
         "downloaded without",
         flag="data-dir",
     )
+    file: str = option(
+        "", "text file of --data text (default: the sources of Python's standard library)", flag="data-file"
+    )
+    context: int = option(64, "tokens of a sample of --data text", flag="context", low=2, high=4096)
     samples: int = option(4096, "size of synthetic data", low=16)
     resize: int = option(
         0, "side in pixels to which the pictures of named data are brought; 0: as they are", low=0, high=1024
@@ -299,6 +303,7 @@ class Model:
         check=check_model,
     )
     width: float = option(1.0, "multiplies the network's channels or hidden units", low=1e-3, high=64)
+    depth: int = option(0, "blocks of gpt; 0: two", flag="depth", low=0, high=128)
     dropout: float = option(0.0, "fraction of the last layer's inputs that is dropped in training", low=0, high=0.99)
     # Batch-norm statistics are no parameters, so no scheme exchanges them. They are averaged for evaluation, or each
     # worker keeps its own.
@@ -401,6 +406,7 @@ class StopSettings:
     seconds: float = option(0.0, "stop after this many seconds of training", low=0, launch=True)
     steps: int = option(0, "stop each worker after this many steps of its own", low=0, variable=True, launch=True)
     target_accuracy: float = option(0.0, "stop when the test accuracy reaches this", low=0, high=1, launch=True)
+    target_loss: float = option(0.0, "stop when the test loss is this or lower", low=0, launch=True)
     until_stopped: bool = option(False, "none of these has to be given: the loop of a script ends the run, or Ctrl-C")
 
     def samples_of(self, train_samples: int) -> int:

@@ -3,6 +3,18 @@
 `Config.check` calls `check`, before any process starts. A limit of a single value belongs to its field in
 `sections.py`. What depends on the data or the model is checked later, when the workers have measured them.
 
+    check         refuses
+    the body      lists without an entry for each worker, runs that nothing ends, shards that do not fit the servers
+    _beginning    workers that join late where no server could take them in, and with PowerSGD or --resume
+    _optimizer    numbers that the optimizer does not have, and --clip-norm where no server sees the whole gradient
+    _model        --width and --dropout for a network of the user's own
+    _data         a folder that is not there, a partition for other workers, leases that no server can settle
+    _allreduce    a carrier that nobody has a use for, and NCCL without a GPU for each worker
+    _precision    fp16 where a worker computes on a CPU
+    _gate         --gate reject where no server sees single gradients
+    _robust       a robust mean where no server has a contribution of each worker, and with too few workers
+    _store        an address that is none, and a store without checkpoints
+
 Every error is one line: which flag, what is wrong, what to give instead.
 """
 
@@ -49,9 +61,11 @@ def check(config: Config) -> None:
     _check_beginning(config)
     if config.cluster.slowdown and not config.cluster.step_ms:
         raise ConfigError("--slowdown multiplies --step-ms: give that too, e.g. --step-ms 20")
-    rules = (stop.epochs, stop.samples, stop.seconds, stop.steps, stop.target_accuracy)
+    rules = (stop.epochs, stop.samples, stop.seconds, stop.steps, stop.target_accuracy, stop.target_loss)
     if not any(rules) and not stop.until_stopped:
-        raise ConfigError("nothing would end the run: give --epochs, --seconds, --steps or --target-accuracy")
+        raise ConfigError(
+            "nothing would end the run: give --epochs, --seconds, --steps, --target-accuracy or --target-loss"
+        )
     if config.run.script and not stop.until_stopped:
         raise ConfigError(
             f"--script {shown(config.run.script)}: start your own script with `paceline launch` or `race`"

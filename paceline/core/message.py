@@ -8,6 +8,13 @@ scalars and are copied:
     Push(g=[0 1 2 3 4 5], clock=7)
         shard 0  Push(g=[0 1 2], clock=7)
         shard 1  Push(g=[3 4 5], clock=7)
+
+A message with a field `offset` carries a run of the model that begins at that element. Each shard gets the part of the
+run that it holds, which may be empty:
+
+    Run(g=[2 3], offset=2)
+        shard 0  Run(g=[2], offset=2)
+        shard 1  Run(g=[3], offset=2)
 """
 
 from __future__ import annotations
@@ -40,6 +47,7 @@ def keyword_record(cls: type[T]) -> type[T]:
 
 
 Nature = Literal["increment", "state", "exact"]
+"""What a vector is, by which codecs treat it: a sum that is added up, weights, or numbers that must stay exact."""
 INCREMENT: Nature = "increment"
 """Vectors that are summed up: what a codec leaves out of one it may add to the next."""
 STATE: Nature = "state"
@@ -89,6 +97,7 @@ def message(name: str, *, plane: Plane = "scheme") -> Callable[[type[T]], type[T
     """
 
     def register(cls: type[T]) -> type[T]:
+        """Registers a class under its wire name. Raises ValueError where two messages have one name."""
         if name in _types:
             raise ValueError(f"two messages are called {name}")
         made = keyword_record(cls)
@@ -125,14 +134,16 @@ def scatter(message: Any, shards: Sequence[slice]) -> list[Any]:
     """Returns the message that each shard gets: vectors are cut, scalars are copied.
 
     A vector as long as the model is cut where the shards are. Any other, such as a part of the model, is cut in
-    proportion, so that no shard gets a piece longer than its own unless the vector is longer than the model.
+    proportion, so that no shard gets a piece longer than its own unless the vector is longer than the model. One that
+    begins at the message's `offset` is cut where the shards are.
     """
     cls = type(message)
     fields = vector_fields(cls)
     if not fields or len(shards) == 1:
         return [message] * len(shards)
     values = {name: getattr(message, name) for name in scalar_fields(cls)}
-    vectors = [(name, v, _places(v, shards)) for name in fields for v in [getattr(message, name)]]
+    offset = values.get("offset")
+    vectors = [(name, v, _places(v, shards, offset)) for name in fields for v in [getattr(message, name)]]
     parts = []
     for s in range(len(shards)):
         for name, v, at in vectors:
@@ -141,11 +152,14 @@ def scatter(message: Any, shards: Sequence[slice]) -> list[Any]:
     return parts
 
 
-def _places(v: Any, shards: Sequence[slice]) -> Sequence[slice]:
+def _places(v: Any, shards: Sequence[slice], offset: int | None) -> Sequence[slice]:
     """Returns where to cut `v`: at the shards' edges, or at the same fractions of another length, rounded to the
-    nearest.
+    nearest. With an `offset`, v[0] is that element of the model.
     """
     length, total = len(v), shards[-1].stop
+    if offset is not None:
+        edges = [min(max(edge - offset, 0), length) for edge in (0, *(shard.stop for shard in shards))]
+        return [slice(a, b) for a, b in itertools.pairwise(edges)]
     if length == total:
         return shards
     edges = [0, *((2 * shard.stop * length + total) // (2 * total) for shard in shards)]

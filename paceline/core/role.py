@@ -59,10 +59,10 @@ class GradientCheck(Protocol):
         """Does the same for a worker's part of a mean."""
 
     def gone(self, rank: int) -> None:
-        """Worker `rank` takes no further part."""
+        """Tells the check that a worker takes no further part."""
 
     def came(self, rank: int) -> None:
-        """Worker `rank` takes part again."""
+        """Tells the check that a worker takes part again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +81,8 @@ class RoleContext:
     samples_seen: samples that all workers trained before this run began (a resumed run begins above 0).
     contributing: on a shard, is told before each update whose contributions it is made of.
     most_samples: the most samples one contribution can have, by the scheme and the plan; 0 where that is not known.
+    offset, length: on a shard, the place of its first element in the model, and the elements of the whole model; 0 and
+    0 where the shard is all of it.
     """
 
     me: int
@@ -96,6 +98,8 @@ class RoleContext:
     samples_seen: int = 0
     contributing: Callable[[Collection[int]], None] | None = None
     most_samples: int = 0
+    offset: int = 0
+    length: int = 0
 
 
 class Role:
@@ -168,7 +172,7 @@ class Role:
         yield from ()
 
     def on_evaluation(self, now: float, accuracy: float) -> Iterator[Tell | Reply]:
-        """The coordinator hears that the model has been evaluated."""
+        """Is told at the coordinator that the model has been evaluated."""
         yield from ()
 
     def join_state(self) -> dict[str, Any]:

@@ -112,10 +112,12 @@ class Promise(Protocol):
     """A vector whose parts arrive one after the other. Reading it waits; arithmetic and slices by size do not."""
 
     @property
-    def vector(self) -> Any: ...
+    def vector(self) -> Any:
+        """Returns the vector that is still arriving."""
 
     @property
-    def arrival(self) -> Arrival: ...
+    def arrival(self) -> Arrival:
+        """Returns how its parts have arrived so far."""
 
     def put(self, part: int, v: Any) -> None:
         """Takes part `part`, which has arrived. Raises ValueError for one of another length."""

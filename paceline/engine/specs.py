@@ -12,10 +12,13 @@ Option = bool | int | float | tuple[float, ...] | str | None
 
 FORMATS = ("cifar10", "cifar100", "imagefolder", "lmdb", "recordio", "hdf5")
 """Data sets that are read from files of other systems, in `--data-dir`."""
-DATASETS = ("digits", "mnist", "fashion-mnist", "synthetic", *FORMATS)
+LANGUAGE_DATA = "text"
+DATASETS = ("digits", "mnist", "fashion-mnist", "synthetic", LANGUAGE_DATA, *FORMATS)
 AUGMENTATIONS = ("none", "cifar", "alexnet", "imagenet")
 SMALL_MODELS = ("mlp", "lenet", "cnn", "resnet18", "cifar10-quick", "cifar10-full", "lstm")
 """The networks written here."""
+LANGUAGE_MODEL = "gpt"
+"""The network that predicts the next token of a text, and reads nothing else."""
 ZOO_MODELS = (
     "alexnet",
     "vgg16",
@@ -30,7 +33,7 @@ ZOO_MODELS = (
     "mobilenet-v2",
 )
 """Published networks, most of them from a library (`paceline[zoo]`)."""
-MODELS = SMALL_MODELS + ZOO_MODELS
+MODELS = (*SMALL_MODELS, LANGUAGE_MODEL, *ZOO_MODELS)
 OPTIMIZERS = ("sgd", "adam", "adamw", "lars", "lamb")
 BY_PATH = "by path"
 """The name of a recipe for any other optimizer, which is known by an import path."""
@@ -49,6 +52,7 @@ class DataRecipe:
     directory: holds its files. samples: sizes synthetic data. resize: side of the pictures in pixels; 0: as they are.
     mean_file: is subtracted from the pixels of FORMATS; "" for the training set's own mean and deviation.
     augment: how training pictures are varied, one of AUGMENTATIONS.
+    file: of a text; "" for the standard library's sources. context: tokens of a sample of text.
     """
 
     name: str = "digits"
@@ -57,17 +61,21 @@ class DataRecipe:
     resize: int = 0
     mean_file: str = ""
     augment: str = "none"
+    file: str = ""
+    context: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRecipe:
     """Names the network. `width` multiplies the channels or hidden units of the standard one.
 
+    depth: blocks of `gpt`; 0: the standard number.
     dropout: the fraction of the last layer's inputs that is dropped during training.
     """
 
     name: str = "mlp"
     width: float = 1.0
+    depth: int = 0
     dropout: float = 0.0
 
 

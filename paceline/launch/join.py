@@ -24,7 +24,7 @@ from paceline import schemes  # noqa: F401  enters the catalogue
 from paceline.codec import read
 from paceline.codec.pipeline.policy import Codecs
 from paceline.core.errors import ConfigError, PeerLost
-from paceline.core.scheme import make
+from paceline.core.scheme import Scheme, make
 from paceline.engine.model.several_models import together
 from paceline.engine.model.trainable import trained_of
 from paceline.engine.optim.recipe import recipe_of
@@ -93,14 +93,14 @@ def join(
     scheme, parameters = _begin(scheme, parameters)
     module, given = _as_one(model, optimizer)
     whole, how = optimizer_of(module, given)
+    made = _with_codecs_known(make(scheme, parameters), codec, codec_down)
     recipe = Recipe(
         scheme=scheme,
-        parameters=make(scheme, parameters).parameters(),
+        parameters=made.parameters(),
         optimizer=dataclasses.replace(how, lazy=lazy, clip_norm=clip_norm),
         seed=seed,
-        codecs=Codecs(up=codec, down=codec_down),
+        codecs=Codecs(up=codec, down=codec_down).or_that_of(made),
     )
-    read(codec), read(codec_down)  # a name that is none is refused before anything starts, also alone
     spec, end = find_spec()
     recipe = _checked(recipe, spec, several=len(model) > 1 if isinstance(model, Mapping) else False)
     if spec and spec.who.kind == "evaluator":
@@ -110,6 +110,13 @@ def join(
     check_evaluated(evaluate, pace.rank, session)
     atexit.register(leave, pace, end)
     return pace
+
+
+def _with_codecs_known(scheme: Scheme, *codecs: str) -> Scheme:
+    """Returns the scheme. A name that is no codec's is refused before anything starts, also in a script alone."""
+    for codec in codecs:
+        read(codec)
+    return scheme
 
 
 def _begun(

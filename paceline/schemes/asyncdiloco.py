@@ -138,11 +138,8 @@ class AsyncDiLoCo(Scheme):
             return Outer(w=self.w, version=self.version, steps=steps, samples_seen=samples)
 
         def steps_of(self, rank: int) -> int:
-            fastest = self.speed.largest()
-            if not self.scheme.dynamic or fastest is None or rank in self.speed.unknown or not self.speed[fastest]:
-                return int(self.scheme.h)
-            # The small number: equal speeds are equal, whatever their last digit says.
-            return max(1, int(self.speed[rank] / self.speed[fastest] * self.scheme.h + 1e-9))
+            h = int(self.scheme.h)
+            return self.speed.steps_meanwhile(rank, h) if self.scheme.dynamic else h
 
         def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             self.speed.drop(rank)

@@ -128,7 +128,8 @@ class World:
         part, update = self.shards[shard], self._shards[shard].make_update()
         box = self.scheme.server(self.cluster.servers) or Role
         lent = {"gate": self._gate(shard), "rounds": self._rounds, "settled": None if shard else self._settled}
-        return self._party(f"server {shard}", box, shard, w0[part], update, self._card(placement), **lent)
+        where = {"offset": part.start, "length": len(w0)}
+        return self._party(f"server {shard}", box, shard, w0[part], update, self._card(placement), **lent, **where)
 
     def next_server(self, old: SimulatedProcess, means: SimulatedProcess) -> tuple[SimulatedProcess, SimulatedProcess]:
         """Returns the process that takes the place of the lost server `old`, and its carrier of means, the next

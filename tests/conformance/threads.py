@@ -236,7 +236,9 @@ class ThreadRun:
         thread.start()
         return thread
 
-    def _place(self, me: int, w: Any, note: Callable[[Record], None] | None, plan: control.Plan) -> RoleContext:
+    def _place(
+        self, me: int, w: Any, note: Callable[[Record], None] | None, plan: control.Plan, offset: int = 0
+    ) -> RoleContext:
         return RoleContext(
             me=me,
             workers=tuple(range(plan.workers)),
@@ -244,6 +246,8 @@ class ThreadRun:
             update=plain_sgd(self.case.lr)(DIMENSION),
             seconds_per_step=plan.seconds_per_step,
             note=note,
+            offset=offset,
+            length=plan.layout.length,
         )
 
     # ---- a server ----------------------------------------------------------------------------------------
@@ -254,11 +258,12 @@ class ThreadRun:
         box = self._scheme.server(len(plan.layout.holders))
 
         def hosted(number: int) -> ServedSlice:
+            part = plan.layout.slices[number]
+
             def initial(w: Any) -> None:
                 note = session.reports.note if number == slices[0] else None
-                mine.role = box(self._scheme, self._place(number, w, note, plan)) if box else None
+                mine.role = box(self._scheme, self._place(number, w, note, plan, part.start)) if box else None
 
-            part = plan.layout.slices[number]
             means = _Means(None, self._place(number, None, None, plan))
             means.initial = initial
             mine = ServedSlice(part.stop - part.start, mean_server=means)

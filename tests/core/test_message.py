@@ -1,4 +1,5 @@
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from paceline.core.message import gather, message, name_of, named, scalar_fields, scatter, size, vector_fields
 from paceline.core.paramserver.gated_server import Pull, Push, Weights
 from paceline.core.vector import Ghost, Vector, cut
+from paceline.schemes.decoupled import LearnerFragment
 from paceline.sim.kernel.vectors import memory_for
 
 
@@ -65,6 +67,12 @@ def test_a_message_is_called_what_its_class_declares_and_not_after_its_file() ->
     assert (name_of(moved), named("somewhere.Else")) == ("somewhere.Else", moved)
 
 
+COUNTERS: dict[str, Any] = {
+    **dict.fromkeys(("series", "turn", "clock", "samples", "tokens", "steps"), 1),
+    "speed": 1.0,
+}
+
+
 def test_a_vector_that_is_not_the_whole_model_is_cut_in_proportion() -> None:
     shards = cut(10, 3)
     pieces = scatter(Push(g=np.arange(6), clock=1, samples=2), shards)
@@ -80,3 +88,12 @@ def test_the_pieces_of_a_part_of_the_model_are_no_longer_than_the_shards(length:
     pieces = [push.g for push in scatter(Push(g=np.arange(length), clock=1, samples=2), shards)]
     assert np.concatenate(pieces).tolist() == list(range(length))
     assert all(len(piece) <= size for piece, size in zip(pieces, sizes, strict=True))
+
+
+def test_a_run_of_the_model_goes_to_the_shards_that_hold_it() -> None:
+    whole = np.arange(10)
+    for start, stop in ((0, 10), (2, 4), (3, 7), (9, 10)):
+        run = LearnerFragment(delta=whole[start:stop], offset=start, **COUNTERS)
+        pieces = [part.delta for part in scatter(run, cut(10, 3))]
+        held = [list(whole[max(start, s.start) : max(start, min(stop, s.stop))]) for s in cut(10, 3)]
+        assert [list(piece) for piece in pieces] == held

@@ -14,9 +14,11 @@ from typing import Any
 from paceline import config as configuration
 from paceline.cli.support.options import Parser, help_of, metavar_of
 from paceline.cli.support.probe_runs import (
+    HURRY_SECONDS,
     MeasuredSteps,
     ProbedHosts,
     ThisMachine,
+    ending_after,
     measure_links,
     measure_steps,
     one_each,
@@ -53,7 +55,7 @@ EPILOG = """First the links between the hosts are measured. Then workers make st
   paceline advise --cluster mine.toml --parameters 25000000    what to do with it
 
 A script joins by `paceline.join` and needs no change. Hosts that cannot be reached are named and left out. Links are
-measured with a megabyte each, from one host to the other; what else goes over them at that time makes them slower.
+measured with a megabyte each in both directions; what else goes over them at that time makes them slower.
 """
 SETTINGS = ("slowdown", "step-ms", "device", "threads", "model", "width", "data", "data-dir", "samples", "batch-size")
 """Settings of a run that are flags here, too: those by which a step takes longer or shorter."""
@@ -63,6 +65,7 @@ WRITTEN_BY_US = "measured by paceline probe"
 """Stands in each file that this command writes. A file without it is never overwritten."""
 PAIRS_SHOWN = 12
 """Links that are listed; 16 hosts have 120."""
+UNLIKE = 1.1  # the other direction of a link is named if it is so many times as fast
 
 
 def main(arguments: list[str]) -> int:
@@ -82,9 +85,10 @@ def main(arguments: list[str]) -> int:
     values.setdefault("cluster", {})["workers"] = workers
     configuration.build({**values, "stop": {"epochs": 0.0, "until_stopped": True}})  # what is wrong is told at once
     try:
-        if hosts:
-            return _over_ssh(options, command, hosts, values)
-        return _here(options, command, values)
+        with ending_after(options.seconds):
+            if hosts:
+                return _over_ssh(options, command, hosts, values)
+            return _here(options, command, values)
     except (KeyboardInterrupt, RunInterrupted) as end:
         print("paceline: interrupted", file=sys.stderr)
         return end.exit_code if isinstance(end, RunInterrupted) else 130
@@ -162,15 +166,14 @@ def _here(options: argparse.Namespace, command: Sequence[str], values: dict[str,
 
     All workers step at the same time, as in a run: they share cores and memory, which one alone would not show.
     """
-    began = time.monotonic()
+    until = time.monotonic() + options.seconds
     everybody, by_role = split_environment(options.env, os.environ)
     os.environ.update(everybody)
     here, workers = ThisMachine(by_role), values["cluster"]["workers"]
     _say("[1/2] the way between two processes of this machine")
-    within = measure_links(here, 2, options.seconds / 2)
+    within = measure_links(here, 2, _left(until) / 2)
     _say(f"[2/2] {options.steps} steps of {_what(command, values)} on {counted(workers, 'worker')}")
-    left = options.seconds - (time.monotonic() - began)
-    steps = measure_steps(here, values, command, steps=options.steps, seconds=max(1.0, left))
+    steps = measure_steps(here, values, command, steps=options.steps, seconds=_left(until))
     machine = HostEntry(name="here", slots=workers)
     placement = Placement(
         hosts=(machine,), workers=(0,) * workers, slots=tuple(range(workers)), servers=(0,) * options.servers
@@ -188,7 +191,7 @@ def _over_ssh(
 
     Machines that cannot be reached are left out, and ranks are given anew to the workers that remain.
     """
-    began = time.monotonic()
+    until = time.monotonic() + options.seconds
     placement = place(hosts, values["cluster"]["workers"], options.servers)
     ssh = ssh_of(options)
     used = [placement.hosts[number] for number in placement.used()]
@@ -204,13 +207,18 @@ def _over_ssh(
     if options.sync_dir:
         sync(ssh, good, options.sync_exclude)
     _say(f"[2/3] the links between {counted(len(good), 'host')}")
-    links = measure_links(ProbedHosts(SshHosts(options, ssh, one_each(good))), max(2, len(good)), options.seconds / 2)
+    together = ProbedHosts(SshHosts(options, ssh, one_each(good)))
+    links = measure_links(together, max(2, len(good)), _left(until) / 2)
     _say(f"[3/3] {options.steps} steps of {_what(command, values)} on {counted(len(kept), 'worker')}")
-    left = options.seconds - (time.monotonic() - began)
     there = ProbedHosts(SshHosts(options, ssh, placement))
-    steps = measure_steps(there, values, command, steps=options.steps, seconds=max(1.0, left))
+    steps = measure_steps(there, values, command, steps=options.steps, seconds=_left(until))
     within = links[0] if len(good) == 1 else None
     return _leave(options, command, values, placement, steps, links if len(good) > 1 else [], within)
+
+
+def _left(until: float) -> float:
+    """Returns the seconds for what is measured next: those that are left, but for what its end takes."""
+    return max(1.0, until - time.monotonic() - HURRY_SECONDS)
 
 
 def _say(line: str) -> None:
@@ -302,4 +310,6 @@ def _links_text(hosts: Sequence[MeasuredHost], links: Sequence[MeasuredLink], wi
 
 def _way(link: MeasuredLink) -> str:
     """Returns a link in words: the latency one way in milliseconds, the bandwidth in Gbit/s."""
-    return f"{link.latency_s * 1e3:.2g} ms one way, {link.gbps:.3g} Gbit/s"
+    differ = link.faster_gbps > UNLIKE * link.gbps
+    back = f", {link.faster_gbps:.3g} the other way" if differ else ""
+    return f"{link.latency_s * 1e3:.2g} ms one way, {link.gbps:.3g} Gbit/s{back}"

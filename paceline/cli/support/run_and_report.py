@@ -32,9 +32,10 @@ WILD_SHARE = 0.1
 
 
 class Runner(Protocol):
-    """One run that has not begun, live or in virtual time."""
+    """Describes one run that has not begun, live or in virtual time."""
 
-    def run(self) -> Summary: ...
+    def run(self) -> Summary:
+        """Makes the run and returns its summary. Raises PacelineError."""
 
     def interrupt(self, signal: str) -> None:
         """Ends the run; a signal handler calls it. The first call stops it and keeps what there is, the second ends it
@@ -42,11 +43,11 @@ class Runner(Protocol):
 
     @property
     def interrupted(self) -> str:
-        """The signal that ended the run, if one did."""
+        """Returns the signal that ended the run, or ""."""
 
     @property
     def left(self) -> Mapping[str, Sequence[str]]:
-        """The names of the files that the run has left, by folder."""
+        """Returns the names of the files that the run has left, by folder."""
 
 
 class RunInterrupted(Exception):  # noqa: N818  not a fault
@@ -148,15 +149,17 @@ def run_scripts(runner: Runner, close: Callable[[], None] = lambda: None) -> int
 def report(s: Summary, left: Mapping[str, Sequence[str]]) -> str:
     """Returns three lines: how it ended, where the time went, what it left; and one for each worker with bad
     numbers."""
-    accuracy = (
-        "no evaluation" if s.test_accuracy is None else f"test accuracy {number_format.accuracy_text(s.test_accuracy)}"
-    )
+    accuracy = "no evaluation"
+    if s.test_accuracy is not None:
+        accuracy = f"test accuracy {number_format.accuracy_text(s.test_accuracy)}"
+    elif s.test_loss is not None:
+        accuracy = f"test loss {number_format.loss_with_perplexity(s.test_loss, s.perplexity)}"
     reached = ""
-    if s.target_accuracy is not None:
+    if s.target is not None:
         reached = (
-            f", target {s.target_accuracy:g} missed"
+            f", target {s.target} missed"
             if s.seconds_to_target is None
-            else f", target {s.target_accuracy:g} reached after {number_format.seconds_text(s.seconds_to_target)}"
+            else f", target {s.target} reached after {number_format.seconds_text(s.seconds_to_target)}"
         )
     shares = s.shares
     hidden = "" if s.hidden is None else f" ({number_format.percent(s.hidden)} of it hidden)"
@@ -208,6 +211,7 @@ def ending_in_order() -> Iterator[None]:
     before: dict[signal.Signals, Any] = {}
 
     def end(number: int, _frame: object) -> None:
+        """Exits as after that signal, so that all contexts are left in order."""
         # Further signals are ignored before the exception unwinds the contexts, since those still have processes to
         # end.
         for one in before:

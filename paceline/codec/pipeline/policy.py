@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paceline.codec.algorithms.powersgd import PowerSGD
 from paceline.codec.base import NONE, Codec, read
@@ -29,6 +29,10 @@ class Codecs:
     up: str = NONE
     down: str = NONE
     exact_below: int = EXACT_BELOW
+
+    def or_that_of(self, scheme: Scheme) -> Codecs:
+        """Returns these codecs, or, where none is named for what workers send, with that of the scheme."""
+        return replace(self, up=scheme.codec) if self.up == NONE and scheme.codec else self
 
     @property
     def any(self) -> bool:

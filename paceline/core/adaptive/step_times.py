@@ -60,6 +60,7 @@ class Estimates:
         self._value[rank] = sample if self._smoothing.rule == "last" else self._smoothed(rank, sample)
 
     def _smoothed(self, rank: int, sample: float) -> float:
+        """Returns the new estimate: the median of the latest samples, or an exponential mean."""
         parameter = self._smoothing.parameter
         if self._smoothing.rule == "median":
             kept = self._kept.setdefault(rank, deque(maxlen=int(parameter)))
@@ -74,6 +75,7 @@ class Estimates:
         self.unknown.add(rank)
 
     def drop(self, rank: int) -> None:
+        """Forgets a worker."""
         self.unknown.discard(rank)
         self._value.pop(rank, None)
         self._kept.pop(rank, None)
@@ -98,6 +100,17 @@ class Ranked(Estimates):
         if len(self._heap) > 8 * len(self._value) + 64:
             self._heap = [(-v, r) for r, v in self._value.items()]
             heapq.heapify(self._heap)
+
+    def steps_meanwhile(self, rank: int, steps: int) -> int:
+        """Returns how many steps `rank` makes while the fastest makes `steps`, where the numbers are speeds.
+
+        It is at least 1, and `steps` while either speed is not known.
+        """
+        fastest = self.largest()
+        if fastest is None or rank in self.unknown or not self[fastest]:
+            return steps
+        # The small number: equal speeds are equal, whatever their last digit says.
+        return max(1, int(self[rank] / self[fastest] * steps + 1e-9))
 
     def largest(self) -> int | None:
         """Returns the rank with the largest number, the lowest such rank; None while nothing is known."""

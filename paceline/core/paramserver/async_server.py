@@ -51,11 +51,12 @@ class ArrivalServer(Role):
             self.samples_seen += message.samples
             weight = 0.0 if refused else self.apply(src, message)
             self.version += not refused
-            self._explain(now, src, message.samples, staleness, weight)
+            self._explain(now, (src,), message.samples, staleness, weight)
         self.seen[src] = self.version
         yield Reply(src, self.answer(src, before))
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Forgets a worker; nobody waits for it."""
         self.clocks.pop(rank, None)
         if self.gate is not None:
             self.gate.gone(rank)
@@ -78,13 +79,14 @@ class ArrivalServer(Role):
             return False
         return any(gate.push(now, src, getattr(message, name)) is not None for name in vector_fields(self.takes))
 
-    def _explain(self, now: float, rank: int, samples: int, staleness: int, weight: float) -> None:
+    def _explain(self, now: float, ranks: tuple[int, ...], samples: int, staleness: int, weight: float) -> None:
+        """Records an update."""
         if self.note:
             self.note(
                 Applied(
                     at=now,
                     shard=self.me,
-                    ranks=(rank,),
+                    ranks=ranks,
                     version=self.version,
                     staleness=staleness,
                     weight=weight,

@@ -71,5 +71,6 @@ class Round:
 
     @property
     def complete(self) -> bool:
+        """Returns True if all members have come."""
         # The lengths decide all but the last arrivals, so that a push costs the same in a group of any size.
         return bool(self.came) and len(self.came) >= len(self.members) and self.members <= self.came

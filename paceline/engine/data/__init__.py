@@ -61,6 +61,10 @@ def _loaded(recipe: DataRecipe) -> Splits:
             from paceline.engine.data import mnist
 
             return mnist.load(recipe.name, recipe.directory)
+        case "text":
+            from paceline.engine.data.formats import text
+
+            return text.load(recipe.file, recipe.context)
         case "synthetic":
             from paceline.engine.data import synthetic
 

@@ -31,8 +31,9 @@ class Augmentation(Protocol):
 class Dataset:
     """A data set has `x`: [n, ...], float32 or whole numbers; `y`: int64 [n], each in 0 .. `classes` - 1.
 
-    The samples of named data sets are pictures: float32 [n, c, h, w], normalised. With `augmentation` batches have
-    varied pictures, perhaps smaller ones.
+    The samples of named data sets are pictures: float32 [n, c, h, w], normalised; those of `text` are tokens, [n, t].
+    With `augmentation` batches have varied pictures, perhaps smaller ones.
+    predicts_next: each token is to be predicted from those before it, and y is the token after the last one.
 
     Raises ValueError for other shapes or types.
     """
@@ -41,6 +42,7 @@ class Dataset:
     y: Tensor
     classes: int
     augmentation: Augmentation | None = None
+    predicts_next: bool = False
 
     def __post_init__(self) -> None:
         if not self.x.dim() or self.x.is_complex() or (self.x.is_floating_point() and self.x.dtype != torch.float32):
@@ -86,13 +88,15 @@ class Dataset:
 
     @property
     def chance(self) -> float:
-        """Returns the accuracy of always answering the most common class; 0 where there are no samples."""
-        return int(self.y.bincount().max()) / len(self) if len(self) else 0.0
+        """Returns the accuracy of always answering the most common class; 0 where no accuracy is measured."""
+        return int(self.y.bincount().max()) / len(self) if len(self) and not self.predicts_next else 0.0
 
     def to(self, device: torch.device | str) -> Dataset:
         """Returns the same samples on `device`; itself when they are there already."""
         x, y = self.x.to(device), self.y.to(device)
-        return self if x is self.x and y is self.y else Dataset(x, y, self.classes, self.augmentation)
+        if x is self.x and y is self.y:
+            return self
+        return Dataset(x, y, self.classes, self.augmentation, self.predicts_next)
 
 
 def shown(samples: Tensor) -> str:

@@ -1,6 +1,6 @@
 """Builds the networks that a run can name; one file a family. Each maps float32 [n, c, h, w] to logits [n, classes].
 
-`lstm` reads tokens, int64 [n, t], too; `gpt.py` reads nothing else. Read `lenet.py` first. Of `engine/` it may import
+`lstm` reads tokens, int64 [n, t], too; `gpt` reads nothing else. Read `lenet.py` first. Of `engine/` it may import
 nothing else.
 """
 
@@ -16,11 +16,12 @@ from paceline.core.registry import nearest
 from paceline.engine.models import zoo
 from paceline.engine.models.caffe_cifar import cifar10_full, cifar10_quick
 from paceline.engine.models.cnn import cnn
+from paceline.engine.models.gpt import gpt
 from paceline.engine.models.lenet import lenet
 from paceline.engine.models.lstm import lstm, lstm_of_tokens
 from paceline.engine.models.mlp import mlp
 from paceline.engine.models.resnet import resnet18
-from paceline.engine.specs import ModelRecipe
+from paceline.engine.specs import LANGUAGE_MODEL, ModelRecipe
 from paceline.engine.torch_generator import seeded
 
 __all__ = ["SMALL", "TOKEN_MODELS", "build", "build_for_tokens"]
@@ -49,6 +50,8 @@ def build(recipe: ModelRecipe, shape: tuple[int, int, int], classes: int, seed: 
     is not below 1, an empty shape, pictures that are too small for the network, or a library that is missing.
     """
     _check(recipe)
+    if recipe.name == LANGUAGE_MODEL:
+        raise ConfigError(f"model {recipe.name} reads tokens: give --data text")
     if min(*shape, classes) < 1:
         raise ConfigError(f"a model for samples of {list(shape)} and {classes} classes: each must be 1 or more")
     with seeded(seed):
@@ -61,24 +64,35 @@ def build(recipe: ModelRecipe, shape: tuple[int, int, int], classes: int, seed: 
     return model
 
 
-TOKEN_MODELS = ("lstm",)
+TOKEN_MODELS = ("lstm", LANGUAGE_MODEL)
 """The networks that `build_for_tokens` knows."""
 
 
-def build_for_tokens(recipe: ModelRecipe, vocabulary: int, classes: int, seed: int) -> nn.Module:
-    """Returns the network for samples int64 [t] in 0 .. `vocabulary` - 1, as `build` does. Raises ConfigError."""
+GPT_WIDTH, GPT_DEPTH, GPT_HEADS = 64, 2, 4
+"""The sizes of `gpt` with the usual width and depth: 119,000 parameters with bytes as tokens."""
+
+
+def build_for_tokens(recipe: ModelRecipe, vocabulary: int, classes: int, context: int, seed: int) -> nn.Module:
+    """Returns the network for samples int [`context`] in 0 .. `vocabulary` - 1, as `build` does. Raises ConfigError.
+
+    `gpt` maps them to logits [n, context, vocabulary], `lstm` to logits [n, classes].
+    """
     _check(recipe)
     if recipe.name not in TOKEN_MODELS:
         raise ConfigError(f"model {recipe.name} does not read tokens; there is {', '.join(TOKEN_MODELS)}")
     with seeded(seed):
-        model = lstm_of_tokens(vocabulary, classes, recipe.width)
+        if recipe.name == LANGUAGE_MODEL:
+            width = GPT_HEADS * max(1, round(GPT_WIDTH * recipe.width / GPT_HEADS))
+            model: nn.Module = gpt(vocabulary, width, recipe.depth or GPT_DEPTH, GPT_HEADS, context)
+        else:
+            model = lstm_of_tokens(vocabulary, classes, recipe.width)
     if recipe.dropout:
         _drop(model, recipe.dropout)
     return model
 
 
 def _check(recipe: ModelRecipe) -> None:
-    known = {**_BUILDERS, **zoo.NETWORKS}
+    known = {*_BUILDERS, *zoo.NETWORKS, *TOKEN_MODELS}
     if recipe.name not in known:
         raise ConfigError(f"unknown model {recipe.name!r}{nearest(recipe.name, known)}")
     if not (math.isfinite(recipe.width) and recipe.width > 0):

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Protocol
 
 from paceline.core.errors import ConfigError, PacelineError
+from paceline.launch.remote.agent_messages import AgentHello
 from paceline.launch.remote.callback_listener import CallbackListener
 from paceline.launch.remote.hostfile import HostEntry
 from paceline.launch.remote.launcher import RemoteHost, raise_all, unlike
 from paceline.launch.remote.placement import Placement
-from paceline.launch.remote.protocol import AgentHello
 from paceline.live.addresses import is_loopback
 
 END_SECONDS = 5.0

@@ -1,7 +1,11 @@
 """Launches the processes of a run on this machine, as forks of one warm process.
 
-main thread      prepare, start, kill, end          writes requests to the fork server
-`fork server`    reads its answers                  fills `ended`
+    thread           what it does
+    main thread      prepare, start, kill, end: writes requests to the fork server
+    `fork server`    reads its answers: fills `ended`, and wakes who waits for the data
+
+A party's process is known from its Forked to its ForkEnded. A signal for one that has ended meanwhile is ignored by the
+fork server, which is the parent and so the only one that frees the PID.
 """
 
 from __future__ import annotations

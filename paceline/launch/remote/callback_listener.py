@@ -31,9 +31,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.launch.remote import protocol as words
+from paceline.launch.remote import agent_messages as messages
 from paceline.launch.remote.agent_handshake import Key, admit, introduce
-from paceline.launch.remote.protocol import Event, MessageStream, Request, SocketStream
+from paceline.launch.remote.agent_messages import Event, Request
+from paceline.launch.remote.message_stream import MessageStream, SocketStream
 from paceline.live.net.accept_loop import BACKLOG, TlsListener
 from paceline.live.net.dialer import SENT_AWAY
 from paceline.live.party import COORDINATOR
@@ -50,7 +51,7 @@ CALLERS_MAX = 256  # whose handshake is not finished
 STRANGERS_MAX = 64  # whose handshake is finished, and who have proved nothing yet: a thread each
 LOOK_SECONDS = 0.5  # between two looks whether anybody is still to come
 
-Caller = tuple[MessageStream[Event], words.AgentHello]
+Caller = tuple[MessageStream[Event], messages.AgentHello]
 
 
 class CallbackListener:
@@ -176,7 +177,7 @@ class CallbackListener:
             lines: MessageStream[Event] = MessageStream(SocketStream(stream), Event)
             hello = admit(lines, self._key, deadline)
             if hello is not None and self._admit(stream):
-                lines.say(words.AgentBeat())
+                lines.say(messages.AgentBeat())
                 self._agents.put((lines, hello))
                 return
         except OSError:
@@ -215,7 +216,7 @@ def ticket_from(secret: str, host: str, port: int) -> str:
     return _ticket(host, port, derived(secret, "token", 16).hex(), CertificateAuthority(secret).certificate)
 
 
-def enter(ticket: Path, hello: Callable[[], words.AgentHello]) -> tuple[MessageStream[Request], str]:
+def enter(ticket: Path, hello: Callable[[], messages.AgentHello]) -> tuple[MessageStream[Request], str]:
     """Calls the launcher that wrote `ticket`; returns the stream, and this host's address on that way.
 
     hello: makes what to say. A caller that is sent away because too many call calls again, for CALL_SECONDS. Raises
@@ -233,7 +234,7 @@ def enter(ticket: Path, hello: Callable[[], words.AgentHello]) -> tuple[MessageS
         pause_s = min(2 * pause_s, AGAIN_SECONDS_MAX)
 
 
-def enter_once(ticket: str, hello: Callable[[], words.AgentHello]) -> tuple[MessageStream[Request], str]:
+def enter_once(ticket: str, hello: Callable[[], messages.AgentHello]) -> tuple[MessageStream[Request], str]:
     """Does what `enter` does, once, by the text of a ticket. Raises SentAway as well, and what `call` does."""
     stream, key, address = call(ticket)
     lines: MessageStream[Request] = MessageStream(stream, Request)

@@ -139,6 +139,7 @@ def _gpus(text: str) -> tuple[int, ...]:
 
 
 def _speed(text: str) -> float:
+    """Returns how fast a host is, relative to the others. Raises ValueError."""
     try:
         speed = float(text)
     except ValueError:
@@ -149,18 +150,21 @@ def _speed(text: str) -> float:
 
 
 def _role(text: str) -> str:
+    """Returns what a host may be used for. Raises ValueError with the nearest word."""
     if text not in ROLES:
         raise ValueError(f"{' or '.join(ROLES)}{nearest(text, ROLES)}")
     return text
 
 
 def _word(text: str) -> str:
+    """Returns a word that is safe in a command and in a file. Raises ValueError."""
     if not re.fullmatch(r"[\w.:/~@+][\w.:/~@+-]*", text):
         raise ValueError("one word of letters, digits and ._-/~@+:")
     return text
 
 
 def _address(text: str) -> str:
+    """Returns an address. Raises ValueError for a name."""
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:

@@ -89,6 +89,8 @@ QUESTIONS, ANSWERS = (Put, Get, Add, Forget), (Found, Vain)
 
 @dataclass(slots=True)
 class _Wait:
+    """Holds a Get that is not answered yet; `left_s` are the seconds until it is too late."""
+
     src: Party
     id: int
     key: str
@@ -197,11 +199,14 @@ class Rendezvous:
         return f"waited {wait.seconds:.0f} s for {', '.join(missing) or wait.key} to meet for torch.distributed"
 
     def _named(self, who: Party) -> str:
+        """Returns a worker and its host, for messages."""
         return f"{who} on {self.hosts[who]}" if who in self.hosts else str(who)
 
     def _found(self, wait: _Wait) -> None:
+        """Answers with the value that is there now."""
         self._answer(wait.src, wait.id, Found(value=self._values.get(wait.key)))
 
     def _answer(self, to: Party, id: int, answer: Found | Vain) -> None:
+        """Sends an answer; a worker that is gone is told of elsewhere."""
         with contextlib.suppress(PeerLost):  # it is told of elsewhere
             self._transport.send(to, Envelope(Kind.REPLY, answer, id))

@@ -32,11 +32,13 @@ from paceline.live.protocol.transport import Envelope, Kind, Transport
 REPORT_SECONDS = 0.25
 """Seconds between two reports of a party."""
 MEANWHILE_SECONDS = 0.5
+"""Seconds between two beats of a server that is busy with one update."""
 UPDATE_SECONDS_MAX = 300.0  # that a server may be at one update before it counts as hung
-RECORDS_BYTES = 32 * 1024  # a header holds twice that
+RECORDS_BYTES = 32 * 1024
 """Bytes of trace records in one message; a frame's header holds twice that."""
 SETTLE_SECONDS = 0.05
-SETTLED_MAX = 256  # contributions in one message
+"""Seconds in which resolved contributions are gathered for one message."""
+SETTLED_MAX = 256
 """Contributions in one message."""
 
 

@@ -234,7 +234,7 @@ class Connection:
     def _read(self) -> None:
         """Reads until the socket has nothing more, at most READS_MAX times.
 
-        Memory that a frame refers to is checked after each read, before the next frame is taken for one of this peer's.
+        After each read the connection of a stranger that has passed descriptors on is closed.
         """
         for _ in range(READS_MAX):
             missing = self._receiver.read(self._sock)

@@ -92,7 +92,7 @@ class HubTransport:
     def send(self, to: Party, envelope: Envelope) -> None:
         """Puts a message into the other party's inbox. Raises PeerLost where it cannot be reached.
 
-        The envelope is copied: both sides write into it, such as when it was sent and with which codec.
+        The envelope is copied, as both sides write into it.
         """
         member = self._reached(to)
         if member is None:

@@ -70,7 +70,7 @@ class LoggingTransport:
         self._tell("connect", to=party, address=address, incarnation=incarnation, way=self._transport.way_to(party))
 
     def drop(self, party: Party, incarnation: int, why: str) -> None:
-        """Logs and drops; the reason is what the other party will be told."""
+        """Logs the reason, then drops the connection."""
         self._tell("drop", whom=party, incarnation=incarnation, why=why)
         self._transport.drop(party, incarnation, why)
 

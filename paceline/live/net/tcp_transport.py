@@ -124,6 +124,7 @@ class TcpTransport:
         self._handler: Handler | None = None
 
     def _failed(self, error: BaseException) -> None:
+        """Reports an exception that escaped a callback to the handler."""
         assert self._handler is not None
         self._handler.failed(error)
 
@@ -143,6 +144,7 @@ class TcpTransport:
             self._tls_listener.open()
 
     def _listen(self) -> None:
+        """Begins to accept, or goes on with it after a pause."""
         for listener in self._plain_listeners:
             self._loop.watch(listener, selectors.EVENT_READ, functools.partial(self._accept, listener))
 
@@ -233,6 +235,7 @@ class TcpTransport:
         found = weakref.ref(stranger)  # the timer must not keep a closed connection alive
 
         def end() -> None:
+            """Closes a caller that has not greeted in time."""
             late = found()
             if late is not None and late in self._strangers:
                 late.close("it never said who it is")
@@ -253,6 +256,7 @@ class TcpTransport:
         handler = self._handler
 
         def arrived(envelope: Envelope) -> None:
+            """Delivers a message; before the peer is known, goes on with its handshake."""
             if known:
                 handler.deliver(known[0], envelope)
             else:
@@ -264,6 +268,7 @@ class TcpTransport:
                         known.extend([] if greeting.lane else [caller])  # a lane is no connection of its own
 
         def room(kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]) -> list[Any]:
+            """Returns room for vectors. Raises ProtocolError while the peer is not known."""
             if not known:
                 raise ProtocolError(
                     "the caller sends vectors before it has said who it is"
@@ -271,6 +276,7 @@ class TcpTransport:
             return handler.room_for(known[0], kind, id, cls, lengths, shared)
 
         def closed(why: str, cause: LossCause) -> None:
+            """Keeps the connection's traffic, and reports a loss unless it has been replaced already."""
             if connection in self._strangers:
                 del self._strangers[connection]
                 self._note_refusal(peer, why)
@@ -360,6 +366,7 @@ class TcpTransport:
         return SHARED if self._connection(party).shares else TCP
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Calls `action` after so many seconds, on the net thread."""
         self._loop.call_later(seconds, action)
 
     def traffic(self) -> tuple[int, int]:
@@ -398,6 +405,7 @@ class TcpTransport:
         self._close_all()
 
     def _close_all(self) -> None:
+        """Closes listeners and connections, without telling the handler."""
         self._closing = True
         for listener in self._plain_listeners:
             listener.close()

@@ -71,6 +71,11 @@ def loss_text(loss: float | None) -> str:
     return "-" if loss is None else f"{loss:.3g}"
 
 
+def loss_with_perplexity(loss: float | None, perplexity: float | None) -> str:
+    """Returns a loss, and the perplexity of a language model behind it: `2.31 (perplexity 10.1)`."""
+    return loss_text(loss) if perplexity is None else f"{loss_text(loss)} (perplexity {perplexity:.3g})"
+
+
 def megabytes(count: int) -> str:
     """Returns bytes as megabytes of 10^6, without a unit: one digit after the point below 100."""
     return f"{count / 1e6:.1f}" if count < 1e8 else f"{count / 1e6:.0f}"

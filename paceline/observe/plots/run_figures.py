@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.trace import Ended, Evaluated, MemberChange, Record
-from paceline.observe.formatting.number_format import accuracy_text, counted, loss_text, percent, seconds_text
+from paceline.observe.formatting.number_format import (
+    accuracy_text,
+    counted,
+    loss_text,
+    loss_with_perplexity,
+    percent,
+    seconds_text,
+)
 from paceline.observe.plots import style
 from paceline.observe.plots.accuracy_axes import accuracy_axes, heights, name_upward, target_lines
 from paceline.observe.plots.style import FAINT, INK, TYPE
@@ -97,12 +104,20 @@ def _outcome(summary: Summary) -> str:
 def _result(summary: Summary) -> str:
     """Returns what a run came to, in words."""
     if summary.test_accuracy is None:
-        return "never evaluated" if summary.test_loss is None else f"loss {loss_text(summary.test_loss)}"
+        return "never evaluated" if summary.test_loss is None else _loss_result(summary)
     if summary.target_accuracy is None:
         return f"accuracy {accuracy_text(summary.test_accuracy)}"
     if summary.seconds_to_target is None:
         return f"accuracy {accuracy_text(summary.test_accuracy)}, target {summary.target_accuracy:g} missed"
     return f"{summary.target_accuracy:g} reached in {seconds_text(summary.seconds_to_target)}"
+
+
+def _loss_result(summary: Summary) -> str:
+    """Returns the same of a run that has a loss and no accuracy."""
+    if summary.seconds_to_target is not None:
+        return f"{summary.target} reached in {seconds_text(summary.seconds_to_target)}"
+    missed = "" if summary.target is None else f", target {summary.target_loss:g} missed"
+    return f"loss {loss_with_perplexity(summary.test_loss, summary.perplexity)}{missed}"
 
 
 def _setting(summaries: Sequence[Summary]) -> str:
@@ -123,7 +138,7 @@ def _accuracy(axes: Any, entries: Sequence[tuple[str, Summary, list[Evaluated]]]
     curves = [(name, s, [(e.at, e.loss if by_loss else e.accuracy) for e in drawn]) for name, s, drawn in entries]
     handles = {id(s): _line(axes, n, name, s, points) for n, (name, s, points) in zip(looks, curves, strict=True)}
     shown = [handles[id(s)] for s in ranking([summary for _, summary, _ in entries])]
-    targets = [s.target_accuracy for _, s, _ in entries if s.target_accuracy is not None]
+    targets = [t for _, s, _ in entries if (t := s.target_loss if by_loss else s.target_accuracy) is not None]
     style.side_legend(axes, [*shown, *target_lines(axes, targets)])
     _frame(axes, curves, targets, top=math.inf if by_loss else 1.01)
 
@@ -139,7 +154,8 @@ def _line(axes: Any, number: int, name: str, summary: Summary, points: Points) -
     label = f"{name}  {_short_result(summary)}"
     if summary.seconds_to_target is None:
         return Line2D([], [], **look, label=label)
-    hit = next((height for at, height in points if at >= summary.seconds_to_target), summary.target_accuracy)
+    target = summary.target_accuracy or summary.target_loss
+    hit = next((height for at, height in points if at >= summary.seconds_to_target), target)
     axes.plot([summary.seconds_to_target], [hit], **look, **mark, zorder=5)
     return Line2D([], [], **look, **mark, label=label)
 
@@ -149,7 +165,8 @@ def _short_result(summary: Summary) -> str:
     if summary.seconds_to_target is not None:
         return seconds_text(summary.seconds_to_target)
     if summary.test_accuracy is None:
-        return "not evaluated" if summary.test_loss is None else loss_text(summary.test_loss)
+        missed = "missed, " if summary.target is not None else ""
+        return "not evaluated" if summary.test_loss is None else missed + loss_text(summary.test_loss)
     return ("missed, " if summary.target_accuracy is not None else "") + accuracy_text(summary.test_accuracy)
 
 

@@ -29,7 +29,7 @@ LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000
 SCHEMES = (
     *("bsp", "asp", "ssp", "gsp", "esync", "localsgd", "diloco", "adpsgd"),
     *("lbbsp", "dcasgd", "dssp", "ksync", "asyncdiloco", "easgd", "slowmo", "gosgd"),
-    *("partial", "weedout", "hybrid", "eamsgd", "postlocal", "sgp"),
+    *("partial", "weedout", "hybrid", "eamsgd", "postlocal", "sgp", "decoupled", "sparseloco"),
 )
 """By their place here schemes have colour, dashes and mark, the same in every figure: eight colours a row.
 

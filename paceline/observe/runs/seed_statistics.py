@@ -3,6 +3,7 @@ another."""
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -54,6 +55,7 @@ class SeedStatistics:
     seconds_to_target: Spread | None
     speedup: Spread | None
     accuracy: Spread | None
+    loss: Spread | None
     samples_per_second: Spread | None
 
     @property
@@ -83,6 +85,7 @@ def _standing(group: Group, reference: Group | None) -> SeedStatistics:
         seconds_to_target=Spread.of(s.seconds_to_target for s in summaries),
         speedup=Spread.of(speedups(group, reference)) if reference else None,
         accuracy=Spread.of(s.test_accuracy for s in summaries),
+        loss=Spread.of(s.test_loss for s in summaries if s.test_accuracy is None),
         samples_per_second=Spread.of(s.samples_per_second for s in summaries),
     )
 
@@ -103,8 +106,9 @@ def _ratio(seconds: float, summary: Summary) -> float | None:
     return seconds / summary.seconds_to_target if summary.seconds_to_target else None
 
 
-def _order(standing: SeedStatistics) -> tuple[float, float, float]:
+def _order(standing: SeedStatistics) -> tuple[float, ...]:
     """Returns the key by which groups are ranked."""
     seconds = standing.seconds_to_target.mean if standing.seconds_to_target else 0.0
     accuracy = standing.accuracy.mean if standing.accuracy else -1.0
-    return -standing.reached / len(standing.group.runs), seconds, -accuracy
+    loss = standing.loss.mean if standing.loss else math.inf
+    return -standing.reached / len(standing.group.runs), seconds, -accuracy, loss

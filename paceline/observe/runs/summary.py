@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -93,6 +94,8 @@ class Summary:
     driver            live or sim
     reason            why it ended; begins with `failed` for a run that did not come to its end
     test_accuracy     None without evaluations; test_loss: that of the last one
+    target_loss       the test loss at which the run was to stop; None where none was set
+    perplexity        exp(test_loss) of a language model; None for others
     seconds_to_target None when the target was missed or never set
     step_ms           the step of a worker with slowdown 1, where it was emulated
     bytes_up          what workers sent; bytes_down: received; bytes_shared: of both, by shared memory
@@ -132,6 +135,15 @@ class Summary:
     test_loss: float | None = None
     leased: Leased | None = None
     warning: str = ""
+    target_loss: float | None = None
+    perplexity: float | None = None
+
+    @property
+    def target(self) -> str | None:
+        """Returns what was to be reached, as sentences name it: `0.9`, or `loss 2.5`; None without a target."""
+        if self.target_accuracy is not None:
+            return f"{self.target_accuracy:g}"
+        return None if self.target_loss is None else f"loss {self.target_loss:g}"
 
     @property
     def task(self) -> str:
@@ -208,11 +220,30 @@ def read_summary(path: str | os.PathLike[str]) -> Summary:
         raise PacelineError(f"{path}: not a summary of this version of paceline ({error})") from error
 
 
-def seconds_to_target(evaluations: Iterable[Evaluated], target: float | None) -> float | None:
-    """Returns when the accuracy first was `target` or better; None when it never was. `evaluations` by time."""
-    if target is None:
+TARGET_LOSS = "target loss"
+"""The reason of a run that ended because the test loss was low enough."""
+
+
+def seconds_to_target(
+    evaluations: Iterable[Evaluated], target: float | None, target_loss: float | None = None
+) -> float | None:
+    """Returns when the accuracy first was `target` or better, or else the loss `target_loss` or lower; None when it
+    never was. `evaluations` by time.
+    """
+    if target is not None:
+        return next((e.at for e in evaluations if e.accuracy >= target), None)
+    if target_loss is None:
         return None
-    return next((e.at for e in evaluations if e.accuracy >= target), None)
+    return next((e.at for e in evaluations if 0 < e.loss <= target_loss), None)
+
+
+def perplexity_of(loss: float | None) -> float | None:
+    """Returns exp(loss), of a mean loss a token in nats; None where that is no number."""
+    return math.exp(loss) if loss is not None and loss < LOSS_MAX else None
+
+
+LOSS_MAX = 700.0
+"""The exponential of more is no float."""
 
 
 class Faults:

@@ -67,7 +67,7 @@ def _summary(
     workers: list[WorkerSummary], evaluations: list[Evaluated], seconds: float, facts: Mapping[str, Any]
 ) -> Summary:
     """Returns the summary of these workers and evaluations."""
-    target = facts.get("stop.target_accuracy") or None
+    target, target_loss = facts.get("stop.target_accuracy") or None, facts.get("stop.target_loss") or None
     samples = sum(worker.samples for worker in workers)
     scheme = str(facts.get("run.scheme", "unknown"))
     return Summary(
@@ -80,7 +80,8 @@ def _summary(
         samples_per_second=samples / seconds if seconds else 0.0,
         test_accuracy=evaluations[-1].accuracy if evaluations else None,
         target_accuracy=target,
-        seconds_to_target=seconds_to_target(evaluations, target),
+        seconds_to_target=seconds_to_target(evaluations, target, target_loss),
+        target_loss=target_loss,
         bytes_up=0,
         bytes_down=0,
         workers=tuple(workers),

@@ -13,6 +13,7 @@ from paceline.observe.formatting.number_format import (
     accuracy_text,
     count_text,
     counted,
+    loss_text,
     megabytes,
     percent,
     seconds_text,
@@ -65,7 +66,7 @@ def result(s: SeedStatistics) -> tuple[str, ...]:
         str(count),
         _reached(s),
         _shown(s.speedup, lambda x: f"{x:.1f}"),
-        _shown(s.accuracy, accuracy_text),
+        f"loss {_shown(s.loss, loss_text)}" if s.loss else _shown(s.accuracy, accuracy_text),
         _shown(s.samples_per_second, count_text),
         ", ".join(sorted({run.reason for run in s.group.summaries})),
     )
@@ -73,7 +74,7 @@ def result(s: SeedStatistics) -> tuple[str, ...]:
 
 def _reached(s: SeedStatistics, shown: Callable[[float], str] = seconds_text) -> str:
     """Returns the cell with the time to the target."""
-    if s.group.first.target_accuracy is None:
+    if s.group.first.target is None:
         return NONE
     if s.seconds_to_target is None:
         return "missed"
@@ -120,9 +121,10 @@ def sentence(groups: Sequence[Group], order: Sequence[SeedStatistics]) -> str:
         return why([group.first for group in groups], [group.name for group in groups])
     best, reference = order[0], baseline(groups)
     if best.seconds_to_target is None:
-        return f"No scheme reached its target; {best.name} came closest with {_shown(best.accuracy, accuracy_text)}."
+        best_of = f"loss {_shown(best.loss, loss_text)}" if best.loss else _shown(best.accuracy, accuracy_text)
+        return f"No scheme reached its target; {best.name} came closest with {best_of}."
     runs = counted(best.reached, "run")
-    sooner = f"{best.name} reached {best.group.first.target_accuracy:g} in {_reached(best)} over {runs}"
+    sooner = f"{best.name} reached {best.group.first.target} in {_reached(best)} over {runs}"
     if best.group is reference or best.speedup is None:
         return f"{sooner}."
     return f"{sooner}, {best.speedup.text(lambda x: f'{x:.1f}')} times as fast as {reference.name}."

@@ -14,7 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
-from paceline.observe.formatting.number_format import accuracy_text, count_text, loss_text, percent, seconds_text
+from paceline.observe.formatting.number_format import (
+    accuracy_text,
+    count_text,
+    loss_with_perplexity,
+    percent,
+    seconds_text,
+)
+from paceline.observe.runs.summary import perplexity_of
 
 LINES_MAX = 1000
 """Lines that wait for a reader at most; then the oldest are dropped."""
@@ -50,7 +57,8 @@ class ProgressSnapshot:
 
     fraction_done   of the run, 0 to 1; None where the end cannot be foreseen, and so is seconds_left
     epochs          None where nobody knows how long one is
-    loss            of a script that reports no accuracy
+    loss            of a language model, or of a script that reports no accuracy
+    is_language     the loss is that of a token, so that it has a perplexity
     samples_before  those among `samples` that were trained before the run was resumed
     """
 
@@ -62,6 +70,7 @@ class ProgressSnapshot:
     accuracy: float | None = None
     loss: float | None = None
     target: float | None = None
+    is_language: bool = False
     fraction_done: float | None = None
     samples_before: int = 0
     seconds_left: float | None = None
@@ -223,7 +232,9 @@ def plain_line(snapshot: ProgressSnapshot) -> str:
     if snapshot.epochs is not None:
         parts.append(f"epoch {snapshot.epochs:.1f}")
     if snapshot.loss is not None:
-        parts.append(f"loss {loss_text(snapshot.loss)}")
+        perplexity = perplexity_of(snapshot.loss) if snapshot.is_language else None
+        target = "" if snapshot.target is None else f" (target {snapshot.target:g})"
+        parts.append(f"loss {loss_with_perplexity(snapshot.loss, perplexity)}{target}")
     if snapshot.accuracy is not None:
         target = "" if snapshot.target is None else f" (target {snapshot.target:g})"
         parts.append(f"accuracy {accuracy_text(snapshot.accuracy)}{target}")

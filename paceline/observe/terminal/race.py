@@ -15,7 +15,7 @@ from paceline.observe.formatting.number_format import (
     percent,
     seconds_text,
 )
-from paceline.observe.runs.summary import Summary
+from paceline.observe.runs.summary import TARGET_LOSS, Summary
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -130,7 +130,7 @@ def _rows(summaries: Sequence[Summary]) -> list[tuple[str, ...]]:
         times = speedup(s, reference)
         cells = (
             f"{WINNER if place == 0 and has_winner else ' '} {names[id(s)]}",
-            "-" if s.target_accuracy is None else _reached(s),
+            "-" if s.target is None else _reached(s),
             "-" if times is None else f"{times:.1f}",
             loss_text(s.test_loss) if by_loss else accuracy_text(s.test_accuracy),
             count_text(s.samples),
@@ -138,7 +138,7 @@ def _rows(summaries: Sequence[Summary]) -> list[tuple[str, ...]]:
             percent(s.shares.waiting),
             "-" if s.staleness_mean is None else f"{s.staleness_mean:.1f}",
             megabytes(s.bytes_up + s.bytes_down),
-            "target" if s.reason == "target accuracy" else s.reason,
+            "target" if s.reason in ("target accuracy", TARGET_LOSS) else s.reason,
         )
         rows.append(cells)
     return rows
@@ -161,7 +161,7 @@ def why(summaries: Sequence[Summary], called: Sequence[str] = ()) -> str:
     winner = order[0]
     if winner.seconds_to_target is None:
         return _nobody(winner, names[id(winner)], len(summaries))
-    reached = f"{names[id(winner)]} reached {winner.target_accuracy:g} in {seconds_text(winner.seconds_to_target)}"
+    reached = f"{names[id(winner)]} reached {winner.target} in {seconds_text(winner.seconds_to_target)}"
     if len(order) == 1:
         return f"{reached}."
     other = baseline(summaries)
@@ -180,6 +180,10 @@ def _nobody(best: Summary, name: str, runs: int) -> str:
     accuracy = accuracy_text(best.test_accuracy)
     if best.test_accuracy is None and best.test_loss is not None:
         loss = loss_text(best.test_loss)
+        if best.target is not None and runs > 1:
+            return f"No scheme reached {best.target}; {name} came closest with {loss}."
+        if best.target is not None:
+            return f"{name} did not reach {best.target}; it came to {loss}."
         ended = f"loss {loss}" if runs == 1 else f"the lowest loss, {loss},"
         return f"{name} ended with {ended} after {seconds_text(best.seconds)}."
     if best.test_accuracy is None:

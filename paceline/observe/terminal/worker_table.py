@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paceline.observe.formatting.columns import short_hosts
-from paceline.observe.formatting.number_format import accuracy_text, count_text, percent, seconds_text
+from paceline.observe.formatting.number_format import (
+    accuracy_text,
+    count_text,
+    loss_with_perplexity,
+    percent,
+    seconds_text,
+)
+from paceline.observe.runs.summary import perplexity_of
 from paceline.observe.terminal.progress import ProgressSnapshot, WorkerRow
 
 if TYPE_CHECKING:
@@ -72,8 +79,12 @@ def headline(snapshot: ProgressSnapshot) -> Text:
     line.append(f"  {seconds_text(snapshot.elapsed_s)}  epoch {snapshot.epochs:.1f}")
     if snapshot.accuracy is not None:
         line.append(f"  accuracy {accuracy_text(snapshot.accuracy)}", "bold")
+    if snapshot.loss is not None:
+        perplexity = perplexity_of(snapshot.loss) if snapshot.is_language else None
+        line.append(f"  loss {loss_with_perplexity(snapshot.loss, perplexity)}", "bold")
     if snapshot.target is not None:
-        line.append(f" of {snapshot.target:g}" if snapshot.accuracy is not None else f"  target {snapshot.target:g}")
+        known = snapshot.accuracy is not None or snapshot.loss is not None
+        line.append(f" of {snapshot.target:g}" if known else f"  target {snapshot.target:g}")
     line.append(f"  {count_text(snapshot.samples_per_second)} samples/s")
     return line
 

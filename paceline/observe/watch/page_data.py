@@ -81,7 +81,9 @@ def picture(state: PageState, query: PageQuery) -> dict[str, Any]:
         "event_count": state.event_count,
     }
     if query.curve != document["curve_count"]:
-        points = [(e.at, e.accuracy, e.loss, e.samples) for e in state.evaluations.points]
+        evaluated = state.evaluations.points
+        only_losses = any(e.loss for e in evaluated) and not any(e.accuracy or e.chance for e in evaluated)
+        points = [(e.at, math.nan if only_losses else e.accuracy, e.loss, e.samples) for e in evaluated]
         document["curve"] = [[_known(value) for value in point] for point in points]
     document["rates"] = rates(state)
     if query.events != state.event_count:

@@ -15,6 +15,7 @@ from paceline.core.errors import ConfigError
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.import_path import is_path
 from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.model.loss import mean_loss
 from paceline.runtime.worker.train_loop import build_model, load_data
 
 BATCH = 500
@@ -84,13 +85,16 @@ def figures_of(found: Any) -> tuple[float, float]:
 
 
 def judge(model: nn.Module, data: Dataset, between: Between = lambda: None) -> tuple[float, float]:
-    """Returns accuracy (0 to 1) and mean loss of `model` on `data`; `between` is called between two batches."""
+    """Returns accuracy (0 to 1) and mean loss of `model` on `data`; `between` is called between two batches.
+
+    Where tokens are predicted there is a loss only: that of a token. The accuracy is then 0.
+    """
     right, loss = 0, 0.0
     model.eval()
     with torch.inference_mode():
         for x, y in zip(torch.split(data.x, BATCH), torch.split(data.y, BATCH), strict=True):
             between()
             logits = model(x)
-            right += int((logits.argmax(1) == y).sum())
-            loss += float(nn.functional.cross_entropy(logits, y, reduction="sum"))
+            right += 0 if data.predicts_next else int((logits.argmax(1) == y).sum())
+            loss += float(mean_loss(logits, x, y)) * len(y)
     return right / len(data), loss / len(data)

@@ -140,10 +140,12 @@ class _NamedRule(TorchRule):
         self.lr = self._pieces.lr
 
     def _make(self, like: torch.Tensor) -> None:
+        """Makes the optimizer for vectors like this one."""
         kind, numbers = getattr(torch.optim, self._updater.name), self._updater.numbers
         self._pieces = Pieces(lambda parameters: kind(parameters, **numbers), like=like)
 
     def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
+        """Makes one step. Before the first one the optimizer is made for a vector of this length and device."""
         if self._pieces.remember_nothing:
             self._make(torch.empty(len(w), device=w.device))
         return super().apply(w, g, lr, unused)

@@ -12,11 +12,21 @@ from dataclasses import dataclass, field
 
 from paceline.config import Config
 from paceline.core.trace import Evaluated, Leased, MemberChange, Record
+from paceline.engine.specs import LANGUAGE_DATA
 from paceline.live.coordinator.lifecycle import TARGET_REACHED
 from paceline.live.party import EVALUATOR, Party
 from paceline.live.protocol.control_messages import NOTHING, Progress
 from paceline.observe.runs.collapse import EPOCHS_MIN, collapse, way_out
-from paceline.observe.runs.summary import CHANGES, Change, Faults, Staleness, Summary, WorkerSummary, seconds_to_target
+from paceline.observe.runs.summary import (
+    CHANGES,
+    Change,
+    Faults,
+    Staleness,
+    Summary,
+    WorkerSummary,
+    perplexity_of,
+    seconds_to_target,
+)
 from paceline.observe.terminal.progress import ProgressSnapshot, WorkerRow
 from paceline.runtime.spec.job_spec import Recipe
 
@@ -145,7 +155,8 @@ class RunStatistics:
             epochs=None if self._config.is_script else self.samples / max(1, self._train_samples),
             accuracy=self._evaluations[-1].accuracy if self._evaluations and not self._is_loss_only else None,
             loss=self._evaluations[-1].loss if self._is_loss_only else None,
-            target=self._config.stop.target_accuracy or None,
+            target=self._config.stop.target_accuracy or self._config.stop.target_loss or None,
+            is_language=self._predicts_tokens,
             fraction_done=fraction,
             seconds_left=elapsed_s * (1 - fraction) / (fraction - before) if fraction and fraction > before else None,
             workers=tuple(self._row(rank, worker) for rank, worker in self._known),
@@ -221,6 +232,11 @@ class RunStatistics:
         return accuracies[-1] if accuracies else None
 
     @property
+    def _predicts_tokens(self) -> bool:
+        """Returns True if the loss is that of a token, of which the exponential is the perplexity."""
+        return not self._config.is_script and self._config.data.name == LANGUAGE_DATA
+
+    @property
     def _is_loss_only(self) -> bool:
         """Returns True if a loop has reported losses and no accuracy; what is not reported is 0."""
         return any(e.loss for e in self._evaluations) and not any(e.accuracy or e.chance for e in self._evaluations)
@@ -239,7 +255,8 @@ class RunStatistics:
     def summary(self) -> Summary:
         """Returns the summary of the run as it is now."""
         config = self._config
-        target = config.stop.target_accuracy or None
+        target, target_loss = config.stop.target_accuracy or None, config.stop.target_loss or None
+        loss = self._evaluations[-1].loss if self._evaluations else None
         return Summary(
             scheme=self._recipe.scheme,
             driver=self._driver,
@@ -249,9 +266,11 @@ class RunStatistics:
             samples=self.samples,
             samples_per_second=max(0, self.samples - self._begun_at) / self._seconds if self._seconds else 0.0,
             test_accuracy=None if self._is_loss_only else self._accuracy_kept(target),
-            test_loss=self._evaluations[-1].loss if self._evaluations else None,
+            test_loss=loss,
             target_accuracy=target,
-            seconds_to_target=seconds_to_target(self._evaluations, target),
+            target_loss=target_loss,
+            perplexity=perplexity_of(loss) if self._predicts_tokens else None,
+            seconds_to_target=seconds_to_target(self._evaluations, target, target_loss),
             bytes_up=sum(worker.latest.bytes_up for worker in self._workers),
             bytes_down=sum(worker.latest.bytes_down for worker in self._workers),
             bytes_shared=sum(worker.latest.bytes_shared for worker in self._workers),

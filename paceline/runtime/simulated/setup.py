@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.engine.data.partition_plan import parse_partition
+from paceline.engine.model.loss import mean_loss
 from paceline.engine.model.mixed_precision import Precision
 from paceline.runtime.worker.steps.step_timer import measured_step
 from paceline.runtime.worker.train_loop import build_model, load_data
@@ -103,9 +103,9 @@ def measure_step(config: Config) -> float:
     splits = load_data(config)
     model = build_model(config, splits)
     x, y = splits.train.first(config.data.batch_size)
-    precision, loss_of = Precision(config.model.precision, model, "cpu"), nn.CrossEntropyLoss()
+    precision = Precision(config.model.precision, model, "cpu")
     torch.set_num_threads(config.cluster.threads)
-    return measured_step(lambda: precision.backward(lambda: loss_of(model(x), y)), model, repeats=9)
+    return measured_step(lambda: precision.backward(lambda: mean_loss(model(x), x, y)), model, repeats=9)
 
 
 def tensors_of(config: Config) -> tuple[int, ...]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from paceline import config as configuration
 from paceline.checkpoint.folder_store import MODEL
@@ -25,7 +24,7 @@ from paceline.core.samples.sample_leases import Leases
 from paceline.core.sharding import lay_out, tensors_by_slice
 from paceline.core.trace import Ended, Evaluated, MemberChange, Record
 from paceline.core.vector import Ghost, cut
-from paceline.engine.data.batches import Batches, BatchStream
+from paceline.engine.data.batches import Batches, BatchStream, Indices
 from paceline.engine.data.partition_plan import PartitionPlan, make_partition, parse_partition
 from paceline.engine.specs import MOMENTUM
 from paceline.engine.vectors.coordinate_sort import Sorting
@@ -33,7 +32,7 @@ from paceline.engine.vectors.flat import norm
 from paceline.live.coordinator.lifecycle import TARGET_REACHED
 from paceline.live.protocol.control_messages import Progress
 from paceline.observe.plots.run_figures import curve
-from paceline.observe.runs.summary import CHANGES, SUMMARY, Summary, write_summary
+from paceline.observe.runs.summary import CHANGES, SUMMARY, TARGET_LOSS, Summary, write_summary
 from paceline.observe.terminal.progress import ProgressDisplay
 from paceline.observe.trace.hooks import Hooks, load
 from paceline.observe.trace.trace_file import TraceWriter
@@ -260,6 +259,8 @@ class VirtualRun:
         target = self._config.stop.target_accuracy
         if target and judged.accuracy >= target and not self._reason:
             self._reason = TARGET_REACHED
+        if 0 < judged.loss <= self._config.stop.target_loss and not self._reason:
+            self._reason = TARGET_LOSS
 
     # ---- what is told ------------------------------------------------------------------------------------
     def _note(self, record: Record) -> None:
@@ -462,7 +463,7 @@ class VirtualRun:
         """Returns the mini-batches of each worker, by rank."""
         data, size, ranks = self._splits.train, self._config.data.batch_size, range(self._setting.cluster.workers)
         if self._lending:
-            orders: dict[int, Tensor] = {}
+            orders: dict[int, Indices] = {}
             return [Dealt(data, self._lending, rank, size, seed=self._recipe.seed, orders=orders) for rank in ranks]
         shares = self._shares()
         return [Batches(data, shares, rank, size) for rank in ranks]

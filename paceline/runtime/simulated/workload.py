@@ -22,6 +22,7 @@ from paceline.engine.data.batches import BatchStream
 from paceline.engine.data.partition_plan import PartitionPlan
 from paceline.engine.model.batchnorm_stats import Buffers
 from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.model.loss import mean_loss
 from paceline.engine.model.mixed_precision import Precision
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.simulated.sample_counts import Counted
@@ -177,7 +178,7 @@ class Training:
 
     def _loss_of(self, x: Tensor, y: Tensor) -> Tensor:
         """Returns the mean cross-entropy of a mini-batch: x [b, ...], y [b]."""
-        return nn.functional.cross_entropy(self._module(x), y)
+        return mean_loss(self._module(x), x, y)
 
     def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
         """Returns the gradient of worker `rank` at the weights it is given."""

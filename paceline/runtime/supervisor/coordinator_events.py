@@ -6,14 +6,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from paceline.config import Config
-from paceline.core.trace import MemberChange, Record
+from paceline.core.trace import Evaluated, MemberChange, Record
 from paceline.live import party
 from paceline.live.coordinator.decisions import FailureKind
 from paceline.live.party import Party
 from paceline.live.protocol.control_messages import Hello, Plan, Progress
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.supervisor.artifacts import RunArtifacts
-from paceline.runtime.supervisor.events import EventQueue, Failure, Finished, MemberEvent, Started, StatusLine
+from paceline.runtime.supervisor.events import (
+    EventQueue,
+    Failure,
+    Finished,
+    LossReached,
+    MemberEvent,
+    Started,
+    StatusLine,
+)
 from paceline.runtime.supervisor.incarnations import PartyIncarnations
 from paceline.runtime.supervisor.messages import MessagesForUser, RunHeader
 
@@ -33,6 +41,7 @@ class CoordinatorEvents:
         """`now`: the coordinator's clock."""
         self._artifacts, self._events, self._incarnations = artifacts, events, incarnations
         self._header, self._now = header, now
+        self._target_loss = config.stop.target_loss
         self._some_join_late = config.cluster.beginning < config.cluster.workers
         self._messages = MessagesForUser(artifacts.statistics)
         self._incarnation: dict[Party, int] = {}
@@ -64,6 +73,8 @@ class CoordinatorEvents:
     def recorded(self, record: Record) -> None:
         """Notes a record, and tells the supervisor of parties that were lost or returned."""
         self._artifacts.recorded(record)
+        if isinstance(record, Evaluated) and 0 < record.loss <= self._target_loss:
+            self._events.put(LossReached())
         line = self._messages.line_of(record)
         if isinstance(record, MemberChange) and record.event in ("lost", "returned"):
             who = Party.parse(record.party)

@@ -23,6 +23,7 @@ from paceline.live.coordinator.coordinator import Coordinator
 from paceline.live.coordinator.decisions import FailureKind
 from paceline.live.coordinator.lifecycle import RunPhase
 from paceline.live.party import Party
+from paceline.observe.runs.summary import TARGET_LOSS
 from paceline.observe.terminal.progress import ProgressDisplay
 from paceline.runtime.spec.launcher import ProcessEnded
 from paceline.runtime.supervisor.artifacts import RunArtifacts
@@ -33,6 +34,7 @@ from paceline.runtime.supervisor.events import (
     Finished,
     Grow,
     Interrupted,
+    LossReached,
     MemberEvent,
     Started,
     StatusLine,
@@ -44,6 +46,7 @@ from paceline.runtime.supervisor.root_cause import root_of
 
 GRACE_SECONDS = 0.4  # between the first sign of a failure and the search for its cause
 SHOW_SECONDS = 0.25
+"""Seconds between two views of the run."""
 
 
 def not_started_at_first(config: Config) -> list[Party]:
@@ -140,6 +143,8 @@ class EventLoop:
                     self._incarnations.lost(who, incarnation)
             case StatusLine(line=line):
                 self._view.begin((line,))
+            case LossReached():
+                self._coordinator.stop(TARGET_LOSS)
             case Finished():
                 self._finished = True
             case Failure():

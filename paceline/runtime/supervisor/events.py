@@ -51,6 +51,11 @@ class Grow:
 
 
 @dataclass(frozen=True, slots=True)
+class LossReached:
+    """Says that the model has reached the target loss."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """Says that training is over and the model is saved."""
 
@@ -69,7 +74,7 @@ class Taken:
     why: str
 
 
-Event = Failure | Started | MemberEvent | StatusLine | Grow | Finished | Interrupted | Taken
+Event = Failure | Started | MemberEvent | StatusLine | Grow | LossReached | Finished | Interrupted | Taken
 
 
 class EventQueue:

@@ -15,12 +15,13 @@ from torch import Tensor, nn
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.engine import data, models
-from paceline.engine.data.dataset import WAY_OUT, Splits, shown
+from paceline.engine.data.dataset import WAY_OUT, Dataset, Splits, shown
 from paceline.engine.import_path import is_path
+from paceline.engine.model.loss import mean_loss
 from paceline.engine.model.mixed_precision import Precision
 from paceline.engine.models import zoo
 from paceline.engine.own_code import own_data, own_model
-from paceline.engine.specs import MOMENTUM, DataRecipe, ModelRecipe, OptimizerRecipe, ScheduleRecipe
+from paceline.engine.specs import LANGUAGE_MODEL, MOMENTUM, DataRecipe, ModelRecipe, OptimizerRecipe, ScheduleRecipe
 from paceline.live.control.session import Session
 from paceline.runtime.checkpointing.resume import open_at
 from paceline.runtime.spec.job_spec import Recipe
@@ -44,6 +45,8 @@ def data_recipe(config: Config) -> DataRecipe:
         resize=chosen.resize,
         mean_file=chosen.mean_file,
         augment=chosen.augment,
+        file=chosen.file,
+        context=chosen.context,
     )
 
 
@@ -70,15 +73,27 @@ def build_model(config: Config, splits: Splits) -> nn.Module:
     """Returns the network, with the same weights in every process, by the run's seed. Raises ConfigError."""
     if is_path(config.model.name):
         return own_model.build(config.model.name, splits.train.first(2)[0], splits.train.classes, config.run.seed)
-    recipe = ModelRecipe(name=config.model.name, width=config.model.width, dropout=config.model.dropout)
+    chosen = config.model
+    recipe = ModelRecipe(name=chosen.name, width=chosen.width, depth=chosen.depth, dropout=chosen.dropout)
     if recipe.name in models.TOKEN_MODELS and splits.train.is_tokens:
-        vocabulary = 1 + max(int(part.x.max()) for part in (splits.train, splits.test))
-        return models.build_for_tokens(recipe, vocabulary, splits.train.classes, config.run.seed)
+        return _for_tokens(recipe, splits.train, splits.test, config.run.seed)
+    if splits.train.predicts_next:
+        raise ConfigError(f"--data text is tokens, and --model {recipe.name} takes none: give --model {LANGUAGE_MODEL}")
+    if recipe.name == LANGUAGE_MODEL:
+        raise ConfigError(f"--model {LANGUAGE_MODEL} predicts the next token of a text: give --data text")
     if config.model.name != FLATTENS and not splits.train.is_pictures:
         raise ConfigError(
             f"--model {config.model.name} takes pictures [c, h, w], and samples are {shown(splits.train.x)}: {WAY_OUT}"
         )
     return models.build(recipe, splits.train.shape, splits.train.classes, config.run.seed)
+
+
+def _for_tokens(recipe: ModelRecipe, train: Dataset, test: Dataset, seed: int) -> nn.Module:
+    """Returns a network that reads tokens. Raises ConfigError where it predicts tokens, and the data has classes."""
+    if recipe.name == LANGUAGE_MODEL and not train.predicts_next:
+        raise ConfigError(f"--model {LANGUAGE_MODEL} predicts tokens, and this data has classes: give --model lstm")
+    vocabulary = train.classes if train.predicts_next else 1 + max(int(part.x.max()) for part in (train, test))
+    return models.build_for_tokens(recipe, vocabulary, train.classes, train.x.shape[1], seed)
 
 
 def recipe_of(config: Config, train_samples: int) -> Recipe:
@@ -127,9 +142,11 @@ def train(config: Config, spec: ProcessSpec, session: Session) -> None:
     precision, for_trial = (Precision(config.model.precision, model, spec.device) for _ in range(2))
 
     def loss_of(x: Tensor, y: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(model(x), y)
+        """Returns the mean loss of a mini-batch."""
+        return mean_loss(model(x), x, y)
 
     def trial() -> None:
+        """Makes a step that changes nothing, by which the worker's speed is measured."""
         for_trial.backward(loss_of, x, y)  # its loss scale is not the training's
         if x.is_cuda:
             torch.cuda.synchronize()

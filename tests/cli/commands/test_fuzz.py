@@ -8,7 +8,9 @@ import pytest
 
 from paceline.cli.commands import fuzz
 from paceline.cli.main import main
+from paceline.core.scheme import names
 from paceline.sim.checking.invariants import InvariantBroken
+from paceline.sim.fuzzing.random_parameters import NEWER
 from paceline.sim.kernel.virtual_disk import VirtualDisk
 from tests.cli.conftest import Capture, refused_here
 from tests.sim import driver_mutants
@@ -65,7 +67,8 @@ def test_a_failure_shrinks_to_a_script_that_fails_again_with_its_transcript(
 ) -> None:
     driver_mutants.servers_are_not_told_who_is_gone(monkeypatch)
     script = str(tmp_path / "bug.toml")
-    assert main(["fuzz", "--first", "3", "--seeds", "1", "--save", script]) == 1
+    noted = ",".join(name for name in names() if name not in NEWER)  # the seed was found with these
+    assert main(["fuzz", "--first", "3", "--seeds", "1", "--schemes", noted, "--save", script]) == 1
     told = capsys.readouterr()
     assert "fault script (nothing more can be dropped after" in told.out
     assert told.out.endswith(f"again: paceline fuzz --script {script} --transcript\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -144,3 +145,35 @@ def test_help_teaches_by_examples(capsys: Capture) -> None:
     text = capsys.readouterr().out
     for words in ("--cluster FILE|NAME", "two-generations", "--timing-only", "--from RUN", "examples:", "bit for bit"):
         assert words in text
+
+
+def test_a_language_model_has_a_loss_and_a_perplexity_and_ends_at_a_target_loss(here: Path, capsys: Capture) -> None:
+    (here / "a.txt").write_text("the quick brown fox jumps over the lazy dog. " * 60)
+    words = ["--data", "text", "--data-file", "a.txt", "--context", "16", "--model", "gpt", "--width", "0.25"]
+    rest = ["--depth", "1", "--optimizer", "adamw", "--lr", "0.01", "--batch-size", "8", "--target-loss", "4.5"]
+    cluster = ["--workers", "2", "--slowdown", "1,2", "--step-ms", "10"]
+    assert main(["simulate", "--scheme", "decoupled", *cluster, *words, *rest, "--out", "run"]) == 0
+    out, summary = capsys.readouterr().out, read_summary(here / "run" / "summary.json")
+    assert "target loss 4.5 reached after" in out
+    assert summary.reason == "target loss"
+    assert summary.test_accuracy is None
+    assert summary.test_loss is not None
+    assert summary.test_loss <= 4.5
+    assert summary.perplexity == pytest.approx(math.exp(summary.test_loss))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--model", "gpt"], "give --data text"),
+        (["--data", "text"], "--model mlp takes none: give --model gpt"),
+        (["--data", "text", "--model", "gpt", "--data-file", "none.txt"], "--data-file none.txt: No such file"),
+    ],
+)
+def test_what_a_language_model_needs_is_told_in_one_line(
+    here: Path, capsys: Capture, words: list[str], told: str
+) -> None:
+    assert main(["simulate", "--scheme", "bsp", "--workers", "2", "--step-ms", "10", *words])
+    error = capsys.readouterr().err.strip()
+    assert told in error
+    assert len(error.splitlines()) == 1

@@ -28,6 +28,7 @@ USUAL = {
     "topk": "topk(ratio=0.1)",
     "randomk": "randomk(ratio=0.1)",
     "dgc": "dgc(ratio=0.1)",
+    "sparse2bit": "sparse2bit(ratio=0.1)",
 }
 Workers = Callable[[str], list[PeerCarrier]]
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from paceline.core.errors import ConfigError
-from paceline.kvstore import KVStore, create
+from paceline.kvstore import KVStore, create, shares_of
 from tests.compat.mxnet.store_threads import run
 
 
@@ -62,6 +62,24 @@ def test_half_precision_is_kept_in_full_and_given_back_as_it_came(kind: torch.dt
 
     told = (1.0 + 2 * 4 * 2.0**-10, kind, kind, kind)
     assert run(work) == [told] * 2
+
+
+@pytest.mark.parametrize(
+    ("samples", "loads", "sizes"),
+    [(32, [3, 1], [24, 8]), (10, [1, 1, 1], [3, 3, 4]), (7, [1], [7]), (5, [1, 1], [2, 3])],
+)
+def test_a_batch_is_cut_over_devices_as_mxnet_cuts_it(samples: int, loads: list[float], sizes: list[int]) -> None:
+    slices = shares_of(samples, loads)
+    assert [s.stop - s.start for s in slices] == sizes
+    assert [n for s in slices for n in range(samples)[s]] == list(range(samples))
+
+
+@pytest.mark.parametrize(
+    ("samples", "loads", "told"), [(2, [1, 1, 1], "are too few for work_load_list"), (8, [1, 0], "a positive number")]
+)
+def test_loads_that_leave_a_device_without_samples_are_refused(samples: int, loads: list[float], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        shares_of(samples, loads)
 
 
 def wrong(act: Callable[[KVStore], Any], told: str) -> Any:

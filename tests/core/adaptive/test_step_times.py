@@ -58,3 +58,11 @@ def test_the_largest_is_the_largest(events: list[tuple[int, float | None]]) -> N
             plain[rank] = sample
         expected = min(plain, key=lambda rank: (-plain[rank], rank), default=None)
         assert estimates.largest() == expected
+
+
+def test_a_rank_half_as_fast_makes_half_the_steps_meanwhile_and_one_at_least() -> None:
+    speeds = Ranked(range(4))
+    assert speeds.steps_meanwhile(0, 20) == 20, "nobody has been timed"
+    for rank, speed in ((0, 10.0), (1, 5.0), (2, 0.01)):
+        speeds.put(rank, speed)
+    assert [speeds.steps_meanwhile(rank, 20) for rank in range(4)] == [20, 10, 1, 20]

@@ -26,7 +26,7 @@ def test_it_learns_the_order_of_tokens() -> None:
     torch.manual_seed(0)
     x = torch.tensor([[0, 1, 2, 2], [1, 0, 2, 2], [2, 0, 1, 2], [2, 1, 0, 2]])  # is 0 before 1?
     y = torch.tensor([1, 0, 1, 0])
-    model = build_for_tokens(ModelRecipe(name="lstm", width=0.25), 3, 2, seed=0)
+    model = build_for_tokens(ModelRecipe(name="lstm", width=0.25), 3, 2, 5, seed=0)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for _ in range(80):
         optimizer.zero_grad()
@@ -44,4 +44,4 @@ def test_a_picture_is_read_from_top_to_bottom() -> None:
 
 def test_other_networks_do_not_read_tokens() -> None:
     with pytest.raises(ConfigError, match="mlp does not read tokens; there is lstm"):
-        build_for_tokens(ModelRecipe(name="mlp"), 3, 2, seed=0)
+        build_for_tokens(ModelRecipe(name="mlp"), 3, 2, 5, seed=0)

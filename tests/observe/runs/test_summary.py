@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from paceline.core.errors import PacelineError
 from paceline.core.trace import Applied, Ended
-from paceline.observe.runs.summary import Staleness, Summary, read_summary, seconds_to_target, write_summary
+from paceline.observe.runs.summary import (
+    Staleness,
+    Summary,
+    perplexity_of,
+    read_summary,
+    seconds_to_target,
+    write_summary,
+)
 from tests.observe.fake_runs import evaluations, summary, worker
 
 
@@ -92,3 +101,17 @@ def test_the_share_hidden_is_of_all_communication_and_unknown_without_any() -> N
     busy = (worker(0, seconds_communicating=1.0, seconds_hidden=3.0), worker(1, seconds_communicating=2.0))
     assert summary(workers=2).hidden is None
     assert dataclasses.replace(summary(), workers=busy).hidden == 0.5
+
+
+def test_a_target_may_be_a_loss_which_is_reached_from_above() -> None:
+    seen = [replace(e, loss=loss) for e, loss in zip(evaluations(count=3), (0.0, 3.0, 2.4), strict=True)]
+    assert seconds_to_target(seen, None, 2.5) == seen[2].at, "a loss of 0 was not reported"
+    assert seconds_to_target(seen, None, 2.0) is None
+    assert summary(target_accuracy=None, target_loss=2.5).target == "loss 2.5"
+    assert summary(target_accuracy=0.9).target == "0.9"
+    assert summary(target_accuracy=None).target is None
+
+
+def test_perplexity_is_the_exponential_of_a_loss_that_is_a_number() -> None:
+    assert perplexity_of(math.log(7)) == pytest.approx(7)
+    assert [perplexity_of(loss) for loss in (None, math.nan, math.inf, 1e4)] == [None] * 4

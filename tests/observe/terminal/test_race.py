@@ -150,3 +150,15 @@ def test_an_accuracy_of_one_run_counts_for_more_than_losses() -> None:
     lossy = replace(BSP, test_accuracy=None, seconds_to_target=None, test_loss=0.1)
     assert [s.scheme for s in ranking([lossy, ASP])] == ["asp", "bsp"]
     assert "loss" not in race_text([lossy, ASP]).splitlines()[0]
+
+
+def test_a_race_to_a_loss_says_loss_in_table_and_sentence() -> None:
+    by_loss = {"test_accuracy": None, "target_accuracy": None, "target_loss": 2.5, "reason": "target loss"}
+    bsp = replace(BSP, **by_loss, test_loss=2.4, seconds_to_target=20.0)
+    fast = replace(ESYNC, **by_loss, test_loss=2.45, seconds_to_target=10.0)
+    text = race_text([bsp, fast])
+    assert "loss" in text.splitlines()[0]
+    assert [line.split()[-1] for line in text.splitlines()[1:3]] == ["target", "target"]
+    assert "esync reached loss 2.5 in 10.0 s, 2.0 times as fast as bsp" in text
+    missed = [replace(s, seconds_to_target=None) for s in (bsp, fast)]
+    assert why(missed) == "No scheme reached loss 2.5; bsp came closest with 2.4."

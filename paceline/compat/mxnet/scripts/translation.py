@@ -39,6 +39,18 @@ WITHOUT = {
     "hostname": "workers are told apart by rank",
     "dataset": "trace.jsonl names the data",
     "savemodel": "the model is always saved",
+    "rgb_mean": "pixels are normalised by the training set",
+    "rgb_std": "pixels are normalised by the training set",
+    "fill_value": "--augment cifar pads with zeros",
+    "brightness": "colours are not varied",
+    "contrast": "colours are not varied",
+    "saturation": "colours are not varied",
+    "pca_noise": "colours are not varied",
+    "max_random_h": "colours are not varied",
+    "max_random_s": "colours are not varied",
+    "max_random_l": "colours are not varied",
+    "max_random_rotate_angle": "pictures are not rotated",
+    "max_random_shear_ratio": "pictures are not sheared",
 }
 """Flags that change nothing here, and what there is instead."""
 ADDED_TO = {"sgd": "sgd", "nag": "sgd", "dcasgd": "sgd", "lbsgd": "sgd", "adam": "adam", "lars": "lars", "lamb": "lamb"}
@@ -187,7 +199,23 @@ def _data(script: str, flags: argparse.Namespace, folder: Path) -> list[str]:
         at = Path(flags.data_dir) if flags.data_dir else folder / "data"
         there = all((at / name).is_file() or (at / f"{name}.gz").is_file() for name in IDX)
         return ["--data", "mnist", *(["--data-dir", str(at)] if there or flags.data_dir else [])]
-    raise ConfigError(f"{script} reads RecordIO files, which are not read here yet: give --benchmark 1")
+    train, val = (Path(given or "") for given in (flags.data_train, flags.data_val))
+    if not flags.data_train or not flags.data_val or train.parent != val.parent:
+        raise ConfigError(f"{script}: --data-train and --data-val must be two .rec files in one folder")
+    return ["--data", "recordio", "--data-dir", str(folder / train.parent), *_pictures(flags)]
+
+
+def _pictures(flags: argparse.Namespace) -> list[str]:
+    """Returns the size of pictures and how those to train on are varied. Crops are 7/8 of --resize."""
+    side = int(flags.image_shape.split(",")[-1])
+    small = side < 64
+    if flags.random_resized_crop or flags.use_imagenet_data_augmentation:
+        return ["--resize", str(side * 8 // 7), "--augment", "imagenet"]
+    if flags.random_crop and flags.random_mirror:
+        return ["--augment", "cifar"] if small else ["--resize", str(side * 8 // 7), "--augment", "alexnet"]
+    if flags.random_crop or flags.random_mirror:
+        raise ConfigError("--random-crop and --random-mirror are there together only, or neither")
+    return [] if small else ["--resize", str(side)]
 
 
 def _optimizer(flags: argparse.Namespace) -> Iterable[str]:

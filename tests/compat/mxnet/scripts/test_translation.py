@@ -49,15 +49,27 @@ def test_a_script_alone_is_one_worker_with_the_scripts_defaults(tmp_path: Path) 
         ("train_mnist.py --model-prefix runs/a --load-epoch 3", "--out runs/a --resume auto"),
         ("train_mnist.py --dtype float16 --gpus 0", "--precision fp16"),
         ("train_imagenet.py --benchmark 1", "--data synthetic"),
+        ("train_imagenet.py --random-crop 1 --random-mirror 1 {rec}", "--resize 256 --augment alexnet"),
+        ("train_imagenet.py --use-imagenet-data-augmentation 1 {rec}", "--resize 256 --augment imagenet"),
+        ("train_imagenet.py {rec}", "--data recordio --data-dir a --resize 224 --optimizer"),
+        ("train_cifar10.py --random-crop 1 --random-mirror 1", "--augment cifar"),
+        ("train_cifar10.py --network resnet --num-layers 18", "/data --optimizer sgd"),
         ("--seed 3 --slowdown 1,3 train_mnist.py", "--epochs 20 --seed 3 --slowdown 1,3"),
     ],
 )
 def test_flags_are_put_into_our_words(line: str, parts: str, tmp_path: Path) -> None:
-    assert parts in words_of(line, tmp_path)
+    assert parts in words_of(line.format(rec="--data-train a/x_train.rec --data-val a/x_val.rec"), tmp_path).replace(
+        f"{tmp_path}/a", "a"
+    )
 
 
 def test_every_translation_is_a_command_line_that_train_takes(tmp_path: Path) -> None:
-    for line in ("train_mnist.py --gc-type 2bit", "train_mnist.py --kv-store dist_gsync --lr-step-epochs 5,8"):
+    (tmp_path / "data").mkdir()
+    for line in (
+        "train_mnist.py --gc-type 2bit",
+        "train_mnist.py --kv-store dist_gsync --lr-step-epochs 5,8",
+        "train_cifar10.py --network resnet --num-layers 18 --random-crop 1 --random-mirror 1",
+    ):
         _, *words = translated(taken_apart(line.split()), {}, tmp_path).words
         assert config_of(train.parse(words)).schedule.at
 
@@ -116,6 +128,8 @@ def test_what_changes_nothing_is_named_with_what_there_is_instead() -> None:
         ("train_mnist.py --gpus zero", {}, "--gpus zero: must be numbers of GPUs"),
         ("train_mnist.py --gpus 0,1 --batch-size 5", {}, "must be a positive multiple of the 2 devices"),
         ("train_mnist.py --optimizer dcasgd", {}, "--optimizer dcasgd is for --kv-store dist_async"),
+        ("train_imagenet.py --data-train a/train.rec", {}, "must be two .rec files in one folder"),
+        ("train_cifar10.py --random-mirror 1", {}, "are there together only, or neither"),
         ("train_mnist.py --optimizer ftrl", {}, "--optimizer ftrl: there are sgd, nag"),
         ("train_mnist.py --optimizer lbsgd --warmup-strategy sqrt", {}, "--warmup-strategy sqrt is not rebuilt"),
         ("train_mnist.py --gc-type 1bit", {}, "--gc-type 1bit: there are none and 2bit"),

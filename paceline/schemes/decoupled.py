@@ -1,0 +1,500 @@
+"""Decoupled DiLoCo: learners never wait; a synchroniser merges each fragment of the model from those that are there.
+
+    worker m:       repeat  theta_m <- InnerOpt(theta_m)            one step; c_tokens, c_steps of every fragment grow
+                    at its turn t, with p = t mod P:
+                        send Delta_m,p = Theta_p - theta_m,p, c_tokens, c_steps
+                        tau more steps, while the answer travels
+                        theta_m,p <- the answer;  c_tokens, c_steps of p <- 0
+    server:         at turn t, when K learners have sent fragment p = t mod P, and the grace window is over:
+                        w_m <- c_tokens (c_tokens / c_steps)        for m in M_t, those that came
+                        Delta_p <- sum(w_m Delta_m,p) / sum(w_m)
+                        v_p <- mu v_p + Delta_p;  Theta_p <- Theta_p - lr (Delta_p + mu v_p)     (OuterOpt, Nesterov)
+                        answer Theta_p to all of M_t;  t <- t + 1
+
+Decoupled DiLoCo Team 2026, arXiv 2604.21428. Workers are its learners, servers its synchroniser. We had the abstract
+and what others write about the text, not the text: from these are H = P = 24, tau = 2, K = 1, the weights w, and a
+window that takes up the slack of the overlap, at most a safety margin of it. What follows is our reading.
+
+Turns: there is one every H / P steps of the fastest learner. A learner of speed v makes max(1, floor(v / v_max H / P))
+steps between two turns (`dynamic`), so that all meet at each turn. The paper's synchroniser fetches the fragment when
+it wants it; here learners send it. What comes too late for its turn counts as if it had been in the
+last merge of p: with W the weights in it, C = w_m / (W + w_m) (Delta_m,p - Delta_p);  Delta_p <- Delta_p + C;
+v_p <- v_p + C;  Theta_p <- Theta_p - lr (1 + mu) C;  W <- W + w_m.
+
+Grace window: with a `grace` of gamma it ends when a learner of M_t has made ceil(gamma tau) of its tau steps, so it is
+as long as the learner's own step time allows, and the answer has the other steps to travel. It ends early when
+everybody has come. With tau = 0 there is no slack and so no window: a learner waits for the quorum.
+
+Quorum: if the window ends before K have come, the learner goes on alone. Its Delta is kept for the merge, and the
+answer is Theta_p - (what of its own is kept), so it loses nothing and nothing counts twice. Its next turn has the same
+fragment. Of fewer than K learners that take part, all are enough.
+
+Fragments are balanced: P runs of consecutive parameters of equal length. (The paper packs tensors into fragments of
+about equal size.) Each server is the synchroniser of its part of every fragment, and may see another M_t than others.
+
+Return: a restarted learner begins with the servers' Theta and without optimizer state. One that was suspended still
+has old theta and old state. Its Delta counts as any late one. If more than P turns have passed, it then takes all of
+Theta and clears its optimizer's state. (In the paper it takes both from another learner.)
+
+Left out: radial-directional averaging, which averages norms and directions apart. So the more learners, the shorter the
+mean of unlike Deltas: a larger lr may be needed.
+
+Use it where workers differ in speed, fail and come back. On a few equal, reliable machines diloco has less noise. A
+quorum of all, tau = 0 and one fragment are diloco.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from paceline.core.adaptive.step_times import Ranked
+from paceline.core.effects import KEEP, RESET, SERVERS, Call, Effect, Reply, Start, Tell, Wait
+from paceline.core.errors import ConfigError
+from paceline.core.local.local_sgd import Trainer
+from paceline.core.message import INCREMENT, STATE, Nature, message
+from paceline.core.paramserver.async_server import ArrivalServer
+from paceline.core.paramserver.gated_server import Pull, some
+from paceline.core.role import Role, RoleContext
+from paceline.core.scheme import Paper, Scheme, parameter, scheme
+from paceline.core.trace import Decided
+from paceline.core.validation import bounds
+from paceline.core.vector import Vector, cut, splice
+
+
+@message("decoupled.Fragment")
+class LearnerFragment:
+    """Carries a learner's `delta` of the fragment of turn `turn`, which begins at element `offset` of the model.
+
+    `tokens` and `steps`: c_tokens and c_steps of that fragment. `samples`: those trained since the last message, of all
+    fragments. `speed`: steps a second. `alone`: there is no overlap, so it wants its answer at once. `series`: number
+    of the fragment. Answered by MergedFragment.
+    """
+
+    carries: ClassVar[Nature] = INCREMENT
+
+    delta: Vector
+    offset: bounds.Elements
+    series: bounds.Count
+    turn: bounds.Count
+    clock: bounds.Clock
+    samples: bounds.Samples
+    tokens: bounds.Samples
+    steps: bounds.Count
+    speed: bounds.Speed
+    alone: bool = False
+
+
+@message("decoupled.Due")
+class OverlapOver:
+    """Tells that the window of exchange `exchange` of this learner is over: it wants its answer now."""
+
+    exchange: bounds.Count
+
+
+@message("decoupled.Merged")
+class MergedFragment:
+    """Answers a LearnerFragment: `theta` of that fragment, the next turn, and the `steps` to make until then."""
+
+    carries: ClassVar[Nature] = STATE
+
+    theta: Vector
+    series: bounds.Count
+    version: bounds.Count
+    turn: bounds.Count
+    steps: bounds.Count
+    samples_seen: bounds.Count = 0
+
+
+@message("decoupled.Model")
+class WholeModel:
+    """Answers a Pull: all of Theta, the turn that is next, and the `steps` to make until then."""
+
+    carries: ClassVar[Nature] = STATE
+
+    w: bounds.Whole
+    version: bounds.Count
+    turn: bounds.Count
+    steps: bounds.Count
+    samples_seen: bounds.Count = 0
+
+
+@dataclass(slots=True)
+class PendingFragment:
+    """What a learner has sent of the fragment that is due, and that is not merged yet."""
+
+    delta: Any
+    tokens: int
+    steps: int
+    samples: int
+
+    @property
+    def weight(self) -> float:
+        return self.tokens * (self.tokens / max(self.steps, 1))
+
+    def add(self, other: PendingFragment) -> None:
+        self.delta = self.delta + other.delta
+        self.tokens, self.steps = self.tokens + other.tokens, self.steps + other.steps
+        self.samples += other.samples
+
+
+@scheme(
+    "decoupled",
+    summary="DiLoCo whose learners never wait: merges by quorum and grace window, fragment by fragment",
+    paper=Paper(
+        key="douillard2026decoupled",
+        authors="Douillard, Arthur and Rush, Keith and Donchev, Yani and Charles, Zachary and others",
+        title="Decoupled DiLoCo for Resilient Distributed Pre-training",
+        venue="arXiv 2604.21428",
+        year=2026,
+        url="https://arxiv.org/abs/2604.21428",
+    ),
+)
+class Decoupled(Scheme):
+    h: int = parameter(24, "H: local steps of the fastest learner between two merges of a fragment", low=1)
+    fragments: int = parameter(4, "P: parts of the model, merged in turn", low=1)
+    tau: int = parameter(2, "tau: local steps during which an exchange may be on its way; 0: learners wait", low=0)
+    quorum: int = parameter(1, "K: learners that make a merge; 0: all that take part", low=0)
+    grace: float = parameter(
+        0.5, "share of the overlap for which a merge waits for further learners", low=0.0, high=1.0
+    )
+    outer_lr: float = parameter(0.7, "lr: outer learning rate", low=0.0)
+    outer_momentum: float = parameter(0.9, "mu: outer Nesterov momentum", low=0.0, high=0.999)
+    dynamic: bool = parameter(True, "slow learners make fewer steps a turn; otherwise all make H / P")
+    memory: str = parameter(
+        "keep", "what an exchange does to the local optimizer's memory: keep or reset it", choices=(KEEP, RESET)
+    )
+
+    trains_locally = True
+    answers_early = True
+
+    @property
+    def between(self) -> int:
+        """Returns the steps of the fastest learner between two turns, H / P."""
+        return self.h // self.fragments
+
+    def check(self, workers: int, servers: int) -> None:
+        super().check(workers, servers)
+        if self.h % self.fragments:
+            raise ConfigError(f"decoupled.h = {self.h} must be a multiple of decoupled.fragments = {self.fragments}")
+        if self.tau >= self.between:
+            raise ConfigError(
+                f"decoupled.tau = {self.tau}: a fragment must be back before the next one leaves, "
+                f"{self.between} steps later; take less"
+            )
+        if self.quorum > workers:
+            raise ConfigError(f"decoupled.quorum = {self.quorum}: there are {workers} workers; 0 means all of them")
+
+    class Worker(Trainer):
+        """A learner. `w`: Theta as it was answered last; `x`: theta_m; `turn` and `steps`: as in the last answer.
+
+        tokens, made: samples and steps so far, and `since` the same numbers at the last answer for each fragment.
+        """
+
+        goes_back = True
+        steps = 0
+        turn = 0
+        tokens = 0
+        made = 0
+        reported = 0
+        speed = 0.0
+
+        def __init__(self, scheme: Any, place: RoleContext) -> None:
+            super().__init__(scheme, place)
+            self.x: Any = place.w
+            self.parts = cut(len(place.w), scheme.fragments)
+            self.since = [(0, 0)] * scheme.fragments
+            self.sent: LearnerFragment | None = None
+            self.ahead = 0  # steps of this turn that were made while the last answer travelled
+
+        def run(self) -> Generator[Effect, Any, None]:
+            if not self.steps:
+                self.take_all((yield Call(SERVERS, Pull())))
+            while True:
+                if self.sent is None:
+                    yield from self.work(max(1, self.steps - self.ahead), begins=True)
+                    self.sent = self.contribution()
+                    self.ahead = 0
+                overlap = self.overlap
+                if overlap:
+                    ticket = yield Start(Call(SERVERS, self.sent))
+                    window = math.ceil(self.scheme.grace * overlap)
+                    yield from self.work(window)
+                    yield Tell(SERVERS, OverlapOver(exchange=self.sent.clock))
+                    yield from self.work(overlap - window)
+                    answer = yield Wait(ticket)
+                else:
+                    answer = yield Call(SERVERS, self.sent)
+                behind = answer.turn - self.sent.turn > self.scheme.fragments
+                self.receive(answer)
+                if behind:
+                    self.take_all((yield Call(SERVERS, Pull())))
+                    self.start = RESET
+
+        @property
+        def overlap(self) -> int:
+            """Returns the steps to make while an answer travels: one of a turn's steps is left for the next one."""
+            return int(min(self.scheme.tau, self.steps - 1))
+
+        def work(self, steps: int, *, begins: bool = False) -> Generator[Effect, Any, None]:
+            """Makes that many local steps on `x`. They count as they are made, whatever becomes of the answer."""
+            if not steps:
+                return
+            trained = yield self.train(self.x, steps, begins=begins)
+            self.x = trained.x
+            self.tokens, self.made = self.tokens + trained.samples, self.made + steps
+            self.ahead = self.ahead + steps
+            if begins:
+                self.start = RESET if self.scheme.memory == RESET else KEEP
+                self.speed = steps / max(trained.seconds, 1e-9)
+
+        def contribution(self) -> LearnerFragment:
+            number = self.turn % len(self.parts)
+            p, (tokens, made) = self.parts[number], self.since[number]
+            samples, self.reported = self.tokens - self.reported, self.tokens
+            return LearnerFragment(
+                delta=self.w[p] - self.x[p],
+                offset=p.start,
+                series=number,
+                turn=self.turn,
+                clock=self.round + 1,
+                samples=samples,
+                tokens=self.tokens - tokens,
+                steps=self.made - made,
+                speed=self.speed,
+                alone=bool(self.scheme.tau) and not self.overlap,
+            )
+
+        def receive(self, answer: MergedFragment) -> None:
+            """Overwrites the fragment; what was learnt of it during the overlap is forgotten, as in the paper."""
+            assert self.sent is not None
+            number = self.sent.series
+            p = self.parts[number]
+            if len(answer.theta) == _length(p):
+                self.w, self.x = splice(self.w, p, answer.theta), splice(self.x, p, answer.theta)
+                self.since[number] = self.tokens, self.made
+            self.turn, self.steps, self.samples_seen = answer.turn, answer.steps, answer.samples_seen
+            self.sent = None
+            self.met()
+
+        def on_rollback(self) -> None:
+            """Drops the exchange under way, and takes all of Theta anew: what it knows of it is void.
+
+            The servers may have kept that exchange, so its clock is not used again.
+            """
+            self.round += self.sent is not None
+            self.sent, self.steps = None, 0
+
+        def take_all(self, answer: WholeModel) -> None:
+            self.w = self.x = answer.w
+            self.since = [(self.tokens, self.made)] * len(self.parts)
+            self.turn, self.steps, self.samples_seen = answer.turn, answer.steps, answer.samples_seen
+
+    class Server(ArrivalServer):
+        """The synchroniser of one shard. `kept`: by rank, what has come of the fragment that is due.
+
+        total, last: W and Delta of the last merge of each fragment. waiting: learners of this turn without an answer.
+        over: the exchange whose window each learner last ended. refused: whom the gradient check has refused this turn.
+        """
+
+        goes_back = True
+
+        def __init__(self, scheme: Any, place: RoleContext) -> None:
+            super().__init__(scheme, place)
+            self.parts = _own_parts(scheme.fragments, place.offset, len(place.w), place.length)
+            self.v: Any = place.w * 0.0
+            self.last = self.v
+            self.turn = 0
+            self.total = [0.0] * len(self.parts)
+            self.kept: dict[int, PendingFragment] = {}
+            self.speed = Ranked(self.workers)
+            self.waiting: dict[int, LearnerFragment] = {}
+            self.over: dict[int, int] = {}
+            self.refused: set[int] = set()
+            self.reason = ""
+
+        def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+            if src not in self.clocks:
+                return  # it has left; what was still on its way changes nothing
+            match message:
+                case LearnerFragment():
+                    yield from self.take(now, src, message)
+                case OverlapOver():
+                    self.over[src] = message.exchange
+                    yield from self.go_on(now)
+                case Pull():
+                    self.seen[src] = self.version
+                    yield Reply(src, WholeModel(w=self.w, **self.progress_for(src)))
+                case _:
+                    yield from Role.on(self, now, src, message)
+
+        def take(self, now: float, src: int, m: LearnerFragment) -> Iterator[Tell | Reply]:
+            """Counts a new contribution; a repeat changes nothing. Who came in time waits for the merge."""
+            in_time = m.turn == self.turn and self.fits(m)
+            if m.clock > self.clocks[src]:
+                self.clocks[src] = m.clock
+                self.samples_seen += m.samples
+                self.speed.put(src, m.speed)
+                self.count(now, src, m, in_time)
+            if not in_time or (src not in self.kept and src not in self.refused):
+                yield self.answer(src, m)
+                return
+            self.waiting[src] = m
+            if m.alone:
+                self.over[src] = m.clock
+            yield from self.go_on(now)
+
+        def count(self, now: float, src: int, m: LearnerFragment, in_time: bool) -> None:
+            new = PendingFragment(m.delta, m.tokens, m.steps, m.samples)
+            if not self.fits(m):
+                self.note_update(now, (src,), m.samples, 0.0)
+            elif self.gate is not None and len(m.delta) and self.gate.push(now, src, m.delta) is not None:
+                if in_time:
+                    self.refused.add(src)
+                self.note_update(now, (src,), m.samples, 0.0)
+            elif not in_time:
+                self.total[m.series] += new.weight
+                share = new.weight / self.total[m.series] if new.weight else 0.0
+                self.correct(m.series, (m.delta - self.last[self.parts[m.series]]) * share)
+                self.made(now, (src,), m.samples, share or 1.0)
+            elif src in self.kept:
+                self.kept[src].add(new)
+            else:
+                self.kept[src] = new
+
+        def fits(self, m: LearnerFragment) -> bool:
+            """Returns False for what no correct learner sends. It is answered, but changes nothing."""
+            number = m.turn % len(self.parts)
+            return m.series == number and len(m.delta) == _length(self.parts[number])
+
+        @property
+        def due(self) -> int:  # the fragment of this turn
+            return self.turn % len(self.parts)
+
+        def go_on(self, now: float) -> Iterator[Reply]:
+            """Merges the fragment that is due if it may be merged, and answers everybody whose window is over."""
+            if not self.waiting:
+                return
+            over = [rank for rank, m in self.waiting.items() if self.over.get(rank, 0) >= m.clock]
+            there, here = (self.kept.keys() | self.refused) & self.clocks.keys(), len(self.clocks)
+            missing = self.clocks.keys() - there
+            at_once = not self.scheme.tau or not self.scheme.grace
+            if len(there) >= min(self.scheme.quorum or here, here) and (over or at_once or not missing):
+                self.explain(now, "merge", f"without {some(missing)}" if missing else "everybody came")
+                waiting, self.waiting = self.waiting, {}
+                self.merge(now)
+                yield from [self.answer(rank, m) for rank, m in waiting.items()]
+            elif over and self.scheme.tau:
+                self.explain(now, "no merge", f"{len(there)} came: the quorum waits for {some(missing)}")
+                yield from [self.answer(rank, self.waiting.pop(rank)) for rank in over]
+
+        def merge(self, now: float) -> None:
+            """Makes one outer step along what is kept, and begins the next turn."""
+            kept, number = self.kept, self.due
+            self.kept, self.refused = {}, set()
+            self.turn += 1
+            if not kept:  # the gradient check has refused all of it
+                return
+            total = self.total[number] = sum(one.weight for one in kept.values())
+            deltas = [one.delta * (one.weight / total if total else 1 / len(kept)) for one in kept.values()]
+            self.outer_step(number, functools.reduce(operator.add, deltas))
+            self.made(now, tuple(sorted(kept)), sum(one.samples for one in kept.values()), 1.0)
+
+        def outer_step(self, number: int, delta: Any) -> None:
+            """OuterOpt: one step of Nesterov momentum on a fragment."""
+            lr, mu, p = self.scheme.outer_lr, self.scheme.outer_momentum, self.parts[number]
+            if not _length(p):
+                return
+            v = self.v[p] * mu + delta
+            self.last, self.v = splice(self.last, p, delta), splice(self.v, p, v)
+            self.w = splice(self.w, p, self.w[p] - (delta + v * mu) * lr)
+
+        def correct(self, number: int, c: Any) -> None:
+            """Makes the last step of a fragment what it would have been with a Delta that differs by `c`."""
+            lr, mu, p = self.scheme.outer_lr, self.scheme.outer_momentum, self.parts[number]
+            if not _length(p):
+                return
+            self.last, self.v = splice(self.last, p, self.last[p] + c), splice(self.v, p, self.v[p] + c)
+            self.w = splice(self.w, p, self.w[p] - c * (lr * (1 + mu)))
+
+        def made(self, now: float, ranks: tuple[int, ...], samples: int, weight: float) -> None:
+            self.version += 1
+            self.note_update(now, ranks, samples, weight)
+
+        def note_update(self, now: float, ranks: tuple[int, ...], samples: int, weight: float) -> None:
+            if self.note:
+                before = self.version - (weight > 0)
+                staleness = before - min(self.seen[rank] for rank in ranks)
+                self._explain(now, ranks, samples, staleness, weight)
+
+        def answer(self, src: int, m: LearnerFragment) -> Reply:
+            """Answers with Theta_p, less what of this learner is kept for a later merge."""
+            number = m.turn % len(self.parts)
+            theta = self.w[self.parts[number]]
+            if number == self.due and src in self.kept:
+                theta = theta - self.kept[src].delta
+            self.seen[src] = self.version
+            return Reply(src, MergedFragment(theta=theta, series=number, **self.progress_for(src)))
+
+        def progress_for(self, rank: int) -> dict[str, int]:
+            """Returns what every answer says besides weights."""
+            steps = self.steps_of(rank)
+            return {"version": self.version, "turn": self.turn, "steps": steps, "samples_seen": self.samples_seen}
+
+        def steps_of(self, rank: int) -> int:
+            """Returns the steps that this learner has time for until the next turn."""
+            between = int(self.scheme.between)
+            return self.speed.steps_meanwhile(rank, between) if self.scheme.dynamic else between
+
+        def explain(self, now: float, verdict: str, reason: str) -> None:
+            """Writes a decision to the trace when it is not the last one again."""
+            if self.note and f"{verdict}: {reason}" != self.reason:
+                self.reason = f"{verdict}: {reason}"
+                rank = next(iter(self.waiting))
+                self.note(Decided(at=now, party=f"server {self.me}", rank=rank, verdict=verdict, reason=reason))
+
+        def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+            """Expects nothing more of `rank`, which may complete a quorum. What it has sent stays for the merge."""
+            yield from super().on_worker_left(now, rank)
+            self.waiting.pop(rank, None)
+            self.over.pop(rank, None)
+            self.speed.drop(rank)
+            yield from self.go_on(now)
+
+        def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+            self.speed.add(rank)
+            yield from super().on_worker_joined(now, rank)
+
+        def finish(self, now: float) -> Iterator[Tell | Reply]:
+            """Merges what is kept: there will be no further turn."""
+            if self.kept:
+                self.merge(now)
+            yield from ()
+
+        def state_dict(self) -> dict[str, Any]:
+            """Returns the tables of this shard. The outer momentum is not kept: it begins at zero after a rollback."""
+            clocks, seen = [list(own) for own in self.clocks.items()], list(self.seen.items())
+            tables = {"turn": self.turn, "version": self.version, "clocks": clocks, "shift": [], "seen": seen}
+            return {**tables, "samples_seen": self.samples_seen}
+
+        def load_state_dict(self, tables: dict[str, Any]) -> None:
+            """Goes on from `state_dict`. Workers have dropped what they had sent, so any clock is a new one."""
+            self.turn, self.version, self.samples_seen = tables["turn"], tables["version"], tables["samples_seen"]
+            self.seen.update(dict(tables["seen"]))
+
+        def samples_waiting(self) -> int:
+            return sum(one.samples for one in self.kept.values())
+
+
+def _own_parts(fragments: int, offset: int, length: int, total: int) -> list[slice]:
+    """Returns which of its own elements a shard has of each fragment; none of many, where there are several servers."""
+    ends = [(p.start - offset, p.stop - offset) for p in cut(total or length, fragments)]
+    return [slice(max(0, min(a, length)), max(0, min(b, length))) for a, b in ends]
+
+
+def _length(p: slice) -> int:
+    return int(p.stop - p.start)
