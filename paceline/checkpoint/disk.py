@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 CHUNK_BYTES = 1 << 22
+"""Bytes that are read of a file at a time."""
 
 
 class DiskFile(Protocol):

@@ -33,6 +33,7 @@ examples:
   paceline replay runs/a --input 311            one input in full, and the 12 before it
   paceline replay runs/a --write bug-17.jsonl   the same inputs with the decisions of today, as text
   paceline replay bug-17.jsonl                  a recording that is kept as a test
+  paceline replay runs/a --party server-0       what that process was sent and sent: headers, to be read
 
 RUN is the folder that --out named, its name below runs/, or the file of a recording. docs/replay.md says
 what is recorded, what is replayed, and what is not."""
@@ -45,15 +46,36 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--all", action="store_true", help="with --transcript: reports and timers, too")
     parser.add_argument("--input", type=int, metavar="N", help="print input N in full, and those before it")
     parser.add_argument("--before", type=int, default=12, metavar="N", help="inputs before it to print (default: 12)")
+    parser.add_argument("--party", metavar="NAME", help="print what worker-0, server-1, ... was sent and sent")
     parser.add_argument("--write", metavar="FILE", help="write the recording with the decisions of this version")
     options = parser.parse_all(arguments)
     # Imported here: the machines need a third of a second, and --help does not need them.
     from paceline.runtime.replay.run_replay import coordinator_recording
 
+    if options.party:
+        return _print_party(_path(options.run), options.party)
     recording = coordinator_recording(_path(options.run))
     if options.input is not None and not 1 <= options.input <= len(recording.inputs):
         raise ConfigError(f"--input {options.input}: the recording has inputs 1 to {len(recording.inputs)}")
     return _write(recording, Path(options.write)) if options.write else _replay(recording, options)
+
+
+def _print_party(folder: Path, name: str) -> int:
+    """Prints the recordings of all incarnations of a party, in their order. Raises ConfigError where there are none."""
+    from paceline.live.recording.recording_file import FOLDER, SUFFIX, read_recording
+    from paceline.live.recording.transcript import party_line
+
+    files = [file for file in sorted((folder / FOLDER).glob(f"*{SUFFIX}")) if file.name.split(".")[0] == name]
+    if not files or name == "coordinator":
+        there = sorted(
+            {file.name.split(".")[0] for file in (folder / FOLDER).glob(f"*.*.*{SUFFIX[1:]}")} - {"coordinator"}
+        )
+        raise ConfigError(f"--party {name}: {folder} has recordings of {', '.join(there) or 'no party'}")
+    for file in sorted(files, key=lambda file: (file.name.split(".")[1], ".old" not in file.name)):
+        print(file)
+        _, *lines = read_recording(file)
+        print("\n".join(map(party_line, lines)))
+    return 0
 
 
 def _write(recording: CoordinatorRecording, path: Path) -> int:

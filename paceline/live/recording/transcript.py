@@ -102,6 +102,15 @@ def input_text(what: Sequence[Any]) -> str:
     return ""
 
 
+def party_line(line: Sequence[Any]) -> str:
+    """Returns a line of the recording of a worker, a server or the evaluator (`party_recorder.py`)."""
+    what, at, who, *rest = line
+    words = {"got": "from", "sent": "to"}
+    if what in words:
+        return f"{at:>12.6f} s  {what:<4} {words[what]} {who}: {message_line(rest[0])}"
+    return f"{at:>12.6f} s  {what} {who} {' '.join(map(str, rest))}"
+
+
 def message_line(text: dict[str, Any]) -> str:
     """Returns a message as its name and fields, those of its envelope behind it."""
     (name, fields), *envelope = text.items()
@@ -147,4 +156,5 @@ def _value(value: Any) -> str:
 
 
 def _cut(text: str, length: int) -> str:
+    text = text.replace("\n", "\\n")
     return text if len(text) <= length else f"{text[:length]}... ({len(text)} characters)"

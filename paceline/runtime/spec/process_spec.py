@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -22,6 +23,7 @@ from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node
 from paceline.live.party import Party
 from paceline.live.protocol.transport import Transport
+from paceline.live.recording.party_recorder import with_recording
 from paceline.live.same_host.shared_memory import segments_for
 from paceline.live.security.tls import Tls
 
@@ -151,6 +153,9 @@ class ProcessSpec:
 
         packer = None if isinstance(transport, HubTransport) else RowPacker()  # in one process nothing is sent
         transport = with_logging(transport, self.config.run.verbose)
+        run = self.config.run
+        if run.record and packer is not None:
+            transport = with_recording(transport, Path(run.out), self.incarnation, run.record_bytes)
         return Session(transport, Node(transport, RopeMemory(self.device), timeout_s=self.timeout_s, packer=packer))
 
 

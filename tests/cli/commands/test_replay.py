@@ -9,6 +9,7 @@ import pytest
 from paceline.cli.commands.replay import main
 from paceline.core.errors import ConfigError
 from paceline.live.coordinator.elasticity import Elasticity
+from paceline.live.recording.recording_file import RecordingWriter
 
 KILLED = str(Path(__file__).resolve().parents[2] / "recordings" / "worker-and-server-killed.jsonl")
 Capture = pytest.CaptureFixture[str]
@@ -53,6 +54,18 @@ def test_a_recording_is_written_with_the_decisions_of_today(tmp_path: Path, caps
     path = tmp_path / "x.jsonl"
     assert main([KILLED, "--write", str(path)]) == 0
     assert path.read_text() == Path(KILLED).read_text()
+
+
+def test_what_a_party_was_sent_is_printed_all_incarnations_in_their_order(tmp_path: Path, capsys: Capture) -> None:
+    for name, at in (("worker-0.1", 3.0), ("worker-0.0", 2.0), ("worker-0.0.old", 1.0), ("worker-1.0", 9.0)):
+        writer = RecordingWriter(tmp_path / "recording" / f"{name}.jsonl.gz", 1 << 20, {"party": "x"})
+        writer.append(["got", at, "server 0", {"control.Quota": {"samples": 3}}])
+        writer.close()
+    assert main([str(tmp_path), "--party", "worker-0"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if " s  " in line]
+    assert lines == [f"{at:12.6f} s  got  from server 0: Quota samples=3" for at in (1.0, 2.0, 3.0)]
+    with pytest.raises(ConfigError, match="has recordings of worker-0, worker-1"):
+        main([str(tmp_path), "--party", "worker-7"])
 
 
 @pytest.mark.parametrize(
