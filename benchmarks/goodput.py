@@ -4,8 +4,8 @@ python benchmarks/goodput.py [--workers 8] [--hours 1] [--out FIGURE.png]
 
 Workers of equal speed make steps of 1 s. Each fails at random times, with exponential gaps of the given mean, and is
 back after --recovery-s; its failure is noticed after --notice-s. Schemes: bsp (elastic: the others go on without it),
-esync, diloco, decoupled, asp. `bsp, restart` is computed, not simulated by messages: after any failure the whole run stands
-still for the recovery and goes on from its last checkpoint, one every --checkpoint-s.
+esync, diloco, decoupled, asp. `bsp, restart` is computed, not simulated by messages: after any failure the whole run
+stands still for the recovery and goes on from its last checkpoint, one every --checkpoint-s.
 
 Decoupled DiLoCo (arXiv 2604.21428) reports 88 % against 27 % for data parallelism. We had no text of it. Others who had
 it give 2.4 million chips in 8 learners and one failure a chip and year: one of the 8 fails every 105 s. The recovery is
