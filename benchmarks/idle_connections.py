@@ -108,7 +108,7 @@ class Launcher:
         threading.Thread(target=self._hear, daemon=True).start()
 
     def _hear(self) -> None:
-        from paceline.launch.remote.protocol import Begun
+        from paceline.launch.remote.agent_messages import Begun
 
         while (caller := self._admission.caller()) is not None:
             caller[0].say(Begun(address=""))
@@ -260,7 +260,7 @@ def party_call(kind: str, told: dict[str, Any], folder: Path) -> Callable[[], No
 def agent_call(told: dict[str, Any]) -> Callable[[], None]:
     from paceline.launch.remote.agent import hello
     from paceline.launch.remote.callback_listener import enter_once
-    from paceline.launch.remote.protocol import hang_up
+    from paceline.launch.remote.message_stream import hang_up
 
     def call() -> None:
         lines, _ = enter_once(told["ticket"], hello)

@@ -18,6 +18,7 @@ from paceline.bench.subprocess_job import Children, ParentStream
 SOCKET_BYTES, PIECE_BYTES = 1 << 20, 256 << 10  # of the plain socket; the fastest of those that were tried
 PAGE_BYTES = mmap.PAGESIZE
 CONNECT_S = 60.0
+"""Seconds until the other process has connected; it has to start first."""
 
 
 def update_limit(length: int, threads: int = 1, times: int = 1) -> Callable[[], float]:
@@ -63,6 +64,7 @@ class RawSockets:
 
     @staticmethod
     def _listen(path: str) -> socket.socket:
+        """Returns a listener: a Unix stream at `path`, else TCP on the loopback address."""
         if not path:
             return socket.create_server(("127.0.0.1", 0))
         listener = socket.socket(socket.AF_UNIX)
@@ -77,6 +79,7 @@ class RawSockets:
         return timed(lambda: list(self._pool.map(self._there_and_back, range(len(self._socks)))))
 
     def _there_and_back(self, lane: int) -> None:
+        """Sends and receives the bytes of one lane."""
         sock, buffer = self._socks[lane], self._buffers[lane]
         _send(sock, buffer[: self._bytes[0]])
         _receive(sock, buffer[: self._bytes[1]])
@@ -94,7 +97,7 @@ class RawSockets:
 
 
 def echo(job: dict[str, Any], _serve: ParentStream) -> None:
-    """The other process."""
+    """Is the main function of the other process: a thread for each lane, until its stream ends."""
     lanes = [threading.Thread(target=_echo_lane, args=(job,)) for _ in range(job["lanes"])]
     for lane in lanes:
         lane.start()
@@ -103,6 +106,10 @@ def echo(job: dict[str, Any], _serve: ParentStream) -> None:
 
 
 def _echo_lane(job: dict[str, Any]) -> None:
+    """Receives all bytes of one direction, then sends those of the other, again and again.
+
+    Directions alternate, as the limit is that of one way after the other.
+    """
     there, back, address = job["there"], job["back"], job["address"]
     buffer = _buffer(max(there, back))
     with socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET) as sock:
@@ -113,7 +120,10 @@ def _echo_lane(job: dict[str, Any]) -> None:
 
 
 def _buffer(nbytes: int) -> memoryview:
-    """In huge pages where the system has them, and all of it there."""
+    """Returns memory for the bytes, in huge pages where the system has them.
+
+    It is written once here, so that no page is missing while time is measured.
+    """
     room = mmap.mmap(-1, max(nbytes, PAGE_BYTES))
     if hasattr(mmap, "MADV_HUGEPAGE"):
         room.madvise(mmap.MADV_HUGEPAGE)
@@ -122,6 +132,7 @@ def _buffer(nbytes: int) -> memoryview:
 
 
 def _widen(sock: socket.socket) -> None:
+    """Sets the kernel's buffers; over TCP small pieces leave at once."""
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BYTES)
     if sock.family != socket.AF_UNIX:
@@ -129,11 +140,13 @@ def _widen(sock: socket.socket) -> None:
 
 
 def _send(sock: socket.socket, data: memoryview) -> None:
+    """Sends all of `data`, PIECE_BYTES at a time."""
     while data.nbytes:
         data = data[sock.sendmsg([data[:PIECE_BYTES]]) :]
 
 
 def _receive(sock: socket.socket, data: memoryview) -> bool:
+    """Receives exactly `data`; returns False at the end of the stream."""
     while data.nbytes:
         n = sock.recv_into(data[:PIECE_BYTES])
         if not n:

@@ -29,12 +29,14 @@ from paceline.live.security.certificate_authority import CertificateAuthority, d
 from paceline.live.security.tls import Tls
 
 SHOWS, ASKS = party.server(0), party.worker(0)
+"""The two parties of the measurement: the one that answers is a server, the one that asks a worker."""
 FREIGHT_BYTES = FLOAT_BYTES * FREIGHT_LENGTH
 LIMIT = "a TCP connection there, opened: one round trip"
+"""What the figures are compared with, as the table names it."""
 
 
 def place_of(address: str) -> tuple[str, int]:
-    """`10.0.0.5:4711` or `[fd00::5]:4711`. Raises ConfigError."""
+    """Returns host and port of `10.0.0.5:4711` or `[fd00::5]:4711`. Raises ConfigError for another text."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise ConfigError(f"{address!r}: give a host and a port, such as 10.0.0.5:4711")
@@ -43,7 +45,7 @@ def place_of(address: str) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def showing(address: str, secret: str) -> Iterator[str]:
-    """While it lasts, others with the secret may measure the way from here; gives the address, with its port.
+    """Lets others with the secret measure the way from here, as long as it lasts; gives the address with its port.
 
     Raises ConfigError for an address at which nothing can listen.
     """
@@ -56,7 +58,7 @@ def showing(address: str, secret: str) -> Iterator[str]:
 
 
 def serve(address: str, secret: str, over: threading.Event) -> None:
-    """Says where, and shows what is measured until it is `over`."""
+    """Prints what to type on the other machine, and answers its measurements until `over` is set."""
     with showing(address, secret) as place:
         print(f"listening on {place}, under TLS; on the other machine, with the same token:", flush=True)
         print(f"  paceline bench links --to {place}", flush=True)
@@ -85,7 +87,10 @@ def measure(address: str, secret: str, rounds: int, note: Note) -> Iterator[Figu
 
 
 def link_text(nothing: Figure, megabyte: Figure) -> str:
-    """As `--allreduce auto` and `--shards measured` take it."""
+    """Returns latency and bandwidth in words, computed as `--allreduce auto` and `--shards measured` do.
+
+    The time of an empty message is taken off that of a megabyte; half of it is the latency of one way.
+    """
     seconds = max(megabyte.seconds_median - nothing.seconds_median, 1e-9)
     speed = megabyte.nbytes / seconds / 1e6
     return (
@@ -95,11 +100,13 @@ def link_text(nothing: Figure, megabyte: Figure) -> str:
 
 
 def _open(host: str, port: int) -> None:
+    """Opens a TCP connection and closes it, which takes one round trip."""
     socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
 
 
 @contextlib.contextmanager
 def _there(who: Party, secret: str, host: str, port: int) -> Iterator[tuple[Node, TcpTransport]]:
+    """Gives a node and its transport under TLS, whose key and certificate follow from the secret."""
     import paceline.schemes  # noqa: F401  enters the catalogue
 
     with tempfile.TemporaryDirectory() as folder:

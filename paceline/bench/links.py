@@ -70,6 +70,7 @@ def measure(transports: Sequence[str], rounds: int, note: Note = say_nothing, *,
 def _figures(
     transport: str, tls: bool, ours: Sequence[Seconds], bound: Sequence[Seconds], rounds: int
 ) -> Iterator[Figure]:
+    """Yields both figures of one transport."""
     for which, (what, nbytes) in enumerate((("nothing", 0), ("a megabyte", FREIGHT_BYTES))):
         yield Figure.of(
             f"ask for {what}, {way_of(transport, tls)}",
@@ -85,7 +86,7 @@ def _figures(
 
 @contextlib.contextmanager
 def _listening(transport: str, credentials: str) -> Iterator[str]:
-    """The address of a party that shows that it is there, and a megabyte."""
+    """Gives the address of a party that shows a message without numbers, and a megabyte."""
     node, way = open_party(party.server(0), transport, workers=1, servers=1, credentials=credentials)
     way.open(Ears(node))
     try:
@@ -95,7 +96,7 @@ def _listening(transport: str, credentials: str) -> Iterator[str]:
 
 
 def ask(job: dict[str, Any], stream: ParentStream) -> None:
-    """The other process: answers each line with the seconds of both questions."""
+    """Is the main function of the other process: it answers each line with the seconds of both questions."""
     node, way = open_party(party.worker(0), job["transport"], workers=1, servers=1, credentials=job["credentials"])
     way.open(Ears(node))
     stream.tell("here")

@@ -35,8 +35,11 @@ from paceline.live import party
 from paceline.live.collectives.peer_backend import PeerCarrier
 
 GLOO, ADD = "gloo", "add"
+"""The names of two measurements: Gloo's own all-reduce, and a sum of two vectors in memory."""
 WARM_ROUNDS = 2
+"""Rounds before the first that counts."""
 LIMITS = {"shm": "a pass over memory", "tcp": "plain sockets, one way after the other"}
+"""What bounds a mean over each transport, as the table names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,7 @@ class MeanJob:
     tls: bool = False
 
     def ways(self) -> Iterator[tuple[str, str]]:
+        """Yields each carrier over each transport."""
         return itertools.product(self.carriers, self.transports)
 
 
@@ -96,7 +100,7 @@ def measure(job: MeanJob, rounds: int, note: Note = say_nothing) -> Iterator[Fig
 
 
 def _introduce(workers: Sequence[Child]) -> None:
-    """Pass the addresses round."""
+    """Passes the workers' addresses round, so that each can connect to all others."""
     addresses = [worker.hear() for worker in workers]
     for worker in workers:
         worker.tell(addresses)
@@ -111,7 +115,10 @@ def _one_round(workers: Sequence[Child]) -> dict[str, float]:
 
 
 def work(job: dict[str, Any], stream: ParentStream) -> None:
-    """A worker's process: makes a round whenever it is told something, and answers with the seconds of each way."""
+    """Is the main function of a worker's process: it makes a round whenever it is told something.
+
+    It answers with the seconds of each way. A barrier before each makes all workers begin together.
+    """
     me, store, credentials = job.pop("me"), job.pop("store"), job.pop("credentials")
     own = MeanJob(**job)
     torch.set_num_threads(1)
@@ -139,7 +146,7 @@ def work(job: dict[str, Any], stream: ParentStream) -> None:
 def _carried(
     me: int, workers: int, transport: str, credentials: str, stream: ParentStream
 ) -> Callable[[str, Any], Any]:
-    """`mean(carrier, v)` over connections of that kind; the parent passes the addresses round."""
+    """Returns a function that takes a mean by a carrier, over connections of this transport."""
     node, way = open_party(party.worker(me), transport, workers=workers, servers=0, credentials=credentials)
     peers = node.peers = PeerCarrier(way, FlatMemory(), FlatAdder())
     way.open(Ears(node))

@@ -29,6 +29,7 @@ from paceline.engine import data, models
 from paceline.engine.specs import DataRecipe, ModelRecipe
 
 LIMIT = "the plain PyTorch loop"
+"""What a step is compared with, as the table names it."""
 BATCHES = 4
 """Batches of made-up pictures, used again and again."""
 WIDTHS = {"resnet18": 0.25}
@@ -37,7 +38,10 @@ WIDTHS = {"resnet18": 0.25}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverheadJob:
-    """`servers` 0: without a launcher. A round is a block of so many steps of each loop."""
+    """Describes one measurement; `servers` 0 is a worker without a launcher.
+
+    A round is a block of `steps` steps of each loop; batches have `batch` samples.
+    """
 
     model: str
     servers: int = 0
@@ -47,6 +51,7 @@ class OverheadJob:
     rounds: int = 9
 
     def width(self) -> float:
+        """Returns the width of the model, relative to its own."""
         return WIDTHS.get(self.model, 1.0)
 
 
@@ -69,7 +74,10 @@ def measure(jobs: Sequence[OverheadJob], note: Note = say_nothing) -> Iterator[F
 
 
 def _outside(job: OverheadJob) -> dict[str, Any]:
-    """In a process of its own, started as a user's script is."""
+    """Returns the answer of a process of its own, started as a user's script is.
+
+    Raises TimedOut when it takes too long, and PacelineError with its last line when it fails.
+    """
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         launch = ["-m", "paceline", "launch", "-n", "1", "-s", str(job.servers), "--transport", job.transport]
@@ -98,6 +106,7 @@ def inside(job: OverheadJob) -> dict[str, Any]:
     recipe, loss_of = ModelRecipe(name=job.model, width=job.width()), nn.CrossEntropyLoss()
 
     def fresh() -> tuple[nn.Module, torch.optim.Optimizer]:
+        """Returns a model and its optimizer, alike each time."""
         module = models.build(recipe, train.shape, train.classes, 1)
         return module, torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
 
@@ -106,15 +115,18 @@ def inside(job: OverheadJob) -> dict[str, Any]:
     pace = paceline.join(module, optimizer, scheme="bsp")
 
     def plain_step(x: torch.Tensor, y: torch.Tensor) -> None:
+        """Makes a step of the plain loop."""
         plain_optimizer.zero_grad()
         loss_of(plain(x), y).backward()
         plain_optimizer.step()
 
     def paced_step(x: torch.Tensor, y: torch.Tensor) -> None:
+        """Makes a step of Paceline's loop."""
         loss_of(module(x), y).backward()
         pace.step(len(y))
 
     def block(step: Callable[[torch.Tensor, torch.Tensor], None]) -> float:
+        """Returns the seconds of a step, over a block of them."""
         began = time.perf_counter()
         for i in range(job.steps):
             step(*batches[i % BATCHES])

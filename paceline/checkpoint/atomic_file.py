@@ -17,10 +17,12 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from paceline.checkpoint.disk import REAL_DISK, Disk
+
 DRAFT = ".draft-"
 
 
-def write(path: Path, chunks: Iterable[bytes]) -> tuple[int, int]:
+def write(path: Path, chunks: Iterable[bytes], disk: Disk = REAL_DISK) -> tuple[int, int]:
     """Puts `chunks` at `path`. Returns the bytes written and their CRC-32.
 
     Raises OSError; what was at `path` before is then still there.
@@ -28,25 +30,15 @@ def write(path: Path, chunks: Iterable[bytes]) -> tuple[int, int]:
     draft = path.with_name(f"{DRAFT}{os.getpid()}-{path.name}")
     size = checksum = 0
     try:
-        with draft.open("wb") as file:
+        with disk.create(draft) as file:
             for chunk in chunks:
                 file.write(chunk)
                 size, checksum = size + len(chunk), zlib.crc32(chunk, checksum)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
+            file.sync()
+        disk.replace(draft, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            draft.unlink()
+            disk.unlink(draft)
         raise
-    settle(path.parent)
+    disk.settle(path.parent)
     return size, checksum
-
-
-def settle(folder: Path) -> None:
-    """Puts the names in `folder` on the disk. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

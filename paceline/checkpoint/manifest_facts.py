@@ -10,12 +10,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 COUNT_MAX = 2**48
+"""The largest count of samples, steps or versions."""
 RANK_MAX = 2**20
+"""The highest number of a worker."""
 EPOCH_MAX = 2**20
+"""The highest number of an epoch."""
 NUMBER_MAX = 2.0**1023
+"""The largest magnitude of a number: half of what a float can hold, so that a sum of two is finite."""
 
 
 def _whole(low: int, high: int) -> Callable[[Any], bool]:
+    """Returns a check for whole numbers from `low` to `high`; True and False are none."""
     return lambda v: type(v) is int and low <= v <= high
 
 
@@ -25,10 +30,12 @@ def number(v: Any) -> bool:
 
 
 def numbers(v: Any) -> bool:
+    """Returns True for numbers by name."""
     return isinstance(v, dict) and all(map(number, v.values()))
 
 
 def _optional(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Returns a check that also accepts None."""
     return lambda v: v is None or of(v)
 
 
@@ -46,14 +53,17 @@ def _rows(*columns: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _flag(v: Any) -> bool:
+    """Returns True for a truth value."""
     return type(v) is bool
 
 
 def _accuracy(v: Any) -> bool:
+    """Returns True for a number from 0 to 1."""
     return number(v) and 0.0 <= v <= 1.0
 
 
 def _identity(v: Any) -> bool:
+    """Returns True for what says which model and data a run had."""
     return isinstance(v, dict) and isinstance(v.get("data", []), list)
 
 
@@ -63,6 +73,7 @@ _pieces = _rows(_whole(0, EPOCH_MAX), count, count)
 
 
 def _done(v: Any) -> bool:
+    """Returns True for pieces of epochs, none of which is empty."""
     return _pieces(v) and all(start < stop for _, start, stop in v)
 
 
@@ -76,6 +87,7 @@ TABLES: Mapping[str, Callable[[Any], bool]] = {
 
 
 def _tables(v: Any) -> bool:
+    """Returns True for the tables of a server: all of them or none, with places of samples that can be."""
     if v is None or v == {}:
         return True
     whole = isinstance(v, dict) and all(name in v and of(v[name]) for name, of in TABLES.items())
@@ -83,6 +95,7 @@ def _tables(v: Any) -> bool:
 
 
 def _samples_seen(v: Any) -> bool:
+    """Returns True for a count of samples within bounds, which need not be whole."""
     return number(v) and 0 <= v <= COUNT_MAX
 
 

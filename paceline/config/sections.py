@@ -113,6 +113,18 @@ class RunSettings:
         512.0, "maximum size of the trace in MiB; later records are merged to fit; 0: no limit", low=0
     )
 
+    record: bool = option(
+        False, "record what comes in at each process, for `paceline replay` (docs/replay.md)", launch=True
+    )
+    record_mb: float = option(
+        256.0, "maximum size of the recording of one process in MiB, compressed", low=0.1, launch=True
+    )
+
+    @property
+    def record_bytes(self) -> int:
+        """Returns the maximum size of the recording of one process in bytes."""
+        return round(self.record_mb * 2**20)
+
     @property
     def trace_bytes(self) -> int:
         """Returns the maximum size of the trace in bytes; 0 for no limit."""
@@ -250,7 +262,8 @@ class Data:
     )
     directory: str = option(
         "",
-        "folder of the files of mnist or fashion-mnist, or its address (s3://..., webhdfs://...; default: download)",
+        "folder of the data set's files, or its address (s3://..., webhdfs://...); mnist and fashion-mnist are "
+        "downloaded without",
         flag="data-dir",
     )
     file: str = option(
@@ -260,6 +273,15 @@ class Data:
     samples: int = option(4096, "size of synthetic data", low=16)
     resize: int = option(
         0, "side in pixels to which the pictures of named data are brought; 0: as they are", low=0, high=1024
+    )
+    mean_file: str = option(
+        "", "mean picture, .binaryproto or .npy; it is subtracted from pixels of 0 to 255 and nothing else is done"
+    )
+    augment: str = option(
+        "none",
+        "how pictures to train are varied: cifar: padded by 4, cropped, mirrored; alexnet: crops of 7/8, mirrored; "
+        "imagenet: crops of any size, mirrored",
+        choices=specs.AUGMENTATIONS,
     )
     partition: str = option(
         "uniform",
@@ -320,7 +342,11 @@ class ScheduleSettings:
     name: str = option("constant", "learning-rate schedule", flag="schedule", choices=specs.SCHEDULES)
     warmup: float = option(0.0, "epochs of linear warm-up", low=0)
     every: float = option(30.0, "step: epochs between two reductions", flag="schedule-every", low=1e-6)
+    at: tuple[float, ...] = option(
+        (), "step: epochs of the reductions, such as 30,60,80, instead of every", flag="schedule-at", low=0
+    )
     factor: float = option(0.1, "step: factor of each reduction", flag="schedule-factor", low=0, high=1)
+    power: float = option(1.0, "poly: the power of the part that is left", flag="schedule-power", low=1e-6)
     floor: float = option(0.0, "cosine: the last factor", flag="schedule-floor", low=0, high=1)
 
 

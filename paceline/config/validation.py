@@ -3,6 +3,18 @@
 `Config.check` calls `check`, before any process starts. A limit of a single value belongs to its field in
 `sections.py`. What depends on the data or the model is checked later, when the workers have measured them.
 
+    check         refuses
+    the body      lists without an entry for each worker, runs that nothing ends, shards that do not fit the servers
+    _beginning    workers that join late where no server could take them in, and with PowerSGD or --resume
+    _optimizer    numbers that the optimizer does not have, and --clip-norm where no server sees the whole gradient
+    _model        --width and --dropout for a network of the user's own
+    _data         a folder that is not there, a partition for other workers, leases that no server can settle
+    _allreduce    a carrier that nobody has a use for, and NCCL without a GPU for each worker
+    _precision    fp16 where a worker computes on a CPU
+    _gate         --gate reject where no server sees single gradients
+    _robust       a robust mean where no server has a contribution of each worker, and with too few workers
+    _store        an address that is none, and a store without checkpoints
+
 Every error is one line: which flag, what is wrong, what to give instead.
 """
 
@@ -127,10 +139,16 @@ def _check_optimizer(config: Config) -> None:
         raise ConfigError("--beta1 and --beta2 must be below 1")
     if schedule.name == "step" and not schedule.factor:
         raise ConfigError("--schedule-factor must be above 0")
-    if schedule.name == "cosine" and not epochs:
-        raise ConfigError("--schedule cosine needs --epochs, to know where it ends")
-    if schedule.name == "cosine" and schedule.warmup >= epochs:
-        raise ConfigError(f"--schedule cosine needs more --epochs than the {schedule.warmup:g} of its --warmup")
+    if schedule.at and schedule.name != "step":
+        raise ConfigError(f"--schedule-at is for --schedule step, not {schedule.name}")
+    if schedule.name not in ("cosine", "poly"):
+        return
+    if not epochs:
+        raise ConfigError(f"--schedule {schedule.name} needs --epochs, to know where it ends")
+    if schedule.warmup >= epochs:
+        raise ConfigError(
+            f"--schedule {schedule.name} needs more --epochs than the {schedule.warmup:g} of its --warmup"
+        )
 
 
 def _check_model(config: Config) -> None:
@@ -145,8 +163,7 @@ def _check_data(config: Config) -> None:
     workers or the scheme.
     """
     workers = config.cluster.workers
-    if is_path(config.data.name) and config.data.resize:
-        raise ConfigError(f"--resize is for data known by name: leave it out, or let {config.data.name} do it")
+    _check_pictures(config)
     if is_remote(config.data.directory):
         check_no_credentials(config.data.directory)
     if config.data.directory and not is_remote(config.data.directory) and not Path(config.data.directory).is_dir():
@@ -159,6 +176,20 @@ def _check_data(config: Config) -> None:
     # Read once to check it against the number of workers; the processes read it again.
     if partition.path:
         read_sharding(Path(partition.path), workers)
+
+
+def _check_pictures(config: Config) -> None:
+    """Raises ConfigError for ways to prepare pictures that the data set has no use for."""
+    data = config.data
+    if data.mean_file and data.name not in specs.FORMATS:
+        raise ConfigError(f"--mean-file is for --data {', '.join(specs.FORMATS)}: leave it out")
+    if data.mean_file and not Path(data.mean_file).expanduser().is_file():
+        raise ConfigError(f"--mean-file {shown(data.mean_file)}: no such file")
+    if is_path(data.name) and (data.resize or data.augment != "none"):
+        flag = "resize" if data.resize else "augment"
+        raise ConfigError(f"--{flag} is for data known by name: leave it out, or let {data.name} do it")
+    if is_remote(data.directory) and data.name in specs.FORMATS and not data.name.startswith("cifar"):
+        raise ConfigError(f"--data {data.name} reads a folder of this machine: copy {shown(data.directory)} first")
 
 
 def check_queue(partition: str, scheme: Scheme, servers: int) -> None:

@@ -27,7 +27,9 @@ from paceline.core.spans import Spans
 from paceline.core.vector import Vector
 
 SERVERS: Literal["servers"] = "servers"
+"""The receiver of a message for all servers, each of which gets the part of its shard."""
 COORDINATOR: Literal["coordinator"] = "coordinator"
+"""The receiver of a message for the coordinator."""
 Piece = tuple[int, int, int]
 """Samples of an epoch: the epoch's number, then the first place in its order and the place after the last."""
 Data = tuple[Piece, ...]
@@ -69,6 +71,7 @@ class Computed:
 
 
 KEEP: Literal["keep"] = "keep"
+"""What becomes of a local optimizer's memory: it is kept, or forgotten (`RESET`)."""
 RESET: Literal["reset"] = "reset"
 
 
@@ -173,3 +176,4 @@ class Wait:
 
 
 Effect = Compute | Train | Call | Tell | Reply | Mean | Start | Wait
+"""Everything that a role may ask for; a new kind needs an arm in every driver."""

@@ -40,7 +40,7 @@ class ProtocolError(PacelineError):
 
 
 class Unexpected(ProtocolError, TypeError):  # noqa: N818  a message, not a fault of who reads it
-    """A message arrived that the receiving role does not take."""
+    """Says that a message arrived which the receiving role does not take."""
 
 
 def ends_well(error: BaseException | None) -> bool:

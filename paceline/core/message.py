@@ -47,6 +47,7 @@ def keyword_record(cls: type[T]) -> type[T]:
 
 
 Nature = Literal["increment", "state", "exact"]
+"""What a vector is, by which codecs treat it: a sum that is added up, weights, or numbers that must stay exact."""
 INCREMENT: Nature = "increment"
 """Vectors that are summed up: what a codec leaves out of one it may add to the next."""
 STATE: Nature = "state"
@@ -96,6 +97,7 @@ def message(name: str, *, plane: Plane = "scheme") -> Callable[[type[T]], type[T
     """
 
     def register(cls: type[T]) -> type[T]:
+        """Registers a class under its wire name. Raises ValueError where two messages have one name."""
         if name in _types:
             raise ValueError(f"two messages are called {name}")
         made = keyword_record(cls)

@@ -34,6 +34,7 @@ def parameters_in(text: str, what: str, known: Mapping[str, type]) -> dict[str, 
 
 
 def _value(key: str, text: str, wanted: type) -> Any:
+    """Returns a parameter of type `wanted`. Raises ValueError for a text that is none."""
     if wanted is str:
         return text.strip('"')
     try:

@@ -29,6 +29,7 @@ class Registry(Generic[T]):
         return made
 
     def names(self) -> list[str]:
+        """Returns all names, in order."""
         return sorted(self._classes)
 
     def lookup(self, name: str, *besides: str) -> type[T]:

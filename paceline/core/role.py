@@ -59,10 +59,10 @@ class GradientCheck(Protocol):
         """Does the same for a worker's part of a mean."""
 
     def gone(self, rank: int) -> None:
-        """Worker `rank` takes no further part."""
+        """Tells the check that a worker takes no further part."""
 
     def came(self, rank: int) -> None:
-        """Worker `rank` takes part again."""
+        """Tells the check that a worker takes part again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ class Role:
         yield from ()
 
     def on_evaluation(self, now: float, accuracy: float) -> Iterator[Tell | Reply]:
-        """The coordinator hears that the model has been evaluated."""
+        """Is told at the coordinator that the model has been evaluated."""
         yield from ()
 
     def join_state(self) -> dict[str, Any]:

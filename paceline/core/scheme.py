@@ -25,6 +25,7 @@ from paceline.core.role import Role
 
 S = TypeVar("S", bound="type[Scheme]")
 ModelOf = Literal["servers", "any worker", "mean of workers"]
+"""Whose weights are the model that is evaluated and saved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +40,12 @@ class Paper:
     url: str = ""
 
     def short(self) -> str:
+        """Returns the first author and the year, as a table has room for."""
         first = self.authors.split(" and ")[0].split(",")[0]
         return f"{first} et al. {self.year}" if " and " in self.authors else f"{first} {self.year}"
 
     def bibtex(self) -> str:
+        """Returns a BibTeX entry."""
         lines = [
             f"  author = {{{self.authors}}}",
             f"  title = {{{self.title}}}",
@@ -117,6 +120,7 @@ class Scheme:
 
     @property
     def trains_locally(self) -> bool:
+        """Returns True if workers make local steps with an optimizer of their own."""
         return False
 
     @property
@@ -230,6 +234,7 @@ class Scheme:
         return not self.trains_locally
 
     def uses_mean(self, servers: int) -> bool:
+        """Returns True if workers average among themselves, with that many servers."""
         return self.needs_mean or (servers == 0 and self.Equals is not None)
 
     @property
@@ -251,6 +256,7 @@ class Scheme:
         return self.uses_mean(servers)
 
     def parameters(self) -> dict[str, Any]:
+        """Returns the parameters by name, as they were given or by default."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
 
@@ -262,12 +268,14 @@ def scheme(name: str, *, summary: str, paper: Paper) -> Callable[[S], S]:
     """Class decorator: makes the class a frozen dataclass and enters it into the registry under `name`."""
 
     def enter(cls: S) -> S:
+        """Enters the class in the registry; a later one of the same name takes its place."""
         return _registry.enter(cls, name, summary, paper)  # type: ignore[no-any-return]
 
     return enter
 
 
 def names() -> list[str]:
+    """Returns the names of all schemes, in order."""
     return _registry.names()
 
 
@@ -277,6 +285,7 @@ def lookup(name: str) -> type[Scheme]:
 
 
 def limits_of(cls: type) -> dict[str, Limits]:
+    """Returns the limits of each parameter, by name."""
     return {f.name: f.metadata["limits"] for f in dataclasses.fields(cls) if "limits" in f.metadata}
 
 

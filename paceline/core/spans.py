@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 Span = tuple[int, int]
+"""Where a run begins, and the place behind its last number."""
 Spans = tuple[Span, ...]
 """In order; none touches the next."""
 

@@ -143,7 +143,7 @@ class Leased(Record):
 
 @keyword_record
 class Ended(Record):
-    """The run is over."""
+    """Says that the run is over, and why."""
 
     reason: str
 
@@ -171,6 +171,7 @@ FIELDS = {cls: tuple(name for name, _ in fields) for cls, fields in DEFAULTS.ite
 VALUES = {cls: attrgetter(*names) for cls, names in FIELDS.items()}
 
 Row = tuple[Any, ...]
+"""A record as it travels: its kind, then its fields in order."""
 
 
 def to_dict(record: Record) -> dict[str, Any]:
@@ -193,6 +194,7 @@ def from_dict(line: dict[str, Any]) -> Record:
 
 
 def to_row(record: Record) -> Row:
+    """Returns a record as a tuple that begins with its kind, as it travels to the coordinator."""
     return (NAMES[type(record)], *VALUES[type(record)](record))
 
 
@@ -206,6 +208,7 @@ def from_row(row: Sequence[Any]) -> Record:
 
 
 def _made(cls: type[Record], fields: dict[str, Any]) -> Record:
+    """Returns a record of JSON's fields, where lists stand for tuples."""
     for name in LISTS:
         if name in fields:
             fields[name] = tuple(fields[name])

@@ -68,6 +68,19 @@ def splice(w: Any, part: slice, v: Any) -> Any:
     return new
 
 
+def sum_of_two(first: int, a: Any, second: int, b: Any) -> Any:
+    """Returns a + b, of ranks `first` and `second`, with the same bits whichever of the two came first."""
+    return a + b if first < second else b + a
+
+
+def weighted_mean(total: Any, weight: float) -> Any:
+    """Returns `total` / `weight`: the mean of vectors whose weighted sum is `total`.
+
+    Where nobody contributed, `weight` is 0 and `total`, a zero vector, is returned itself.
+    """
+    return total * (1.0 / weight) if weight else total
+
+
 class Memory(Protocol):
     """Gives a driver room for vectors that arrive, and the bytes of those that leave."""
 
@@ -99,10 +112,12 @@ class Promise(Protocol):
     """A vector whose parts arrive one after the other. Reading it waits; arithmetic and slices by size do not."""
 
     @property
-    def vector(self) -> Any: ...
+    def vector(self) -> Any:
+        """Returns the vector that is still arriving."""
 
     @property
-    def arrival(self) -> Arrival: ...
+    def arrival(self) -> Arrival:
+        """Returns how its parts have arrived so far."""
 
     def put(self, part: int, v: Any) -> None:
         """Takes part `part`, which has arrived. Raises ValueError for one of another length."""

@@ -25,6 +25,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 
 OTHER_NAMES_MAX = 5
+"""Names that an error lists."""
 _files: dict[Path, ModuleType] = {}
 """Files that were loaded in this process."""
 
@@ -37,10 +38,10 @@ def is_path(text: str) -> bool:
 
 
 def of_module(path: str, begin: str, *, makes: str, example: str, hosts: str = "") -> Any:
-    """What `module:name` names. `begin` begins every error, and `example` ends one about the form.
+    """Returns what `module:name` names. `begin` begins every error, and `example` ends one about the form.
 
-    Raises ConfigError where it names nothing that can be called, or a part of Python, which has nothing that `makes`
-    says. `hosts` ends an error about a module that is not found.
+    hosts: ends an error about a module that is not found. Raises ConfigError where it names nothing that can be called,
+    or a part of Python, which has nothing that `makes` says.
     """
     module, _, name = path.partition(":")
     if not module or not name.isidentifier():
@@ -55,7 +56,7 @@ def of_module(path: str, begin: str, *, makes: str, example: str, hosts: str = "
 
 
 def own(path: str, what: str, *, makes: str) -> Any:
-    """The function or class that `path` names, of a module or of a file.
+    """Returns the function or class that `path` names, of a module or of a file.
 
     `what` is the option that named it. Raises ConfigError, in one line, also for an error of the user's code.
     """
@@ -77,7 +78,7 @@ def own(path: str, what: str, *, makes: str) -> Any:
 
 
 def call(target: Any, path: str, what: str) -> Any:
-    """What the user's function returns. Raises ConfigError where it needs arguments, or fails."""
+    """Returns what the user's function returns. Raises ConfigError where it needs arguments, or fails."""
     try:
         needs = [p.name for p in inspect.signature(target).parameters.values() if _is_needed(p)]
     except (TypeError, ValueError):  # of a class that is not written in Python
@@ -95,7 +96,7 @@ def call(target: Any, path: str, what: str) -> Any:
 
 
 def kind_of(value: Any) -> str:
-    """What `value` is, for an error: `nothing`, or its type and, where it has one, its length."""
+    """Returns what `value` is, for an error: `nothing`, or its type and, where it has one, its length."""
     if value is None:
         return "nothing"
     length = f" of {len(value)}" if isinstance(value, tuple | list | dict) else ""
@@ -103,7 +104,10 @@ def kind_of(value: Any) -> str:
 
 
 def imported(name: str) -> ModuleType:
-    """A module on the path, or in the working directory, where a script that is run from there finds it."""
+    """Returns a module on the path, or in the working directory, as a script that is run from there finds it.
+
+    The working directory is appended only where the module is not found, so that no file there hides an installed one.
+    """
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
@@ -114,7 +118,7 @@ def imported(name: str) -> ModuleType:
 
 
 def described(error: BaseException) -> str:
-    """One line: the kind of an error of the user's code, what it says, and the place where it was raised."""
+    """Returns an error of the user's code in one line: its kind, what it says, and the place of its origin."""
     frames = traceback.extract_tb(error.__traceback__)
     said = " ".join(str(error).split())
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
@@ -122,7 +126,7 @@ def described(error: BaseException) -> str:
 
 
 def _file(path: Path) -> ModuleType:
-    """The module in a file. It is executed once in a process."""
+    """Returns the module in a file, which is executed once in a process."""
     where = path.resolve()
     if where in _files:
         return _files[where]
@@ -146,10 +150,12 @@ def _file(path: Path) -> ModuleType:
 
 
 def _is_taken(name: str) -> bool:
+    """Returns True for a name that a module of that name would hide."""
     return name in sys.modules or name in sys.stdlib_module_names
 
 
 def _named(module: ModuleType, name: str, begin: str, where: str) -> Any:
+    """Returns a function or class of a module. Raises ConfigError with the name that comes nearest."""
     target = getattr(module, name, None)
     if callable(target):
         return target
@@ -163,9 +169,11 @@ def _named(module: ModuleType, name: str, begin: str, where: str) -> Any:
 
 
 def _public(names: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what can be called of a module."""
     return {key: value for key, value in names.items() if callable(value) and not key.startswith("_")}
 
 
 def _is_needed(parameter: inspect.Parameter) -> bool:
+    """Returns True for a parameter without which a function cannot be called."""
     several = (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     return parameter.default is parameter.empty and parameter.kind not in several

@@ -10,12 +10,15 @@ from dataclasses import dataclass, field, replace
 Option = bool | int | float | tuple[float, ...] | str | None
 """The types that an option of a parameter group may have."""
 
+FORMATS = ("cifar10", "cifar100", "imagefolder", "lmdb", "recordio", "hdf5")
+"""Data sets that are read from files of other systems, in `--data-dir`."""
 LANGUAGE_DATA = "text"
-DATASETS = ("digits", "mnist", "fashion-mnist", "synthetic", LANGUAGE_DATA)
+DATASETS = ("digits", "mnist", "fashion-mnist", "synthetic", LANGUAGE_DATA, *FORMATS)
+AUGMENTATIONS = ("none", "cifar", "alexnet", "imagenet")
 SMALL_MODELS = ("mlp", "lenet", "cnn", "resnet18", "cifar10-quick", "cifar10-full", "lstm")
+"""The networks written here."""
 LANGUAGE_MODEL = "gpt"
 """The network that predicts the next token of a text, and reads nothing else."""
-"""The networks written here."""
 ZOO_MODELS = (
     "alexnet",
     "vgg16",
@@ -39,7 +42,7 @@ MOMENTUM = ("sgd", "lars")
 LAYER_WISE = ("lars", "lamb")
 """The optimizers whose learning rate differs by tensor."""
 PRECISIONS = ("fp32", "bf16", "fp16")
-SCHEDULES = ("constant", "step", "cosine")
+SCHEDULES = ("constant", "step", "cosine", "poly")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,8 @@ class DataRecipe:
     """Names the data set.
 
     directory: holds its files. samples: sizes synthetic data. resize: side of the pictures in pixels; 0: as they are.
+    mean_file: is subtracted from the pixels of FORMATS; "" for the training set's own mean and deviation.
+    augment: how training pictures are varied, one of AUGMENTATIONS.
     file: of a text; "" for the standard library's sources. context: tokens of a sample of text.
     """
 
@@ -54,6 +59,8 @@ class DataRecipe:
     directory: str = ""
     samples: int = 4096
     resize: int = 0
+    mean_file: str = ""
+    augment: str = "none"
     file: str = ""
     context: int = 64
 
@@ -152,8 +159,9 @@ class ScheduleRecipe:
 
     All lengths are in samples, so a schedule means the same under every scheme and any number of workers.
 
-    constant: 1.  step: `factor` ** (samples // every).  cosine: from 1 down to `floor` at `total`, then `floor`. Each
-    is preceded by a linear warm-up from 0 over `warmup` samples.
+    constant: 1.  step: `factor` ** (samples // every), or, where `at` is given, `factor` for each of `at` that is
+    reached.  cosine: from 1 down to `floor` at `total`, then `floor`.  poly: (1 - done) ** `power`, where `done` is the
+    part of `total`. Each is preceded by a linear warm-up from 0 over `warmup` samples.
     """
 
     name: str = "constant"
@@ -162,3 +170,5 @@ class ScheduleRecipe:
     factor: float = 0.1
     total: int = 0
     floor: float = 0.0
+    at: tuple[int, ...] = ()
+    power: float = 1.0

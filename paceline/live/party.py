@@ -9,6 +9,8 @@ KINDS = ("worker", "server", "coordinator", "evaluator")
 
 
 class Party(NamedTuple):  # a tuple, whose hash costs no call of Python: every message is looked up by its party
+    """Names a party: its kind, and its number among those of that kind."""
+
     kind: str
     index: int = 0  # type: ignore[assignment]  # nobody looks for the place of something in a party
 

@@ -118,6 +118,7 @@ class Messaging:
         return call.value
 
     def _begin_mean(self, incarnation: Incarnation, mean: Mean) -> PendingCall:
+        """Begins a mean, carried by servers or by workers, as the run has it."""
         part = Part.of(mean)
         call = (
             self._ask(incarnation, self._world.means, part)

@@ -64,10 +64,21 @@ STOP_RULES = {
 }
 """Settings that end a run, and what they are called here, where nobody names synthetic data."""
 SCRIPT_EVAL_SECONDS = 5.0
+"""Seconds between two evaluations of a script, unless `--eval-every` says otherwise."""
 LAUNCHERS = ("local", "ssh", *ENGINES, kubernetes.NAME)
+"""Values of `--launcher`."""
 
 
 def main(arguments: list[str]) -> int:
+    """Starts the command where the options say; returns the exit code of the run.
+
+    kubernetes                 a manifest, or its objects in the cluster (`over_kubernetes`)
+    mpi, slurm, sge, ...       an agent on each host, started by that engine (`over_engine`)
+    ssh, or a hosts file       an agent on each host, started by a login (`_over_ssh`)
+    else                       processes of this machine (`_here`)
+
+    Raises ConfigError, before anything is started, for options that do not go together.
+    """
     options = _parser().parse_all(arguments)
     options.words = arguments  # for who writes them down
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
@@ -98,6 +109,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _parser() -> Parser:
+    """Returns the parser. Everything after the first word that is no option belongs to the command.
+
+    Values stay texts here: `_values` reads them, after those of `paceline train` in the command.
+    """
     parser = Parser(
         prog="paceline launch", usage="paceline launch [options] COMMAND ...", description=__doc__, epilog=EPILOG
     )
@@ -134,7 +149,11 @@ def _settings() -> list[configuration.Flag]:
 def _values(
     options: argparse.Namespace, of_train: Sequence[str] | None, hosts: tuple[HostEntry, ...]
 ) -> dict[str, Any]:
-    """Settings by section and key: those of `paceline train`, over which our own flags have the last word."""
+    """Returns settings by section and key; flags of this command win over those of `paceline train` behind it.
+
+    of_train  the words after `paceline train`; None for a script, whose end and evaluations are its own by default
+    hosts     machines of the hosts file; their slots are the number of workers where nobody gives one
+    """
     if of_train is None:
         values: dict[str, Any] = {
             "run": {"scheme": "bsp"},
@@ -156,6 +175,7 @@ def _values(
         cluster = values.setdefault("cluster", {})
         if hosts:
             cluster.setdefault("workers", slots_of(hosts))
+    # Numbers of parties (-n, -s) are settings of the section `cluster` without `launch=True`.
     for setting in configuration.settings():
         text = getattr(options, setting.flag.replace("-", "_"), None)
         if text is not None and (setting.launch or setting.section == "cluster"):
@@ -166,13 +186,26 @@ def _values(
 
 
 def _settings_given(options: argparse.Namespace) -> list[str]:
-    """Flags of our own that are settings of a run, but the numbers of parties, as they were written."""
-    given = ((setting.flag, getattr(options, setting.flag.replace("-", "_"))) for setting in _settings())
-    return [word for flag, value in given if value is not None for word in (f"--{flag}", value)]
+    """Returns the flags of settings as they were written, for a manifest that starts the same elsewhere.
+
+    Numbers of workers and servers are left out, since the manifest has a replica for each.
+    """
+    given = ((setting, getattr(options, setting.flag.replace("-", "_"))) for setting in _settings())
+    return [
+        word
+        for setting, value in given
+        if value is not None
+        for word in ([f"--{setting.flag}"] if setting.type is bool else [f"--{setting.flag}", value])
+    ]
 
 
 # ---- here ------------------------------------------------------------------------------------------------
 def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, Any]) -> int:
+    """Runs on this machine; `script` is empty for `paceline train`.
+
+    Workers of a script are processes of that script; servers are forked from a warm process. A script without servers
+    needs no warm process at all, which saves the import of torch.
+    """
     if script:
         check_program(script)
     for flag in ("sync_dir", "sync_exclude", "ssh_config"):
@@ -203,6 +236,11 @@ def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, 
 def _over_ssh(
     options: argparse.Namespace, script: Sequence[str], hosts: tuple[HostEntry, ...], values: dict[str, Any]
 ) -> int:
+    """Runs on the machines of a hosts file.
+
+    The order matters. The status file comes first, so that `paceline kill` works while logins take their time; then
+    the files are copied, as agents import them; agents begin last, all at once.
+    """
     if not hosts:
         raise ConfigError("--launcher ssh needs --hosts FILE: one machine a line, such as gpu1 slots=2")
     everybody, by_role = split_environment(options.env, os.environ)
@@ -238,7 +276,7 @@ def _over_ssh(
 
 
 def _check_out(out: str) -> None:
-    """Raises ConfigError where agents cannot be told of it: what they hear is JSON."""
+    """Raises ConfigError where agents cannot be told the name of the folder: their messages are JSON, thus UTF-8."""
     try:
         out.encode()
     except UnicodeEncodeError:
@@ -254,7 +292,7 @@ def _plan(
     *,
     evaluator: bool,
 ) -> Iterator[str]:
-    """What would be executed where."""
+    """Yields the lines of `--dry-run`: what would be executed where, and which parties each host gets."""
     tls = "TLS" if config.cluster.secured else "no TLS"
     yield f"here: coordinator{', evaluator' if evaluator else ''}; listens on {config.cluster.bind} ({tls})"
     if script and evaluator:

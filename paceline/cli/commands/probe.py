@@ -14,9 +14,11 @@ from typing import Any
 from paceline import config as configuration
 from paceline.cli.support.options import Parser, help_of, metavar_of
 from paceline.cli.support.probe_runs import (
+    HURRY_SECONDS,
     MeasuredSteps,
     ProbedHosts,
     ThisMachine,
+    ending_after,
     measure_links,
     measure_steps,
     one_each,
@@ -53,15 +55,25 @@ EPILOG = """First the links between the hosts are measured. Then workers make st
   paceline advise --cluster mine.toml --parameters 25000000    what to do with it
 
 A script joins by `paceline.join` and needs no change. Hosts that cannot be reached are named and left out. Links are
-measured with a megabyte each, from one host to the other; what else goes over them at that time makes them slower.
+measured with a megabyte each in both directions; what else goes over them at that time makes them slower.
 """
 SETTINGS = ("slowdown", "step-ms", "device", "threads", "model", "width", "data", "data-dir", "samples", "batch-size")
+"""Settings of a run that are flags here, too: those by which a step takes longer or shorter."""
 OF_A_MODEL = ("model", "width", "data", "data-dir", "samples", "batch-size")
+"""Those among them that a script decides for itself."""
 WRITTEN_BY_US = "measured by paceline probe"
+"""Stands in each file that this command writes. A file without it is never overwritten."""
 PAIRS_SHOWN = 12
+"""Links that are listed; 16 hosts have 120."""
+UNLIKE = 1.1  # the other direction of a link is named if it is so many times as fast
 
 
 def main(arguments: list[str]) -> int:
+    """Measures links and steps, writes the cluster file and prints the table; returns the exit code.
+
+    0 when the file was written, 130 after Ctrl-C. Raises ConfigError for options that contradict one another, before
+    anything is started, and PacelineError when a measurement fails.
+    """
     own, command = split_command(arguments)
     options = parsed(_parser(), own)
     _check(options, command)
@@ -73,15 +85,17 @@ def main(arguments: list[str]) -> int:
     values.setdefault("cluster", {})["workers"] = workers
     configuration.build({**values, "stop": {"epochs": 0.0, "until_stopped": True}})  # what is wrong is told at once
     try:
-        if hosts:
-            return _over_ssh(options, command, hosts, values)
-        return _here(options, command, values)
+        with ending_after(options.seconds):
+            if hosts:
+                return _over_ssh(options, command, hosts, values)
+            return _here(options, command, values)
     except (KeyboardInterrupt, RunInterrupted) as end:
         print("paceline: interrupted", file=sys.stderr)
         return end.exit_code if isinstance(end, RunInterrupted) else 130
 
 
 def _parser() -> Parser:
+    """Returns the parser; `--` separates the command of a script from the options."""
     usage = "paceline probe [options] [-- COMMAND ...]"
     parser = Parser(prog="paceline probe", usage=usage, description=__doc__, epilog=EPILOG)
     add = parser.add_argument
@@ -99,16 +113,19 @@ def _parser() -> Parser:
 
 
 def _count(text: str) -> int:
+    """Returns a whole number from 1 to 10,000. Raises ArgumentTypeError for another text."""
     if not text.isdecimal() or not 1 <= int(text) <= 10_000:
         raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 to 10000")
     return int(text)
 
 
 def _servers(text: str) -> int:
+    """Returns a number of servers, which may be 0. Raises ArgumentTypeError for another text."""
     return 0 if text == "0" else _count(text)
 
 
 def _seconds(text: str) -> float:
+    """Returns the seconds that the whole probe may take. Raises ArgumentTypeError for fewer than 5."""
     try:
         seconds = float(text)
     except ValueError:
@@ -119,7 +136,7 @@ def _seconds(text: str) -> float:
 
 
 def _check(options: argparse.Namespace, command: Sequence[str]) -> None:
-    """Raises ConfigError; nothing has been started then."""
+    """Raises ConfigError for options that do not go together, and where the file must not be written."""
     if options.hosts and options.local:
         raise ConfigError("--local is this machine: leave --hosts out, or --local")
     check_host_options(options, command)
@@ -134,7 +151,7 @@ def _check(options: argparse.Namespace, command: Sequence[str]) -> None:
 
 
 def _values(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Settings by section and key. Raises ConfigError."""
+    """Returns settings by section and key, of the flags that were given. Raises ConfigError."""
     values: dict[str, dict[str, Any]] = {}
     for setting in configuration.settings():
         text = getattr(options, setting.flag.replace("-", "_"), None) if setting.flag in SETTINGS else None
@@ -145,15 +162,18 @@ def _values(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 # ---- where -----------------------------------------------------------------------------------------------
 def _here(options: argparse.Namespace, command: Sequence[str], values: dict[str, dict[str, Any]]) -> int:
-    began = time.monotonic()
+    """Probes this machine: the way between two of its processes, then steps of all workers at once.
+
+    All workers step at the same time, as in a run: they share cores and memory, which one alone would not show.
+    """
+    until = time.monotonic() + options.seconds
     everybody, by_role = split_environment(options.env, os.environ)
     os.environ.update(everybody)
     here, workers = ThisMachine(by_role), values["cluster"]["workers"]
     _say("[1/2] the way between two processes of this machine")
-    within = measure_links(here, 2, options.seconds / 2)
+    within = measure_links(here, 2, _left(until) / 2)
     _say(f"[2/2] {options.steps} steps of {_what(command, values)} on {counted(workers, 'worker')}")
-    left = options.seconds - (time.monotonic() - began)
-    steps = measure_steps(here, values, command, steps=options.steps, seconds=max(1.0, left))
+    steps = measure_steps(here, values, command, steps=options.steps, seconds=_left(until))
     machine = HostEntry(name="here", slots=workers)
     placement = Placement(
         hosts=(machine,), workers=(0,) * workers, slots=tuple(range(workers)), servers=(0,) * options.servers
@@ -167,7 +187,11 @@ def _over_ssh(
     hosts: tuple[HostEntry, ...],
     values: dict[str, dict[str, Any]],
 ) -> int:
-    began = time.monotonic()
+    """Probes the machines of a hosts file. Links come first, while nothing else uses them.
+
+    Machines that cannot be reached are left out, and ranks are given anew to the workers that remain.
+    """
+    until = time.monotonic() + options.seconds
     placement = place(hosts, values["cluster"]["workers"], options.servers)
     ssh = ssh_of(options)
     used = [placement.hosts[number] for number in placement.used()]
@@ -183,20 +207,27 @@ def _over_ssh(
     if options.sync_dir:
         sync(ssh, good, options.sync_exclude)
     _say(f"[2/3] the links between {counted(len(good), 'host')}")
-    links = measure_links(ProbedHosts(SshHosts(options, ssh, one_each(good))), max(2, len(good)), options.seconds / 2)
+    together = ProbedHosts(SshHosts(options, ssh, one_each(good)))
+    links = measure_links(together, max(2, len(good)), _left(until) / 2)
     _say(f"[3/3] {options.steps} steps of {_what(command, values)} on {counted(len(kept), 'worker')}")
-    left = options.seconds - (time.monotonic() - began)
     there = ProbedHosts(SshHosts(options, ssh, placement))
-    steps = measure_steps(there, values, command, steps=options.steps, seconds=max(1.0, left))
+    steps = measure_steps(there, values, command, steps=options.steps, seconds=_left(until))
     within = links[0] if len(good) == 1 else None
     return _leave(options, command, values, placement, steps, links if len(good) > 1 else [], within)
 
 
+def _left(until: float) -> float:
+    """Returns the seconds for what is measured next: those that are left, but for what its end takes."""
+    return max(1.0, until - time.monotonic() - HURRY_SECONDS)
+
+
 def _say(line: str) -> None:
+    """Prints a line on stderr at once, so that stdout has the results alone."""
     print(line, file=sys.stderr, flush=True)
 
 
 def _what(command: Sequence[str], values: dict[str, dict[str, Any]]) -> str:
+    """Returns in words what is trained: the name of the script's file, or `model on data`."""
     if command:
         return next((Path(word).name for word in command if word.endswith(".py")), command[0])
     config = configuration.build({key: values[key] for key in ("model", "data") if key in values})
@@ -213,7 +244,11 @@ def _leave(
     links: Sequence[MeasuredLink],
     within: MeasuredLink | None,
 ) -> int:
-    """The file, a table, and what to type next."""
+    """Writes the cluster file, prints the table and the command to type next; returns the exit code.
+
+    within: the link between two processes of one host, where that was measured.
+    Raises PacelineError where the file cannot be written.
+    """
     for rank, seconds in enumerate(steps.seconds):
         if not seconds:
             host = placement.hosts[placement.workers[rank]]
@@ -234,7 +269,10 @@ def _leave(
 
 
 def _measured(placement: Placement, steps: MeasuredSteps) -> list[MeasuredHost]:
-    """In the order of the hosts; those with nothing to do but to hold a link have no device."""
+    """Returns what was measured of each host, in the order of the hosts file.
+
+    A worker that finished no step is left out. A host without workers has no device; it may still hold a server.
+    """
     found = []
     for number, host in enumerate(placement.hosts):
         ranks = [rank for rank, at in enumerate(placement.workers) if at == number and steps.seconds[rank]]
@@ -244,6 +282,10 @@ def _measured(placement: Placement, steps: MeasuredSteps) -> list[MeasuredHost]:
 
 
 def _table(hosts: Sequence[MeasuredHost], placement: Placement, steps: MeasuredSteps, cluster: Cluster) -> str:
+    """Returns a row for each worker: its host, device, steps, milliseconds a step, and speed.
+
+    Speed is relative to the cluster's step, that of the fastest device: 0.5 takes twice as long.
+    """
     rows = []
     for rank, seconds in enumerate(steps.seconds):
         if seconds:
@@ -255,7 +297,7 @@ def _table(hosts: Sequence[MeasuredHost], placement: Placement, steps: MeasuredS
 
 
 def _links_text(hosts: Sequence[MeasuredHost], links: Sequence[MeasuredLink], within: MeasuredLink | None) -> str:
-    """The slowest ways first, as far as they are few."""
+    """Returns the links, the slowest first, at most PAIRS_SHOWN of them."""
     lines = []
     if within is not None:
         lines.append(f"within a host: {_way(within)}")
@@ -267,4 +309,7 @@ def _links_text(hosts: Sequence[MeasuredHost], links: Sequence[MeasuredLink], wi
 
 
 def _way(link: MeasuredLink) -> str:
-    return f"{link.latency_s * 1e3:.2g} ms one way, {link.gbps:.3g} Gbit/s"
+    """Returns a link in words: the latency one way in milliseconds, the bandwidth in Gbit/s."""
+    differ = link.faster_gbps > UNLIKE * link.gbps
+    back = f", {link.faster_gbps:.3g} the other way" if differ else ""
+    return f"{link.latency_s * 1e3:.2g} ms one way, {link.gbps:.3g} Gbit/s{back}"

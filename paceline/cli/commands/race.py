@@ -55,6 +55,10 @@ Leaves one folder a scheme, race.json (their summaries) and race.png in --out. E
 
 
 def main(arguments: list[str]) -> int:
+    """Runs every scheme in turn and prints the comparison; returns 1 if a run failed, 130 after Ctrl-C, else 0.
+
+    All configurations are checked before the first run starts. Raises ConfigError for those that contradict themselves.
+    """
     arguments, command = split_command(arguments)
     usage = "paceline race [options] [-- COMMAND ...]"
     parser = Parser(prog="paceline race", usage=usage, description=__doc__, epilog=EPILOG)
@@ -97,7 +101,7 @@ def _of_script(namespace: argparse.Namespace, command: list[str]) -> int:
 
 
 def _on_hosts(namespace: argparse.Namespace, hosts: tuple[HostEntry, ...], config: Config) -> SshHosts:
-    """The hosts that have something to do, with the files of this folder where they are asked for."""
+    """Returns the hosts that have something to do; copies this folder to them if `--sync-dir` asks for it."""
     workers, servers = config.cluster.workers, config.cluster.servers
     ssh, placement = ssh_of(namespace), only_used(place(hosts, workers, servers), workers, servers)
     if namespace.sync_dir:
@@ -148,11 +152,15 @@ def race(configs: Sequence[Config], out: Path, start: Callable[[Config], Runner]
 
 
 def _leave_behind(summaries: list[Summary], out: Path) -> None:
-    """race.json, race.png and the table."""
+    """Writes race.json and race.png, and prints the table of the runs that have ended.
+
+    It is called after Ctrl-C, too: what has run by then is kept.
+    """
     if not summaries:
         return
     from rich.console import Console
 
+    # matplotlib and rich take half a second, and are not needed where all runs failed.
     from paceline.observe.plots import run_figures
     from paceline.observe.terminal.race import race_table, race_text
     from paceline.observe.trace import trace_file

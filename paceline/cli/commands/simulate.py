@@ -36,6 +36,11 @@ links (see docs/carriers.md); gloo, nccl and mpi as a ring."""
 
 
 def main(arguments: list[str]) -> int:
+    """Makes one run, or a race, in virtual time; returns the exit code.
+
+    The run of a script has times alone: its model cannot be made here. Raises ConfigError for flags that do not go
+    together, before anything is written.
+    """
     parser = Parser(prog="paceline simulate", description=__doc__, epilog=EPILOG)
     add_settings(parser)
     add_flags(parser)
@@ -57,6 +62,7 @@ def main(arguments: list[str]) -> int:
         scene.end_as_asked()
 
     def start(config: Config) -> Runner:
+        """Returns a run in virtual time; torch and the simulator are imported only now."""
         from paceline.runtime.simulated.simulated_run import VirtualRun
 
         return VirtualRun(scene.setting(config, timing_only=timing_only), make_display(sys.stderr))

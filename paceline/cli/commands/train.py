@@ -42,7 +42,10 @@ reads such a config.toml again. Ctrl-C ends the run and keeps what there is; onc
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Raises ConfigError."""
+    """Returns the options of `paceline train`; `paceline launch` parses with it what stands behind its own options.
+
+    Raises ConfigError for an unknown option or a value that cannot be read.
+    """
     parser = Parser(prog="paceline train", description=__doc__, epilog=EPILOG)
     add_settings(parser)
     add_watch(parser)
@@ -51,6 +54,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
+    """Makes one run on this machine, or takes part in one that something else starts; returns the exit code.
+
+    torchrun, Slurm, MPI, or a person by hand may start this command once for each party. Their environment variables
+    say so (`launch/external/detect.py`), and then this process is one party and not the supervisor of all.
+    """
     namespace = parse(arguments)
     if (external := detect_external(os.environ)) is not None:
         if namespace.watch:

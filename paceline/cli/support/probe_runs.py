@@ -7,16 +7,19 @@ that a slow link or a slow worker slows nobody else's steps.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
+import signal
 import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline import config as configuration
 from paceline.cli.support.run_and_report import RunInterrupted, ending_in_order, run
@@ -37,12 +40,19 @@ from paceline.runtime.simulated.cluster_from_trace import step_seconds
 from paceline.runtime.spec.launcher import Launcher
 from paceline.sim.cluster.measured import MeasuredLink
 
+if TYPE_CHECKING:
+    from paceline.bench.peer_links import PeerLink
+
 ALONE = {"scheme": "localsgd", "tau": 1_000_000}
 """Workers make steps and exchange nothing: any optimizer of a script goes, and slow links slow no step down."""
 MEET = "bsp"
 """Without servers its workers are connected with one another."""
 SHOW_SECONDS = 3.0
-"""Seconds between two lines on how many steps were made."""
+"""Seconds between two lines on how many links were measured, or steps made."""
+HURRY_SECONDS = 3.0
+"""Seconds that a run which is out of time may take to stop, before it is ended at once."""
+HANG_SECONDS = 10.0
+"""Seconds beyond --seconds after which a probe ends whatever it does, such as a login that hangs."""
 Said = Callable[[str, str], None]
 
 
@@ -51,7 +61,8 @@ class ProbeSite(Protocol):
 
     def run(
         self, config: Config, script: Sequence[str], said: Said, display: ProgressDisplay, seconds: float
-    ) -> Summary | None: ...
+    ) -> Summary | None:
+        """Makes one run, of at most so many seconds; returns its summary, None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +74,12 @@ class ThisMachine:
     def run(
         self, config: Config, script: Sequence[str], said: Said, display: ProgressDisplay, seconds: float
     ) -> Summary | None:
-        roles = with_scheme_variables(self.environment, config)
+        """Makes the run on this machine."""
+        roles, until = with_scheme_variables(self.environment, config), time.monotonic() + seconds
         with LocalHost() as host:
             local = host.launcher(roles, warm=not script)
             launcher = ScriptLauncher(script, local, said, roles) if script else local
-            return _bounded(config, launcher, display, seconds)
+            return _bounded(config, launcher, display, until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +91,59 @@ class ProbedHosts:
     def run(
         self, config: Config, script: Sequence[str], said: Said, display: ProgressDisplay, seconds: float
     ) -> Summary | None:
+        """Makes the run on the hosts that were reached."""
+        until = time.monotonic() + seconds  # logging in takes a part of it
         with ending_in_order(), self.hosts.launcher(config, script, said) as (fitted, launcher):
-            return _bounded(fitted, launcher, display, seconds)
+            return _bounded(fitted, launcher, display, until)
 
 
-def _bounded(config: Config, launcher: Launcher, display: ProgressDisplay, seconds: float) -> Summary | None:
-    """Runs for so long at most; returns None where training had not begun by then. Raises RunInterrupted after Ctrl-C.
+def _bounded(config: Config, launcher: Launcher, display: ProgressDisplay, until: float) -> Summary | None:
+    """Runs until that moment of the monotonic clock; returns None where training had not begun by then.
 
-    The timer interrupts the run as Ctrl-C would. Only the time that has passed tells the two apart.
+    Timers interrupt the run as Ctrl-C would, the second one at once. Only the time tells them apart from it. Raises
+    RunInterrupted after Ctrl-C.
     """
     supervisor = make_supervisor(config, launcher, display, evaluator=False)
-    timer = threading.Timer(seconds, supervisor.interrupt, ["SIGINT"])
-    timer.daemon = True
-    began = time.monotonic()
-    timer.start()
+    left = max(0.0, until - time.monotonic())
+    timers = [threading.Timer(s, supervisor.interrupt, ["SIGINT"]) for s in (left, left + HURRY_SECONDS)]
+    for timer in timers:
+        timer.daemon = True
+        timer.start()
     try:
         return run(supervisor)
     except RunInterrupted as end:
-        if time.monotonic() - began < seconds:
+        if time.monotonic() < until:
             raise
         return end.summary
     finally:
+        for timer in timers:
+            timer.cancel()
+
+
+@contextlib.contextmanager
+def ending_after(seconds: float) -> Iterator[None]:
+    """Ends the block HANG_SECONDS after so many seconds. Raises PacelineError then."""
+    over, lock = threading.Event(), threading.Lock()
+
+    def end() -> None:
+        with lock:
+            if not done:
+                over.set()
+                os.kill(os.getpid(), signal.SIGINT)  # the main thread may wait for a process
+
+    done = False
+    timer = threading.Timer(seconds + HANG_SECONDS, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (KeyboardInterrupt, RunInterrupted):
+        if over.is_set():
+            raise PacelineError(f"not done within --seconds {seconds:g}, and then hanging: give more") from None
+        raise
+    finally:
+        with lock:
+            done = True
         timer.cancel()
 
 
@@ -116,16 +160,17 @@ def measure_links(at: ProbeSite, workers: int, seconds: float) -> list[MeasuredL
     """Returns the links between those workers, measured within `seconds`. Raises PacelineError where they do not come
     together.
 
-    A link has seconds one way and Gbit/s. Links of ranks from `workers` on are left out.
+    What is known when the time is over counts. Links of ranks from `workers` on are left out.
     """
     from paceline.bench.peer_links import MODULE, PeerLink
 
-    found: list[PeerLink] = []
+    found = LinkCounts(workers)
     last: list[str] = []
 
     def said(party: str, line: str) -> None:
+        """Takes a line that a worker has printed: a link, or anything else, which an error may show."""
         if (link := PeerLink.of_line(line)) is not None:
-            found.append(link)
+            found.add(link)
         else:
             last.append(line)
 
@@ -139,14 +184,43 @@ def measure_links(at: ProbeSite, workers: int, seconds: float) -> list[MeasuredL
             }
         )
         at.run(config, command, said, Silent(), seconds)
-    links = [
-        MeasuredLink(a=one.source, b=one.target, latency_s=one.latency_s, gbps=8e-9 / one.seconds_per_byte)
-        for one in found
-        if max(one.source, one.target) < workers
-    ]
+    links = found.links()
     if not links and workers > 1:
         raise PacelineError(f"no link could be measured{': ' if last else ''}{''.join(last[-1:])}")
     return links
+
+
+class LinkCounts:
+    """Holds what is known of each direction, and shows how many are measured."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers, self._began = workers, time.monotonic()
+        self._shown_at = self._began
+        self._ways: dict[tuple[int, int], PeerLink] = {}
+        self._lock = threading.Lock()
+
+    def add(self, way: PeerLink) -> None:
+        """Takes what a worker has measured; a later round replaces an earlier one. Any thread may call it."""
+        if max(way.source, way.target) >= self._workers:
+            return
+        with self._lock:
+            self._ways[way.source, way.target] = way
+            now = time.monotonic()
+            if now - self._shown_at >= SHOW_SECONDS:
+                self._shown_at = now
+                of = self._workers * (self._workers - 1)
+                print(f"  {now - self._began:.0f} s: {len(self._ways)} of {of} directions", file=sys.stderr, flush=True)
+
+    def links(self) -> list[MeasuredLink]:
+        """Returns a link for each pair of which a direction is known; the slower direction counts."""
+        found = []
+        for a, b in sorted({(min(pair), max(pair)) for pair in self._ways}):
+            both = [way for pair in ((a, b), (b, a)) if (way := self._ways.get(pair)) is not None]
+            gbps = sorted(8e-9 / way.seconds_per_byte for way in both)
+            latency_s = min(way.latency_s for way in both)
+            faster = gbps[-1] if len(both) > 1 else 0.0
+            found.append(MeasuredLink(a=a, b=b, latency_s=latency_s, gbps=gbps[0], faster_gbps=faster))
+        return found
 
 
 # ---- steps ---------------------------------------------------------------------------------------------------------
@@ -170,6 +244,7 @@ class StepCounts:
     def begin(self, lines: Sequence[str]) -> None: ...
 
     def show(self, snapshot: ProgressSnapshot) -> None:
+        """Says how far the workers are, every few seconds."""
         if time.monotonic() - self._shown_at < SHOW_SECONDS or not snapshot.workers:
             return
         self._shown_at = time.monotonic()

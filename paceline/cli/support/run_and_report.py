@@ -32,9 +32,10 @@ WILD_SHARE = 0.1
 
 
 class Runner(Protocol):
-    """One run that has not begun, live or in virtual time."""
+    """Describes one run that has not begun, live or in virtual time."""
 
-    def run(self) -> Summary: ...
+    def run(self) -> Summary:
+        """Makes the run and returns its summary. Raises PacelineError."""
 
     def interrupt(self, signal: str) -> None:
         """Ends the run; a signal handler calls it. The first call stops it and keeps what there is, the second ends it
@@ -42,11 +43,11 @@ class Runner(Protocol):
 
     @property
     def interrupted(self) -> str:
-        """The signal that ended the run, if one did."""
+        """Returns the signal that ended the run, or ""."""
 
     @property
     def left(self) -> Mapping[str, Sequence[str]]:
-        """The names of the files that the run has left, by folder."""
+        """Returns the names of the files that the run has left, by folder."""
 
 
 class RunInterrupted(Exception):  # noqa: N818  not a fault
@@ -211,6 +212,7 @@ def ending_in_order() -> Iterator[None]:
     before: dict[signal.Signals, Any] = {}
 
     def end(number: int, _frame: object) -> None:
+        """Exits as after that signal, so that all contexts are left in order."""
         # Further signals are ignored before the exception unwinds the contexts, since those still have processes to
         # end.
         for one in before:

@@ -97,7 +97,7 @@ class SimulationFlags:
 
     @property
     def cannot_train(self) -> bool:
-        """Is it about the run of a script, and no --model says what else to train?"""
+        """Returns True for the run of a script, where no --model says what else to train."""
         return bool(self.script) and not self._has("model")
 
     def _take_over_script(self, run: Summary) -> None:
@@ -181,7 +181,7 @@ class SimulationFlags:
         return cluster
 
     def _has(self, flag: str) -> bool:
-        """Was it given on the command line, not in a file?"""
+        """Returns True for a flag of the command line; a value of a file does not count."""
         settings = [f"{setting.section}.{setting.key}" for setting in configuration.settings() if setting.flag == flag]
         return any(getattr(self._given, name, None) is not None for name in (flag.replace("-", "_"), *settings))
 

@@ -14,7 +14,7 @@ OWNED = "--until-stdin-closes"
 
 
 def add_watch(parser: Parser) -> None:
-    """`--watch`, for the verbs that run something."""
+    """Adds `--watch`, for the verbs that run something."""
     parser.add_argument("--watch", action="store_true", help="show the active run on a page in the browser")
 
 

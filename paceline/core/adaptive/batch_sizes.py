@@ -60,6 +60,7 @@ def apportion(total: int, speed: Mapping[int, float], low: int, high: int) -> di
     total = max(low * len(speed), min(total, high * len(speed)))
 
     def within(seconds: float) -> dict[int, int]:
+        """Returns the samples that each worker would train in so many seconds, within its bounds."""
         return {rank: max(low, min(high, int(seconds * v))) for rank, v in speed.items()}
 
     # Bisection finds the longest time in which all together do not exceed the total. 48 halvings leave an error far

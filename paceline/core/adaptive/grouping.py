@@ -121,6 +121,7 @@ def _clusterings(xs: Sequence[float]) -> Iterator[list[int]]:
     after, before = list(range(1, len(xs) + 1)), list(range(-1, len(xs) - 1))
 
     def union(a: int) -> tuple[float, int, int, int, int]:
+        """Returns by how much the sum of squares grows where `a` and the cluster behind it become one (Ward)."""
         b = after[a]
         return size[a] * size[b] / (size[a] + size[b]) * (mean[a] - mean[b]) ** 2, a, b, size[a], size[b]
 

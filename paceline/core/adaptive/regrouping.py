@@ -145,12 +145,14 @@ class Regrouper:
         return answer
 
     def gone(self, rank: int) -> None:
+        """Forgets a worker that takes no further part."""
         for known in (self.group, self.round, self.seconds, self.target, self.told):
             known.pop(rank, None)
         self.untimed.discard(rank)
         self.lagging.discard(rank)
 
     def came(self, rank: int) -> None:
+        """Begins anew with a worker: its machine may be another one."""
         self.gone(rank)
 
     def _verdict(self, now: float, rank: int) -> tuple[int, ...]:
@@ -218,6 +220,7 @@ class Regrouper:
         self.lagging = set(self.target)
 
     def _explain(self, now: float, rank: int, members: tuple[int, ...], reason: str) -> tuple[int, ...]:
+        """Records a decision and its reason; returns the group's members."""
         if self.note:
             verdict = "group " + ",".join(map(str, members[:8])) + (",..." if len(members) > 8 else "")
             self.note(Decided(at=now, party="coordinator", rank=rank, verdict=verdict, reason=reason))
@@ -243,6 +246,7 @@ class GroupedWorker(ClockedWorker):
             self.met((yield Call(SERVERS, self.pushed, STREAMS)))
 
     def meeting(self, c: Computed, to: Grouped) -> Push:
+        """Returns what is pushed: the gradient, and with it a move where the coordinator names a new group."""
         self.seconds = c.seconds / self.steps
         if not to.group:
             return self.made(c)
@@ -259,6 +263,7 @@ class GroupedServer(ClockedServer):
         self.since: dict[int, float] = {}  # of those who came back: no earlier regrouping meant them
 
     def partition(self) -> Groups:
+        """Returns the groups that the run begins with."""
         return first_groups(self.scheme, self.place)
 
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
@@ -317,6 +322,7 @@ class GroupedServer(ClockedServer):
         yield from super().on_worker_left(now, rank)
 
     def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Lets a newcomer begin alone, unless groups are written down."""
         if not self.scheme.written() and self.scheme.regroup:
             self.homes.pop(rank, None)  # it begins alone, until the coordinator knows its speed
             self.since[rank] = math.inf
@@ -331,6 +337,7 @@ class GroupingCoordinator(Role):
         self.regrouper = Regrouper(scheme, place)
 
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+        """Answers a worker's step time with its group, which may be a new one."""
         match message:
             case Timed(done=done, seconds=seconds):
                 group, number = self.regrouper.report(now, src, done, seconds)

@@ -30,6 +30,7 @@ def repeated(once: Callable[[], float], clock: Callable[[], float] = time.monoto
 
 
 def _confirmed(rounds: Sequence[float]) -> bool:
+    """Returns True if two measurements come near the best one: then it was no accident."""
     best = min(rounds)
     return sum(seconds <= CONFIRMED * best for seconds in rounds) > 1
 

@@ -60,6 +60,7 @@ class Estimates:
         self._value[rank] = sample if self._smoothing.rule == "last" else self._smoothed(rank, sample)
 
     def _smoothed(self, rank: int, sample: float) -> float:
+        """Returns the new estimate: the median of the latest samples, or an exponential mean."""
         parameter = self._smoothing.parameter
         if self._smoothing.rule == "median":
             kept = self._kept.setdefault(rank, deque(maxlen=int(parameter)))
@@ -74,6 +75,7 @@ class Estimates:
         self.unknown.add(rank)
 
     def drop(self, rank: int) -> None:
+        """Forgets a worker."""
         self.unknown.discard(rank)
         self._value.pop(rank, None)
         self._kept.pop(rank, None)

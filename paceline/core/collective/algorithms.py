@@ -134,6 +134,7 @@ def hierarchical(n: int, hosts: Groups) -> Schedule:
     pieces = math.lcm(across.pieces, *map(len, hosts))
 
     def inside(make: Callable[[int], Iterable[Step]]) -> Iterator[Step]:
+        """Yields the steps within all hosts, which are made at the same time."""
         return in_parallel(*(on_members(host, pieces // len(host), make(len(host))) for host in hosts))
 
     steps = (

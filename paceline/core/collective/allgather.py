@@ -50,6 +50,7 @@ class GatheredShare:
 
     @property
     def done(self) -> bool:
+        """Returns True once nothing more has to come."""
         return not self._comes
 
     def begin(self) -> Iterator[OutgoingPiece]:
@@ -71,5 +72,6 @@ class GatheredShare:
         """Returns None: unlike `ScheduleExecution`, it knows no buffer to receive into before the share is there."""
 
     def _send(self) -> Iterator[OutgoingPiece]:
+        """Yields the share to those members that get it from this one."""
         for send in self._onward:
             yield OutgoingPiece(send.dst, send.step, self.v, self.weight)

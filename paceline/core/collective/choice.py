@@ -37,6 +37,7 @@ class Fabric:
     servers: int = 0
 
     def link(self, a: int, b: int) -> LinkCost:
+        """Returns the cost of the link between two workers, by whether they are on one host."""
         link = self.within if self.homes[a] == self.homes[b] else self.across
         return link if link.latency_s else UNMEASURED
 
@@ -76,6 +77,10 @@ def choose(fabric: Fabric, nbytes: int, *, gathered: bool = False) -> Choice:
 
 @functools.lru_cache(maxsize=64)
 def _costs(fabric: Fabric, gathered: bool) -> dict[str, Cost]:
+    """Returns the cost of each carrier that this cluster has a use for.
+
+    A hierarchy needs several hosts, some of them with several workers; servers are as fast as the slowest link to them.
+    """
     n, hosts = len(fabric.homes), groups(fabric.homes)
     names = [name for name in BY_PREFERENCE if name != "hierarchical" or 1 < len(hosts) < n]
     costs = {name: cost_of(name, n, fabric.path, hosts, gathered=gathered) for name in names}
@@ -86,6 +91,7 @@ def _costs(fabric: Fabric, gathered: bool) -> dict[str, Cost]:
 
 
 def _reason(fabric: Fabric, nbytes: int, best: str, seconds: dict[str, float]) -> str:
+    """Returns the choice in words, with the seconds of all others."""
     n, hosts = len(fabric.homes), len(set(fabric.homes))
     where = "one host" if hosts == 1 else f"{hosts} hosts"
     others = ", ".join(f"{name} {_time(s)}" for name, s in sorted(seconds.items(), key=_by_seconds) if name != best)
@@ -97,6 +103,7 @@ def _by_seconds(item: tuple[str, float]) -> float:
 
 
 def _time(seconds: float) -> str:
+    """Returns seconds as milliseconds."""
     return f"{seconds * 1e3:.3g} ms"
 
 

@@ -28,7 +28,7 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """A mean of N bytes takes latency_s + N seconds_per_byte."""
+    """Holds the cost of a mean: N bytes take latency_s + N seconds_per_byte."""
 
     latency_s: float
     seconds_per_byte: float

@@ -26,7 +26,7 @@ from paceline.core.errors import Diverged
 from paceline.core.message import INCREMENT, Nature, message
 from paceline.core.role import Role, RoleContext
 from paceline.core.validation import bounds
-from paceline.core.vector import Vector
+from paceline.core.vector import Vector, sum_of_two, weighted_mean
 
 
 @message("mean.Part")
@@ -43,6 +43,7 @@ class Part:
 
     @classmethod
     def of(cls, mean: Mean) -> Part:
+        """Returns one member's message for a mean."""
         return cls(v=mean.v, among=mean.among, tag=str(mean.tag), weight=mean.weight, series=mean.series)
 
 
@@ -116,16 +117,6 @@ class _Meeting:
         self.absent.discard(rank)
         self.counted.add(rank)
         self.present[rank] = None
-
-
-def sum_of_two(first: int, a: Any, second: int, b: Any) -> Any:
-    """Returns a + b, of ranks `first` and `second`, with the same bits whichever of the two came first."""
-    return a + b if first < second else b + a
-
-
-def weighted_mean(total: Any, weight: float) -> Any:
-    """Returns total / weight, or the zero vector `total` itself when nobody contributed anything."""
-    return total * (1.0 / weight) if weight else total
 
 
 def mean_model(models: Iterable[tuple[Any, float]]) -> Any:
@@ -217,6 +208,7 @@ class MeanServer(Role):
         yield from ()
 
     def _open(self) -> list[_Meeting]:
+        """Returns all meetings that are open or remembered."""
         return [meeting for same_tag in self.meetings.values() for meeting in same_tag]
 
     def _forget_the_abandoned(self) -> None:
@@ -296,6 +288,10 @@ class MeanServer(Role):
         return self._close(agreed)
 
     def _votes(self, meeting: _Meeting) -> tuple[int, int]:
+        """Returns by what meetings are compared where members wait for different ones: the largest wins.
+
+        Among equals that one wins whose members have been outvoted less often.
+        """
         return len(meeting.present), -sum(self.outvoted[rank] for rank in meeting.present)
 
     def _gives_up(self, rank: int, meeting: _Meeting) -> None:
@@ -305,6 +301,7 @@ class MeanServer(Role):
             self._remove(meeting)
 
     def _remove(self, meeting: _Meeting) -> None:
+        """Forgets a meeting."""
         same_tag = self.meetings[meeting.tag]
         same_tag.remove(meeting)
         if not same_tag:

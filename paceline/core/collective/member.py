@@ -87,6 +87,10 @@ class ScheduleExecution:
         return self._out[self._where[step, src]] if (step, src) in self._copied else None
 
     def _go_on(self) -> Iterator[OutgoingPiece]:
+        """Takes pieces in the order of the schedule, as far as they have come, and yields what may leave then.
+
+        A piece that came too early waits: sums are made in one order, so that all members get the same bits.
+        """
         receives = self._tasks.receives
         while self._taken < len(receives):
             task = receives[self._taken]
@@ -118,6 +122,7 @@ class ScheduleExecution:
         self._written[first:stop] = [True] * (stop - first)
 
     def _outgoing(self, send: Send) -> OutgoingPiece:
+        """Returns a piece as it is now, with the weight of what was added to it."""
         return OutgoingPiece(send.dst, send.step, self._now(send.first, send.stop), self._weights[send.first])
 
     def _now(self, first: int, stop: int) -> Any:
@@ -125,4 +130,5 @@ class ScheduleExecution:
         return (self._out if self._written[first] else self._v)[self._slice(first, stop)]
 
     def _slice(self, first: int, stop: int) -> slice:
+        """Returns which numbers some pieces are."""
         return slice(self._edges[first], self._edges[stop])

@@ -95,6 +95,7 @@ class Tasks:
 
     @staticmethod
     def of(sends: Sequence[Send], receives: Sequence[Receive]) -> Tasks:
+        """Returns the tasks of one member: what it receives in order, and after which of these it sends what."""
         after: list[list[Send]] = [[] for _ in range(len(receives) + 1)]
         for send in sends:
             after[send.ready].append(send)

@@ -73,6 +73,10 @@ class ElasticWorker(Trainer):
         return t  # type: ignore[no-any-return]
 
     def run(self) -> Generator[Effect, Any, None]:
+        """Trains locally, then exchanges weights with the servers and moves towards the centre.
+
+        What was trained is kept until the answer is there: a role that is begun anew pushes the same result again.
+        """
         while True:
             if self.done is None:
                 self.done = yield from self.local()
@@ -119,10 +123,12 @@ class ElasticServer(ArrivalServer):
         self.alpha: float = scheme.moving_rate(len(place.workers), of_centre=True)
 
     def apply(self, src: int, message: Replica) -> float:
+        """Moves the centre towards a worker's weights; returns the weight of that contribution."""
         self.w = self.w + (message.x - self.w) * self.alpha
         return self.alpha
 
     def answer(self, src: int, before: Any) -> Centre:
+        """Answers with the centre as it was before: worker and centre then move towards each other by as much."""
         return Centre(w=before, version=self.version, samples_seen=self.samples_seen)
 
 
@@ -167,15 +173,19 @@ class Elastic(Scheme):
 
     @property
     def lock_step(self) -> bool:
+        """Returns True for the synchronous form, in which all workers meet."""
         return self.synchronous
 
     def worker(self, servers: int) -> type[Role]:
+        """Returns the worker's role, of the form that the parameters ask for."""
         return self.Synchronous if self.synchronous else self.Worker
 
     def server(self, servers: int) -> type[Role] | None:
+        """Returns the server's role; None where workers average among themselves."""
         return None if self.synchronous or not servers else self.Server
 
     def natures(self, servers: int) -> tuple[set[Nature], set[Nature]]:
+        """Returns what travels up and down: weights both ways."""
         return super().natures(servers) if self.server(servers) is None else ({STATE}, {STATE})
 
     def uses_mean(self, servers: int) -> bool:

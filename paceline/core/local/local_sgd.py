@@ -86,6 +86,7 @@ class LocalWorker(Trainer):
     common: ClassVar[tuple[str, ...]] = ("round", "samples_seen")
 
     def steps(self) -> int:
+        """Returns the local steps of a round."""
         return int(self.scheme.tau)
 
     def outer(self, mean: Averaged) -> Any:
@@ -93,6 +94,7 @@ class LocalWorker(Trainer):
         return self.w + mean.v
 
     def run(self) -> Generator[Effect, Any, None]:
+        """Trains locally, then meets all others: sends x - w and takes the outer step with the mean of these."""
         while True:
             if self.done is None:
                 self.done = yield self.train(self.w, self.steps())

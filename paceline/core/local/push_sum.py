@@ -186,16 +186,19 @@ class Holder(Role):
                 yield from super().on(now, src, message)
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Sends nothing more to a worker that has left, and asks those again that had nothing to give."""
         self.away.add(rank)
         self.poor.clear()  # it may have left what it had to one of them
         yield from ()
 
     def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Counts a worker again among those that messages may go to."""
         self.away.discard(rank)
         self.poor.discard(rank)
         yield from ()
 
     def join_state(self) -> dict[str, Any]:
+        """Returns what a newcomer takes over; it begins without weight, so that no mass is made."""
         return {**super().join_state(), "away": sorted(self.away)}
 
     def load_join_state(self, shown: Mapping[str, Any]) -> None:
@@ -203,6 +206,7 @@ class Holder(Role):
         self.weight, self.away = 0.0, set(shown["away"]) - {self.me}
 
     def leave(self, now: float) -> Iterator[Tell | Reply]:
+        """Hands over all weight before it leaves: what stays behind would be missing in the mean."""
         self.left = True
         yield from self._hand_over()
 

@@ -56,6 +56,7 @@ class ArrivalServer(Role):
         yield Reply(src, self.answer(src, before))
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Forgets a worker; nobody waits for it."""
         self.clocks.pop(rank, None)
         if self.gate is not None:
             self.gate.gone(rank)
@@ -79,6 +80,7 @@ class ArrivalServer(Role):
         return any(gate.push(now, src, getattr(message, name)) is not None for name in vector_fields(self.takes))
 
     def _explain(self, now: float, ranks: tuple[int, ...], samples: int, staleness: int, weight: float) -> None:
+        """Records an update."""
         if self.note:
             self.note(
                 Applied(

@@ -53,6 +53,7 @@ from paceline.core.validation import bounds
 NAMED_MAX = 8
 """A decision names the workers that are waited for, if they are no more than this."""
 GRADIENT, DELTA, WEIGHTS = "gradient", "delta", "weights"
+"""What a push may carry: a gradient, the change by local steps, or the weights after them."""
 
 
 @message("clocked.Pull")
@@ -260,6 +261,7 @@ class ClockedServer(Role):
         yield from ()
 
     def finish(self, now: float) -> Iterator[Tell | Reply]:
+        """Makes updates of the rounds that are still open, at the end of a phase."""
         for group in self._rounds():
             self._close(now, group)
         yield from ()
@@ -414,12 +416,14 @@ class ClockedServer(Role):
 
     # ---- reasons -----------------------------------------------------------------------------------------
     def _explain_update(self, now: float, ranks: Collection[int], staleness: int, weight: float, samples: int) -> None:
+        """Records an update, and where its weight is 0 that it was dropped."""
         contributors = tuple(sorted(ranks))
         self._note_update(now, contributors, staleness, weight, samples)
         if weight == 0:
             self._decide(now, contributors[0], "dropped", f"{staleness} versions late")
 
     def _explain_drop(self, now: float, rank: int, push: Push, reason: str) -> None:
+        """Records that a contribution was dropped, and why."""
         if self.note:
             self._note_update(now, (rank,), self.version - self.seen[rank], 0.0, push.samples)
             self._decide(now, rank, "dropped", reason)

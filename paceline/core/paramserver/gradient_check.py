@@ -26,6 +26,7 @@ from paceline.core.errors import ConfigError, Diverged
 from paceline.core.trace import Gated, Record
 
 OFF, WARN, REJECT = "off", "warn", "reject"
+"""Modes of the check: nothing is looked at, outliers are reported, outliers are rejected."""
 JUDGED_FROM = 4
 """So many norms must be known before one can be called wild."""
 WINDOW_MIN = 64
@@ -176,10 +177,11 @@ class SliceGradientCheck:
         self._in_a_row.pop(rank, None)
 
     def came(self, rank: int) -> None:
-        """Worker `rank` takes part again."""
+        """Takes a worker in again."""
         self._gone.discard(rank)
 
     def _passes(self, rank: int) -> None:
+        """Counts a contribution that passes: the model has not diverged, whoever was refused before."""
         self._came[rank] += 1
         if self._in_a_row:
             self._in_a_row.clear()

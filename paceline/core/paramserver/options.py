@@ -23,6 +23,7 @@ class Clocked(Scheme):
     steps: int = parameter(1, "mini-batches a worker makes between two exchanges", low=1)
 
     def most_samples(self, batch: int, workers: int) -> int:
+        """Returns the most samples that one contribution may claim."""
         return batch * self.steps
 
     def worker(self, servers: int) -> type[Role]:
@@ -59,9 +60,11 @@ class Delta(Clocked):
 
     @property
     def trains_locally(self) -> bool:
+        """Returns True unless gradients are sent: deltas and weights are made by local steps."""
         return self.payload != GRADIENT
 
     def nature(self, message: type) -> Nature:
+        """Returns STATE for pushed weights."""
         return STATE if message is Push and self.payload == WEIGHTS else super().nature(message)
 
     def natures(self, servers: int) -> tuple[set[Nature], set[Nature]]:

@@ -100,6 +100,7 @@ class KeptRound(Round):
         super().__init__(members)
 
     def reset(self) -> None:
+        """Begins the next round, without contributions."""
         super().reset()
         self._kept: dict[int, Any] = {}
         self._claims: list[int] = []
@@ -115,6 +116,7 @@ class KeptRound(Round):
         self.came.add(rank)
 
     def mean(self) -> Any:
+        """Returns the rule's mean of all contributions, in the order of ranks, so that all servers compute the same."""
         return self._mean([self._kept[rank] for rank in sorted(self._kept)])
 
     def counted_samples(self) -> int:
@@ -173,6 +175,7 @@ class Krum:
         return x[scores.index(min(scores))]
 
     def _squared(self, v: Any) -> float:
+        """Returns the squared length; infinity for a vector with NaN."""
         norm = self._numerics.norm(v)
         return norm * norm if math.isfinite(norm) else math.inf
 
@@ -190,6 +193,7 @@ class Centred:
         return x[0] if self._c is None else self._c
 
     def _clipped(self, x: Sequence[Any], c: Any) -> Any:
+        """Returns the centre after one step: each contribution moves it by no more than the median distance."""
         away = [v if c is None else v - c for v in x]
         norms = [self._numerics.norm(v) for v in away]
         finite = sorted(norm if math.isfinite(norm) else math.inf for norm in norms)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from paceline.core.collective.mean_server import sum_of_two, weighted_mean
 from paceline.core.effects import Data
 from paceline.core.spans import Spans, common
+from paceline.core.vector import sum_of_two, weighted_mean
 
 MadeOf = Sequence[tuple[int, Data]]
 """By contribution: its rank, and the leased samples it is made of."""
@@ -71,5 +71,6 @@ class Round:
 
     @property
     def complete(self) -> bool:
+        """Returns True if all members have come."""
         # The lengths decide all but the last arrivals, so that a push costs the same in a group of any size.
         return bool(self.came) and len(self.came) >= len(self.members) and self.members <= self.came

@@ -50,6 +50,7 @@ def parse(text: str) -> tuple[Phase, ...]:
 
 
 def _phases(text: str) -> Iterator[Phase]:
+    """Yields the phases in order. Raises ValueError from the place on that cannot be read."""
     at = 0
     while at < len(text) or not at:
         found = _PHASE.match(text, at)

@@ -40,6 +40,7 @@ class Inner(Role):
 
     @property
     def updates_alone(self) -> bool:  # type: ignore[override]
+        """Returns what the present role says."""
         return self.inner.updates_alone
 
     @property
@@ -60,10 +61,12 @@ class Inner(Role):
         yield from self.inner.on(now, src, message)
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Tells the present role; later ones are made without that worker."""
         self.left.add(rank)
         yield from self.inner.on_worker_left(now, rank)
 
     def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Tells the present role; later ones are made with that worker."""
         self.left.discard(rank)
         yield from self.inner.on_worker_joined(now, rank)
 

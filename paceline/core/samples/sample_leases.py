@@ -98,10 +98,12 @@ class SampleRanges:
 
 
 def _length(spans: Iterable[tuple[int, int]]) -> int:
+    """Returns how many samples lie in spans."""
     return sum(stop - start for start, stop in spans)
 
 
 def _count(data: Data) -> int:
+    """Returns how many samples lie in pieces of epochs."""
     return sum(stop - start for _, start, stop in data)
 
 
@@ -152,6 +154,7 @@ class _Held:
         self.again: Data = ()
 
     def give(self, piece: Piece) -> None:
+        """Notes a piece that was granted, and where it begins among all that this worker was granted."""
         self.pieces.append((self.granted, piece))
         self.granted += piece[2] - piece[1]
 
@@ -252,6 +255,10 @@ class Leases:
             raise ValueError(f"samples {claimed} were not all given to worker {rank}")
 
     def _settle(self, rank: int, fate: str, data: Data) -> None:
+        """Notes what became of a worker's samples: they are in an update, or go to another worker.
+
+        Samples that are in two updates are counted: a worker that was taken for dead may have pushed them, too.
+        """
         self._comes_not_again(rank, data)
         if fate != APPLIED:
             self._in_vain[rank] = (*self._in_vain.get(rank, ()), *data)

@@ -53,22 +53,27 @@ class PlanLimits:
 
     @property
     def rank(self) -> int:
+        """Returns the highest rank; COUNT_MAX before the plan is known."""
         return self.workers - 1 if self.workers else COUNT_MAX
 
     @property
     def slice(self) -> int:
+        """Returns the highest number of a slice."""
         return self.slices - 1 if self.slices else COUNT_MAX
 
     @property
     def place(self) -> int:
+        """Returns the highest place of a sample in an epoch."""
         return self.epoch_samples or COUNT_MAX
 
     @property
     def epoch(self) -> int:
+        """Returns the highest number of an epoch."""
         return self.epochs or COUNT_MAX
 
     @property
     def element(self) -> int:
+        """Returns the highest end of a span of the model."""
         return self.length or COUNT_MAX
 
     @property
@@ -78,6 +83,7 @@ class PlanLimits:
 
     @property
     def total_weight(self) -> float:
+        """Returns the highest weight of a mean: that of all workers together."""
         return self.weight * (self.workers or COUNT_MAX)
 
     @property
@@ -118,6 +124,7 @@ class Range:
     high: float | str
 
     def top(self, limits: PlanLimits) -> float:
+        """Returns the upper bound, which may depend on the plan."""
         return getattr(limits, self.high) if isinstance(self.high, str) else self.high
 
     def fault(self, value: Any, limits: PlanLimits) -> str | None:
@@ -125,6 +132,7 @@ class Range:
         return None if self.low <= value <= high else f"between {self.low:g} and {written(high)}"
 
     def nearest(self, value: Any, limits: PlanLimits) -> Any:
+        """Returns the bound that is nearer; NaN becomes the lower one."""
         # The order of these comparisons brings NaN to `low`: every comparison with NaN is false.
         high = self.top(limits)
         return type(value)(high if value > high else value if value >= self.low else self.low)
@@ -135,6 +143,7 @@ class Identifier(Range):
     """A number says who or which is meant, so it has no nearest: another number would be somebody else."""
 
     def nearest(self, value: Any, limits: PlanLimits) -> Any:
+        """Returns NOTHING: another number would be another worker or slice."""
         return NOTHING
 
 
@@ -160,7 +169,7 @@ class Several:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text, or bytes, may have so many characters at most."""
+    """Bounds a text, or bytes, to so many characters."""
 
     most: int = TEXT_MAX
 
@@ -190,7 +199,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """A dict must have finite numbers by name."""
+    """Bounds a dict of numbers by name: all are finite, and names are short."""
 
     def fault(self, value: Any, limits: PlanLimits) -> str | None:
         if len(value) > PIECES_MAX or any(len(name) > NAME_MAX for name in value):
@@ -206,6 +215,7 @@ class Intervals:
     """Spans of the model's vector must be in order, not empty, not touching each other, and within the model."""
 
     def fault(self, value: Any, limits: PlanLimits) -> str | None:
+        """Returns what is wrong: spans must be in order, not empty, and within the model."""
         last = -1
         for start, stop in value:
             if not last < start < stop <= limits.element:
@@ -214,6 +224,7 @@ class Intervals:
         return None
 
     def nearest(self, value: Any, limits: PlanLimits) -> Any:
+        """Returns no span, which is always right: the gradient is then used everywhere."""
         return ()
 
 
@@ -227,6 +238,7 @@ class LeasedPieces:
     one: bool = True
 
     def fault(self, value: Any, limits: PlanLimits) -> str | None:
+        """Returns what is wrong: pieces must lie within their epoch, and be no more than one message may have."""
         count = 0
         for epoch, start, stop in value:
             if not (0 <= epoch <= limits.epoch and 0 <= start < stop <= limits.place):
@@ -237,6 +249,7 @@ class LeasedPieces:
         return None
 
     def nearest(self, value: Any, limits: PlanLimits) -> Any:
+        """Returns no piece: the contribution then counts for no leased sample."""
         return ()
 
 
@@ -253,12 +266,13 @@ class Contributions:
         return None
 
     def nearest(self, value: Any, limits: PlanLimits) -> Any:
+        """Returns those that are right, without the others."""
         return tuple([one for one in value if self.fault((one,), limits) is None])
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Several groups of ranks must have no rank in common."""
+    """Bounds groups of ranks: none is in two of them."""
 
     def fault(self, value: Any, limits: PlanLimits) -> str | None:
         ranks = Several(Identifier(0, "rank"), distinct=True)
@@ -288,6 +302,7 @@ class Checked:
     why: str
 
     def fault(self, value: Any, limits: PlanLimits) -> str | None:
+        """Returns None: whoever uses the field checks it, as its reason says."""
         return None
 
     def nearest(self, value: Any, limits: PlanLimits) -> Any:

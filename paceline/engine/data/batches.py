@@ -16,8 +16,13 @@ from paceline.core.errors import ConfigError
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.partition_plan import PartitionPlan
 
+PRIME = 1_000_003
 ORDERS_KEPT = 2
 """Epochs whose order is kept: pieces of two follow one another at the turn, and after a loss."""
+
+
+Indices = Tensor | np.ndarray
+"""Numbers of samples [b]: a tensor beside a data set in tensors, otherwise an array, which becomes a list faster."""
 
 
 class MapStyle(Protocol):
@@ -66,12 +71,15 @@ class BatchStream(ABC, Iterator[tuple[Tensor, Tensor]]):
         while samples and (part := self._some(samples)) is not None:
             parts.append(part)
             samples -= len(part)
-        return self._select(torch.cat(parts) if len(parts) > 1 else parts[0]) if parts else None
+        return self._select(_joined(parts)) if parts else None
 
     def indices(self, samples: int) -> list[int] | None:
         """Which samples a batch of at most that size has; None when all is over."""
         part = self._some(samples)
-        return None if part is None else part.tolist()
+        if part is None:
+            return None
+        numbers: list[int] = part.tolist()
+        return numbers
 
     def extend(self, epochs: int | None) -> None:
         """The loop goes on for so many more epochs; None: without end.
@@ -89,17 +97,23 @@ class BatchStream(ABC, Iterator[tuple[Tensor, Tensor]]):
         """They have been handed over."""
 
     @abstractmethod
-    def _some(self, samples: int) -> Tensor | None:
+    def _some(self, samples: int) -> Indices | None:
         """The indices of so many samples, or of fewer where something ends; None when all is over."""
 
-    def _placed(self, order: np.ndarray) -> Tensor:
-        """Indices where the samples lie."""
-        indices = torch.from_numpy(order)
-        return indices.to(self.data.x.device) if isinstance(self.data, Dataset) else indices
+    def _placed(self, order: np.ndarray) -> Indices:
+        """Returns the indices where the samples lie."""
+        return torch.from_numpy(order).to(self.data.x.device) if isinstance(self.data, Dataset) else order
 
-    def _select(self, part: Tensor) -> tuple[Tensor, Tensor]:
+    def _seed(self, part: Tensor) -> int:
+        """Returns what decides how a batch is varied: the same again after a resume, another on each worker."""
+        if not isinstance(self.data, Dataset) or self.data.augmentation is None:
+            return 0
+        return (self.samples * PRIME + int(part[0])) % 2**63
+
+    def _select(self, part: Indices) -> tuple[Tensor, Tensor]:
         if isinstance(self.data, Dataset):
-            x, y = self.data.x.index_select(0, part), self.data.y.index_select(0, part)
+            assert isinstance(part, Tensor)
+            x, y = self.data.batch(part, self._seed(part))
         else:
             x, y = _collate(self.data, part.tolist())
         return x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
@@ -118,7 +132,7 @@ class PieceStream(BatchStream):
         """`order`: of an epoch, int64 [n], the same on every worker."""
         super().__init__(data, batch_size, device)
         self._order_of = order
-        self._orders: dict[int, Tensor] = {}
+        self._orders: dict[int, Indices] = {}
 
     def go_on(self, samples: int) -> None:
         """So many were handed out by earlier incarnations of this worker; to be called before any is."""
@@ -128,7 +142,7 @@ class PieceStream(BatchStream):
         """The same, of so many mini-batches."""
         self.go_on(batches * self.batch_size)
 
-    def _piece(self, epoch: int, start: int, stop: int) -> Tensor:
+    def _piece(self, epoch: int, start: int, stop: int) -> Indices:
         """Hands out the indices of these places of `epoch`."""
         self.samples += stop - start
         if epoch not in self._orders:
@@ -168,7 +182,7 @@ class Batches(BatchStream):
         self.rank = rank
         self.epochs = epochs
         self.epoch = 0
-        self._order: Tensor | None = None  # the indices of this epoch, where the samples lie
+        self._order: Indices | None = None  # the indices of this epoch, where the samples lie
         self._at = 0
 
     @property
@@ -191,7 +205,7 @@ class Batches(BatchStream):
             self._epochs_behind = self.epoch
             self._order = self._draw() if self._at else None
 
-    def _some(self, samples: int) -> Tensor | None:
+    def _some(self, samples: int) -> Indices | None:
         """The indices of so many samples or, at the end of an epoch, of those that are left; None when all is over."""
         if self.share_size == 0 or self.epoch == self.epochs:
             return None
@@ -205,8 +219,14 @@ class Batches(BatchStream):
             self.epoch += 1
         return part
 
-    def _draw(self) -> Tensor:
+    def _draw(self) -> Indices:
         return self._placed(self.shares.indices(self.rank, self.epoch))
+
+
+def _joined(parts: list[Any]) -> Indices:
+    if len(parts) == 1:
+        return parts[0]  # type: ignore[no-any-return]
+    return torch.cat(parts) if isinstance(parts[0], Tensor) else np.concatenate(parts)
 
 
 def _collate(data: MapStyle, indices: list[int]) -> tuple[Tensor, Tensor]:

@@ -7,10 +7,9 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from paceline.core.effects import Piece
-from paceline.engine.data.batches import MapStyle, PieceStream
+from paceline.engine.data.batches import Indices, MapStyle, PieceStream
 from paceline.engine.data.dataset import Dataset
 
 
@@ -44,7 +43,7 @@ class DealtBatches(PieceStream):
     def extend(self, epochs: int | None) -> None:
         self._source.extend(epochs)
 
-    def _some(self, samples: int) -> Tensor | None:
+    def _some(self, samples: int) -> Indices | None:
         piece = self._source.take(samples)
         if piece is None:
             return None

@@ -6,11 +6,10 @@ import functools
 from typing import Protocol
 
 import torch
-from torch import Tensor
 
 from paceline.core.effects import Data, Piece
 from paceline.core.samples.sample_leases import joined
-from paceline.engine.data.batches import MapStyle, PieceStream
+from paceline.engine.data.batches import Indices, MapStyle, PieceStream
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.partition_plan import epoch_order
 
@@ -68,7 +67,7 @@ class LeasedBatches(PieceStream):
     def forget_taken(self) -> None:
         self._taken.clear()
 
-    def _some(self, samples: int) -> Tensor | None:
+    def _some(self, samples: int) -> Indices | None:
         if self.epochs is not None and self.epoch >= self.epochs:
             return None
         self._lease = self._lease or self._lender.next()

@@ -82,15 +82,18 @@ class SparseFlat:
         return self._flat
 
     def value(self) -> Tensor:
+        """Returns all numbers as one tensor, with the zeros between the rows; float32 [length]."""
         return self.flat().value()
 
     def norm(self) -> float:
+        """Returns the Euclidean length. With weights, whose tables are whole, all numbers are read."""
         rows = self._rows()
         if rows is None:
             return self.flat().norm()
         return math.hypot(self.dense.norm(), *(table.values.norm() for table in rows))
 
     def spliced(self, part: slice, v: Any) -> Flat:
+        """Returns a dense vector in which the elements of `part` are replaced."""
         return self.flat().spliced(part, v)
 
     def copy_into(self, out: Tensor, known: object = None) -> None:
@@ -193,6 +196,11 @@ class SparseFlat:
         return found if len(found) == len(self.tables) else None
 
     def _sum(self, other: Any, sign: float) -> Any:
+        """Returns self + sign other.
+
+        Rows and rows give rows, weights and rows give weights of which only those rows are copied. Anything else is
+        summed as dense vectors, which reads every row.
+        """
         if not isinstance(other, Flat | SparseFlat):
             return NotImplemented
         _same_length(self, other)
@@ -206,6 +214,7 @@ class SparseFlat:
         return self.flat() + _flat(other) * sign
 
     def _product(self, other: SparseFlat) -> Any:
+        """Returns the product, element by element: rows times anything are rows, as the others stay zero."""
         _same_length(self, other)
         if not self._like(other):
             return self.flat() * other.flat()
@@ -241,11 +250,13 @@ def _sum(a: Table, b: Table, sign: float) -> Table | None:
 
 
 def _same_length(a: Any, b: Any) -> None:
+    """Raises ValueError for vectors of different lengths."""
     if len(a) != len(b):
         raise ValueError(f"vectors of {len(a)} and {len(b)} elements do not go together")
 
 
 def _flat(v: AnyFlat) -> Flat:
+    """Returns a vector as a dense one."""
     return v.flat() if isinstance(v, SparseFlat) else v
 
 
@@ -258,6 +269,7 @@ def _packed(v: Flat, where: Tables) -> Flat:
 
 
 def _owned(v: Flat, place: TableSpan) -> PersistentTable:
+    """Returns a table that holds a copy of what lies at `place` in a dense vector."""
     buffer = torch.empty(place.height, place.width)
     v[place.start : place.stop].copy_into(buffer.view(-1))
     return PersistentTable.owning(buffer)

@@ -22,6 +22,7 @@ class TableSpan:
 
     @property
     def stop(self) -> int:
+        """Returns where the table ends in the vector."""
         return self.start + self.height * self.width
 
 
@@ -63,6 +64,7 @@ class Tables:
 
     @functools.cached_property
     def dense_length(self) -> int:
+        """Returns how many numbers lie in no table."""
         return sum(part.stop - part.start for part in self.dense)
 
     @functools.cached_property
@@ -79,6 +81,7 @@ class Tables:
         return slice(self._dense_before(part.start), self._dense_before(part.stop))
 
     def _dense_before(self, end: int) -> int:
+        """Returns how many numbers of no table lie before `end`."""
         return end - sum(min(end, place.stop) - place.start for place in self.places if place.start < end)
 
     def pieces(self, part: slice) -> tuple[TablePiece, ...]:

@@ -47,6 +47,7 @@ class BufferRef:
         return self.__array_interface__
 
     def tensor(self) -> Tensor:
+        """Returns a tensor over the buffer, which keeps this reference, and so the loan, alive."""
         if isinstance(self.buffer, Tensor) and self.buffer.is_cuda:
             return torch.as_tensor(self, device=self.buffer.device)
         return torch.from_numpy(np.asarray(self))
@@ -89,10 +90,12 @@ class Pool:
         return BufferRef(buffer, self._give_back).tensor()
 
     def _make(self, length: int) -> Tensor:
+        """Returns a new buffer, of shared memory if there is a source of that and it has room."""
         room = self.source(4 * length) if self.source else None
         return torch.empty(length, dtype=torch.float32) if room is None else torch.frombuffer(room, dtype=torch.float32)
 
     def idle(self, length: int) -> int:
+        """Returns how many buffers of this length wait to be used again."""
         return len(self._idle.get(length, ()))
 
     def clear(self) -> None:

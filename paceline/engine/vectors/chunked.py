@@ -94,6 +94,7 @@ class Chunks:
 
     @staticmethod
     def _is_due(watch: _Watch) -> bool:
+        """Counts a part that has come; returns True if it was the last that `watch` waits for."""
         watch.missing -= 1
         return not watch.missing
 
@@ -231,9 +232,11 @@ class ChunkedVector(Flat):
         return self._stop - self._start
 
     def _cut(self, start: int, stop: int) -> ChunkedVector:
+        """Returns a part of the vector, which shares the parts and waits for those it overlaps only."""
         return ChunkedVector(self._parts, self._start + start, self._start + stop, self.scale)
 
     def _scaled(self, scale: float) -> ChunkedVector:
+        """Returns the vector times a number; nothing is read for that."""
         return ChunkedVector(self._parts, self._start, self._stop, scale)
 
     def copy_into(self, out: Tensor) -> None:
@@ -247,6 +250,7 @@ class ChunkedVector(Flat):
             at += len(piece)
 
     def same_as(self, other: object) -> bool:
+        """Returns True for the same parts at the same scale, without reading them."""
         if isinstance(other, ChunkedVector):
             mine, its = (self._start, self._stop, self.scale), (other._start, other._stop, other.scale)
             return self._parts is other._parts and mine == its

@@ -102,11 +102,13 @@ class Flat:
         return self._cut(start, max(start, stop))
 
     def _cut(self, start: int, stop: int) -> Flat:
+        """Returns a view of some elements, at the same scale."""
         cut = Flat(self.tensor[start:stop], self.scale)
         cut._fresh = self._fresh
         return cut
 
     def _scaled(self, scale: float) -> Flat:
+        """Returns the same tensor at another scale; no memory is touched."""
         scaled = Flat(self.tensor, scale)
         scaled.probe = self.probe
         return scaled
@@ -212,6 +214,7 @@ def _tidy(scale: float) -> float:
 
 
 def _same_length(a: Flat, b: Flat) -> None:
+    """Raises ValueError for vectors of different lengths."""
     if len(a) != len(b):
         raise ValueError(f"vectors of {len(a)} and {len(b)} elements do not go together")
 
@@ -259,6 +262,7 @@ class FlatMemory:
         self._pinned = torch.device(device).type == "cuda"
 
     def empty(self, length: int) -> Flat:
+        """Returns a vector of new or recycled memory, which may be written to once."""
         v = Flat(spare(length, pinned=self._pinned))
         v._fresh = True
         return v
@@ -315,6 +319,10 @@ def rejoined(parts: Sequence[Flat]) -> Flat | None:
 
 
 def _concatenate(parts: Sequence[Flat]) -> Flat:
+    """Returns one vector with the numbers of all parts.
+
+    Where all parts have one scale it stays a factor; otherwise each is multiplied while it is copied.
+    """
     away = [part.device for part in parts if part.device.type != "cpu"]
     out = spare(sum(map(len, parts)), away[0] if away else None)
     one_scale = all(part.scale == parts[0].scale for part in parts) and math.isfinite(parts[0].scale)

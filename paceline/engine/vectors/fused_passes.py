@@ -23,6 +23,7 @@ def compiled(signature: str) -> Callable[[Callable[..., Any]], Any]:
     fast = {"reassoc", "contract", "nsz"}
 
     def made(loop: Callable[..., Any]) -> Any:
+        """Compiles a loop; where no folder takes the machine code it is compiled anew in each process."""
         try:
             return numba.njit(signature, nogil=True, cache=True, error_model="numpy", fastmath=fast)(loop)
         except RuntimeError:  # there is nowhere to keep machine code, neither beside the source nor in the user's cache

@@ -25,6 +25,7 @@ class _Matrix:
     m: int
 
     def of(self, v: Tensor) -> Tensor:
+        """Returns the matrix in a flat vector, as a view [n, m]."""
         return v[self.where].view(self.n, self.m)
 
 

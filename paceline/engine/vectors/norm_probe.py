@@ -105,10 +105,12 @@ class Probe:
 
 
 def _there(what: weakref.ref[Tensor] | None) -> Tensor | None:
+    """Returns the tensor if it is still alive."""
     return what() if what else None
 
 
 def _go_together(v: Any, onto: Any) -> bool:
+    """Returns True if a sum of both can be made ahead: dense vectors of one length, on the CPU, and v not zero."""
     if type(v) is not Flat or type(onto) is not Flat or len(v) != len(onto):
         return False
     return v.scale != 0.0 and v.device.type == onto.device.type == "cpu"

@@ -34,4 +34,5 @@ def to_host(tensor: Tensor, scale: float = 1.0) -> Tensor:
 
 @functools.cache
 def _stream(device: torch.device) -> torch.cuda.Stream:
+    """Returns the stream of copies of a device; it is made once."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

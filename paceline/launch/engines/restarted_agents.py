@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 
 from paceline.core.errors import ConfigError, PacelineError
+from paceline.launch.remote.agent_messages import AgentHello
 from paceline.launch.remote.launcher import RemoteHost, RemoteLauncher, unlike
-from paceline.launch.remote.protocol import AgentHello
 
 
 class RestartedAgents:

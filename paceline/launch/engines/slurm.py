@@ -26,7 +26,9 @@ from paceline.launch.remote.hostfile import HostEntry
 
 NAME = "slurm"
 HETJOB = "hetjob"
+"""The word by which Slurm separates the parts of a heterogeneous job."""
 TERMINATED = 128 + signal.SIGTERM
+"""The exit code of a process that SIGTERM has ended."""
 NOTICE_SECONDS = 90
 REQUEUE_SECONDS = 30.0
 
@@ -117,6 +119,7 @@ def until_notice(environment: Mapping[str, str], run: Callable[[], int]) -> int:
     noticed = False
 
     def notice(*_: object) -> None:
+        """Passes the first notice on as SIGTERM, which begins the orderly end of the run; others change nothing."""
         nonlocal noticed
         if not noticed:
             noticed = True

@@ -28,10 +28,11 @@ from paceline.launch.external.rendezvous import secret_of, ticket_of, with_job
 from paceline.launch.local.fork_server import die_with_parent
 from paceline.launch.local.interfaces import resolve
 from paceline.launch.local.line_messages import encode
-from paceline.launch.remote import protocol
+from paceline.launch.remote import agent_messages as messages
 from paceline.launch.remote.agent import hello
+from paceline.launch.remote.agent_messages import Request
 from paceline.launch.remote.callback_listener import enter_once, ticket_from
-from paceline.launch.remote.protocol import Heartbeat, MessageStream, Request, hang_up
+from paceline.launch.remote.message_stream import Heartbeat, MessageStream, hang_up
 from paceline.live.addresses import is_loopback
 from paceline.live.same_host.temporary_folder import TemporaryFolder
 from paceline.runtime.spec.process_spec import ProcessSpec
@@ -54,7 +55,7 @@ class Assignment:
 
     def leave(self, code: int = 0) -> None:
         """Tells the leader that this process ends with that exit code, and hangs up."""
-        self.lines.say(protocol.RunOver(code=code))
+        self.lines.say(messages.RunOver(code=code))
         self.close()
 
     def close(self) -> None:
@@ -78,9 +79,9 @@ def register(
     patience_s = CALLING_SECONDS + prepare_s
     deadline = time.monotonic() + patience_s
     start = lines.hear(patience_s, deadline=deadline)
-    if not isinstance(start, protocol.StartProcess):
+    if not isinstance(start, messages.StartProcess):
         beat.close()
-        if isinstance(start, protocol.AgentRefused):
+        if isinstance(start, messages.AgentRefused):
             hang_up(lines)
             raise ConfigError(f"this process {start.why}")
         if start is None and time.monotonic() >= deadline:
@@ -117,7 +118,8 @@ _FOLDERS: list[Any] = []  # removed when the process ends
 def _call(external: ExternalProcess, leader: subprocess.Popen[bytes] | None) -> tuple[MessageStream[Request], str]:
     """Calls the leader until it answers; returns the stream, and this host's address on the way to it."""
 
-    def who() -> protocol.AgentHello:
+    def who() -> messages.AgentHello:
+        """Returns what this process says of itself: as what it was started, and under which number."""
         return msgspec.structs.replace(hello(), kind=external.kind, task=external.number)
 
     secret = secret_of(external)

@@ -31,10 +31,11 @@ from paceline.launch.local.interfaces import resolve
 from paceline.launch.local.launcher import LocalHost, LocalLauncher
 from paceline.launch.local.line_messages import LineDecoder
 from paceline.launch.local.train import Silent, make_supervisor, new_folder
-from paceline.launch.remote import protocol
+from paceline.launch.remote import agent_messages as messages
+from paceline.launch.remote.agent_messages import Event
 from paceline.launch.remote.callback_listener import CallbackListener, Caller
 from paceline.launch.remote.launcher import keys_of, unlike
-from paceline.launch.remote.protocol import Event, MessageStream, hang_up
+from paceline.launch.remote.message_stream import MessageStream, hang_up
 from paceline.live.addresses import is_loopback
 from paceline.live.party import Party
 from paceline.observe.formatting.number_format import left_text
@@ -124,7 +125,7 @@ class ExternalLauncher:
         lines, hello = caller
         who = f"{hello.kind} {hello.task}" if hello.task >= 0 else hello.kind
         print(f"paceline: {who} ({hello.host}, pid {hello.pid}) is refused: it {problem}", file=sys.stderr, flush=True)
-        lines.say(protocol.AgentRefused(why=problem))
+        lines.say(messages.AgentRefused(why=problem))
         threading.Thread(target=_drain, args=(lines,), name="refused", daemon=True).start()
 
     def _forget(self, callers: Sequence[Caller]) -> None:
@@ -146,17 +147,17 @@ class ExternalLauncher:
                     self._callers.remove(ours[0])
                     self._spec(spec, *ours[0])
 
-    def _spec(self, spec: ProcessSpec, lines: MessageStream[Event], caller: protocol.AgentHello) -> None:
+    def _spec(self, spec: ProcessSpec, lines: MessageStream[Event], caller: messages.AgentHello) -> None:
         """Assigns a part to a caller."""
         self._taken[spec.party] = lines
-        lines.say(protocol.StartProcess(spec=spec.to_json(), keys=keys_of(spec)))
+        lines.say(messages.StartProcess(spec=spec.to_json(), keys=keys_of(spec)))
         threading.Thread(target=self._follow, args=(spec, lines, caller), name=spec.party, daemon=True).start()
 
-    def _follow(self, spec: ProcessSpec, lines: MessageStream[Event], caller: protocol.AgentHello) -> None:
+    def _follow(self, spec: ProcessSpec, lines: MessageStream[Event], caller: messages.AgentHello) -> None:
         """Reports the end of a process, when its stream ends."""
         who, how = f"{spec.party} ({caller.host}, pid {caller.pid})", "is gone"
         while (event := lines.hear()) is not None:
-            if isinstance(event, protocol.RunOver):
+            if isinstance(event, messages.RunOver):
                 how = f"ended with exit code {event.code}" if event.code else ""
         if self._taken.get(spec.party) is lines:
             del self._taken[spec.party]
@@ -233,6 +234,7 @@ def run_leader(external: ExternalProcess, values: Mapping[str, Any], *, trains: 
     """Leads a run in a process of its own, which ends in order at SIGTERM and SIGINT; returns the exit code."""
 
     def run(supervisor: Any) -> int:
+        """Makes the run and prints what came of it; SIGTERM and Ctrl-C end it in order."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda got, _frame: supervisor.interrupt(signal.Signals(got).name))
         summary = supervisor.run()

@@ -1,7 +1,11 @@
 """Launches the processes of a run on this machine, as forks of one warm process.
 
-main thread      prepare, start, kill, end          writes requests to the fork server
-`fork server`    reads its answers                  fills `ended`
+    thread           what it does
+    main thread      prepare, start, kill, end: writes requests to the fork server
+    `fork server`    reads its answers: fills `ended`, and wakes who waits for the data
+
+A party's process is known from its Forked to its ForkEnded. A signal for one that has ended meanwhile is ignored by the
+fork server, which is the parent and so the only one that frees the PID.
 """
 
 from __future__ import annotations
@@ -122,6 +126,7 @@ class LocalHost:
         self.close()
 
     def _read(self) -> None:
+        """Is the main function of the thread that hears the fork server, until its socket closes."""
         answers: LineDecoder[ForkAnswer] = LineDecoder(ForkAnswer)
         with contextlib.suppress(OSError):
             while data := self._socket.recv(1 << 16):
@@ -131,6 +136,7 @@ class LocalHost:
         self._answers.put(LoadFailed(why="the process that starts the others has ended"))
 
     def _heard(self, answer: ForkAnswer) -> None:
+        """Passes an answer on: about the data to who waits for it, about a process to the launcher of the run."""
         if isinstance(answer, DataLoaded | LoadFailed):
             self._answers.put(answer)
         elif self._launcher is not None:
@@ -189,6 +195,7 @@ class LocalLauncher:
         self.ended.put(ProcessEnded(who=Party.parse(party), why=why, lost_coordinator=lost))
 
     def busy(self) -> bool:
+        """Returns False: nothing but the run's parties is started here."""
         return False
 
     def kill(self, who: Party) -> None:
@@ -201,6 +208,7 @@ class LocalLauncher:
             self._signal(str(who), number)
 
     def _signal(self, party: str, number: signals.Signals) -> None:
+        """Asks the fork server to send a signal; it is the parent, so no other process can have that PID."""
         self._host.ask(SendSignal(pid=self._pids.get(party, 0), number=int(number)))
 
     def end(self, seconds: float) -> None:

@@ -105,5 +105,6 @@ def _name(who: dict[str, Party]) -> str:
 
 
 def _show(name: str, line: str) -> None:
+    """Writes a line behind the name of its party."""
     sys.stdout.write(f"[{name}] {line}\n")
     sys.stdout.flush()

@@ -1,5 +1,5 @@
 """Runs an agent, which starts processes on another host; the launcher leads it over one stream of lines
-(`paceline.launch.remote.protocol`).
+(`paceline.launch.remote.agent_messages`).
 
     python -m paceline.launch.remote.agent                 over standard input and output, as by ssh
     python -m paceline.launch.remote.agent --dial TICKET   calls back under TLS, where there is no input
@@ -33,8 +33,10 @@ from paceline.core.files.safe_path import safe_join
 from paceline.launch.local.interfaces import resolve
 from paceline.launch.local.launcher import LocalHost, LocalLauncher
 from paceline.launch.local.script_launcher import ScriptLauncher
-from paceline.launch.remote import protocol
-from paceline.launch.remote.protocol import MessageStream, Request
+from paceline.launch.remote import agent_messages as messages
+from paceline.launch.remote import message_stream
+from paceline.launch.remote.agent_messages import Request
+from paceline.launch.remote.message_stream import MessageStream
 from paceline.live.party import Party
 from paceline.live.protocol import frames
 from paceline.live.same_host.temporary_folder import TemporaryFolder
@@ -67,13 +69,13 @@ class Agent:
 
     def run(self) -> None:
         """Serves the launcher until it is gone; no process that this has started is left then."""
-        beat = protocol.Heartbeat(self._lines)
+        beat = message_stream.Heartbeat(self._lines)
         try:
             while (request := self._lines.hear()) is not None:
                 try:
                     self._handle(request)
                 except PacelineError as error:
-                    self._lines.say(protocol.AgentRefused(why=str(error)))
+                    self._lines.say(messages.AgentRefused(why=str(error)))
         finally:
             beat.close()
             if self._launcher is not None:
@@ -84,24 +86,24 @@ class Agent:
     def _handle(self, request: Request) -> None:
         """Carries out one request. Raises PacelineError, which becomes the answer."""
         match request:
-            case protocol.BeginRun():
+            case messages.BeginRun():
                 self._begin(request)
-            case protocol.Prepare(config=config, workers=workers):
+            case messages.Prepare(config=config, workers=workers):
                 if self._local is None:
                     raise PacelineError("Begin comes first")
                 samples = self._local.prepare(configuration.build(config), workers)
-                self._lines.say(protocol.AgentPrepared(train_samples=samples))
-            case protocol.StartProcess(spec=text, keys=keys):
+                self._lines.say(messages.AgentPrepared(train_samples=samples))
+            case messages.StartProcess(spec=text, keys=keys):
                 spec = ProcessSpec.from_json(text)
                 try:
                     self._start(spec, keys)
                 except PacelineError as error:
-                    self._lines.say(protocol.AgentProcessEnded(party=spec.party, why=f"{spec.party}: {error}"))
-            case protocol.Kill(party=party):
+                    self._lines.say(messages.AgentProcessEnded(party=spec.party, why=f"{spec.party}: {error}"))
+            case messages.Kill(party=party):
                 self._led.kill(Party.parse(party))
-            case protocol.End(seconds=seconds):
+            case messages.End(seconds=seconds):
                 self._led.end(seconds)
-                self._lines.say(protocol.RunOver())
+                self._lines.say(messages.RunOver())
 
     @property
     def _led(self) -> Launcher:
@@ -110,7 +112,7 @@ class Agent:
             raise PacelineError("Begin comes first")
         return self._launcher
 
-    def _begin(self, begin: protocol.BeginRun) -> None:
+    def _begin(self, begin: messages.BeginRun) -> None:
         """Sets the environment, and makes the launcher of this host. Raises ConfigError for a command or address that
         is none."""
         os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"  # as in its venv
@@ -124,7 +126,7 @@ class Agent:
         launcher = ScriptLauncher(begin.command, local, self._said, begin.by_role) if begin.command else local
         self._launcher = launcher
         threading.Thread(target=self._report, args=(launcher,), name="ends", daemon=True).start()
-        self._lines.say(protocol.Begun(address=address))
+        self._lines.say(messages.Begun(address=address))
 
     def _start(self, spec: ProcessSpec, keys: Mapping[str, str]) -> None:
         """Starts a party with its files on this host: keys, logs and results lie in the agent's own folder."""
@@ -146,7 +148,8 @@ class Agent:
         self._led.start(dataclasses.replace(spec, folder=str(self._folder), credentials=credentials, config=config))
 
     def _said(self, party: str, line: str) -> None:
-        self._lines.say(protocol.Said(party=party, line=line))
+        """Sends a line that a party has printed to the launcher."""
+        self._lines.say(messages.Said(party=party, line=line))
 
     def _report(self, launcher: Launcher) -> None:
         """Reports the end of each process, with the end of its log and the run's folder as the launcher knows it."""
@@ -154,7 +157,7 @@ class Agent:
             ended = launcher.ended.get()
             log = safe_join(self._folder, "logs", f"{str(ended.who).replace(' ', '-')}.log")
             why = ended.why.replace(str(self._folder), self._out)
-            told = protocol.AgentProcessEnded(
+            told = messages.AgentProcessEnded(
                 party=str(ended.who), why=why, log=_tail(log), lost_coordinator=ended.lost_coordinator
             )
             self._lines.say(told)
@@ -180,10 +183,10 @@ def _tail(log: Path) -> str:
         return ""
 
 
-def hello() -> protocol.AgentHello:
+def hello() -> messages.AgentHello:
     """Returns what this host is and what it runs on, by which the launcher decides whether it fits."""
     task = next((int(os.environ[name]) for name in TASKS if os.environ.get(name, "").isdecimal()), -1)
-    return protocol.AgentHello(
+    return messages.AgentHello(
         host=socket.gethostname(),
         pid=os.getpid(),
         python=platform.python_version(),
@@ -212,7 +215,7 @@ def main(arguments: list[str]) -> int:
         if told:
             _terminated(lines)
     else:
-        lines, address = MessageStream(protocol.Descriptors(os.dup(0), os.dup(1)), Request), _reached_at()
+        lines, address = MessageStream(message_stream.Descriptors(os.dup(0), os.dup(1)), Request), _reached_at()
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.dup2(2, 1)  # what a library prints shall not pass for a line of ours
@@ -224,7 +227,7 @@ def main(arguments: list[str]) -> int:
     os._exit(0)  # threads that wait for parties which are gone would keep it
 
 
-def _hello_noting_sigterm(told: list[int]) -> protocol.AgentHello:
+def _hello_noting_sigterm(told: list[int]) -> messages.AgentHello:
     """Returns the hello. From now on a SIGTERM is kept in `told`, until `main` can report it.
 
     Once it has the hello, the launcher waits for a Leaving; a SIGTERM that ended the agent here would leave it waiting.
@@ -238,7 +241,7 @@ def _terminated(lines: MessageStream[Request]) -> None:
     if signal.alarm(GRACE_SECONDS):
         sys.exit(143)  # it is said for the second time
     # Not here: this thread may be saying something else just now.
-    threading.Thread(target=lines.say, args=[protocol.Leaving()], name="leaving", daemon=True).start()
+    threading.Thread(target=lines.say, args=[messages.Leaving()], name="leaving", daemon=True).start()
 
 
 def _reached_at() -> str:

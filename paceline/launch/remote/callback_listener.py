@@ -31,9 +31,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.launch.remote import protocol as words
+from paceline.launch.remote import agent_messages as messages
 from paceline.launch.remote.agent_handshake import Key, admit, introduce
-from paceline.launch.remote.protocol import Event, MessageStream, Request, SocketStream
+from paceline.launch.remote.agent_messages import Event, Request
+from paceline.launch.remote.message_stream import MessageStream, SocketStream
 from paceline.live.net.accept_loop import BACKLOG, TlsListener
 from paceline.live.net.dialer import SENT_AWAY
 from paceline.live.party import COORDINATOR
@@ -42,6 +43,7 @@ from paceline.live.security.rejected_connections import Refusals
 from paceline.live.security.tls import TlsStream, file_of
 
 HANDSHAKE_SECONDS = 10.0
+"""Seconds that a TLS handshake may take, from the first byte."""
 CALL_SECONDS = 60.0  # an agent's patience, all in all
 ADMIT_SECONDS = 20.0  # from an agent's hello until it is let in
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.1, 2.0  # before an agent that was sent away calls again; twice as long each time
@@ -49,7 +51,7 @@ CALLERS_MAX = 256  # whose handshake is not finished
 STRANGERS_MAX = 64  # whose handshake is finished, and who have proved nothing yet: a thread each
 LOOK_SECONDS = 0.5  # between two looks whether anybody is still to come
 
-Caller = tuple[MessageStream[Event], words.AgentHello]
+Caller = tuple[MessageStream[Event], messages.AgentHello]
 
 
 class CallbackListener:
@@ -134,6 +136,7 @@ class CallbackListener:
         return self._agents.get()
 
     def close(self) -> None:
+        """Stops to listen, and closes the streams of those who have proved nothing yet."""
         self._agents.put(None)
         self._tls_listener.close()
         with self._lock:
@@ -142,11 +145,13 @@ class CallbackListener:
 
     # ---- who calls ---------------------------------------------------------------------------------------
     def _answer(self, sock: socket.socket) -> TlsStream:
+        """Begins the TLS handshake with a caller."""
         stream = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         assert isinstance(stream, TlsStream)
         return stream
 
     def _failed(self, error: BaseException) -> None:
+        """Says that no agent can call any more, and lets who waits for one go on."""
         print(f"paceline: nobody can call the launcher any more: {error!r}", file=sys.stderr, flush=True)
         self._agents.put(None)
 
@@ -172,7 +177,7 @@ class CallbackListener:
             lines: MessageStream[Event] = MessageStream(SocketStream(stream), Event)
             hello = admit(lines, self._key, deadline)
             if hello is not None and self._admit(stream):
-                lines.say(words.AgentBeat())
+                lines.say(messages.AgentBeat())
                 self._agents.put((lines, hello))
                 return
         except OSError:
@@ -200,6 +205,7 @@ def _missing(came: int, count: int, why: str) -> NoReturn:
 
 
 def _ticket(host: str, port: int, token: str, authority: bytes) -> str:
+    """Returns the ticket of an agent as JSON: where to call, by which token, and whom to trust."""
     return json.dumps({"host": host, "port": port, "token": token, "authority": authority.decode()})
 
 
@@ -210,7 +216,7 @@ def ticket_from(secret: str, host: str, port: int) -> str:
     return _ticket(host, port, derived(secret, "token", 16).hex(), CertificateAuthority(secret).certificate)
 
 
-def enter(ticket: Path, hello: Callable[[], words.AgentHello]) -> tuple[MessageStream[Request], str]:
+def enter(ticket: Path, hello: Callable[[], messages.AgentHello]) -> tuple[MessageStream[Request], str]:
     """Calls the launcher that wrote `ticket`; returns the stream, and this host's address on that way.
 
     hello: makes what to say. A caller that is sent away because too many call calls again, for CALL_SECONDS. Raises
@@ -228,7 +234,7 @@ def enter(ticket: Path, hello: Callable[[], words.AgentHello]) -> tuple[MessageS
         pause_s = min(2 * pause_s, AGAIN_SECONDS_MAX)
 
 
-def enter_once(ticket: str, hello: Callable[[], words.AgentHello]) -> tuple[MessageStream[Request], str]:
+def enter_once(ticket: str, hello: Callable[[], messages.AgentHello]) -> tuple[MessageStream[Request], str]:
     """Does what `enter` does, once, by the text of a ticket. Raises SentAway as well, and what `call` does."""
     stream, key, address = call(ticket)
     lines: MessageStream[Request] = MessageStream(stream, Request)

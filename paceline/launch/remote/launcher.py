@@ -32,9 +32,11 @@ from paceline.core.files.safe_path import safe_join
 from paceline.launch.local.environment import Environment
 from paceline.launch.local.launcher import LocalLauncher, prepare_seconds
 from paceline.launch.local.script_launcher import ScriptLauncher
-from paceline.launch.remote import protocol
+from paceline.launch.remote import agent_messages as messages
+from paceline.launch.remote import message_stream
+from paceline.launch.remote.agent_messages import Event
+from paceline.launch.remote.message_stream import MessageStream
 from paceline.launch.remote.placement import Placement
-from paceline.launch.remote.protocol import Event, MessageStream
 from paceline.live.addresses import is_loopback
 from paceline.live.party import Party
 from paceline.live.protocol import frames
@@ -44,7 +46,7 @@ from paceline.runtime.spec.process_spec import ProcessSpec
 
 ANSWER_SECONDS = 30.0
 """Seconds for the answer to a request that takes no time by itself."""
-OVER_SECONDS = 3.0  # beyond the time that parties get
+OVER_SECONDS = 3.0
 """Seconds for an agent to report the end, beyond the time that its parties get."""
 
 
@@ -59,14 +61,14 @@ class RemoteHost:
         self._events: Callable[[Event], None] = lambda event: None
         self._why = ""  # the host was lost, once that is known
         self.alive, self.leaving, self._doubted_at = True, False, math.inf
-        self._beat = protocol.Heartbeat(lines, self._give_up)
+        self._beat = message_stream.Heartbeat(lines, self._give_up)
         threading.Thread(target=self._read, name=f"agent on {name}", daemon=True).start()
 
     def follow(self, events: Callable[[Event], None]) -> None:
         """Sets who is called with the output and the ends of parties, on the stream's reading thread."""
         self._events = events
 
-    def ask(self, request: protocol.Request) -> None:
+    def ask(self, request: messages.Request) -> None:
         """Sends a request to the agent."""
         self.lines.say(request)
 
@@ -76,7 +78,7 @@ class RemoteHost:
             event = self._answers.get(timeout=seconds)
         except queue.Empty:
             raise PacelineError(f"waited {seconds:.0f} s for its agent") from None
-        if isinstance(event, protocol.AgentRefused):
+        if isinstance(event, messages.AgentRefused):
             raise ConfigError(event.why)
         return event
 
@@ -105,15 +107,18 @@ class RemoteHost:
     def _read(self) -> None:
         """Reads what the agent says, on a thread: events go to the launcher, answers to whoever asked."""
         while (event := self.lines.hear()) is not None:
-            if isinstance(event, protocol.Said | protocol.AgentProcessEnded | protocol.RunOver | protocol.Leaving):
-                self.leaving |= isinstance(event, protocol.Leaving)
+            if isinstance(
+                event,
+                messages.Said | messages.AgentProcessEnded | messages.RunOver | messages.Leaving,
+            ):
+                self.leaving |= isinstance(event, messages.Leaving)
                 self._events(event)
             else:
                 self._answers.put(event)
         self.alive = False
         self._why = self._why or self._why_gone()  # to ask takes seconds
-        self._answers.put(protocol.AgentRefused(why=self._why or "its agent has gone"))
-        self._events(protocol.RunOver())
+        self._answers.put(messages.AgentRefused(why=self._why or "its agent has gone"))
+        self._events(messages.RunOver())
 
 
 class RemoteLauncher:
@@ -171,16 +176,16 @@ class RemoteLauncher:
             except PacelineError as error:
                 problems.append((host.name, str(error)))
                 continue
-            if isinstance(answer, protocol.AgentPrepared) and answer.train_samples != samples:
+            if isinstance(answer, messages.AgentPrepared) and answer.train_samples != samples:
                 problems.append((host.name, f"{answer.train_samples} training samples, and {samples} here"))
         raise_all(problems, "cannot take part")
         return samples
 
-    def _prepare_on(self, number: int) -> protocol.Prepare:
+    def _prepare_on(self, number: int) -> messages.Prepare:
         """Returns the request by which host `number` gets ready: the configuration, and its workers."""
         placed = enumerate(zip(self._placement.workers, self._placement.slots, strict=True))
         workers = [(rank, slot) for rank, (host, slot) in placed if host == number]
-        return protocol.Prepare(config=configuration.to_dict(self._config), workers=workers)
+        return messages.Prepare(config=configuration.to_dict(self._config), workers=workers)
 
     def start(self, spec: ProcessSpec) -> None:
         """Starts a party, or lets it wait for its host to come back."""
@@ -205,7 +210,7 @@ class RemoteLauncher:
             self._at[spec.party] = host
         slot = self._placement.slots[spec.who.index] if spec.who.kind == "worker" else -1
         there = dataclasses.replace(spec, bind=_bind(host.address, spec.bind), slot=slot)
-        host.ask(protocol.StartProcess(spec=there.to_json(), keys=keys_of(spec)))
+        host.ask(messages.StartProcess(spec=there.to_json(), keys=keys_of(spec)))
 
     def _start_waiting(self, who: Party) -> None:
         """Starts a party that waits: on its host if that is back, or else on another one."""
@@ -260,7 +265,7 @@ class RemoteLauncher:
         if who.kind == "evaluator":
             self._local.kill(who)
         elif host := self._at.get(str(who)):
-            host.ask(protocol.Kill(party=str(who)))
+            host.ask(messages.Kill(party=str(who)))
             host.doubt()
 
     def end(self, seconds: float) -> None:
@@ -271,7 +276,7 @@ class RemoteLauncher:
             self._waiting.clear()
         there = [host for host in self._hosts if host.alive and not host.lines.silent]
         for host in there:
-            host.ask(protocol.End(seconds=seconds))
+            host.ask(messages.End(seconds=seconds))
         self._local.end(seconds)
         deadline = time.monotonic() + seconds + OVER_SECONDS
         with self._change:
@@ -292,18 +297,18 @@ class RemoteLauncher:
     def _heard(self, host: RemoteHost, event: Event) -> None:
         """Handles what an agent says, on its thread."""
         match event:
-            case protocol.Said(party=party, line=line):
+            case messages.Said(party=party, line=line):
                 self._said(f"{party} ({host.name})", line)
-            case protocol.AgentProcessEnded(party=party, log=log):
+            case messages.AgentProcessEnded(party=party, log=log):
                 self._keep(party, log)
                 why = event.why.replace("(pid ", f"({host.name}, pid ", 1)
                 ended = ProcessEnded(who=Party.parse(party), why=why, lost_coordinator=event.lost_coordinator)
                 with self._change:  # told and taken away at once: `busy` sees either, and `start` comes after both
                     self.ended.put(ended)
                     self._at.pop(party, None)
-            case protocol.Leaving():
+            case messages.Leaving():
                 self._look_who_stays()
-            case protocol.RunOver():
+            case messages.RunOver():
                 if not host.alive:
                     self._lost(host)
                     self._look_who_stays()
@@ -349,12 +354,12 @@ def begin(
     for number, host in enumerate(hosts, first):
         own = list(command) if number in placement.workers else []  # servers are ours
         at = placement.hosts[number].address or bind
-        host.ask(protocol.BeginRun(environment=dict(environment or {}), by_role=roles, command=own, bind=at))
+        host.ask(messages.BeginRun(environment=dict(environment or {}), by_role=roles, command=own, bind=at))
     problems = []
     for host in hosts:
         try:
             answer = host.answer()
-            assert isinstance(answer, protocol.Begun)
+            assert isinstance(answer, messages.Begun)
             host.address = answer.address
         except PacelineError as error:
             problems.append((host.name, str(error)))
@@ -373,7 +378,7 @@ def raise_all(problems: Sequence[tuple[str, str]], what: str) -> None:
         raise ConfigError("\n  ".join([f"{len(problems)} hosts {what}:", *lines]))
 
 
-def unlike(hello: protocol.AgentHello, here: str = "here") -> Iterator[str]:
+def unlike(hello: messages.AgentHello, here: str = "here") -> Iterator[str]:
     """Yields in what a host differs from this process so that they cannot be in one run; `here`: where this process is.
 
     Versions of Python may differ: nothing of one interpreter is ever loaded into another.

@@ -73,6 +73,10 @@ def place(hosts: tuple[HostEntry, ...], workers: int, servers: int) -> Placement
 
 
 def _place_workers(hosts: tuple[HostEntry, ...], workers: int) -> tuple[int, ...]:
+    """Returns the host of each worker: slots are filled in the order of the file.
+
+    Without any slots workers are dealt out in turn. Raises ConfigError for more workers than slots.
+    """
     order = [number for number, host in enumerate(hosts) if host.role != "server"]
     if not order:
         raise ConfigError("every host of the hosts file has role=server: where shall workers run?")
@@ -90,6 +94,10 @@ def _place_workers(hosts: tuple[HostEntry, ...], workers: int) -> tuple[int, ...
 
 
 def _place_servers(hosts: tuple[HostEntry, ...], servers: int) -> tuple[int, ...]:
+    """Returns the host of each server: hosts for servers alone if there are some, the fastest first.
+
+    Raises ConfigError where every host is for workers alone.
+    """
     own = [number for number, host in enumerate(hosts) if host.role == "server"]
     able = own or [number for number, host in enumerate(hosts) if host.role != "worker"]
     if servers and not able:

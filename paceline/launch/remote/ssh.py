@@ -20,14 +20,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.launch.remote import protocol
+from paceline.launch.remote import agent_messages as messages
+from paceline.launch.remote.agent_messages import Event
 from paceline.launch.remote.hostfile import HostEntry
 from paceline.launch.remote.launcher import RemoteHost, raise_all, unlike
-from paceline.launch.remote.protocol import Event, MessageStream, SocketStream
+from paceline.launch.remote.message_stream import MessageStream, SocketStream
 
 OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=4")
 FLAGS = tuple(part for option in OPTIONS for part in ("-o", option))
-HELLO_SECONDS = 40.0  # a login, and the start of an interpreter on a busy host
+HELLO_SECONDS = 40.0
 """Seconds for a login, and the start of an interpreter on a busy host."""
 CLOSE_SECONDS = 4.0
 """Seconds that all logins together get to end by themselves."""
@@ -101,6 +102,7 @@ class Ssh:
 
 
 def _no_client(error: OSError) -> ConfigError:
+    """Returns the error for a machine without ssh."""
     return ConfigError(f"--launcher ssh needs an ssh client: {error.strerror}")
 
 
@@ -163,7 +165,7 @@ class Login:
             hello = self.host.answer(HELLO_SECONDS)
         except PacelineError as error:
             return [(self._name, str(error))]
-        assert isinstance(hello, protocol.AgentHello)
+        assert isinstance(hello, messages.AgentHello)
         return [(self._name, problem) for problem in unlike(hello)]
 
     def show_errors(self) -> None:
@@ -187,6 +189,7 @@ class Login:
         self._reader.join(1.0)
 
     def _read(self) -> None:
+        """Keeps what ssh itself prints, for an error; shows it while it matters to the user."""
         assert self._process.stderr is not None
         with self._process.stderr as stderr:
             for line in stderr:
@@ -216,6 +219,7 @@ def reachable(ssh: Ssh, hosts: Sequence[HostEntry]) -> tuple[list[HostEntry], li
 
 
 def _close(started: Sequence[Login]) -> None:
+    """Closes all logins together, each in the time that is left."""
     for login in started:
         login.host.close()
     deadline = time.monotonic() + CLOSE_SECONDS

@@ -30,6 +30,7 @@ from paceline.core.vector import Memory
 from paceline.live.protocol.pending_reply import PendingReply
 
 STRIPS_UNDER_WAY = 4
+"""Strips of a mean that are under way at a time: one is added up while others travel."""
 
 
 class VectorAdder(Arithmetic, Protocol):
@@ -61,12 +62,21 @@ class Strip(Protocol):
     """Does one member's part in the mean of one strip of the vector."""
 
     @property
-    def done(self) -> bool: ...
+    def done(self) -> bool:
+        """Returns True once nothing more has to come."""
+
     @property
-    def weight(self) -> float: ...
-    def begin(self) -> Iterator[OutgoingPiece]: ...
-    def take(self, step: int, src: int, v: Any, weight: float) -> Iterator[OutgoingPiece]: ...
-    def room(self, step: int, src: int) -> Any | None: ...
+    def weight(self) -> float:
+        """Returns the weight of what was added so far."""
+
+    def begin(self) -> Iterator[OutgoingPiece]:
+        """Yields what leaves at once."""
+
+    def take(self, step: int, src: int, v: Any, weight: float) -> Iterator[OutgoingPiece]:
+        """Takes a piece of member `src`; yields what leaves after it."""
+
+    def room(self, step: int, src: int) -> Any | None:
+        """Returns where the piece may be received, if nothing has to be added to it; else None."""
 
 
 class Tools(NamedTuple):
@@ -107,6 +117,7 @@ class Meeting:
         self.longest_gap = 0.0
 
     def where(self, strip: int) -> slice:
+        """Returns which elements of the vector strip number `strip` holds."""
         length = self.what.length
         return slice(length * strip // self.strips, length * (strip + 1) // self.strips)
 
@@ -115,11 +126,13 @@ class Meeting:
         return self.v[self.where(strip)]
 
     def begin(self, strip: int) -> Strip:
+        """Begins a strip that is ready, and returns this member's part in it."""
         del self.ready[strip]
         part = self.parts[strip] = self._part(strip)
         return part
 
     def _part(self, strip: int) -> Strip:
+        """Returns this member's part in the mean of one strip, by the schedule of the mean."""
         what, where = self.what, self.where(strip)
         schedule = schedule_for(what.schedule, len(what.among), what.hosts)
         return ScheduleExecution(schedule, self.me, self.v[where], self.weight, self.out[where], self.adder)
@@ -148,6 +161,7 @@ class Meeting:
 
     @property
     def seconds_communicating(self) -> float:
+        """Returns the seconds since the mean began, without the longest silence."""
         return time.monotonic() - self.began - self.longest_gap
 
 
@@ -160,12 +174,14 @@ class RoundedMeeting(Meeting):
         self._coder = _coder_of(tools)
 
     def leaving(self, v: Any) -> Any:
+        """Returns a piece in 16 bits a number; an empty one as it is."""
         return self._coder.encode(v) if len(v) else v
 
     def arrived(self, v: Any) -> Any:
         return self._coder.decode(v) if isinstance(v, Encoded) else v
 
     def finished(self, strip: int) -> None:
+        """Rounds the strip that this member has added up as it was sent, so that all members have the same."""
         super().finished(strip)
         where = self.where(strip)
         self.adder.copy(self._coder.rounded(self.out[where]), self.out[where])
@@ -187,9 +203,11 @@ class Gathering(Meeting):
         self._came: dict[int, tuple[Any, float]] = {}
 
     def needs(self, strip: int) -> Any | None:
+        """Returns the whole vector for the own share: a codec needs all of it."""
         return self.v if strip == self.me else None
 
     def _part(self, strip: int) -> GatheredShare:
+        """Returns this member's part in passing a share on; its own share is encoded now."""
         what = self.what
         gathering = gathering_for(what.schedule, len(what.among), what.hosts)
         if strip != self.me:
@@ -198,6 +216,7 @@ class Gathering(Meeting):
         return GatheredShare(gathering, self.me, strip, v, self.weight)
 
     def finished(self, strip: int) -> None:
+        """Adds shares in the order of members, as far as they have come."""
         share = self.parts.pop(strip)
         assert isinstance(share, GatheredShare)
         self._came[strip] = share.v, share.weight
@@ -206,6 +225,7 @@ class Gathering(Meeting):
             self.done += 1
 
     def _add(self, v: Any, weight: float) -> None:
+        """Adds one share, weighted, to the mean so far. Raises ValueError for one of another length."""
         if not weight:
             return
         if len(v) != self.what.length or not isinstance(v, Encoded):
@@ -219,6 +239,7 @@ class Gathering(Meeting):
 
 
 def _coder_of(tools: Tools) -> MeanCoder:
+    """Returns the codec of means. Raises ProtocolError where this worker has none."""
     if tools.coder is None:
         raise ProtocolError("the mean has encoded vectors, and this worker has no codec")
     return tools.coder
@@ -229,4 +250,5 @@ KINDS: dict[str, type[Meeting]] = {SUMS: RoundedMeeting, SHARES: Gathering}
 
 
 def meeting_of(what: Take, pending: PendingReply, effect: Mean, me: int, tools: Tools) -> Meeting:
+    """Returns the meeting of the kind that the mean's coding asks for."""
     return KINDS.get(what.coding, Meeting)(what, pending, effect, me, tools)

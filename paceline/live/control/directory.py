@@ -40,6 +40,7 @@ class PartyDirectory:
         self.joining = roster.joining
 
     def came(self, came: control.WorkerJoined) -> None:
+        """Notes where a worker is that has joined."""
         who = str(party.worker(came.rank))
         self.addresses[who], self.hosts[who] = came.address, came.host
         self.incarnations[came.rank] = came.incarnation
@@ -47,17 +48,21 @@ class PartyDirectory:
         self.lost_ranks.discard(came.rank)
 
     def gone(self, rank: int, *, lost: bool) -> None:
+        """Notes that a worker takes no further part."""
         self.departed.add(rank)
         if lost:
             self.lost_ranks.add(rank)
 
     def parties(self) -> list[Party]:
+        """Returns all parties of the roster."""
         return list(map(Party.parse, self.addresses))
 
     def incarnation_of(self, who: Party) -> int:
+        """Returns a worker's incarnation; 0 for all other parties."""
         return self.incarnations.get(who.index, 0) if who.kind == "worker" else 0
 
     def host_of(self, who: Party) -> str:
+        """Returns the host of a party, "" where it is unknown."""
         return self.hosts.get(str(who), "")
 
     def can_be_called(self, rank: int) -> bool:

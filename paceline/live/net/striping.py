@@ -115,6 +115,7 @@ class Striping:
 
     @property
     def idle(self) -> bool:
+        """Returns True if no body waits or is on its way out."""
         return self._next is None and not self._pieces and not self._leaving
 
     @property
@@ -134,6 +135,7 @@ class Striping:
         self._watch(lane)
 
     def close(self) -> None:
+        """Drops what waits and closes all lanes."""
         self._pieces.clear()
         self._next, self._leaving = None, 0
         for lane in self._lanes:
@@ -147,6 +149,11 @@ class Striping:
         self._loop.call_soon(self._cut)
 
     def _cut(self) -> None:
+        """Cuts the next body into pieces, and gives the first ones to lanes that are free.
+
+        Each piece has a head: of which frame it is, where in the body it lies, and how long it is. So pieces may arrive
+        in any order.
+        """
         frame, at = self._next, 0
         if frame is None:
             return  # closed meanwhile

@@ -24,6 +24,7 @@ from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import REPLY, Envelope
 
 WHY_MAX = 400
+"""Characters of a reason that are kept: it may quote what a peer sent."""
 EPOCHS_AHEAD = 8
 """How many epochs beyond the last one a lease may name: workers lease ahead, and epochs may be short."""
 
@@ -32,6 +33,7 @@ Strike = Callable[[Party, str, int], None]
 
 
 def limits_of(plan: control.Plan, me: Party) -> PlanLimits:
+    """Returns the limits that a run's plan sets to what its parties may claim."""
     epochs = -(-plan.samples // plan.epoch_samples) + EPOCHS_AHEAD if plan.epoch_samples and plan.samples else 0
     return PlanLimits(
         workers=plan.workers,

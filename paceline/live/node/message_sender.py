@@ -85,6 +85,7 @@ class MessageSender:
         return self.ask(self.cut.parts(to, whole), what, self.cut.edges if streams else (), server_view)
 
     def mean_by_servers(self, effect: Mean) -> PendingReply:
+        """Asks the servers for a mean; returns its pending reply."""
         return self.call(SERVERS, Part.of(effect))
 
     def ask(
@@ -133,6 +134,7 @@ class MessageSender:
             self.post_if_there(to, envelope)  # the same bytes: codecs with error feedback assume that each arrives once
 
     def post_if_there(self, to: Party, envelope: Envelope) -> None:
+        """Sends an envelope; nothing happens where the receiver is gone."""
         with contextlib.suppress(PeerLost):
             self.streams.send(to, envelope)
 

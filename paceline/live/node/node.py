@@ -59,9 +59,12 @@ from paceline.live.party import Party
 from paceline.live.protocol.channel import MessageChannel
 from paceline.live.protocol.pending_reply import PendingReply, rooms_for
 from paceline.live.protocol.row_packing import Packer
-from paceline.live.protocol.transport import CALL, MEAN, REPLY, Envelope, Kind, Transport
+from paceline.live.protocol.transport import CALL, CONTROL, MEAN, REPLY, Envelope, Kind, Transport
 
 T = TypeVar("T")
+
+NO_VIEW = -1
+"""The server view of a message that is dropped in whichever view it is delivered."""
 
 
 class Node(StateReader):
@@ -139,6 +142,7 @@ class Node(StateReader):
         return self._model(0)[0]
 
     def _model(self, slice: int) -> tuple[Any, float]:
+        """Returns the model as the role of one slice knows it, and its weight in a mean over the workers."""
         with self._lock:
             role = self._at(slice).role
             assert role is not None
@@ -201,6 +205,7 @@ class Node(StateReader):
         self.neighbours.settle()
 
     def _decline(self, to: Party, id: int) -> None:
+        """Answers that this party has no answer, so that the caller does not wait for ever."""
         self.out.post_if_there(to, Envelope(REPLY, Declined(), id))
 
     def stop(self, error: BaseException | None = None) -> None:
@@ -251,15 +256,21 @@ class Node(StateReader):
 
     @property
     def stopped(self) -> bool:
+        """Returns True once the run is over for this party."""
         return self.out.stopped is not None
 
     # ---- sending -----------------------------------------------------------------------------------------
     def _mean(self, effect: Mean) -> PendingReply:
+        """Begins a mean by the carrier of this run: the servers, unless workers carry it themselves."""
         if self._carrier is not None:
             return self._carrier.begin(effect)
         return self.out.mean_by_servers(effect)
 
     def _reply(self, role: Role, effect: Reply) -> None:
+        """Answers the oldest open call of a worker; nothing happens for one that has left or was lost.
+
+        Raises ProtocolError where a worker that is there has no open call.
+        """
         id = self._unanswered.oldest(role, effect.to)
         if id is not None:
             with contextlib.suppress(PeerLost):  # nobody waits for it any more
@@ -273,7 +284,14 @@ class Node(StateReader):
 
     # ---- the transport's thread: the "upon receiving" box ------------------------------------------------
     def admits(self, src: Party, envelope: Envelope) -> bool:
-        """Returns True if the message is to be handled; brings it to its bounds where it is beyond them."""
+        """Returns True if the message is to be handled; brings it to its bounds where it is beyond them.
+
+        A message of another view is not checked: `deliver` drops it, and a clock that it names must not count as seen,
+        or the same contribution, made again in this view, would be a false claim.
+        """
+        if envelope.kind != CONTROL and self._is_of_another_view(src, envelope):
+            envelope.server_view = NO_VIEW  # also if that view begins before `deliver`
+            return True
         at = envelope.slice
         here = self._hosted[at].length if self.me.kind == "server" and at < len(self._hosted) else 0
         return self.message_checks.admit(src, envelope, here)
@@ -295,8 +313,7 @@ class Node(StateReader):
             return
         if vector_fields(type(envelope.message)):
             self.channel.decode(src, envelope, functools.partial(self.room_for, src, envelope.kind, envelope.id))
-        between = "server" in (src.kind, self.me.kind) and not isinstance(envelope.message, PAST_ROLES)
-        if between and envelope.server_view != self.server_view:
+        if self._is_of_another_view(src, envelope):
             return  # sent before the servers went back
         if envelope.kind == REPLY:
             self._answered(src, envelope)
@@ -305,7 +322,7 @@ class Node(StateReader):
             self.published.show(src, envelope)
             return
         with self._lock:
-            if between and envelope.server_view != self.server_view:
+            if self._is_of_another_view(src, envelope):
                 return  # the servers went back while it waited for the lock
             if self._left and envelope.kind == CALL:
                 self._decline(src, envelope.id)
@@ -324,7 +341,14 @@ class Node(StateReader):
             for after in list(hosted.after.values()) if hosted.after else ():
                 after()
 
+    def _is_of_another_view(self, src: Party, envelope: Envelope) -> bool:
+        """Returns True for a message between a server and others that belongs to what was undone, or is to be."""
+        if envelope.server_view == self.out.server_view or "server" not in (src.kind, self.me.kind):
+            return False
+        return not isinstance(envelope.message, PAST_ROLES)
+
     def _carrier_of_peers(self, src: Party) -> PeerCarrier:
+        """Returns what carries means here. Raises ProtocolError for a sender that takes part in none."""
         if self.peers is None or src.kind != "worker":
             raise ProtocolError(f"{src} sends {self.me} a part of a mean that it takes no part in")
         return self.peers
@@ -350,14 +374,17 @@ class Node(StateReader):
                 self._carry_out(role, role.on_worker_joined(self.now(), rank))
 
     def _roles(self) -> list[Role]:
+        """Returns all roles of all slices."""
         return [role for hosted in self._hosted for role in hosted.roles()]
 
     def _at(self, slice: int) -> ServedSlice:
+        """Returns a slice. Raises ProtocolError for a number that this party does not have."""
         if slice >= len(self._hosted):
             raise ProtocolError(f"{self.me} is asked for its slice {slice} and has {len(self._hosted)}")
         return self._hosted[slice]
 
     def _carry_out(self, role: Role, effects: Iterable[Tell | Reply]) -> None:
+        """Carries out what a role has asked for, or leaves it to who holds it back, such as for a copy."""
         if hold := self.holds.get(role):
             effects = hold(role, effects)
         self.release(role, effects)
@@ -377,6 +404,10 @@ class Node(StateReader):
                 continue
 
     def _answered(self, src: Party, envelope: Envelope) -> None:
+        """Gives a reply to who waits for it; drops one that came too late to matter.
+
+        Raises ProtocolError for a reply to a call that was never made.
+        """
         with self._lock:
             call = self.calls.close(envelope.id)
             if call is None:

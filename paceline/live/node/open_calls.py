@@ -42,17 +42,21 @@ class OutgoingCalls:
         self._void = 0  # calls below this number are void
 
     def open(self, pending: PendingReply, part: int, to: Party) -> int:
+        """Opens a call and returns its number, which its reply will name."""
         number = next(self._ids)
         self._calls[number] = OpenCall(pending, part, to)
         return number
 
     def find(self, number: int) -> OpenCall | None:
+        """Returns an open call, or None."""
         return self._calls.get(number)
 
     def close(self, number: int) -> OpenCall | None:
+        """Returns an open call and forgets it; None where it is not open."""
         return self._calls.pop(number, None)
 
     def close_all(self) -> list[PendingReply]:
+        """Forgets all calls; returns who waits for them."""
         calls, self._calls = self._calls, {}
         return [call.pending for call in calls.values()]
 
@@ -84,6 +88,7 @@ class OutgoingCalls:
         ]
 
     def is_void(self, number: int) -> bool:
+        """Returns True for a call that was open when the servers went back: its reply counts no more."""
         return number < self._void
 
 

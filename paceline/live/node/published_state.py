@@ -58,6 +58,7 @@ class StateGone:
     """Answers in place of PublishedState when a captured state was withdrawn before it was read."""
 
     def error(self, src: Party) -> Undone:
+        """Returns the error that the reader raises."""
         return Undone(f"{src} no longer publishes the state that it had kept")
 
 
@@ -93,6 +94,11 @@ class StatePublisher:
                 self._providers.pop(what, None)
 
     def show(self, src: Party, question: Envelope) -> None:
+        """Answers who asks for a state, now or once it is published.
+
+        A state that a party always has at some time is waited for. What was kept for a while and is gone is answered
+        with StateGone; raises ProtocolError for any other name.
+        """
         what = question.message.what
         with self._lock:
             provider = self._providers.get(what)
@@ -107,6 +113,7 @@ class StatePublisher:
             raise ProtocolError(f"{src} asks {self._post.me} for its {what}, which it does not publish")
 
     def _answer(self, src: Party, question: Envelope, provider: Provider) -> None:
+        """Sends what `provider` gives: a state, a vector, or a vector with its weight."""
         shown = provider(question.slice)
         if not isinstance(shown, PublishedState):
             v, weight = shown if isinstance(shown, tuple) else (shown, 1.0)
@@ -114,5 +121,6 @@ class StatePublisher:
         self._reply(src, question, shown)
 
     def _reply(self, src: Party, question: Envelope, shown: PublishedState | StateGone) -> None:
+        """Sends a reply, unless the reader has left."""
         with contextlib.suppress(PeerLost):  # the curious one has left
             self._post.send(src, Envelope(Kind.REPLY, shown, question.id))

@@ -49,6 +49,6 @@ class Reported:
 
 @message("control.EndRun", plane="control")
 class EndRun:
-    """Asks, from a worker's loop, that the run ends for all."""
+    """Asks that the run ends for all, from a worker's loop."""
 
     reason: bounds.Name

@@ -121,6 +121,7 @@ class PendingReply(Ticket):
         self.sent.clear()
 
     def fail(self, error: BaseException) -> None:
+        """Ends all waits for the result with `error`."""
         self._error = error
         for promise in self._promises.values():
             promise.fail(error)
@@ -144,6 +145,7 @@ class PendingReply(Ticket):
         return gather(self._parts, self._memory)
 
     def _promised(self) -> Any:
+        """Returns the answer with vectors that are still arriving, whose parts are read one by one."""
         answer = next(part for part in self._parts if part is not None)
         scalars = {name: getattr(answer, name) for name in scalar_fields(type(answer))}
         vectors = {name: promise.vector for name, promise in self._promises.items()}
@@ -158,18 +160,18 @@ class PendingReply(Ticket):
 
     @property
     def ready(self) -> bool:
-        """Would `wait` return, or raise, at once?"""
+        """Returns True if `wait` would return, or raise, at once."""
         return self._ready.is_set()
 
     @property
     def streams(self) -> bool:
-        """Was it, or may it be, answered before all of it was there?"""
+        """Returns True if it was, or may be, answered before all of it is there."""
         return bool(self._arrivals)
 
     # ---- how long it took --------------------------------------------------------------------------------
     @property
     def seconds_waited(self) -> float:
-        """After `wait`, by those who read what was still arriving."""
+        """Returns the seconds that readers have waited for what was still arriving after `wait`."""
         return max((arrival.seconds_waited for arrival in self._arrivals), default=0.0)
 
     def seconds_communicating(self, since: float = 0.0) -> float:

@@ -44,9 +44,10 @@ class Packer(Protocol):
     """Both ends of one party; what it packs for another one arrives in that order."""
 
     def packs(self, v: Any) -> bool:
-        """Is this a vector that cannot travel as it is?"""
+        """Returns True for a vector that cannot travel as it is."""
 
-    def pack(self, v: Any, to: Party) -> Parcel: ...
+    def pack(self, v: Any, to: Party) -> Parcel:
+        """Returns what is sent to a party in place of a vector."""
 
     def plain(self, v: Any) -> Any:
         """`v`, which may be of any kind, as a vector that can travel as it is."""
@@ -55,7 +56,7 @@ class Packer(Protocol):
         """Returns the vector of `length` numbers. Raises ProtocolError for a parcel that no packer makes."""
 
     def forget(self, party: Party) -> None:
-        """It is gone."""
+        """Forgets what a party that is gone held."""
 
 
 class PackingPost:
@@ -81,6 +82,10 @@ class PackingPost:
                 self._send_packed(to, envelope, v)
 
     def _send_packed(self, to: Party, envelope: Envelope, v: Any) -> None:
+        """Sends a message whose vector is packed, in the order in which it was packed.
+
+        A party that cannot be reached does not get the parcel, and so may not be thought to hold what is in it.
+        """
         codec = frames.codec_of(type(envelope.message))  # type: ignore[arg-type]
         scalars = _encode(codec.scalars(envelope.message))
         parcel = self._packer.pack(v, to)
@@ -92,7 +97,7 @@ class PackingPost:
             raise
 
     def unpacked(self, packed: Packed, src: Party, longest: int) -> Any:
-        """The message that was packed. Raises ProtocolError."""
+        """Returns the message that was packed. Raises ProtocolError."""
         if not 0 <= packed.length <= (longest or packed.length):
             raise ProtocolError(
                 f"{src} sends a vector of {packed.length} elements, {self.me} expects {longest} at most"
@@ -108,10 +113,12 @@ class PackingPost:
         return frames.assemble(codec, scalars, [v])
 
     def forget(self, party: Party) -> None:
+        """Forgets a party that is gone."""
         with self._lock:
             self._packer.forget(party)
 
 
 def _with(message: Any, vectors: dict[str, Any]) -> Any:
+    """Returns the message with these vectors in place of its own."""
     cls = type(message)
     return cls(**{name: getattr(message, name) for name in scalar_fields(cls)}, **vectors)

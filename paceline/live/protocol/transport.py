@@ -22,13 +22,15 @@ SHARED, TCP, HERE = "shared memory", "TCP", "this process"
 
 
 class LossCause(enum.Enum):
-    """Why a connection is gone, as far as somebody decides by it."""
+    """Says why a connection is gone, as far as somebody decides by it."""
 
     CLOSED = enum.auto()  # the other side or this one closed it, or the network failed
     BROKE_PROTOCOL = enum.auto()  # the other side sent what is no message of this protocol
 
 
 class Kind(enum.IntEnum):
+    """Says what a message is for; between a CALL and its REPLY an id makes the pair."""
+
     TELL = 1
     CALL = 2
     REPLY = 3
@@ -60,10 +62,10 @@ class Envelope(msgspec.Struct):
 
 
 class Handler(Protocol):
-    """A handler is the party behind a transport."""
+    """Describes the party behind a transport, which is told of messages and losses."""
 
     def deliver(self, src: Party, envelope: Envelope) -> None:
-        """A whole message has arrived."""
+        """Takes a whole message that has arrived."""
 
     def room_for(
         self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]
@@ -82,7 +84,7 @@ class Handler(Protocol):
 
 
 class Post(Protocol):
-    """One party hands in here what it sends."""
+    """Describes what takes the messages that one party sends."""
 
     me: Party
 
@@ -91,14 +93,14 @@ class Post(Protocol):
 
 
 class Transport(Post, Protocol):
-    """A transport is one party's way to the others."""
+    """Describes one party's way to the others."""
 
     @property
     def address(self) -> str:
         """Returns where others reach this party."""
 
     def open(self, handler: Handler) -> None:
-        """Begin to deliver."""
+        """Begins to deliver."""
 
     def connect(self, party: Party, address: str, incarnation: int = 0) -> None:
         """Connects to that incarnation of `party`, unless it is connected; waits for it. Raises PeerLost."""
@@ -119,13 +121,13 @@ class Transport(Post, Protocol):
         """Bytes sent and received so far: frames and all, as counted at the socket, and vectors that were shared."""
 
     def progress(self, party: Party) -> tuple[int, bool]:
-        """A number that grows while bytes come from `party` or reach it; and are some on their way there?"""
+        """Returns a number that grows while bytes come from `party` or reach it, and whether some are on their way."""
 
     def shared(self) -> tuple[int, int]:
         """Bytes of those vectors: they reached the other side, or came from there, by reference."""
 
     def close(self) -> None:
-        """Send what is queued, then close; bounded by a second."""
+        """Sends what is queued, for a second at most, then closes."""
 
 
 def progress_of(transport: Transport, whom: Sequence[Party]) -> tuple[int, bool]:

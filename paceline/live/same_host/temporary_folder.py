@@ -31,6 +31,7 @@ class TemporaryFolder(tempfile.TemporaryDirectory):  # type: ignore[type-arg]
         self._lock = _locked(Path(self.name))
 
     def cleanup(self) -> None:
+        """Removes the folder, then releases its lock."""
         super().cleanup()
         if self._lock is not None:
             os.close(self._lock)
@@ -38,8 +39,11 @@ class TemporaryFolder(tempfile.TemporaryDirectory):  # type: ignore[type-arg]
 
 
 def _locked(folder: Path) -> int | None:
-    """A descriptor that holds the lock of `folder`; None where its file system has no locks, and nobody sweeps it."""
-    draft = folder / f"{OWNER}.draft"  # gets its name once it is locked, lest somebody find it before
+    """Returns a descriptor that holds the lock of `folder`; None where its file system has no locks.
+
+    Then nobody sweeps the folder. The file gets its name once it is locked, lest somebody find it unlocked.
+    """
+    draft = folder / f"{OWNER}.draft"
     descriptor = os.open(draft, os.O_CREAT | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC, 0o600)
     if not _locks(descriptor):
         os.close(descriptor)
@@ -63,7 +67,7 @@ def sweep(among: Path) -> list[Path]:
 
 
 def _has_no_owner(folder: Path) -> bool:
-    """Is it a folder of this user's, whose lock nobody holds? Links are not followed."""
+    """Returns True for a folder of this user whose lock nobody holds. Links are not followed."""
     try:
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():

@@ -25,6 +25,7 @@ READ_BYTES_MAX = 1 << 20  # in one call, so that other sockets get their turn
 
 
 def identity(job: str, party: Party) -> str:
+    """Returns the URI of a party in its certificate, which also names the run."""
     return f"urn:paceline:job:{job}:role:{party.kind}:{party.index}"
 
 
@@ -74,7 +75,7 @@ class TlsStream(ssl.SSLSocket):
         return 1
 
     def _sent(self, record: memoryview | bytes) -> bool:
-        """False when the kernel has no room."""
+        """Sends one record; returns False when the kernel has no room."""
         try:
             with self._lock:
                 self.send(record)
@@ -175,12 +176,17 @@ class Tls:
 
     @staticmethod
     def _wrap(context: ssl.SSLContext, sock: socket.socket, *, server_side: bool) -> TlsStream:
+        """Returns the stream of a socket whose handshake is still to be made."""
         stream = context.wrap_socket(sock, server_side=server_side, do_handshake_on_connect=False)
         assert isinstance(stream, TlsStream)
         return stream
 
 
 def _context(protocol: int, folder: Path, me: Party) -> ssl.SSLContext:
+    """Returns the settings of TLS 1.3: both sides show a certificate of this run's authority.
+
+    Host names are not checked, as a party is known by its URI, wherever it runs. Sessions are not resumed.
+    """
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # a party is known by its URI, wherever it runs

@@ -81,4 +81,5 @@ def _seen(session: Session, workers: int) -> list[tuple[int, Shown]]:
 
 
 def _shown(session: Session, rank: int) -> Shown | None:
+    """Returns what the role of another worker has shown, or None where it has no role yet."""
     return published_by(session.node.read_published(rank, COMMON))

@@ -53,17 +53,21 @@ class SliceReplication(replication.Copies):
         node.published[kept(COPY, STATE)] = self._facts
 
     def begin(self) -> None:
+        """Begins to copy, between two messages: the first copy is of one moment."""
         self._node.between_messages(super().begin)
 
     def _keep(self, at: int, facts: dict[str, Any]) -> None:
+        """Keeps a copy of a neighbour's slice, and publishes it for the one that will replace that neighbour."""
         super()._keep(at, facts)
         for name in self._held[at].vectors.keys() - self._shown:
             self._shown.add(name)
             self._node.published[kept(COPY, name)] = functools.partial(self._vector, name)
 
     def _vector(self, name: str, at: int) -> Any:
+        """Returns one vector of a copy."""
         return self._held[at].vectors[name]
 
     def _facts(self, at: int) -> PublishedState:
+        """Returns what a copy consists of, without its vectors."""
         state = self._held[at]
         return publish_state(state.facts, state.vectors, self._nothing)

@@ -49,19 +49,23 @@ class LowRankMeans:
         return pending
 
     def drain(self) -> None:
+        """Tells the carrier below to begin no mean any more."""
         if self._carrier is not None:
             self._carrier.drain()
 
     def traffic(self) -> tuple[int, int]:
+        """Returns the bytes sent and received by the carrier below."""
         return self._carrier.traffic() if self._carrier is not None else (0, 0)
 
     def close(self) -> None:
+        """Ends the thread, and closes the carrier below."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         if self._carrier is not None:
             self._carrier.close()
 
     # ---- on the thread -----------------------------------------------------------------------------------
     def _carry(self, effect: Mean, pending: PendingReply) -> None:
+        """Takes one mean and gives its result, or its error, to who waits."""
         try:
             averaged, seconds = self._mean(effect)
             pending.put(0, averaged, seconds)

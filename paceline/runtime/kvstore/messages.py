@@ -31,7 +31,7 @@ class Declare:
 
 @message("kvstore.Numbered")
 class Numbered:
-    """The slice of this server in which the key lies from now on."""
+    """Answers with the number of the slice in which the key lies from now on."""
 
     number: bounds.Count
 
@@ -45,7 +45,7 @@ class KeyRefused:
 
 @message("kvstore.Done")
 class Done:
-    """The answer to a request that has no other result."""
+    """Answers a request that has no other result."""
 
 
 @message("kvstore.Begin")
@@ -62,7 +62,7 @@ class Await:
 
 @message("kvstore.Push")
 class KeyPush:
-    """`pull`: the answer is the new value."""
+    """Pushes a value; where `pull` is set, the answer is the new one."""
 
     v: Vector
     pull: bool
@@ -111,7 +111,7 @@ class KeyRate:
 
 @message("kvstore.Compress")
 class Compress:
-    """`codec` as on a command line, or none."""
+    """Names a codec, as on a command line, or none."""
 
     codec: bounds.Name
 
@@ -154,7 +154,7 @@ class TakeTensor:
 
 @message("kvstore.PutTensor")
 class PutTensor:
-    """One of the tensors that the PutState after it names."""
+    """Carries one of the tensors that the PutState after it names."""
 
     name: bounds.Name
     v: Vector

@@ -40,10 +40,12 @@ class BarrierRole(Role):
         self._active, self.come = set(self.workers), set[int]()
 
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+        """Takes a worker that has come to the barrier; answers all once the last is there."""
         self.come.add(src)
         yield from self._open()
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Waits for that worker no more, which may open the barrier."""
         self._active.discard(rank)
         self.come.discard(rank)
         yield from self._open()
@@ -82,9 +84,11 @@ class Directory(Role):
         return RoleContext(me=number, workers=self.workers, w=None, update=self.place.update)
 
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+        """Answers a question about keys at once."""
         yield Reply(src, self._answer(src, message))
 
     def _answer(self, src: int, message: Any) -> Any:
+        """Returns the answer, or KeyRefused with the reason."""
         match message:
             case m.Declare():
                 return self._declare(src, message)
@@ -215,4 +219,5 @@ def open_table(node: Node, store: StoreSpec, workers: int) -> list[ServedSlice]:
 
 
 def _by_key(w: Any, g: Any, samples: int) -> Any:
+    """Is never called: every key has a rule of its own."""
     raise AssertionError("every key has a rule of its own")

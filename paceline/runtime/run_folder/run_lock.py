@@ -41,6 +41,7 @@ from paceline.runtime.run_folder.status_file import born
 
 
 def _pause(seconds: float) -> None:
+    """Waits, as `time.sleep` does; that is banned in this package, since handlers must not use it."""
     threading.Event().wait(seconds)
 
 
@@ -79,6 +80,7 @@ class RunLock:
         """Renews the lock on a thread of its own until `release`; calls `lost` once if another run has taken it."""
 
         def run() -> None:
+            """Renews the lock until it ends, or is found to be another run's."""
             while not self._ends.wait(RENEW_SECONDS):
                 if why := self.renew():
                     lost(why)

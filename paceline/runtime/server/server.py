@@ -73,6 +73,7 @@ class _Means(MeanServer):
         self._initial = initial
 
     def on_mean(self, tag: Hashable, result: Averaged) -> None:
+        """Takes the result of the first mean: the weights that training begins with."""
         if tag == INITIAL:
             self._initial(result.v)
 
@@ -184,6 +185,7 @@ class Shard:
         """Returns the gradient check of each slice, or None for slices without one, by number."""
 
         def made(number: int) -> SliceGradientCheck | None:
+            """Returns the gradient check of one slice, or None where nothing is checked."""
             norm, note = Probe(self._length(number)), self._session.reports.note
             return self._recipe.gate.gate(norm, self._plan.workers, self._server, note, self._expel)
 
@@ -205,6 +207,7 @@ class Shard:
         start = self._start
 
         def initial(w: Any) -> None:
+            """Makes the role of a slice, once its weights are known."""
             mine.role = self._box(self._scheme, self._place(at, w)) if self._box else None
             if start is not None and start.tables and mine.role is not None and mine.role.goes_back:
                 mine.role.load_state_dict(start.tables)

@@ -15,6 +15,7 @@ from paceline.live.protocol import control_messages as control
 from paceline.runtime.spec.job_spec import Recipe
 
 NEVER = "it has no snapshot (--snapshot-every 0)"
+"""The reason where nobody asked for snapshots."""
 
 
 def refuses(recipe: Recipe, servers: int, *, by_rows: bool) -> str:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torch import Tensor
-
 from paceline.core.effects import Data, Piece
 from paceline.core.samples.sample_leases import LATE, Leases, joined
 from paceline.core.trace import Leased
+from paceline.engine.data.batches import Indices
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.leased_batches import LeasedBatches
 
@@ -96,12 +95,13 @@ class Dealt(LeasedBatches):
         batch_size: int,
         *,
         seed: int,
-        orders: dict[int, Tensor],
+        orders: dict[int, Indices],
     ) -> None:
         """`orders`: of the latest epochs, which all workers share, since one permutation serves them all."""
         super().__init__(data, lending, batch_size, seed=seed)
         self._lending, self._rank, self._orders = lending, rank, orders
 
-    def _some(self, samples: int) -> Tensor | None:
+    def _some(self, samples: int) -> Indices | None:
+        """Takes samples for this worker from the queue; the lending is told whose turn it is."""
         self._lending.turn = self._rank, samples
         return super()._some(samples)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from paceline import config as configuration
 from paceline.checkpoint.folder_store import MODEL
@@ -25,7 +24,7 @@ from paceline.core.samples.sample_leases import Leases
 from paceline.core.sharding import lay_out, tensors_by_slice
 from paceline.core.trace import Ended, Evaluated, MemberChange, Record
 from paceline.core.vector import Ghost, cut
-from paceline.engine.data.batches import Batches, BatchStream
+from paceline.engine.data.batches import Batches, BatchStream, Indices
 from paceline.engine.data.partition_plan import PartitionPlan, make_partition, parse_partition
 from paceline.engine.specs import MOMENTUM
 from paceline.engine.vectors.coordinate_sort import Sorting
@@ -110,12 +109,12 @@ class VirtualRun:
 
     @property
     def interrupted(self) -> str:
-        """The signal that ended the run, if one did."""
+        """Returns the signal that ended the run, or ""."""
         return self._interrupted
 
     @property
     def left(self) -> dict[str, list[str]]:
-        """The names of the files that the run has left, by folder."""
+        """Returns the names of the files that the run has left, by folder."""
         return self._results.left
 
     @property
@@ -464,7 +463,7 @@ class VirtualRun:
         """Returns the mini-batches of each worker, by rank."""
         data, size, ranks = self._splits.train, self._config.data.batch_size, range(self._setting.cluster.workers)
         if self._lending:
-            orders: dict[int, Tensor] = {}
+            orders: dict[int, Indices] = {}
             return [Dealt(data, self._lending, rank, size, seed=self._recipe.seed, orders=orders) for rank in ranks]
         shares = self._shares()
         return [Batches(data, shares, rank, size) for rank in ranks]

@@ -66,6 +66,7 @@ def check_device(device: str, gpus: int) -> None:
 
 
 def _found(gpus: int) -> str:
+    """Returns in words which GPUs torch finds, for the end of an error."""
     if gpus:
         return f"torch finds {'one CUDA device, cuda:0,' if gpus == 1 else f'cuda:0 to cuda:{gpus - 1}'} here"
     return "torch finds no CUDA device here" if torch_has_cuda() else "torch was built without CUDA here"

@@ -52,7 +52,8 @@ class Launcher(Protocol):
         """Loads the data, so that everybody starts at once; returns the number of training samples. Raises
         ConfigError."""
 
-    def start(self, spec: ProcessSpec) -> None: ...
+    def start(self, spec: ProcessSpec) -> None:
+        """Starts one party. Its end is put into `ended`, whatever it comes of."""
 
     def busy(self) -> bool:
         """Returns True while a process works that is no part of the run any more, such as a script after its

@@ -101,18 +101,22 @@ class ProcessSpec:
 
     @property
     def allreduce(self) -> str:
+        """Returns who carries means; see `--allreduce`."""
         return self.config.cluster.allreduce
 
     @property
     def overlap(self) -> str:
+        """Returns auto, on or off; see `--overlap`."""
         return self.config.cluster.overlap
 
     @property
     def buffers(self) -> str:
+        """Returns what becomes of running statistics; see `--buffers`."""
         return self.config.model.buffers
 
     @property
     def timeout_s(self) -> float:
+        """Returns the seconds that each wait for another party may take."""
         return self.config.cluster.timeout
 
     def open_transport(self) -> TcpTransport:
@@ -143,7 +147,7 @@ class ProcessSpec:
     def session(self, transport: Transport) -> Session:
         """Returns the process's part in the control plane, over `transport`, with its Node."""
         from paceline.engine.vectors.chunked import RopeMemory
-        from paceline.runtime.spec.row_packing import RowPacker
+        from paceline.runtime.spec.row_packer import RowPacker
 
         packer = None if isinstance(transport, HubTransport) else RowPacker()  # in one process nothing is sent
         transport = with_logging(transport, self.config.run.verbose)

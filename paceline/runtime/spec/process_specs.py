@@ -34,6 +34,7 @@ def make_specs(
         config = dataclasses.replace(config, cluster=dataclasses.replace(cluster, allreduce="servers"))
 
     def spec(who: Party, rank: int | None = None) -> ProcessSpec:
+        """Returns the specification of one party; `rank` is that of a worker."""
         return ProcessSpec(
             party=str(who),
             workers=cluster.workers,

@@ -46,6 +46,7 @@ from paceline.runtime.supervisor.root_cause import root_of
 
 GRACE_SECONDS = 0.4  # between the first sign of a failure and the search for its cause
 SHOW_SECONDS = 0.25
+"""Seconds between two views of the run."""
 
 
 def not_started_at_first(config: Config) -> list[Party]:
@@ -79,12 +80,12 @@ class EventLoop:
 
     @property
     def signal(self) -> str:
-        """The signal that this process was sent, if one was."""
+        """Returns the signal that this process was sent, or ""."""
         return self._signal
 
     @property
     def interrupted(self) -> str:
-        """The signal that ended the run, if one did."""
+        """Returns the signal that ended the run, or ""; SIGTERM where all hosts were taken away."""
         return self._signal or ("SIGTERM" if self._taken else "")
 
     def run(self) -> None:

@@ -167,6 +167,7 @@ def _report_waits(session: Session) -> None:
     node, spent = session.node, session.reports.spent
 
     def waited(waiting: float, communicating: float, hidden: float) -> None:
+        """Reports a wait, whose parts end now."""
         at = node.now()
         spent(at, "waiting", waiting)
         spent(at, "communicating", communicating, hidden=hidden)

@@ -34,8 +34,11 @@ from paceline.runtime.worker.loop.progress import ResumedProgress
 from paceline.runtime.worker.shared_model import shared_weights
 
 FORMAT = 1
+"""The version of the dict; another one is refused."""
 WEIGHTS_ONLY = 'for the weights alone call model.load_state_dict(state["model"]) before join'
+"""The way out for whoever wants the weights alone."""
 PARTS = ("identity", "samples", "rank", "model", "masters", "worker", "servers")
+"""The keys of the dict."""
 
 
 def identity_of(recipe: Recipe, workers: int, servers: int) -> dict[str, Any]:
@@ -147,6 +150,7 @@ class LoadedState:
 
     @property
     def _same_workers(self) -> bool:
+        """Returns True if as many workers take part as when the state was made."""
         return bool(self.state["identity"]["workers"] == self.workers)
 
     @property

@@ -16,6 +16,7 @@ from types import FrameType
 from paceline.live.control.session import Session
 
 REASON = "SIGTERM"
+"""Why the worker has left, as the trace says it."""
 
 
 class PreemptionNotice:

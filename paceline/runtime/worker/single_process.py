@@ -43,9 +43,11 @@ class _Quiet:
     def recorded(self, record: Record) -> None: ...
 
     def failed(self, who: Party, cause: str, details: str, kind: FailureKind = FailureKind.ERROR) -> None:
+        """Closes the transport, which ends every wait of the loop."""
         self._transport.close()
 
     def finished(self, reason: str, seconds: float) -> None:
+        """Closes the transport at the end of the run."""
         self._transport.close()
 
 
@@ -93,6 +95,7 @@ def sit_together(
     address = coordinator.open()
 
     def sit(who: Party, device: str) -> tuple[ProcessSpec, Session]:
+        """Joins the run as one more party of this process."""
         spec = ProcessSpec(
             party=str(who),
             workers=workers,

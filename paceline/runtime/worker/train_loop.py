@@ -43,6 +43,8 @@ def data_recipe(config: Config) -> DataRecipe:
         directory=chosen.directory,
         samples=chosen.samples,
         resize=chosen.resize,
+        mean_file=chosen.mean_file,
+        augment=chosen.augment,
         file=chosen.file,
         context=chosen.context,
     )
@@ -70,7 +72,7 @@ def check_model(config: Config) -> None:
 def build_model(config: Config, splits: Splits) -> nn.Module:
     """Returns the network, with the same weights in every process, by the run's seed. Raises ConfigError."""
     if is_path(config.model.name):
-        return own_model.build(config.model.name, splits.train.x[:2], splits.train.classes, config.run.seed)
+        return own_model.build(config.model.name, splits.train.first(2)[0], splits.train.classes, config.run.seed)
     chosen = config.model
     recipe = ModelRecipe(name=chosen.name, width=chosen.width, depth=chosen.depth, dropout=chosen.dropout)
     if recipe.name in models.TOKEN_MODELS and splits.train.is_tokens:
@@ -119,6 +121,8 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
             factor=s.factor,
             total=config.stop.samples_of(train_samples),
             floor=s.floor,
+            at=tuple(round(epochs * train_samples) for epochs in s.at),
+            power=s.power,
         ),
         seed=config.run.seed,
         codecs=config.codecs(),
@@ -133,14 +137,16 @@ def train(config: Config, spec: ProcessSpec, session: Session) -> None:
     model, start = build_model(config, splits), open_at(config, spec.resume)
     start.load_into(model)
     model.to(spec.device)
-    x, y = splits.train.x[: config.data.batch_size], splits.train.y[: config.data.batch_size]
+    x, y = splits.train.first(config.data.batch_size)
     x, y = x.to(spec.device), y.to(spec.device)
     precision, for_trial = (Precision(config.model.precision, model, spec.device) for _ in range(2))
 
     def loss_of(x: Tensor, y: Tensor) -> Tensor:
+        """Returns the mean loss of a mini-batch."""
         return mean_loss(model(x), x, y)
 
     def trial() -> None:
+        """Makes a step that changes nothing, by which the worker's speed is measured."""
         for_trial.backward(loss_of, x, y)  # its loss scale is not the training's
         if x.is_cuda:
             torch.cuda.synchronize()

@@ -44,12 +44,16 @@ class MeasuredHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredLink:
-    """Holds what was measured between hosts number `a` and `b`: one-way seconds, and Gbit/s in the slower direction."""
+    """Holds what was measured between hosts number `a` and `b`: one-way seconds, and Gbit/s in the slower direction.
+
+    faster_gbps  Gbit/s in the other direction; 0 where it is not known
+    """
 
     a: int
     b: int
     latency_s: float
     gbps: float
+    faster_gbps: float = 0.0
 
     @property
     def megabyte_s(self) -> float:

@@ -42,55 +42,67 @@ def scheme_of(name: str, random: Random) -> Scheme:
 
 
 def _pushing(r: Random) -> Drawn:
+    """Draws how often a worker pushes, and what: gradients, deltas or weights."""
     return {"steps": r.randint(1, 3), "payload": r.choice(PAYLOADS), "memory": r.choice(MEMORY[:2])}
 
 
 def _bsp(r: Random) -> Drawn:
+    """Draws how often a worker pushes, and whether gradients or deltas."""
     return {"steps": r.randint(1, 3), "payload": r.choice(PAYLOADS[:2])}
 
 
 def _weighting(r: Random) -> Drawn:
+    """Draws whether late contributions count less."""
     return {"steps": r.randint(1, 2), "weighting": r.choice(("none", "inverse"))}
 
 
 def _gsp(r: Random) -> Drawn:
+    """Draws groups that follow the speeds within a few steps, from nearly equal ones to any."""
     ratio, hysteresis = r.choice((1.1, 1.5, 3.0)), r.choice((0.0, 0.1))
     return {"steps": r.randint(1, 2), "regroup": r.randint(1, 6), "ratio": ratio, "hysteresis": hysteresis}
 
 
 def _dssp(r: Random) -> Drawn:
+    """Draws bounds that meet, and bounds that leave room to choose between."""
     low = r.randint(0, 2)
     return {"low": low, "high": low + r.randint(0, 4)}
 
 
 def _ksync(r: Random) -> Drawn:
+    """Draws rounds that close early, and what becomes of those that come late."""
     variant, late = r.choice(("sync", "batch")), r.choice(("drop", "fold"))
     return {"k": r.randint(0, 2), "steps": r.randint(1, 2), "variant": variant, "late": late}
 
 
 def _lbbsp(r: Random) -> Drawn:
+    """Draws the global batch, and whether small changes of the parts are passed over."""
     return {"global_batch": r.choice((0, 24)), "hysteresis": r.choice((0.0, 0.05))}
 
 
 def _esync(r: Random) -> Drawn:
+    """Draws both papers' variants, the smoothing of times, and a cap on local steps."""
     variant, smoothing = r.choice(("journal", "preprint")), r.choice(("last", "ema:0.5", "median:3"))
     delayed = r.random() < 0.5
     return {"variant": variant, "smoothing": smoothing, "cap": r.choice((0, 2)), "delayed_ack": delayed, **_memory(r)}
 
 
 def _memory(r: Random) -> Drawn:
+    """Draws what becomes of the local optimizers' memory when workers meet."""
     return {"memory": r.choice(MEMORY)}
 
 
 def _elastic(r: Random) -> Drawn:
+    """Draws both forms, with few and with several local steps."""
     return {"tau": r.randint(1, 4), "synchronous": r.random() < 0.5, "memory": r.choice(MEMORY[:2])}
 
 
 def _local(r: Random) -> Drawn:
+    """Draws the local steps of a round, and what becomes of memory."""
     return {"tau": r.randint(1, 4), **_memory(r)}
 
 
 def _postlocal(r: Random) -> Drawn:
+    """Draws an early and a late switch from every step to local steps, counted in steps or samples."""
     return {**_local(r), "switch": r.choice(("4 steps", "9 steps", "60 samples"))}
 
 
@@ -108,6 +120,7 @@ def _diloco(r: Random) -> Drawn:
 
 
 def _asyncdiloco(r: Random) -> Drawn:
+    """Draws the local steps, and whether the server gathers contributions for an update."""
     return {"h": r.randint(1, 4), "buffer": r.randint(0, 3), "dynamic": r.random() < 0.5}
 
 
@@ -126,14 +139,17 @@ def _decoupled(r: Random) -> Drawn:
 
 
 def _gossip(r: Random) -> Drawn:
+    """Draws how often a worker sends to another one."""
     return {"p": r.choice((0.1, 0.5, 1.0)), "memory": r.choice(MEMORY[:2])}
 
 
 def _adpsgd(r: Random) -> Drawn:
+    """Draws whom a worker may average with."""
     return {"topology": r.choice(("ring", "complete")), "memory": r.choice(MEMORY[:2])}
 
 
 def _sgp(r: Random) -> Drawn:
+    """Draws whom a worker sends to, and after how many steps shares have to be there (tau)."""
     topology = r.choice(("exponential", "random", "complete", "ring"))
     return {"topology": topology, "tau": r.randint(0, 2), "memory": r.choice(MEMORY[:2])}
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from paceline.cli.commands import fuzz
 from paceline.cli.main import main
+from paceline.core.scheme import names
 from paceline.sim.checking.invariants import InvariantBroken
+from paceline.sim.fuzzing.random_parameters import NEWER
+from paceline.sim.kernel.virtual_disk import VirtualDisk
 from tests.cli.conftest import Capture, refused_here
+from tests.sim import driver_mutants
 
 
 def test_so_many_seeds_are_played_from_the_first(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,6 +32,7 @@ def test_one_seed_shows_what_it_draws_and_the_same_hash_every_time(capsys: Captu
         shown.append(capsys.readouterr().out)
     assert shown[0] == shown[1]
     assert shown[0].startswith("seed 11: ")
+    assert "\ncheckpoints: " in shown[0]
     assert "no violation" in shown[0]
 
 
@@ -36,18 +43,50 @@ def test_the_first_violation_ends_it_with_the_command_that_plays_it_again(
         raise InvariantBroken("twice")
 
     monkeypatch.setattr(fuzz, "play", broken)
-    assert main(["fuzz", "--seeds", "5", "--first", "4", "--schemes", "bsp", "--defaults"]) == 1
+    words = ["--schemes", "bsp", "--defaults", "--shrink-seconds", "0"]
+    assert main(["fuzz", "--seeds", "5", "--first", "4", *words]) == 1
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith("VIOLATION at seed 4: ")
     assert out[-1] == "again: paceline fuzz --seed 4 --schemes bsp --defaults"
-    assert main(["fuzz", "--seed", "4"]) == 1
+    assert main(["fuzz", "--seed", "4", "--shrink-seconds", "0"]) == 1
     assert "VIOLATION: twice" in capsys.readouterr().out
+
+
+def test_checkpoints_are_fuzzed_with_each_seed(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VirtualDisk, "settle", lambda self, folder: self._call())
+    assert main(["fuzz", "--seeds", "60", "--schemes", "bsp", "--defaults"]) == 1
+    first, violation, again = capsys.readouterr().out.splitlines()[-3:]
+    assert first.startswith("VIOLATION at seed ")
+    assert "was saved" in violation
+    assert main(["fuzz", *again.split()[3:]]) == 1
+    assert violation.partition(": ")[2] in capsys.readouterr().out
+
+
+def test_a_failure_shrinks_to_a_script_that_fails_again_with_its_transcript(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    driver_mutants.servers_are_not_told_who_is_gone(monkeypatch)
+    script = str(tmp_path / "bug.toml")
+    noted = ",".join(name for name in names() if name not in NEWER)  # the seed was found with these
+    assert main(["fuzz", "--first", "3", "--seeds", "1", "--schemes", noted, "--save", script]) == 1
+    told = capsys.readouterr()
+    assert "fault script (nothing more can be dropped after" in told.out
+    assert told.out.endswith(f"again: paceline fuzz --script {script} --transcript\n")
+    assert "1 tried: 4 workers, 2 servers, 2 faults" in told.err
+    assert Path(script).read_text() in told.out
+    assert main(["fuzz", "--script", script, "--transcript"]) == 1
+    again = capsys.readouterr().out.splitlines()
+    assert sum("VIOLATION: gsp, seed 3" in line for line in again) == 2, "in the transcript, and after it with more"
+    assert any(" s  membership " in line for line in again)
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--seed", "1", "--seeds", "2"], "--seconds, --seeds and --seed: give one of them"),
+        (["--seed", "1", "--seeds", "2"], "--seconds, --seeds, --seed and --script: give one of them"),
+        (["--seed", "1", "--script", "x"], "--seed and --script: give one of them"),
+        (["--script", "nowhere.toml"], "--script nowhere.toml: No such file or directory"),
+        (["--transcript"], "--transcript is for one run: give --seed or --script"),
         (["--first", "-1"], "--first -1: must be 0 or more"),
         (["--schemes", "bps"], "bps"),
     ],

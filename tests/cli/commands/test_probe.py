@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from paceline.bench.peer_links import PeerLink
 from paceline.cli.commands import probe
 from paceline.cli.main import main
+from paceline.cli.support import probe_runs
+from paceline.cli.support.probe_runs import LinkCounts, ending_after
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.sim import load
 from paceline.sim.cluster.measured import MeasuredLink
@@ -88,7 +92,7 @@ def test_a_script_is_probed_on_every_host_and_one_that_is_away_is_named(tmp_path
         ("raise ValueError('no data here')", r"ended with exit code 1: ValueError: no data here"),
         (
             "import threading; print('loading'); threading.Event().wait(60)",
-            "no worker finished a step in the 5 s that were left: give",
+            "no worker finished a step in the 2 s that were left: give",
         ),
     ],
 )
@@ -97,6 +101,22 @@ def test_a_script_that_makes_no_step_is_told_of_and_no_file_is_left(script: str,
     with pytest.raises(PacelineError, match=words):
         probe.main(["-n", "1", "--seconds", "5", "--", sys.executable, "train.py"])
     assert not Path("mine.toml").exists()
+
+
+def test_of_a_link_the_slower_direction_counts_and_what_is_known_in_time() -> None:
+    counts = LinkCounts(3)
+    for source, target, gbps in ((0, 1, 8.0), (1, 0, 2.0), (2, 0, 4.0), (0, 3, 9.0), (0, 1, 10.0)):
+        counts.add(PeerLink(source=source, target=target, latency_s=1e-3, seconds_per_byte=8e-9 / gbps))
+    both, one = counts.links()
+    assert (both.a, both.b, both.gbps, both.faster_gbps) == (0, 1, pytest.approx(2.0), pytest.approx(10.0))
+    assert (one.a, one.b, one.gbps, one.faster_gbps) == (0, 2, pytest.approx(4.0), 0.0)
+    assert probe._way(both) == "1 ms one way, 2 Gbit/s, 10 the other way"
+
+
+def test_what_hangs_is_ended_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_runs, "HANG_SECONDS", 0.0)
+    with pytest.raises(PacelineError, match=r"not done within --seconds 0.05, and then hanging"), ending_after(0.05):
+        threading.Event().wait(20)
 
 
 @pytest.mark.parametrize(

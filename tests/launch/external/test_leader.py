@@ -24,10 +24,12 @@ from paceline.launch.external import follower, rendezvous
 from paceline.launch.external import leader as leading
 from paceline.launch.external.follower import Assignment, register
 from paceline.launch.external.leader import ExternalLauncher
-from paceline.launch.remote import protocol
+from paceline.launch.remote import agent_messages as messages
+from paceline.launch.remote import message_stream
 from paceline.launch.remote.agent import hello
+from paceline.launch.remote.agent_messages import Request
 from paceline.launch.remote.callback_listener import CallbackListener, enter
-from paceline.launch.remote.protocol import MessageStream, Request
+from paceline.launch.remote.message_stream import MessageStream
 from paceline.live.party import Party
 from paceline.live.protocol import frames
 from paceline.runtime.spec.process_spec import ProcessSpec
@@ -94,13 +96,13 @@ def caller(number: int) -> MessageStream[Request]:
 def test_a_seat_is_not_given_to_who_has_gone_while_waiting(launcher: ExternalLauncher, number: int) -> None:
     gone = caller(number)
     assert within(30, lambda: len(launcher._callers) == 1)
-    gone.say(protocol.AgentBeat())
+    gone.say(messages.AgentBeat())
     gone.close()
     assert gone.hear() is None
     there = caller(number)
     launcher.start(spec("worker 0"))
-    assert isinstance(there.hear(20), protocol.StartProcess)
-    protocol.hang_up(there)
+    assert isinstance(there.hear(20), messages.StartProcess)
+    message_stream.hang_up(there)
 
 
 def test_who_is_started_again_takes_the_place_of_who_waited_under_its_number(launcher: ExternalLauncher) -> None:
@@ -109,8 +111,8 @@ def test_who_is_started_again_takes_the_place_of_who_waited_under_its_number(lau
     again = caller(1)
     assert first.hear(20) is None
     launcher.start(spec("worker 1"))
-    assert isinstance(again.hear(20), protocol.StartProcess)
-    protocol.hang_up(again)
+    assert isinstance(again.hear(20), messages.StartProcess)
+    message_stream.hang_up(again)
 
 
 def test_callers_without_numbers_get_seats_in_the_order_in_which_they_came(launcher: ExternalLauncher) -> None:
@@ -121,12 +123,12 @@ def test_callers_without_numbers_get_seats_in_the_order_in_which_they_came(launc
     for number in (0, 1):
         launcher.start(spec(f"worker {number}"))
     told = [lines.hear(20) for lines in (first, second)]
-    assert [ProcessSpec.from_json(start.spec).party for start in told if isinstance(start, protocol.StartProcess)] == [
+    assert [ProcessSpec.from_json(start.spec).party for start in told if isinstance(start, messages.StartProcess)] == [
         "worker 0",
         "worker 1",
     ]
     for lines in (first, second):
-        protocol.hang_up(lines)
+        message_stream.hang_up(lines)
 
 
 OTHERS = {

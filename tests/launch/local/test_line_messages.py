@@ -10,7 +10,7 @@ from paceline.bench.subprocess_job import JobFailed, Told
 from paceline.launch.external.detect import LeadRun
 from paceline.launch.local.fork_messages import ForkAnswer, ForkEnded, ForkRequest
 from paceline.launch.local.line_messages import LaunchMessage, LineDecoder, encode
-from paceline.launch.remote.protocol import Event, Knock, Request, StartProcess
+from paceline.launch.remote.agent_messages import Event, Knock, Request, StartProcess
 
 EVERY = ForkRequest | ForkAnswer
 

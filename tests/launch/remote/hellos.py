@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from paceline.launch.remote import protocol
+from paceline.launch.remote import agent_messages as messages
 
 
-def hello() -> protocol.AgentHello:
-    return protocol.AgentHello(host="x", pid=1, python="3", paceline="0", torch="2")
+def hello() -> messages.AgentHello:
+    return messages.AgentHello(host="x", pid=1, python="3", paceline="0", torch="2")

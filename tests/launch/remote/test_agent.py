@@ -16,12 +16,14 @@ import pytest
 
 from paceline import config as configuration
 from paceline.core.errors import ConfigError, PacelineError
+from paceline.launch.remote import agent_messages as messages
 from paceline.launch.remote import callback_listener as doors
-from paceline.launch.remote import protocol
+from paceline.launch.remote import message_stream
 from paceline.launch.remote.agent import hello
+from paceline.launch.remote.agent_messages import Event
 from paceline.launch.remote.callback_listener import CallbackListener, enter
 from paceline.launch.remote.launcher import RemoteHost
-from paceline.launch.remote.protocol import Event, MessageStream, SocketStream
+from paceline.launch.remote.message_stream import MessageStream, SocketStream
 from paceline.runtime.spec.process_spec import ProcessSpec
 from tests.launch.process_tree import all_gone, descendants
 
@@ -44,9 +46,9 @@ class Led:
     def start(self, *command: str, keys: dict[str, str] | None = None, **environment: str) -> None:
         """One worker that is this command."""
         self.host.ask(
-            protocol.BeginRun(environment={}, by_role={"worker": environment}, command=list(command), bind="")
+            messages.BeginRun(environment={}, by_role={"worker": environment}, command=list(command), bind="")
         )
-        assert isinstance(self.host.answer(), protocol.Begun)
+        assert isinstance(self.host.answer(), messages.Begun)
         spec = ProcessSpec(
             party="worker 0",
             workers=1,
@@ -55,7 +57,7 @@ class Led:
             token="sesame",
             config=configuration.build({"run": {"out": "runs/here"}}),
         )
-        self.host.ask(protocol.StartProcess(spec=spec.to_json(), keys=keys or {}))
+        self.host.ask(messages.StartProcess(spec=spec.to_json(), keys=keys or {}))
 
     def hears(self) -> Event:
         return self.events.get(timeout=60)
@@ -83,18 +85,18 @@ def test_a_command_gets_its_seat_and_its_keys_by_the_lines_and_nothing_of_them_i
     script = 'echo $PACELINE_RANK $HUE; cd "$PACELINE_CREDENTIALS"; cat "$PACELINE_TOKEN_FILE" job; ls -ld "$PWD"'
     agent.start("sh", "-c", script, keys={"job": "urn:1\n"}, HUE="blue")
     said = []
-    while isinstance(event := agent.hears(), protocol.Said):
+    while isinstance(event := agent.hears(), messages.Said):
         said.append(event.line)
     assert said[0] == "0 blue"
     assert said[1] == "sesameurn:1"
     assert said[2].startswith("drwx------")
-    assert event == protocol.AgentProcessEnded(party="worker 0", why="")
+    assert event == messages.AgentProcessEnded(party="worker 0", why="")
 
 
 def test_what_it_started_ends_when_its_owner_goes(led: Callable[[], Led]) -> None:
     agent = led()
     agent.start("sh", "-c", "sleep 1000 & echo up; wait")
-    assert agent.hears() == protocol.Said(party="worker 0", line="up")
+    assert agent.hears() == messages.Said(party="worker 0", line="up")
     family = [agent.process.pid, *descendants(agent.process.pid)]
     assert len(family) >= 4  # agent, fork server, shell, sleep
     agent.host.close()
@@ -110,7 +112,7 @@ def test_what_it_started_ends_when_it_is_killed(led: Callable[[], Led]) -> None:
     agent.process.send_signal(signal.SIGKILL)
     agent.process.wait(20)
     assert all_gone(family)
-    assert agent.hears() == protocol.RunOver()  # its host knows that nobody is there any more
+    assert agent.hears() == messages.RunOver()  # its host knows that nobody is there any more
     assert not agent.host.alive
 
 
@@ -119,7 +121,7 @@ def test_an_end_is_told_with_its_cause(led: Callable[[], Led]) -> None:
     agent.start("sh", "-c", "echo no such file; exit 3")
     agent.hears()
     ended = agent.hears()
-    assert isinstance(ended, protocol.AgentProcessEnded)
+    assert isinstance(ended, messages.AgentProcessEnded)
     assert ended.why.endswith("ended with exit code 3: no such file")
 
 
@@ -127,18 +129,18 @@ def test_a_command_has_ended_when_its_process_has_and_what_that_left_goes_with_i
     agent = led()
     agent.start("sh", "-c", "sleep 1000 & echo $!; exit 3")  # the child keeps the output open
     said, ended = agent.hears(), agent.hears()
-    assert isinstance(said, protocol.Said)
-    assert isinstance(ended, protocol.AgentProcessEnded)
+    assert isinstance(said, messages.Said)
+    assert isinstance(ended, messages.AgentProcessEnded)
     assert "ended with exit code 3" in ended.why
     assert all_gone([int(said.line)])
 
 
 def test_it_lacks_the_gpu_of_one_of_its_workers_and_says_so(led: Callable[[], Led]) -> None:
     host = led().host
-    host.ask(protocol.BeginRun(environment={}, by_role={}, command=[], bind=""))
-    assert isinstance(host.answer(), protocol.Begun)
+    host.ask(messages.BeginRun(environment={}, by_role={}, command=[], bind=""))
+    assert isinstance(host.answer(), messages.Begun)
     config = configuration.build({"cluster": {"workers": 2, "device": "cuda:99,cpu"}})
-    host.ask(protocol.Prepare(config=configuration.to_dict(config), workers=[(0, 0)]))
+    host.ask(messages.Prepare(config=configuration.to_dict(config), workers=[(0, 0)]))
     with pytest.raises(ConfigError, match="--device cuda:99: torch .* here; give --device"):
         host.answer(120)
 
@@ -146,9 +148,15 @@ def test_it_lacks_the_gpu_of_one_of_its_workers_and_says_so(led: Callable[[], Le
 def test_it_says_what_it_cannot_do(led: Callable[[], Led]) -> None:
     agent = led()
     for begin, why in (
-        (protocol.BeginRun(environment={}, by_role={}, command=["no-such-program"], bind=""), "no such program in"),
-        (protocol.BeginRun(environment={}, by_role={}, command=[], bind="192.0.2.77"), "cannot listen on 192.0.2.77"),
-        (protocol.BeginRun(environment={}, by_role={}, command=[], bind="eth77"), "no such interface"),
+        (
+            messages.BeginRun(environment={}, by_role={}, command=["no-such-program"], bind=""),
+            "no such program in",
+        ),
+        (
+            messages.BeginRun(environment={}, by_role={}, command=[], bind="192.0.2.77"),
+            "cannot listen on 192.0.2.77",
+        ),
+        (messages.BeginRun(environment={}, by_role={}, command=[], bind="eth77"), "no such interface"),
     ):
         agent.host.ask(begin)
         with pytest.raises(ConfigError, match=why):
@@ -169,8 +177,8 @@ def test_an_agent_calls_back_with_its_ticket(door: CallbackListener, tmp_path: P
     [(lines, hello)] = door.agents(1, 60)
     assert (hello.pid, hello.task) == (process.pid, 3)
     host = RemoteHost("h", lines)
-    host.ask(protocol.BeginRun(environment={}, by_role={}, command=["true"], bind=""))
-    assert host.answer() == protocol.Begun(address="127.0.0.1")
+    host.ask(messages.BeginRun(environment={}, by_role={}, command=["true"], bind=""))
+    assert host.answer() == messages.Begun(address="127.0.0.1")
     host.close()
     process.wait(20)
 
@@ -181,12 +189,12 @@ def test_one_that_calls_again_counts_once_where_its_engine_starts_it_again(
     door.write_ticket(tmp_path / "ticket")
     calling, heard = door.agents(2, 20, again=True), []
     for task in (1, 1, 0):
-        hello = protocol.AgentHello(host="x", pid=1, python="3", paceline="0", torch="2", task=task)
+        hello = messages.AgentHello(host="x", pid=1, python="3", paceline="0", torch="2", task=task)
         mine, _ = enter(tmp_path / "ticket", lambda hello=hello: hello)  # type: ignore[misc]
         lines, said = next(calling)
         heard.append(said.task)
         RemoteHost("x", lines).close()
-        protocol.hang_up(mine)
+        message_stream.hang_up(mine)
     assert heard == [1, 1, 0]
     assert next(calling, None) is None
 
@@ -195,7 +203,7 @@ def test_who_has_another_token_or_no_tls_is_no_agent(door: CallbackListener, tmp
     told = json.loads(door.ticket)
     (tmp_path / "ticket").touch(mode=0o600)
     (tmp_path / "ticket").write_text(json.dumps({**told, "token": "wrong"}))
-    hello = protocol.AgentHello(host="x", pid=1, python="3", paceline="0", torch="2")
+    hello = messages.AgentHello(host="x", pid=1, python="3", paceline="0", torch="2")
     with pytest.raises(PacelineError, match="it does not know the token of this process's ticket"):
         enter(tmp_path / "ticket", lambda: hello)
     with socket.create_connection((told["host"], told["port"])) as plain:
@@ -211,11 +219,11 @@ def test_who_comes_while_others_are_heard_out_waits_its_turn(tmp_path: Path, mon
     told = json.loads(door.ticket)
     door.write_ticket(tmp_path / "ticket")
     with socket.create_connection((told["host"], told["port"])):  # says nothing
-        said = protocol.AgentHello(host="x", pid=1, python="3", paceline="0", torch="2")
+        said = messages.AgentHello(host="x", pid=1, python="3", paceline="0", torch="2")
         mine, _ = enter(tmp_path / "ticket", lambda: said)
         [(lines, hello)] = door.agents(1, 20)
     assert hello.host == "x"
-    protocol.hang_up(mine)
+    message_stream.hang_up(mine)
     assert lines.hear(20) is None
     door.close()
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from paceline.core.errors import PacelineError
-from paceline.launch.remote import protocol
+from paceline.launch.remote import agent_messages as messages
 from paceline.launch.remote.agent_handshake import Key, admit, introduce
+from paceline.launch.remote.agent_messages import Event, Request
 from paceline.launch.remote.callback_listener import CallbackListener, enter
-from paceline.launch.remote.protocol import Event, MessageStream, Request, SocketStream
+from paceline.launch.remote.message_stream import MessageStream, SocketStream
 from tests.launch.remote.hellos import hello
 from tests.live.fakes import in_background
 
@@ -32,10 +33,10 @@ class Recorded(SocketStream):
         super().write(data)
 
 
-def meet(agents: Key, launchers: Key) -> tuple[bool | str, protocol.AgentHello | None, bytes]:
+def meet(agents: Key, launchers: Key) -> tuple[bool | str, messages.AgentHello | None, bytes]:
     """What an agent and a launcher with these keys find out about one another, and all that was said."""
     ours, theirs = map(Recorded, socket.socketpair())
-    found: list[protocol.AgentHello | None] = []
+    found: list[messages.AgentHello | None] = []
 
     def listen() -> None:
         found.append(admit(MessageStream(theirs, Event), launchers, time.monotonic() + 20))

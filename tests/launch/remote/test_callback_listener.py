@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from paceline.core.errors import PacelineError
+from paceline.launch.remote import agent_messages as messages
 from paceline.launch.remote import callback_listener as doors
-from paceline.launch.remote import protocol
+from paceline.launch.remote import message_stream
 from paceline.launch.remote.agent_handshake import HELLO_BYTES_MAX
+from paceline.launch.remote.agent_messages import Event, Request
 from paceline.launch.remote.callback_listener import CallbackListener, SentAway, call, enter
-from paceline.launch.remote.protocol import Event, MessageStream, Request
+from paceline.launch.remote.message_stream import MessageStream
 from tests.launch.remote.hellos import hello
 from tests.live.net.test_tcp_transport import hung_up_on
 
@@ -28,11 +30,11 @@ def is_let_in(door: CallbackListener, ticket: Path) -> bool:
     lines, _ = enter(ticket, hello)
     caller = door.caller()
     assert caller is not None
-    caller[0].say(protocol.End(seconds=1.0))
+    caller[0].say(messages.End(seconds=1.0))
     answer = lines.hear(20)
-    protocol.hang_up(lines)
-    protocol.hang_up(caller[0])
-    return answer == protocol.End(seconds=1.0)
+    message_stream.hang_up(lines)
+    message_stream.hang_up(caller[0])
+    return answer == messages.End(seconds=1.0)
 
 
 @pytest.mark.parametrize("first", [b"", b"\x16", b'{"word":"hello"}\n'])
@@ -95,12 +97,12 @@ def test_one_that_was_let_in_is_evicted_no_more(door: CallbackListener, ticket: 
     caller = door.caller()
     assert caller is not None
     late = [call(ticket.read_text())[0] for _ in range(6)]
-    caller[0].say(protocol.End(seconds=2.0))
-    assert lines.hear(20) == protocol.End(seconds=2.0)
+    caller[0].say(messages.End(seconds=2.0))
+    assert lines.hear(20) == messages.End(seconds=2.0)
     for stream in late:
         stream.free()
-    protocol.hang_up(lines)
-    protocol.hang_up(caller[0])
+    message_stream.hang_up(lines)
+    message_stream.hang_up(caller[0])
 
 
 def test_running_out_of_descriptors_does_not_end_it(

@@ -14,11 +14,12 @@ import pytest
 from paceline import config as configuration
 from paceline.core.errors import ConfigError
 from paceline.launch.local.launcher import LocalLauncher
-from paceline.launch.remote import protocol
+from paceline.launch.remote import agent_messages as messages
+from paceline.launch.remote.agent_messages import Event, Request
 from paceline.launch.remote.hostfile import HostEntry
 from paceline.launch.remote.launcher import RemoteHost, RemoteLauncher
+from paceline.launch.remote.message_stream import MessageStream, SocketStream
 from paceline.launch.remote.placement import Placement
-from paceline.launch.remote.protocol import Event, MessageStream, Request, SocketStream
 from paceline.live.party import worker
 from paceline.runtime.spec.launcher import ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec
@@ -66,7 +67,7 @@ def test_a_host_of_which_something_is_heard_again_is_not_doubted_any_more() -> N
     host.follow(heard.put)
     host.doubt()
     theirs.sendall(b'{"word":"over"}\n')
-    assert heard.get(timeout=20) == protocol.RunOver()
+    assert heard.get(timeout=20) == messages.RunOver()
     host._give_up()  # as after each beat
     lines.heard_at = time.monotonic() - 20  # silent, for another reason
     host._give_up()
@@ -158,7 +159,7 @@ def test_a_worker_whose_host_is_lost_waits_for_the_one_in_its_place(far: Callabl
     another = far("c")
     launcher.rejoin(0, another.host)
     told = another.hears()
-    assert isinstance(told, protocol.StartProcess)
+    assert isinstance(told, messages.StartProcess)
     assert '"incarnation":1' in told.spec.replace(" ", "")
     assert not any(
         isinstance(thread, threading.Timer) and not thread.finished.is_set() for thread in threading.enumerate()
@@ -175,7 +176,7 @@ def test_one_that_waits_for_nobody_or_in_vain_goes_to_a_host_that_is_left(
     launcher = launcher_of(a, b, patience_s)
     a.goes()
     start(launcher)
-    assert isinstance(b.hears(), protocol.StartProcess)
+    assert isinstance(b.hears(), messages.StartProcess)
 
 
 def test_where_a_host_comes_back_that_was_not_missed_all_that_ran_there_is_lost(far: Callable[[str], Far]) -> None:
@@ -185,7 +186,7 @@ def test_where_a_host_comes_back_that_was_not_missed_all_that_ran_there_is_lost(
     launcher.rejoin(0, far("a").host)
     ended = launcher.ended.get(timeout=20)
     assert (str(ended.who), ended.why) == ("worker 0", "worker 0 is lost: host a is gone")
-    assert isinstance(a.hears(), protocol.StartProcess)
+    assert isinstance(a.hears(), messages.StartProcess)
     assert a.hears() is None
 
 
@@ -211,12 +212,12 @@ def test_each_host_is_asked_for_the_devices_of_its_own_workers_and_names_itself(
     launcher = launcher_of(a, b, patience_s=0.0)
     launcher._scripts = False
     launcher._local.prepare = lambda config, workers: 1437  # type: ignore[method-assign, assignment, misc]
-    a.lines.say(protocol.AgentPrepared(train_samples=1437))
-    b.lines.say(protocol.AgentRefused(why="--device cuda:0: torch finds no CUDA device here; give --device cpu"))
+    a.lines.say(messages.AgentPrepared(train_samples=1437))
+    b.lines.say(messages.AgentRefused(why="--device cuda:0: torch finds no CUDA device here; give --device cpu"))
     with pytest.raises(ConfigError, match="^b: --device cuda:0: torch finds no CUDA device here"):
         launcher.prepare(configuration.build({"cluster": {"workers": 2, "device": "cpu,cuda:0"}}))
     asked = [one.hears() for one in (a, b)]
-    assert [ask.workers for ask in asked if isinstance(ask, protocol.Prepare)] == [[(0, 0)], [(1, 0)]]
+    assert [ask.workers for ask in asked if isinstance(ask, messages.Prepare)] == [[(0, 0)], [(1, 0)]]
 
 
 # ---- hosts that are taken away -----------------------------------------------------------------------------
@@ -224,17 +225,17 @@ def test_hosts_are_taken_away_once_all_that_are_there_have_been_told_to_go(far: 
     a, b = far("a"), far("b")
     launcher, taken = launcher_of(a, b, patience_s=0.0), threading.Event()
     launcher.when_taken(taken.set)
-    a.lines.say(protocol.Leaving())
+    a.lines.say(messages.Leaving())
     assert within(10, lambda: a.host.leaving)
     assert not taken.is_set()  # b stays, and the run with it
-    b.lines.say(protocol.Leaving())
+    b.lines.say(messages.Leaving())
     assert taken.wait(10)
 
 
 def test_a_host_that_is_gone_is_not_waited_for_and_who_asks_late_is_told_at_once(far: Callable[[str], Far]) -> None:
     a, b = far("a"), far("b")
     launcher, taken = launcher_of(a, b, patience_s=0.0), threading.Event()
-    a.lines.say(protocol.Leaving())
+    a.lines.say(messages.Leaving())
     assert within(10, lambda: a.host.leaving)
     b.goes()
     launcher.when_taken(taken.set)

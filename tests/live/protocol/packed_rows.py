@@ -11,7 +11,7 @@ from paceline.engine.sparse.sparse_vector import SparseFlat
 from paceline.engine.sparse.table_layout import Tables, TableSpan
 from paceline.engine.vectors.flat import Flat
 from paceline.live.protocol.row_packing import Parcel
-from paceline.runtime.spec.row_packing import ROWS
+from paceline.runtime.spec.row_packer import ROWS
 
 WHERE = Tables(2 + 10 * 3 + 1 + 4 * 2, (TableSpan(2, 10, 3), TableSpan(33, 4, 2)))
 

@@ -15,7 +15,7 @@ from paceline.engine.vectors.flat import Flat
 from paceline.live import party
 from paceline.live.protocol.row_packing import Packed, PackingPost, Parcel
 from paceline.live.protocol.transport import Envelope, Kind
-from paceline.runtime.spec.row_packing import CHANGE, ROWS, WHOLE, RowPacker
+from paceline.runtime.spec.row_packer import CHANGE, ROWS, WHOLE, RowPacker
 from tests.live.protocol.packed_rows import gradient, numbers, rows_parcel, weights
 
 WHERE = Tables(2 + 10 * 3 + 1 + 4 * 2, (TableSpan(2, 10, 3), TableSpan(33, 4, 2)))

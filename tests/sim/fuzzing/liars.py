@@ -8,7 +8,7 @@ from dataclasses import replace
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.scheme import names
 from paceline.sim.fuzzing import lying_workers
-from paceline.sim.fuzzing.fuzz import CALM_S, FuzzPlan, draw, go_on_to_the_end
+from paceline.sim.fuzzing.fuzz import CALM_S, FuzzPlan, draw, go_on_to_the_end, simulation
 from paceline.sim.fuzzing.random_parameters import NEWER, schemes_of
 from paceline.sim.simulation import Simulation
 
@@ -24,4 +24,6 @@ def with_liar(seed: int, schemes: Sequence[str] = NOTED) -> FuzzPlan | None:
 def play(seed: int, schemes: Sequence[str] = NOTED) -> Simulation:
     plan = with_liar(seed, schemes)
     assert plan
-    return go_on_to_the_end(plan, lambda record: None)[0]
+    sim = simulation(plan)
+    go_on_to_the_end(sim)
+    return sim

@@ -99,7 +99,8 @@ class _PoolLarger(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h, w = (min(self.side, side) for side in x.shape[2:])
-        return nn.functional.adaptive_avg_pool2d(x, (h, w))
+        # The library flattens it by a view, which a batch with its channels last would not have.
+        return nn.functional.adaptive_avg_pool2d(x, (h, w)).contiguous()
 
 
 def _measured(module: nn.Module, side: int) -> tuple[list[Reduction], int]:

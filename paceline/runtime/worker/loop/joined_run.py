@@ -34,10 +34,12 @@ class JoinedRun:
 
     @property
     def rank(self) -> int:
+        """Returns this worker's number."""
         return self.spec.who.index
 
     @property
     def node(self) -> Node:
+        """Returns this worker's node."""
         return self.session.node
 
     @property
@@ -78,6 +80,7 @@ class WorkerModel:
 
     @property
     def device(self) -> torch.device:
+        """Returns the device that the model is on."""
         return self.flat.device
 
     def capture(self, node: Node, recipe: Recipe, servers: int) -> WorkerStateCapture:

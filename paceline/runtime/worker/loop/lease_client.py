@@ -82,9 +82,14 @@ def quotas_of(session: Session, timeout_s: float) -> ByQuota:
     """
 
     def ask(samples: int, batch: int) -> None:
+        """Asks the coordinator for samples; the answer comes later."""
         session.tell(control.Ask(samples=samples, batch=batch))
 
     def answer(wait: bool) -> int | None:
+        """Returns the samples that were granted, 0 at the end of the run; None where they are not there yet.
+
+        Raises TimedOut where it shall wait and nothing comes.
+        """
         try:
             if session.over.is_set():
                 return 0

@@ -20,6 +20,7 @@ WAYS_OUT = {
 }
 """What to do instead, for each argument of a DataLoader that `pace.loader` does not have."""
 OWN_LOADER = "make a DataLoader of your own, over pace.shard(dataset), and call pace.step(samples)"
+"""The way out, where a DataLoader cannot be imitated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,6 +112,11 @@ class InRounds:
         self._samples, self._clock = samples, clock
 
     def size(self, batch: int, *, begins: bool) -> int:
+        """Returns how many samples of the next mini-batch this worker trains, 0 at the end.
+
+        What the last round lacks is divided among all workers, so that none of them waits for one that has nothing to
+        do.
+        """
         clock = self._clock
         left = self._samples - clock.total
         if left <= 0:
@@ -142,6 +147,10 @@ class ByQuota:
         self._wanted = 0
 
     def size(self, batch: int, *, begins: bool) -> int:
+        """Returns how many samples of the next mini-batch this worker trains.
+
+        More are asked for before the last ones are used up, so that the answer is there when they are.
+        """
         if self._asked:
             self._take(wait=False)
         if not self._asked and self._held <= max(batch, self._wanted // 2):
@@ -154,6 +163,7 @@ class ByQuota:
         return max(0, min(batch, self._held))  # batches of streams cannot be cut: there may be less than nothing
 
     def trained(self, samples: int) -> None:
+        """Takes samples off what this worker holds."""
         self._held -= samples
         self._used += samples
 

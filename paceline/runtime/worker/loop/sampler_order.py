@@ -63,8 +63,12 @@ class SampledPlan(PartitionPlan):
         self._plan, self._order = plan, order
 
     def indices(self, rank: int, epoch: int) -> np.ndarray:
+        """Returns the samples of a worker's epoch, int64 [n], in the order of the sampler."""
+        if self._plan.size(rank) == len(self._order):  # all of them
+            return self._order.of(epoch)
         samples: np.ndarray = self._order.of(epoch)[np.sort(self._plan.indices(rank, epoch))]
         return samples
 
     def size(self, rank: int) -> int:
+        """Returns how many samples a worker has in an epoch."""
         return self._plan.size(rank)

@@ -182,5 +182,6 @@ def samples_in(batch: Any) -> int:
 
 
 def _has_index(source: object) -> bool:
+    """Returns True for data whose samples have numbers: `pace.batches` divides those better."""
     indexed = hasattr(source, "__len__") and hasattr(source, "__getitem__")
     return indexed and not isinstance(source, (Mapping, IterableDataset))

@@ -40,14 +40,17 @@ class DropInOptimizer(torch.optim.Optimizer):
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """Returns the groups of the user's optimizer, which schedulers change."""
         return self._original.param_groups
 
     @property
     def state(self) -> Any:  # type: ignore[override]
+        """Returns the state of the user's optimizer."""
         return self._original.state
 
     @property
     def defaults(self) -> dict[str, Any]:  # type: ignore[override]
+        """Returns the defaults of the user's optimizer."""
         return self._original.defaults
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -71,9 +74,11 @@ class DropInOptimizer(torch.optim.Optimizer):
         return self._original.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads state into the user's optimizer."""
         self._original.load_state_dict(state_dict)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds a group to the user's optimizer."""
         self._original.add_param_group(param_group)
 
     def __getattr__(self, name: str) -> Any:

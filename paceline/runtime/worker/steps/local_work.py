@@ -145,10 +145,12 @@ class Local:
 
     @functools.cached_property
     def _made(self) -> LocalOptimizer:
+        """Makes an optimizer of the recipe, where the user's own does not do the local steps."""
         return LocalOptimizer(self._flat, self._recipe.optimizer, self._recipe.schedule)
 
     @functools.cached_property
     def _memory(self) -> OptimizerState:
+        """Returns the state of the optimizer that does the local steps."""
         return self._of_given or self._made.memory
 
     def step(self, samples_seen: int) -> None:

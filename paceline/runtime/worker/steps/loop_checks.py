@@ -30,6 +30,7 @@ from paceline.engine.optim.own_optimizer import UserSteps
 BATCHES_WITHOUT_STEP_MAX = 100
 """Batches without a step after which the user is warned: so many are hardly gradient accumulation."""
 NAMED_MAX = 3
+"""Parameters that a warning names."""
 
 _version_of = attrgetter("_version")
 
@@ -139,6 +140,7 @@ class LoopGuard:
             self._no_step(f"{self._batches} batch{'es' if self._batches > 1 else ''}")
 
     def _no_step(self, batches: str) -> None:
+        """Warns of batches without a step, once."""
         if self._named_no_step:
             return  # the counts of later epochs say nothing new
         self._named_no_step = True

@@ -134,6 +134,7 @@ class LrFollower:
             self._session.tell_rate(self._servers, rate_of(changed))
 
     def _warn(self) -> None:
+        """Warns once where each worker's scheduler runs at that worker's pace."""
         if self._warns and self._watcher.changes == 1:
             print(
                 f"{self._recipe.scheme}: a scheduler that each worker steps by hand runs at that worker's pace; what a "

@@ -71,6 +71,7 @@ class Overlap:
         return self._waited_before - before + self._backward.seconds
 
     def _seconds_waited(self) -> float:
+        """Returns the seconds that forward has waited for weights so far."""
         return self._weights.seconds_waited if self._weights else 0.0
 
     def handed_over(self, samples: int) -> bool:

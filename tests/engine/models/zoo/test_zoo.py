@@ -74,6 +74,14 @@ def test_a_network_is_fitted_to_pictures_of_any_size(name: str, shape: tuple[int
 
 
 @needs_library
+@pytest.mark.parametrize("name", ["alexnet", "mobilenet"])
+def test_a_batch_may_have_its_channels_last(name: str) -> None:
+    model = models.build(ModelRecipe(name=name, width=0.125), SMALL, 7, seed=0)
+    batch = torch.randn(2, *SMALL).to(memory_format=torch.channels_last)
+    assert model(batch).shape == (2, 7)
+
+
+@needs_library
 def test_on_pictures_of_cifar_the_networks_are_the_variants_known_for_it() -> None:
     assert size(on_meta("resnet18", (3, 32, 32), 10)) == 11_173_962
     assert size(on_meta("resnet50", (3, 32, 32), 10)) == 23_520_842

@@ -14,7 +14,7 @@ from paceline.engine.sparse.sparse_vector import SparseFlat
 from paceline.engine.sparse.table_layout import Tables, TableSpan
 from paceline.live import party
 from paceline.live.protocol.row_packing import Parcel
-from paceline.runtime.spec.row_packing import CHANGE, WHOLE, RowPacker
+from paceline.runtime.spec.row_packer import CHANGE, WHOLE, RowPacker
 from tests.live.protocol.packed_rows import gradient, numbers, rows_parcel, weights
 
 WHERE = Tables(2 + 10 * 3 + 1 + 4 * 2, (TableSpan(2, 10, 3), TableSpan(33, 4, 2)))

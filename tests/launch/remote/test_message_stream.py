@@ -13,9 +13,10 @@ import msgspec
 import pytest
 
 from paceline import __version__
-from paceline.launch.remote import protocol
+from paceline.launch.remote import agent_messages as messages
+from paceline.launch.remote.agent_messages import Event
 from paceline.launch.remote.launcher import unlike
-from paceline.launch.remote.protocol import Event, MessageStream, SocketStream
+from paceline.launch.remote.message_stream import MessageStream, SocketStream
 from paceline.live.protocol import frames
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
@@ -36,7 +37,7 @@ def test_nonsense_ends_the_stream(text: bytes) -> None:
     ours, theirs = socket.socketpair()
     lines: MessageStream[Event] = MessageStream(SocketStream(ours), Event)
     theirs.sendall(b'{"word":"over"}\n{"word":"beat"}\n' + text)
-    assert lines.hear(1) == protocol.RunOver()
+    assert lines.hear(1) == messages.RunOver()
     assert lines.hear(1) is None
     theirs.close()
 
@@ -53,14 +54,14 @@ TORCH = importlib.metadata.version("torch")
     ],
 )
 def test_a_host_with_other_versions_is_told_with_both_of_them(paceline: str, torch: str, says: list[str]) -> None:
-    hello = protocol.AgentHello(
+    hello = messages.AgentHello(
         host="there", pid=1, python="3.11", paceline=paceline, torch=torch, protocol=frames.VERSION
     )
     assert list(unlike(hello)) == says
 
 
 def test_a_host_of_another_protocol_or_byte_order_is_told_so() -> None:
-    ours = protocol.AgentHello(
+    ours = messages.AgentHello(
         host="there",
         pid=1,
         python="3.8",
@@ -81,5 +82,5 @@ def test_a_hello_that_says_more_than_is_known_here_is_understood() -> None:
     """So that an agent of a later version is told that, and not that it talks nonsense."""
     said = {"word": "hello", "host": "x", "pid": 1, "python": "4", "paceline": "9", "torch": "3", "protocol": 9}
     told = msgspec.json.decode(json.dumps({**said, "colour": "blue"}), type=Event)
-    assert isinstance(told, protocol.AgentHello)
+    assert isinstance(told, messages.AgentHello)
     assert "has Paceline 9" in next(unlike(told))
