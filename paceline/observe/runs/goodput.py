@@ -9,7 +9,8 @@ over; contributions that were dropped or rejected; and updates that servers undi
 
 Servers record each update with its samples and contributors (`Applied`, of shard 0). Of several contributors each
 counts an equal part. Where no server records updates, what a worker trained before its last exchange is in the model,
-and what it trained after that is not. Under gossip, which has no exchanges of that kind, all is in the model that
+and what it trained after that is not; so it is in the phases of `hybrid` before the first update and after the last.
+Under gossip, which has no exchanges of that kind, all is in the model that
 workers trained which were not lost. A second is a second, on a slow worker too.
 """
 
@@ -29,22 +30,32 @@ class Goodput:
         self._handed_over: defaultdict[int, int] = defaultdict(int)  # samples before the last exchange
         self._since: defaultdict[int, int] = defaultdict(int)  # and after it
         self._lost: defaultdict[int, int] = defaultdict(int)
+        self._outside: defaultdict[int, int] = defaultdict(int)  # handed over before the first update or after the last
         self._updates: list[Applied] = []
+        self._last_phase: defaultdict[int, int] = defaultdict(int)  # handed over since the last update
+        self._went_back = False
 
     def add(self, record: Record) -> None:
         match record:
             case Span(rank=rank, activity="computing", seconds=seconds, samples=samples, exchanges=exchanges):
                 if exchanges:
                     self._handed_over[rank] += self._since[rank]
+                    (self._last_phase if self._updates else self._outside)[rank] += self._since[rank]
                     self._since[rank] = 0
                 self._seconds[rank] += seconds
                 self._samples[rank] += samples
                 self._since[rank] += samples
             case Applied(shard=0, weight=weight) if weight > 0:
-                # A version that was there before: servers went back, and what came after it is undone.
-                while self._updates and self._updates[-1].version >= record.version:
+                # Servers went back: updates from that version on are undone. (Phases of `hybrid` count anew, too.)
+                while self._went_back and self._updates and self._updates[-1].version >= record.version:
                     self._updates.pop()
+                self._went_back = False
+                self._last_phase.clear()
+                for rank in record.ranks:  # what is in the update is not handed over once more
+                    self._since[rank] = max(0, self._since[rank] - record.samples // len(record.ranks))
                 self._updates.append(record)
+            case MemberChange(party=party, event="replaced") if party.startswith("server "):
+                self._went_back = True
             case MemberChange(party=party, event="lost") if party.startswith("worker "):
                 rank = int(party.removeprefix("worker "))
                 self._lost[rank] += self._since.pop(rank, 0)
@@ -68,6 +79,9 @@ class Goodput:
             for rank in update.ranks:
                 useful[rank] += update.samples / len(update.ranks)
         if self._updates:
+            for known in (self._outside, self._last_phase):
+                for rank, samples in known.items():
+                    useful[rank] += samples
             return useful
         if any(self._handed_over.values()):
             useful.update(self._handed_over)

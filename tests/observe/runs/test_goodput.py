@@ -41,7 +41,8 @@ def test_what_was_dropped_or_is_in_no_update_is_no_goodput() -> None:
 
 def test_updates_that_servers_undid_are_no_goodput() -> None:
     records = [record for t in range(1, 5) for record in (step(0, t), update(t, 0, version=t))]
-    again = [step(0, 6), update(6, 0, version=2)]
+    replaced = MemberChange(at=5, party="server 0", event="replaced")
+    again = [replaced, step(0, 6), update(6, 0, version=2)]
     assert of([*records, *again]) == pytest.approx(2 / 20), "versions 2 to 4 are undone, and the 2 is new"
 
 
@@ -64,3 +65,13 @@ def test_under_gossip_all_counts_but_what_lost_workers_trained() -> None:
 def test_a_run_that_trained_nothing_has_none() -> None:
     assert of([]) is None
     assert of([step(0, 1)], seconds=0.0) is None
+
+
+def test_phases_with_and_without_servers_add_up_and_versions_may_begin_anew() -> None:
+    first = [record for t in (1, 2) for record in (step(0, t), update(t, 0, version=t))]
+    second = [record for t in (3, 4) for record in (step(0, t), update(t, 0, version=t - 2))]
+    by_means = [step(0, 5), step(0, 6, exchanges=1), step(0, 7, exchanges=1), step(0, 8)]
+    assert of([*first, *second], workers=1) == pytest.approx(4 / 10)
+    assert of([*first, *by_means], workers=1) == pytest.approx(4 / 10), (
+        "of the last phase two were handed over; two wait"
+    )
