@@ -163,6 +163,7 @@ def report(s: Summary, left: Mapping[str, Sequence[str]]) -> str:
         )
     shares = s.shares
     hidden = "" if s.hidden is None else f" ({number_format.percent(s.hidden)} of it hidden)"
+    goodput = "" if s.goodput is None else f"; goodput {number_format.percent(s.goodput)}"
     faults = "".join(f"{line}\n" for line in faults_of(s))
     warning = f"{s.warning}\n" if s.warning else ""
     return (
@@ -170,7 +171,7 @@ def report(s: Summary, left: Mapping[str, Sequence[str]]) -> str:
         f"{s.samples_per_second:.0f} samples/s (ended by: {s.reason})\n"
         f"time of the workers: computing {number_format.percent(shares.computing)}, "
         f"waiting {number_format.percent(shares.waiting)}, "
-        f"communicating {number_format.percent(shares.communicating)}{hidden}\n"
+        f"communicating {number_format.percent(shares.communicating)}{hidden}{goodput}\n"
         f"{faults}{warning}{number_format.left_text(left)}"
     )
 

@@ -97,6 +97,7 @@ class Summary:
     reason            why it ended; begins with `failed` for a run that did not come to its end
     test_accuracy     None without evaluations; test_loss: that of the last one
     target_loss       the test loss at which the run was to stop; None where none was set
+    goodput           share of the workers' capacity that is in the model (`observe/runs/goodput.py`)
     perplexity        exp(test_loss) of a language model; None for others
     seconds_to_target None when the target was missed or never set
     step_ms           the step of a worker with slowdown 1, where it was emulated
@@ -139,6 +140,7 @@ class Summary:
     warning: str = ""
     target_loss: float | None = None
     perplexity: float | None = None
+    goodput: float | None = None
 
     @property
     def target(self) -> str | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.core.trace import Evaluated, Leased, MemberChange, Record, Span
+from paceline.observe.runs.goodput import Goodput
 from paceline.observe.runs.summary import Faults, Staleness, Summary, WorkerSummary, seconds_to_target
 
 REASON = "did not end"
@@ -23,11 +24,12 @@ def rebuilt(records: Iterable[Record], facts: Mapping[str, Any]) -> Summary:
     config.toml."""
     workers: dict[int, dict[str, Any]] = {}
     evaluations: list[Evaluated] = []
-    staleness, faults = Staleness(), Faults()
+    staleness, faults, goodput = Staleness(), Faults(), Goodput()
     seconds, leased = 0.0, None
     for record in records:
         staleness.add(record)
         faults.add(record)
+        goodput.add(record)
         seconds = max(seconds, record.at)
         match record:
             case Span():
@@ -44,7 +46,7 @@ def rebuilt(records: Iterable[Record], facts: Mapping[str, Any]) -> Summary:
         fields |= {"refused": faults.refused(rank), "wild": faults.wild(rank)}
     evaluations.sort(key=lambda evaluated: evaluated.at)
     found = _summary([WorkerSummary(**workers[rank]) for rank in sorted(workers)], evaluations, seconds, facts)
-    return replace(found, leased=leased)
+    return replace(found, leased=leased, goodput=goodput.share(len(workers), seconds))
 
 
 def _nothing(rank: int, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from paceline.live.coordinator.lifecycle import TARGET_REACHED
 from paceline.live.party import EVALUATOR, Party
 from paceline.live.protocol.control_messages import NOTHING, Progress
 from paceline.observe.runs.collapse import EPOCHS_MIN, collapse, way_out
+from paceline.observe.runs.goodput import Goodput
 from paceline.observe.runs.summary import (
     CHANGES,
     Change,
@@ -67,7 +68,7 @@ class RunStatistics:
         self._workers = [_Worker() for _ in range(config.cluster.workers)]
         for absent in self._workers[config.cluster.beginning :]:
             absent.incarnations, absent.state = 0, "absent"
-        self._staleness, self._faults = Staleness(), Faults()
+        self._staleness, self._faults, self._goodput = Staleness(), Faults(), Goodput()
         self._evaluations: list[Evaluated] = []
         self._changes: list[Change] = []
         self._leased: Leased | None = None
@@ -112,6 +113,7 @@ class RunStatistics:
     def recorded(self, record: Record) -> None:
         """Counts a record of the trace: staleness, rejected gradients, membership, evaluations."""
         self._staleness.add(record)
+        self._goodput.add(record)
         self._faults.add(record)
         if isinstance(record, MemberChange) and record.event in CHANGES:
             self._changed(record)
@@ -269,6 +271,7 @@ class RunStatistics:
             test_loss=loss,
             target_accuracy=target,
             target_loss=target_loss,
+            goodput=self._goodput.share(config.cluster.workers, self._seconds),
             perplexity=perplexity_of(loss) if self._predicts_tokens else None,
             seconds_to_target=seconds_to_target(self._evaluations, target, target_loss),
             bytes_up=sum(worker.latest.bytes_up for worker in self._workers),

@@ -72,7 +72,7 @@ def test_a_wrong_verb_and_option_and_value_start_nothing_and_leave_nothing(
         (["train", "--slowdown", "1,2"], "--slowdown names 2 workers, --workers says 4"),
         (["train", "--ssp.stalness", "2"], "did you mean '--ssp.staleness'?"),
         (["train", "--scheme", "asp", "--servers", "0"], "give --servers 1 or more"),
-        (["train", "--epochs", "0"], "give --epochs, --seconds, --steps or --target-accuracy"),
+        (["train", "--epochs", "0"], "give --epochs, --seconds, --steps, --target-accuracy or --target-loss"),
         (["train", "bsp"], "unexpected argument 'bsp'"),
         (["train", "--config", "nowhere.toml"], "nowhere.toml: No such file"),
         (["train", "--data", "mnist", "--data-dir", "nowhere"], "--data-dir nowhere: no such folder"),

@@ -1,0 +1,90 @@
+"""Computes goodput: the share of the workers' capacity that went into updates of the model that is left at the end.
+
+    capacity    seconds of the run, times its workers, those included that were lost and had not come back
+    useful      of a worker: its seconds of computing, times the share of its samples that is in the model
+    goodput     sum of what is useful / capacity
+
+What is lost: waiting and communication; the time until a lost worker is back; work that a lost worker had not handed
+over; contributions that were dropped or rejected; and updates that servers undid when they went back to a snapshot.
+
+Servers record each update with its samples and contributors (`Applied`, of shard 0). Of several contributors each
+counts an equal part. Where no server records updates, what a worker trained before its last exchange is in the model,
+and what it trained after that is not; so it is in the phases of `hybrid` before the first update and after the last.
+Under gossip, which has no exchanges of that kind, all is in the model that
+workers trained which were not lost. A second is a second, on a slow worker too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from paceline.core.trace import Applied, MemberChange, Record, Span
+
+
+class Goodput:
+    """Counts what was useful, one record at a time, in the order in which they were written."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[int, float] = defaultdict(float)
+        self._samples: defaultdict[int, int] = defaultdict(int)
+        self._handed_over: defaultdict[int, int] = defaultdict(int)  # samples before the last exchange
+        self._since: defaultdict[int, int] = defaultdict(int)  # and after it
+        self._lost: defaultdict[int, int] = defaultdict(int)
+        self._outside: defaultdict[int, int] = defaultdict(int)  # handed over before the first update or after the last
+        self._updates: list[Applied] = []
+        self._last_phase: defaultdict[int, int] = defaultdict(int)  # handed over since the last update
+        self._went_back = False
+
+    def add(self, record: Record) -> None:
+        match record:
+            case Span(rank=rank, activity="computing", seconds=seconds, samples=samples, exchanges=exchanges):
+                if exchanges:
+                    self._handed_over[rank] += self._since[rank]
+                    (self._last_phase if self._updates else self._outside)[rank] += self._since[rank]
+                    self._since[rank] = 0
+                self._seconds[rank] += seconds
+                self._samples[rank] += samples
+                self._since[rank] += samples
+            case Applied(shard=0, weight=weight) if weight > 0:
+                # Servers went back: updates from that version on are undone. (Phases of `hybrid` count anew, too.)
+                while self._went_back and self._updates and self._updates[-1].version >= record.version:
+                    self._updates.pop()
+                self._went_back = False
+                self._last_phase.clear()
+                for rank in record.ranks:  # what is in the update is not handed over once more
+                    self._since[rank] = max(0, self._since[rank] - record.samples // len(record.ranks))
+                self._updates.append(record)
+            case MemberChange(party=party, event="replaced") if party.startswith("server "):
+                self._went_back = True
+            case MemberChange(party=party, event="lost") if party.startswith("worker "):
+                rank = int(party.removeprefix("worker "))
+                self._lost[rank] += self._since.pop(rank, 0)
+
+    def share(self, workers: int, seconds: float) -> float | None:
+        """Returns the goodput of a run of so many workers and seconds; None where nothing was trained."""
+        if not self._samples or workers * seconds <= 0:
+            return None
+        useful = self._useful()
+        total = sum(
+            spent * min(1.0, useful[rank] / self._samples[rank])
+            for rank, spent in self._seconds.items()
+            if self._samples[rank]
+        )
+        return min(1.0, total / (workers * seconds))
+
+    def _useful(self) -> defaultdict[int, float]:
+        """Returns the samples of each rank that are in the model."""
+        useful: defaultdict[int, float] = defaultdict(float)
+        for update in self._updates:
+            for rank in update.ranks:
+                useful[rank] += update.samples / len(update.ranks)
+        if self._updates:
+            for known in (self._outside, self._last_phase):
+                for rank, samples in known.items():
+                    useful[rank] += samples
+            return useful
+        if any(self._handed_over.values()):
+            useful.update(self._handed_over)
+        else:
+            useful.update({rank: samples - self._lost[rank] for rank, samples in self._samples.items()})
+        return useful

@@ -1,0 +1,77 @@
+"""Goodput: what of the workers' capacity is in the model that is left at the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.core.trace import Applied, MemberChange, Record, Span
+from paceline.observe.runs.goodput import Goodput
+
+
+def of(records: list[Record], workers: int = 2, seconds: float = 10.0) -> float | None:
+    goodput = Goodput()
+    for record in records:
+        goodput.add(record)
+    return goodput.share(workers, seconds)
+
+
+def step(rank: int, at: float, seconds: float = 1.0, samples: int = 8, exchanges: int = 0) -> Span:
+    return Span(at=at, rank=rank, activity="computing", seconds=seconds, steps=1, samples=samples, exchanges=exchanges)
+
+
+def update(at: float, *ranks: int, version: int, samples: int = 8, weight: float = 1.0, shard: int = 0) -> Applied:
+    return Applied(at=at, shard=shard, ranks=ranks, version=version, staleness=0, weight=weight, samples=samples)
+
+
+def test_it_is_computing_over_capacity_where_nothing_is_lost() -> None:
+    records = [record for t in range(1, 6) for record in (step(0, t), update(t, 0, version=t))]
+    assert of(records) == pytest.approx(5 / 20), "worker 1 was idle for ten seconds, worker 0 for five"
+
+
+def test_an_update_of_several_counts_for_each_of_them() -> None:
+    records = [step(0, 4, 4.0), step(1, 8, 8.0), update(8, 0, 1, version=1, samples=16)]
+    assert of(records) == pytest.approx(12 / 20)
+
+
+def test_what_was_dropped_or_is_in_no_update_is_no_goodput() -> None:
+    records = [step(0, 1), update(1, 0, version=1), step(0, 2), update(2, 0, version=1, weight=0.0), step(0, 3)]
+    assert of(records) == pytest.approx(1 / 20)
+    assert of([*records, update(3, 0, version=1, shard=1)]) == pytest.approx(1 / 20), "other shards count the same"
+
+
+def test_updates_that_servers_undid_are_no_goodput() -> None:
+    records = [record for t in range(1, 5) for record in (step(0, t), update(t, 0, version=t))]
+    replaced = MemberChange(at=5, party="server 0", event="replaced")
+    again = [replaced, step(0, 6), update(6, 0, version=2)]
+    assert of([*records, *again]) == pytest.approx(2 / 20), "versions 2 to 4 are undone, and the 2 is new"
+
+
+def test_without_servers_what_follows_the_last_exchange_does_not_count() -> None:
+    records = [step(0, 1), step(0, 2, exchanges=1), step(0, 3), step(0, 4, exchanges=1), step(0, 5)]
+    assert of(records, workers=1) == pytest.approx(3 / 10)
+
+
+def test_what_a_lost_worker_had_not_handed_over_is_lost_and_its_absence_too() -> None:
+    lost = MemberChange(at=3, party="worker 0", event="lost")
+    records: list[Record] = [step(0, 1), step(0, 2, exchanges=1), step(0, 3), lost, step(0, 8), step(0, 9, exchanges=1)]
+    assert of(records, workers=1) == pytest.approx(2 / 10)
+
+
+def test_under_gossip_all_counts_but_what_lost_workers_trained() -> None:
+    lost = MemberChange(at=4, party="worker 1", event="lost")
+    assert of([step(0, 2), step(0, 3), step(1, 3), lost]) == pytest.approx(2 / 20)
+
+
+def test_a_run_that_trained_nothing_has_none() -> None:
+    assert of([]) is None
+    assert of([step(0, 1)], seconds=0.0) is None
+
+
+def test_phases_with_and_without_servers_add_up_and_versions_may_begin_anew() -> None:
+    first = [record for t in (1, 2) for record in (step(0, t), update(t, 0, version=t))]
+    second = [record for t in (3, 4) for record in (step(0, t), update(t, 0, version=t - 2))]
+    by_means = [step(0, 5), step(0, 6, exchanges=1), step(0, 7, exchanges=1), step(0, 8)]
+    assert of([*first, *second], workers=1) == pytest.approx(4 / 10)
+    assert of([*first, *by_means], workers=1) == pytest.approx(4 / 10), (
+        "of the last phase two were handed over; two wait"
+    )
