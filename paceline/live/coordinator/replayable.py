@@ -22,12 +22,13 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from paceline.core.coordination.decisions import FailureKind
+from paceline.core.coordination.server_recovery import Snapshots
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.trace import MemberChange, Record, to_dict
 from paceline.core.vector import Memory
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.decisions import CoordinatorListener, FailureKind
-from paceline.live.coordinator.server_recovery import Snapshots
+from paceline.live.coordinator.executor import CoordinatorListener
 from paceline.live.node.node import Node
 from paceline.live.party import COORDINATOR, Party
 from paceline.live.protocol import control_messages as control

@@ -9,12 +9,12 @@ import functools
 import math
 
 from paceline.config import Config
+from paceline.core.coordination.lifecycle import RunRules, RunSize, StopRule
+from paceline.core.coordination.server_recovery import Snapshots
 from paceline.core.effects import Data
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.decisions import CoordinatorListener
-from paceline.live.coordinator.lifecycle import RunRules, RunSize, StopRule
+from paceline.live.coordinator.executor import CoordinatorListener
 from paceline.live.coordinator.planning import RunChoices
-from paceline.live.coordinator.server_recovery import Snapshots
 from paceline.live.node.node import Node
 from paceline.live.protocol.transport import Transport
 from paceline.runtime.collectives.choice import choose_allreduce

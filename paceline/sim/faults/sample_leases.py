@@ -7,7 +7,7 @@ queue.
     coordinator    asks for that again when servers are back, since whoever was asked may have been lost
 
 The queue itself (`core/samples/sample_leases.py`) is that of a live run. What differs from a live run
-(`paceline.live.coordinator.sample_leases`): a lease is there at once, and what processes tell the queue arrives in
+(`paceline.core.coordination.sample_leases`): a lease is there at once, and what processes tell the queue arrives in
 order however bad the links are; it is lost with its sender only.
 """
 

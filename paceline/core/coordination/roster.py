@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.fault_tolerance.membership import Membership
-from paceline.live import party
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 
 
 class RunRoster:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination.sample_leases import Leasing
 from paceline.core.errors import ProtocolError
 from paceline.core.trace import Leased
-from paceline.live.coordinator.sample_leases import Leasing
 from paceline.live.party import Party, server, worker
 from paceline.live.protocol import control_messages as control
 

@@ -19,17 +19,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import loop_messages
+from paceline.core.coordination.lifecycle import StopRule
+from paceline.core.coordination.party import Party, server, worker
+from paceline.core.coordination.roster import ProgressTotals
 from paceline.core.effects import Data
 from paceline.core.errors import ProtocolError
 from paceline.core.samples.sample_budget import Budget
 from paceline.core.samples.sample_leases import Leases
 from paceline.core.samples.sample_queue import SampleQueue
 from paceline.core.trace import Leased
-from paceline.live.coordinator.lifecycle import StopRule
-from paceline.live.coordinator.roster import ProgressTotals
-from paceline.live.party import Party, server, worker
-from paceline.live.protocol import control_messages as control
-from paceline.live.protocol import loop_messages
 
 FIRST = server(0)
 MESSAGES = (control.Want, control.Past, control.SamplesResolved, control.Fenced, control.Restored)

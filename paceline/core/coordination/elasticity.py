@@ -25,10 +25,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from paceline.core.errors import ProtocolError
-from paceline.core.fault_tolerance.membership import Announce, Enter, Evict, MembershipDecision, MembershipState, Refuse
-from paceline.core.trace import MemberChange
-from paceline.live.coordinator.decisions import (
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.decisions import (
     FailCallsTo,
     FailureKind,
     NotifyWorkerJoined,
@@ -36,13 +34,15 @@ from paceline.live.coordinator.decisions import (
     PartyJoined,
     Timer,
 )
-from paceline.live.coordinator.ending import RunEnding
-from paceline.live.coordinator.lifecycle import RunContext, RunPhase
-from paceline.live.coordinator.planning import other_model
-from paceline.live.coordinator.sample_leases import Leasing, Quotas
-from paceline.live.coordinator.server_recovery import Recovery
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
+from paceline.core.coordination.ending import RunEnding
+from paceline.core.coordination.lifecycle import RunContext, RunPhase
+from paceline.core.coordination.party import Party
+from paceline.core.coordination.same_model import other_model
+from paceline.core.coordination.sample_leases import Leasing, Quotas
+from paceline.core.coordination.server_recovery import Recovery
+from paceline.core.errors import ProtocolError
+from paceline.core.fault_tolerance.membership import Announce, Enter, Evict, MembershipDecision, MembershipState, Refuse
+from paceline.core.trace import MemberChange
 
 TICK_SECONDS = 0.25
 
