@@ -148,7 +148,7 @@ class Elasticity:
         now = self._run.now()
         self._decide.record(MemberChange(at=now, party=str(who), event="drained" if drained else "left", reason=reason))
         self._recovery.departed.add(who.index)
-        self._members.left(now, who)
+        entering = self._members.left(now, who)
         self.quotas.gone(who.index)
         if self._state.training and not self._state.stopping:
             incarnation = self._members.incarnation(who) if drained else 0
@@ -156,9 +156,10 @@ class Elasticity:
                 self._roster.present(), control.WorkerLeft(rank=who.index, lost=drained, incarnation=incarnation)
             )
             self._decide.add(NotifyWorkerLeft(who.index))
-            self._leasing.gone(who.index, self._members.incarnation(who))
+            self._end_leases(who, self._members.incarnation(who))
         if drained:
             self._decide.send([who], control.Exit())
+        self.carry_out(entering)
 
     def look(self) -> None:
         """Looks for silent and stuck workers and servers, several times a second during training.
@@ -206,10 +207,13 @@ class Elasticity:
             gone = control.WorkerLeft(rank=who.index, lost=True, incarnation=decision.incarnation)
             self._decide.send(self._roster.present(), gone)
             self._decide.add(NotifyWorkerLeft(who.index))
-            self._leasing.gone(who.index, decision.incarnation)
+            self._end_leases(who, decision.incarnation)
         self._decide.close_connection(who, decision.incarnation, why)
         if self._state.stopping and not self._roster.training and self._state.holder is not None:
             self._ending.finish()
+
+    def _end_leases(self, who: Party, incarnation: int) -> None:
+        self._leasing.gone(who.index, incarnation, ask=not self._recovery.under_way)
 
     # ---- joining -----------------------------------------------------------------------------------------
     def hello(self, who: Party, hello: control.Hello) -> None:

@@ -59,6 +59,11 @@ class Leasing:
         self._on_false_claim = on_false_claim
 
     @property
+    def leases(self) -> Leases | None:
+        """Returns the queue; None before the first Want."""
+        return self._leases
+
+    @property
     def epochs(self) -> int:
         """Returns the number of whole epochs, of which every sample is done."""
         return self._leases.epochs if self._leases else 0
@@ -111,13 +116,17 @@ class Leasing:
             self._on_false_claim(worker(rank), str(error))
 
     # ---- membership --------------------------------------------------------------------------------------
-    def gone(self, rank: int, incarnation: int) -> None:
-        """Ends the leases of an incarnation, once everybody was told that it is lost or has left."""
-        if self._leases is not None and self._leases.leave(rank, incarnation):
+    def gone(self, rank: int, incarnation: int, *, ask: bool) -> None:
+        """Ends the leases of an incarnation, once everybody was told that it is lost or has left.
+
+        ask: the first server is in its place. One that is being restored has no open round yet, and would answer that
+        nothing waits there; it is asked when it is back (`servers_are_back`).
+        """
+        if self._leases is not None and self._leases.leave(rank, incarnation) and ask:
             self._tell([FIRST], control.Fence(rank=rank, incarnation=incarnation))
 
     def servers_are_back(self, living: dict[int, int]) -> None:
-        """Repeats the Fences that are not answered, since a lost server may have lost the question.
+        """Sends the Fences that are not answered: nobody was asked, or a lost server may have lost the question.
 
         living: the incarnation of each training worker, by rank; their samples are still in their hands.
         """

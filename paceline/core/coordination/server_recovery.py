@@ -90,6 +90,11 @@ class Recovery:
     def server_view(self) -> int:
         return self._replacing.server_view
 
+    @property
+    def number(self) -> int:
+        """Returns the number of the last order."""
+        return self._replacing.number
+
     def afterwards(self, act: Callable[[], None]) -> None:
         """Calls `act` once all servers are restored."""
         self._afterwards.append(act)
