@@ -291,8 +291,8 @@ class GroupedServer(ClockedServer):
 
         A new round expects only those members that are here, that the regrouping meant, and that joined no other group.
         """
-        # Everybody has joined its group of the regrouping before. The coordinator's numbers may leave some out, of which
-        # no worker moves here; and a worker may claim any. So regroupings are counted here, by the numbers that change.
+        # Everybody has joined its group of the regrouping before. The coordinator's numbers leave out regroupings in
+        # which nobody moved, and a worker may claim any number. So what is counted here is that the number changes.
         if number > self.number and number != self.named:
             self.named, self.rounds_of = number, {}
             self.number += 1

@@ -10,7 +10,8 @@
       training
     training               no step for stuck_s, though it waits for nobody     Evict             lost
     any                    left                                                                  left
-    any                    hello of a later incarnation                        Evict if not lost joining
+    left, lost             hello of a later incarnation                                          joining
+    any other              hello of a later incarnation                        Evict             joining
     any                    hello of a burnt incarnation                        Refuse            as it was
 
 A member is a worker, a server, or another process; its name is anything hashable. It has an incarnation, a number that
@@ -21,9 +22,8 @@ A newcomer goes through `announced` so that nothing begins with it before all ot
 would otherwise have one more member for some than for others, and nobody would ever complete it.
 
 The machine has no clock and sends nothing: it is told what happened and when, on one monotonic clock, and returns
-decisions with their reasons. The live coordinator runs it (`live/coordinator/elasticity.py`). The simulator does not:
-it has a membership of its own, by the same rules (`sim/faults/membership.py`, `sim/faults/confirmed_membership.py`), so
-fuzzing says nothing about this file.
+decisions with their reasons. `paceline.core.coordination.elasticity` runs it, in live runs and in simulated ones, so
+`paceline fuzz` runs this file.
 """
 
 from __future__ import annotations

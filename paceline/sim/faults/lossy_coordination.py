@@ -53,6 +53,7 @@ class LossyMembers(Members):
         self._newcomers: dict[int, SimulatedProcess] = {}  # by rank: processes that do not train yet
         self._departed: dict[tuple[str, int], set[int]] = {}  # by process: the workers that it knows to be gone
         self._joined: dict[int, set[int]] = {}  # by rank of a newcomer: who joined after it got its roster
+        self._left_cleanly: set[tuple[str, int]] = set()  # processes
         self._silent_until: dict[str, float] = {}
         self._watching = False
         self._lease: Piece = (0, 0, 0)
@@ -187,6 +188,7 @@ class LossyMembers(Members):
             case control.Aware(view=view):
                 self._elasticity.carry_out(self._members.acknowledged(self._sim.now, who, view))
             case control.Left(reason=reason):
+                self._left_cleanly.add((str(who), self._members.incarnation(who)))
                 self._elasticity.left(who, reason, drained=False)
             case control.Prepared():
                 self.recovery.prepared(who, message)
@@ -324,6 +326,9 @@ class LossyMembers(Members):
         if self.servers and self.servers.learns_it_is_lost(party):
             return
         if not party.hears or party.kind != "worker" or self.counts(party):
+            return
+        if party.process in self._left_cleanly:  # it stays for what others still send to it
+            self.streams.give_up(party, self.control)
             return
         self._end(party)
         self._sim.join(party.me)

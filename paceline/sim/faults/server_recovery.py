@@ -177,12 +177,11 @@ class Servers:
             case control.Go():
                 self._begin(self._all[party.process])
             case control.Resume() if party.kind == "server":
-                self._fences_former(party, message.replaced)
+                for dead in self._former(message.replaced):
+                    self._knows_of_loss(self._all[party.process], dead)
                 self._begin(self._all[party.process])
-            case control.Resume() if party.here:
+            case control.Resume():
                 self._resume(party, message)
-            case control.Resume():  # it has left, and asks nothing more
-                self._fences_former(party, message.replaced)
 
     # ---- copies --------------------------------------------------------------------------------------------
     def _begin(self, server: RecoverableServer) -> None:
@@ -396,23 +395,29 @@ class Servers:
     def _meets_worker(self, party: SimulatedProcess) -> None:
         """It has heard of the new incarnation, and nothing of an earlier one from here on."""
 
-    def _fences_former(self, party: SimulatedProcess, replaced: Iterable[int]) -> list[SimulatedProcess]:
-        """Lets `party` take nothing more of the former incarnations of servers that were replaced; returns those."""
-        former = [
-            old.party for old in self._all.values() if old.shard in replaced and old is not self.servers[old.shard]
+    def _former(self, replaced: Iterable[int]) -> list[RecoverableServer]:
+        """Returns the incarnations before the present ones of the servers that were replaced.
+
+        The present one may be lost by now, and its successor not restored; of that the coordinator tells later.
+        """
+        present = self.sim.world.servers
+        return [
+            old
+            for old in self._all.values()
+            if old.shard in replaced and old.party.incarnation < present[old.shard].incarnation
         ]
-        for dead in former:
-            if party.kind == "server":
-                self._knows_of_loss(self._all[party.process], self._all[dead.process])
-            else:
-                self.streams.fence(party, dead)
-        return former
 
     def _resume(self, party: SimulatedProcess, resume: control.Resume) -> None:
-        """Continues at a worker: it repeats unanswered calls, or, if the servers went back, starts anew."""
-        replaced = [s for s in self._all.values() if s.shard in resume.replaced and s is not self.servers[s.shard]]
-        asked = [question for dead in replaced for question in self.streams.unanswered(party, dead.party)]
-        self._fences_former(party, resume.replaced)
+        """Continues at a worker: it repeats unanswered calls, or, if the servers went back, starts anew.
+
+        One that has left asks nothing more.
+        """
+        former = self._former(resume.replaced)
+        asked = [question for dead in former for question in self.streams.unanswered(party, dead.party)]
+        for dead in former:
+            self.streams.fence(party, dead.party)
+        if not party.here:
+            return
         if resume.rolled_back:
             self.streams.server_views[party.process] = resume.server_view
             if self.sim.leasing:
