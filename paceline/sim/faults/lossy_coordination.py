@@ -273,9 +273,9 @@ class LossyMembers(Members):
         self._leaves_when_settled(incarnation.party)
 
     def _leaves_when_settled(self, party: SimulatedProcess) -> None:
-        # A live worker waits for the other workers. What its role told the coordinator's is before Left on the same
-        # connection; here these are two streams.
-        if not self.streams.settled(party, ("worker", "coordinator")):
+        # A live worker waits for other workers and servers. What its role told the coordinator's is before Left on the
+        # same connection; here these are two streams.
+        if not self.streams.settled(party, ("worker", "server", "coordinator")):
             self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self._leaves_when_settled, party)
         elif party.hears:
             self.tell(party, control.Left(reason=ASKED))
