@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 # Without a torch there already, this release is installed first, so that no other one is drawn in with it.
 TORCH  ?= torch==2.13.0
 
-.PHONY: help demo test nightly lab-packages lab-test page-test metrics-test screenshots check format lint types bench fuzz pages readme docs papers clean
+.PHONY: help demo test nightly lab-packages lab-test package page-test metrics-test screenshots check format lint types bench fuzz pages readme docs papers clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -17,6 +17,8 @@ $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/pip install --quiet '$(TORCH)'
 	$(BIN)/pip install --quiet --editable '.[dev]'
+	# Without what it depends on: it asks for torchvision, whose newest release would replace torch, and is used without.
+	$(BIN)/pip install --quiet --no-deps 'pytorchcv>=0.0.74'
 	@! test -d .git || git config core.hooksPath .githooks
 	@touch $@
 
@@ -36,6 +38,9 @@ lab-test: $(READY) lab-packages  ## those tests, and what CI does without: Grid 
 	  gridengine-master gridengine-exec gridengine-client
 	$(BIN)/pip install --quiet "ray>=2.60"
 	LAB=all $(BIN)/python -m pytest tests/lab
+
+package: $(READY)  ## build the wheel and the sdist, install each with its dependencies in a new environment, train there
+	$(BIN)/python -m scripts.check_package --install
 
 page-test: $(READY)  ## the live page in a headless browser; installs Debian's chromium where there is none
 	@command -v chromium >/dev/null || apt-get install -y --no-install-recommends chromium fonts-dejavu-core

@@ -36,8 +36,9 @@ from paceline.core.trace import Applied, Decided, Record
 from paceline.engine import models
 from paceline.engine.specs import ModelRecipe
 from paceline.live.control.reports import REPORT_SECONDS, Reports, records_of
-from paceline.live.coordinator.replayable import framed
+from paceline.live.numpy_memory import PlainMemory
 from paceline.live.party import Party, worker
+from paceline.live.protocol import frames
 from paceline.live.protocol.transport import Envelope
 from paceline.observe.trace.trace_file import TraceWriter
 
@@ -89,7 +90,7 @@ def seconds(work: Callable[[], object], count: int) -> float:
 
 def seconds_of_trace(steps: int) -> float:
     """The frames are made, as a connection would before it hands them to the kernel."""
-    reports = reporting(lambda _to, envelope: framed(envelope))
+    reports = reporting(lambda _to, envelope: frames.encode(envelope, PlainMemory()))
     begun = time.perf_counter()
     for n in range(steps):
         a_step(reports, n)

@@ -25,33 +25,46 @@ from paceline.live.security.certificate_authority import CertificateAuthority
 from paceline.runtime.spec.process_spec import ProcessSpec
 
 TRANSPORTS = ("shm", "tcp")
+"""Ways between processes that can be measured: shared memory of this host, and TCP."""
 TOKEN = "the token of this measurement"
+"""Any text does: the processes of a measurement are children of this one, and end with it."""
 TIMEOUT_S = 60.0
+"""Seconds that a call of a node waits for its answer."""
 
 
 class Ears:
-    """Passes what a transport tells on to a node; an error ends the process."""
+    """Passes on to a node what its transport reports; an error ends the process.
+
+    In a run a session stands here, which also checks who may send what. A measurement has no coordinator and trusts its
+    own children, so it leaves that out; the check is in `paceline bench overhead`, which makes a whole run.
+    """
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self.deliver: Callable[[Party, Envelope], None] = node.deliver
 
     def lost(self, src: Party, why: str, cause: LossCause = LossCause.CLOSED) -> None:
+        """Tells the node that the connection to `src` is gone; open calls to it fail."""
         self._node.lost(src, why)
 
     def room_for(
         self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]
     ) -> list[Any]:
+        """Returns the vectors that a message is received into, of the node's memory."""
         return list(self._node.room_for(src, kind, id, lengths, shared))
 
     def failed(self, error: BaseException) -> None:
+        """Prints the error and ends the process at once: the parent notices the closed pipe."""
         print(f"failed: {error!r}", file=sys.stderr)
         os._exit(1)
 
 
 @contextlib.contextmanager
 def keys(tls: bool, parties: Iterable[Party]) -> Iterator[str]:
-    """A folder with the credentials of these, as a run makes them for itself, for as long; without `tls` no name."""
+    """Gives a folder with credentials of these parties, made as a run makes them; "" without `tls`.
+
+    The folder is removed at the end of the context.
+    """
     if not tls:
         yield ""
         return
@@ -64,9 +77,11 @@ def keys(tls: bool, parties: Iterable[Party]) -> Iterator[str]:
 def open_party(
     who: Party, transport: str, *, workers: int, servers: int, credentials: str = ""
 ) -> tuple[Node, TcpTransport]:
-    """A node as a party of a run has it, with one thread for arithmetic; delivers after `way.open(Ears(node))`.
+    """Returns a node and its transport, as a party of a run has them, with one thread for arithmetic.
 
-    credentials: the folder of `keys`; its connections are under TLS then.
+    Messages are delivered once the caller has opened the transport with `Ears(node)`.
+
+    credentials: the folder that `keys` made; connections are under TLS then.
     """
     import paceline.schemes  # noqa: F401  enters the catalogue
 
@@ -86,7 +101,7 @@ def open_party(
 
 
 def way_of(transport: str, tls: bool) -> str:
-    """As it is shown."""
+    """Returns the name of a way between two parties, as tables show it."""
     return f"{transport} under TLS" if tls else transport
 
 

@@ -22,13 +22,17 @@ from paceline.codec import Codec, ResidualMemory, read
 from paceline.codec.base import Bytes
 
 LIMIT = "r += g"
+"""What the figures are compared with, as the table names it."""
 PARTS = ("encode", "decode", "decode and add")
+"""What is measured of each codec."""
 DEFAULTS = {"2bit": "2bit(threshold=0.3)", "dgc": "dgc(warmup=0)"}
 """Of those whose own defaults send nearly nothing, or nearly everything, of the first gradients."""
 
 
 def measure(names: Sequence[str], length: int, rounds: int, note: Note = say_nothing) -> Iterator[Figure]:
-    """Three figures a codec: to encode, to decode, to decode and add. Raises ConfigError for one that is unknown."""
+    """Yields three figures for each codec: to encode, to decode, to decode and add. Raises ConfigError for an unknown
+    one.
+    """
     torch.set_num_threads(1)
     g = np.random.default_rng(1).standard_normal(length).astype(np.float32)
     for name in names:
@@ -39,6 +43,10 @@ def measure(names: Sequence[str], length: int, rounds: int, note: Note = say_not
 
 
 def _of(name: str, codec: Codec, g: np.ndarray, rounds: int) -> Iterator[Figure]:
+    """Yields the figures of one codec for the gradient `g`, float32 [n].
+
+    The limit is measured in the same rounds: the speed of memory changes with what else the machine does.
+    """
     memory, out = ResidualMemory.of(len(g)), np.empty_like(g)
     w, r = torch.zeros(len(g)), torch.zeros(len(g))
     gradient, decoded = torch.from_numpy(g), torch.from_numpy(out)
@@ -60,7 +68,10 @@ def _of(name: str, codec: Codec, g: np.ndarray, rounds: int) -> Iterator[Figure]
 
 
 def measure_on_gpu(names: Sequence[str], length: int, rounds: int) -> Iterator[Figure]:
-    """The same where the gradient lies on a GPU, of the codecs that have kernels for it. Raises ImportError."""
+    """Does the same where the gradient lies on a GPU, for the codecs that have kernels for it.
+
+    Raises ImportError without Triton, whose kernels they are.
+    """
     from paceline.codec.kernels import gpu
 
     numbers = np.random.default_rng(1).standard_normal(length).astype(np.float32)
@@ -88,7 +99,10 @@ def measure_on_gpu(names: Sequence[str], length: int, rounds: int) -> Iterator[F
 
 
 def _done(act: Callable[[], object]) -> Callable[[], object]:
-    """`act`, and what it gave the GPU to do."""
+    """Returns a function that calls `act` and waits until the GPU has done what that gave it to do.
+
+    Kernels are only queued by a call; without the wait the time of the queue would be measured.
+    """
 
     def done() -> None:
         act()
@@ -100,6 +114,7 @@ def _done(act: Callable[[], object]) -> Callable[[], object]:
 def _figures(
     name: str, codec: Codec, g: np.ndarray, parts: Mapping[str, Callable[[], object]], rounds: int
 ) -> Iterator[Figure]:
+    """Yields a figure for each part, against the limit; all parts take turns, `rounds` times."""
     took: dict[str, list[float]] = {part: [] for part in parts}
     for _ in range(rounds):
         for part, act in parts.items():

@@ -41,9 +41,11 @@ from paceline.live import party
 from paceline.live.node.hosted_slice import ServedSlice
 
 WARM_ROUNDS = 3
+"""Exchanges before the first that counts: buffers are allocated, and connections find their speed."""
 SLICES_MB = {"shm": 0.0, "tcp": 4.0}
 """MiB of a slice with which each way is at its best where the weights are wanted as one vector."""
 LIMITS = {"shm": "a pass over memory", "tcp": "plain sockets, one way after the other"}
+"""What bounds an exchange over each transport, as the table names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,7 @@ class ExchangeJob:
     gate: str = WARN
 
     def layout(self) -> Layout:
+        """Returns how the model is cut into shards and slices. Raises ConfigError where it is too small for that."""
         return lay_out(self.length, self.servers, round(self.slice_mb * 2**20 / FLOAT_BYTES))
 
     def limit(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
@@ -76,18 +79,25 @@ class ExchangeJob:
 
 
 def _updates(job: ExchangeJob) -> Callable[[], float]:
+    """Returns a function that measures the updates of all workers in one process, a thread for each server."""
     return update_limit(job.length, threads=job.servers, times=job.workers)
 
 
 @contextlib.contextmanager
 def _raw(job: ExchangeJob) -> Iterator[Callable[[], float]]:
+    """Gives a function that moves a server's shard each way by plain sockets, one lane for each worker and server."""
     nbytes = max(1, FLOAT_BYTES * job.length // job.servers)
     with RawSockets(nbytes, nbytes, lanes=job.workers * job.servers) as raw:
         yield raw.once
 
 
 class Running:
-    """Starts the processes of a job on entry, connects them, and ends them on exit."""
+    """Starts the processes of a job on entry, connects them, and ends them on exit.
+
+    servers   listen, and tell their address
+    workers   start meanwhile; are told all addresses; connect; say that they are ready
+    then      each number that a worker is told is answered by the seconds of so many exchanges
+    """
 
     def __init__(self, job: ExchangeJob) -> None:
         self._job = job
@@ -116,7 +126,10 @@ class Running:
         return self
 
     def exchange(self, times: int) -> list[float]:
-        """Seconds of each of `times` exchanges (push and pull of the whole vector), of the slowest worker each."""
+        """Returns the seconds of each of `times` exchanges, those of the slowest worker.
+
+        An exchange is a push and a pull of the whole vector. All workers begin together.
+        """
         for worker in self._workers:
             worker.tell(times)
         each = [worker.hear() for worker in self._workers]
@@ -127,7 +140,10 @@ class Running:
 
 
 def serve(job: dict[str, Any], stream: ParentStream) -> None:
-    """A server's process, until it is told to end."""
+    """Is the main function of a server's process; it returns when its parent wants nothing more.
+
+    Its boxes run on the transport's thread, as in a run. This thread only waits.
+    """
     me, credentials = job.pop("me"), job.pop("credentials")
     own = ExchangeJob(**job)
     node, way = open_party(
@@ -151,7 +167,10 @@ def serve(job: dict[str, Any], stream: ParentStream) -> None:
 
 
 def work(job: dict[str, Any], stream: ParentStream) -> None:
-    """A worker's process: told a number it makes as many exchanges and answers with their seconds."""
+    """Is the main function of a worker's process: for each number that it is told it makes so many exchanges.
+
+    It answers with their seconds. The scheme is the one of a run, resumed with the same gradient again and again.
+    """
     me, credentials = job.pop("me"), job.pop("credentials")
     own = ExchangeJob(**job)
     node, way = open_party(
@@ -181,14 +200,14 @@ def work(job: dict[str, Any], stream: ParentStream) -> None:
 
 
 def time_push_pull(running: Running, times: int = 1) -> float:
-    """Median seconds of a push and pull."""
+    """Returns the median seconds of a push and a pull."""
     return statistics.median(running.exchange(times))
 
 
 def measure(jobs: Sequence[ExchangeJob], rounds: int, note: Note = say_nothing) -> Iterator[Figure]:
-    """Neighbours with the same limit take turns with it and with one another.
+    """Yields a figure for each job. Neighbours with the same limit take turns with it and with one another.
 
-    Raises PacelineError when a process fails, ConfigError before any is started for a job that cannot be laid out.
+    Raises ConfigError before any process is started for a job that cannot be laid out, PacelineError when one fails.
     """
     for job in jobs:
         job.layout()
@@ -197,6 +216,10 @@ def measure(jobs: Sequence[ExchangeJob], rounds: int, note: Note = say_nothing) 
 
 
 def _in_turns(jobs: Sequence[ExchangeJob], rounds: int, note: Note) -> Iterator[Figure]:
+    """Yields the figures of jobs that have one limit: in each round every job is measured once, and the limit.
+
+    What slows the machine down for a while then slows all sides down, and the ratio stays.
+    """
     what = f"push and pull over {way_of(jobs[0].transport, jobs[0].tls)}"
     note(f"{what}: starting {sum(job.workers + job.servers for job in jobs)} processes")
     bound: list[float] = []

@@ -29,7 +29,9 @@ from paceline.runtime.worker.pace import Pace
 ROUNDS = 3
 """Of each way the best counts: a link is what it can be."""
 MARK = "PACELINE LINK "
+"""Begins the lines that the launcher looks for among what workers print."""
 MODULE = "paceline.bench.peer_links"
+"""The name by which a launcher starts a worker's process."""
 
 
 class PeerLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,11 +43,16 @@ class PeerLink(msgspec.Struct, frozen=True, kw_only=True):
     seconds_per_byte: float
 
     def line(self) -> str:
+        """Returns the line that a worker prints: MARK and the fields as JSON."""
         return MARK + msgspec.json.encode(self).decode()
 
     @classmethod
     def of_line(cls, line: str) -> PeerLink | None:
-        """The link that a worker has printed; None for any other line, or one with numbers that no link has."""
+        """Returns the link that a worker has printed, or None for any other line.
+
+        None is also returned where the numbers are none that a link can have, as a worker of another host is not
+        trusted.
+        """
         if not line.startswith(MARK):
             return None
         try:
@@ -56,7 +63,11 @@ class PeerLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rounds(workers: int) -> Iterator[list[tuple[int, int]]]:
-    """Pairs of which none shares a worker, until each two have met: the circle method."""
+    """Yields rounds of pairs, of which none in a round shares a worker, until each two have met (the circle method).
+
+    One worker keeps its place and the others move on by one after each round. With an odd number of workers the partner
+    -1 means that a worker rests.
+    """
     ring = [*range(workers), *([-1] if workers % 2 else [])]
     for _ in range(len(ring) - 1):
         pairs = zip(ring[: len(ring) // 2], reversed(ring), strict=False)
@@ -65,7 +76,7 @@ def rounds(workers: int) -> Iterator[list[tuple[int, int]]]:
 
 
 def measure(node: Node, workers: int) -> list[PeerLink]:
-    """The ways to this worker from those of lower rank, to which it is connected: the best of some rounds of each."""
+    """Returns the links to this worker from those of lower rank, to which it is connected; the best of ROUNDS each."""
     me, best = node.me.index, dict[int, tuple[float, float]]()
     for pairs in [*rounds(workers)] * ROUNDS:
         for source, target in pairs:
@@ -80,6 +91,10 @@ def measure(node: Node, workers: int) -> list[PeerLink]:
 
 
 def main() -> int:
+    """Takes part in a run of its own, in which nothing is trained; prints a line for each link that ends here.
+
+    Raises ConfigError where it was not started by a launcher.
+    """
     torch.set_num_threads(1)
     spec, _ = find_spec()
     if spec is None:

@@ -14,6 +14,7 @@ from paceline.bench.result import Figure
 from paceline.core.errors import ConfigError
 
 WIDTH = 100
+"""Columns of a table, also where it goes to a file."""
 
 
 def conditions() -> str:
@@ -22,6 +23,7 @@ def conditions() -> str:
 
 
 def _machine() -> dict[str, str]:
+    """Returns by what a figure was measured, as texts by name."""
     import torch
 
     return {

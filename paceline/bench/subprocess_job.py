@@ -22,7 +22,9 @@ from paceline.core.errors import PacelineError, PeerLost, TimedOut
 from paceline.launch.local.line_messages import LaunchMessage, LineDecoder, encode
 
 PATIENCE_S = 120.0
+"""Seconds to wait for a message of a child."""
 ROOT = Path(__file__).resolve().parents[2]
+"""The folder of the package, for the child's PYTHONPATH: it may not be installed."""
 
 
 class Told(LaunchMessage, frozen=True, kw_only=True, tag="told"):
@@ -32,6 +34,8 @@ class Told(LaunchMessage, frozen=True, kw_only=True, tag="told"):
 
 
 class JobFailed(LaunchMessage, frozen=True, kw_only=True, tag="failed"):
+    """Says in one line why the child gives up; the parent raises it as PacelineError."""
+
     why: str
 
 
@@ -43,9 +47,11 @@ class ParentStream:
         self._decoder: LineDecoder[Told] = LineDecoder(Told)
 
     def tell(self, what: Any) -> None:
+        """Sends a value, of JSON, to the parent."""
         self._say(Told(value=what))
 
     def fail(self, why: str) -> None:
+        """Sends the reason of a failure; nothing may follow it."""
         self._say(JobFailed(why=why))
 
     def _say(self, message: LaunchMessage) -> None:
@@ -53,7 +59,7 @@ class ParentStream:
         self._out.flush()
 
     def hear(self) -> Any:
-        """Raises EOFError when the parent wants nothing more, or is gone."""
+        """Returns the parent's next value. Raises EOFError when it wants nothing more, or is gone."""
         line = self._lines.readline()
         if not line:
             raise EOFError
@@ -78,7 +84,7 @@ class Child:
         )
 
     def tell(self, what: Any) -> None:
-        """Raises PeerLost when the child has ended."""
+        """Sends a value, of JSON, to the child. Raises PeerLost when it has ended."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(encode(Told(value=what)))
@@ -87,7 +93,11 @@ class Child:
             raise self._ended() from None
 
     def hear(self, patience_s: float = PATIENCE_S) -> Any:
-        """Returns the child's next message. Raises PeerLost when it has ended, TimedOut, PacelineError if it failed."""
+        """Returns the child's next value.
+
+        Raises PeerLost when the child has ended, TimedOut after `patience_s`, and PacelineError if the child has
+        failed.
+        """
         out = self._process.stdout
         assert out is not None
         while not self._decoder.has_message:
@@ -103,6 +113,7 @@ class Child:
         return said.value
 
     def end(self) -> None:
+        """Kills the process and frees its pipes."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -115,12 +126,13 @@ class Child:
 
 
 class Children:
-    """A context manager that ends what was started in it, the last first."""
+    """Starts children in a context and ends them at its end, the last first."""
 
     def __init__(self) -> None:
         self._all: list[Child] = []
 
     def start(self, role: str, job: dict[str, Any]) -> Child:
+        """Starts a child; see `Child`."""
         self._all.append(Child(role, job))
         return self._all[-1]
 
@@ -133,7 +145,10 @@ class Children:
 
 
 def main(role: str, job: str) -> None:
-    """Ends the process, with whatever threads it has."""
+    """Does the job of one child process; it never returns.
+
+    The process ends by `os._exit`, with whatever threads it has: a transport's thread would otherwise keep it alive.
+    """
     stream = ParentStream(sys.stdin.buffer, os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)  # what is printed by others must not come between
     module, _, function = role.partition(".")

@@ -16,12 +16,18 @@ from paceline.runtime.spec.process_spec import ProcessSpec
 
 
 class LocalProcesses(Launcher, Protocol):
+    """Describes a launcher of this machine, whose processes can be signalled."""
+
     def signal(self, who: Party, number: signals.Signals) -> None:
-        """To its present process, if there is one."""
+        """Sends a signal to the party's present process, if there is one."""
 
 
 class FaultyLauncher:
-    """`launcher`, whose parties reach the coordinator by `relays` where there are any."""
+    """Starts parties as `launcher` does, and hurts them when the fault runner asks for it.
+
+    Where there are relays, parties reach the coordinator by them: its address is replaced in their specifications. Ways
+    among the other parties are replaced in the roster, by `ProxiedTransport`.
+    """
 
     def __init__(self, launcher: LocalProcesses, relays: ProxySet | None) -> None:
         self._launcher, self._relays = launcher, relays
@@ -47,12 +53,15 @@ class FaultyLauncher:
 
     # ---- what is done to them ----------------------------------------------------------------------------
     def signal(self, who: Party, number: signals.Signals) -> None:
+        """Sends a signal to a party's present process."""
         self._launcher.signal(who, number)
 
     def cut_off(self, who: Party) -> None:
+        """Lets nothing pass between a party and all others from now on."""
         assert self._relays is not None
         self._relays.cut_off(who)
 
     def let_through(self, who: Party) -> None:
+        """Ends `cut_off`; what was held meanwhile arrives."""
         assert self._relays is not None
         self._relays.let_through(who)

@@ -22,11 +22,15 @@ from paceline.live import party
 from paceline.live.party import Party
 
 KINDS = ("kill", "stop", "slow", "partition", "server", "evaluator")
+"""All kinds of faults, in the order in which tables list them."""
 KILLS = ("kill", "server", "evaluator")
+"""Kinds that are over at once: a process is killed."""
 SHARES_OF_DEATH = (0.2, 0.6, 1.5)
 """How long stops and partitions last, in units of the silence that counts as death."""
 SLOW_SECONDS = 3.0
+"""Seconds for which a worker is slowed down."""
 SLOWNESSES = (3, 10)
+"""How many times slower a worker becomes; one of these is drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +68,10 @@ def kinds_of(text: str) -> tuple[str, ...]:
 def draw(
     seed: int, kinds: Sequence[str], *, count: int, every_s: float, workers: int, servers: int, dead_after_s: float
 ) -> list[PlannedFault]:
-    """`count` faults, one every `every_s` seconds. The same arguments give the same faults, everywhere."""
+    """Returns `count` faults, one every `every_s` seconds. The same arguments give the same faults on every machine.
+
+    dead_after_s: seconds of silence that count as death, by which stops and partitions are measured.
+    """
     random = Random(f"chaos/{seed}")
     return [
         _fault(random, number, number * every_s, random.choice(kinds), workers, servers, dead_after_s)
@@ -75,6 +82,7 @@ def draw(
 def _fault(
     random: Random, number: int, at_s: float, kind: str, workers: int, servers: int, dead_after_s: float
 ) -> PlannedFault:
+    """Draws one fault of `kind`: whom it hits, and for how long."""
     of_servers = [party.server(shard) for shard in range(servers)]
     of_workers = [party.worker(rank) for rank in range(workers)]
     others = {

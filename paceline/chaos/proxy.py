@@ -25,10 +25,12 @@ from paceline.live.protocol.transport import Envelope, Transport
 
 LOOPBACK = "127.0.0.1"
 PIECE_BYTES = 1 << 18
+"""Bytes that are read at once from a link of full speed."""
 THIN_BYTES = 1 << 13  # over a thin link, which several streams take in turns, and which keeps no more
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 OPEN_SECONDS = 10.0
+"""Seconds to wait for what the thread of the proxies is asked to do, such as opening a listener."""
 ACCEPTING_TURNS = 8  # of the loop; asyncio takes four from a socket that is accepted to the first step of its task
 
 
@@ -63,6 +65,7 @@ class ProxySet:
         return way.address
 
     def cut_off(self, whom: Party) -> None:
+        """Holds from now on all that `whom` sends and receives. It takes effect at once, without a wait."""
         self._loop.call_soon_threadsafe(self._cut.add, whom)
 
     def make_thin(self, whom: Party, bytes_per_second: float) -> None:
@@ -70,6 +73,7 @@ class ProxySet:
         self._wait_for(self._make_thin(whom, 1 / bytes_per_second))
 
     def let_through(self, whom: Party) -> None:
+        """Forwards again what `whom` sends and receives, beginning with what was held."""
         self._wait_for(self._let_through(whom))
 
     def close(self) -> None:
@@ -80,11 +84,12 @@ class ProxySet:
         self._loop.close()
 
     def _wait_for(self, act: Coroutine[Any, Any, Any]) -> Any:
+        """Runs a coroutine on the thread of the proxies; returns its result, or raises its error."""
         return asyncio.run_coroutine_threadsafe(act, self._loop).result(OPEN_SECONDS)
 
     # ---- on the thread of the relays ---------------------------------------------------------------------
     async def _open(self, caller: Party, to: Party, address: str) -> Proxy:
-        """Instead of the one to an earlier incarnation, at which nobody is to call any more."""
+        """Opens the proxy of a pair, in place of one to an earlier incarnation, which nobody is to call any more."""
 
         async def called(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await self._join({caller, to}, reader, writer, address)
@@ -99,7 +104,10 @@ class ProxySet:
         return Proxy(address, f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}", server)
 
     async def _shut(self, server: asyncio.Server) -> None:
-        """Nobody comes any more, and who was accepted has a task: asyncio loses those it finds a closed server for."""
+        """Closes a listener, after those who were accepted have a task.
+
+        asyncio loses connections that it accepts while their server is being closed.
+        """
         for sock in server.sockets:
             self._loop.remove_reader(sock)
         for _ in range(ACCEPTING_TURNS):
@@ -109,6 +117,11 @@ class ProxySet:
     async def _join(
         self, ends: set[Party], reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str
     ) -> None:
+        """Connects an accepted caller with whom it calls, and forwards both directions until both have ended.
+
+        Where nobody listens, the caller's connection is closed, as it would be without a proxy. While the pair is cut
+        the connection onwards is not even opened.
+        """
         host, _, port = address.rpartition(":")
         self._transports.add(writer.transport)
         try:
@@ -120,6 +133,10 @@ class ProxySet:
             writer.close()
 
     async def _onwards(self, ends: set[Party], host: str, port: int) -> Streams:
+        """Opens the connection to the other party; over a thin link with buffers that hold little.
+
+        The kernel's usual buffers take megabytes, which would arrive at once however slow the link is.
+        """
         if not ends & self._thin.keys():
             return await asyncio.open_connection(host, port)
         sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -147,6 +164,7 @@ class ProxySet:
         writer.close()
 
     async def _passable(self, ends: set[Party]) -> None:
+        """Waits until neither of these parties is cut off."""
         async with self._free:
             await self._free.wait_for(lambda: not ends & self._cut)
 
@@ -159,6 +177,7 @@ class ProxySet:
             self._free.notify_all()
 
     async def _close(self) -> None:
+        """Ends all connections and waits until their tasks have ended, or asyncio would warn of each."""
         for way in self._ways.values():
             await self._shut(way.server)
         others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -172,7 +191,10 @@ class ProxySet:
 
 
 class ProxiedTransport:
-    """The coordinator's transport, which tells everybody relays instead of addresses; the rest is the transport's."""
+    """Is the coordinator's transport, which gives parties the addresses of proxies instead of each other's.
+
+    Everything but `send` is the transport's own.
+    """
 
     def __init__(self, transport: Transport, relays: ProxySet) -> None:
         self._transport, self._relays, self.me = transport, relays, transport.me
@@ -181,6 +203,7 @@ class ProxiedTransport:
         return getattr(self._transport, name)
 
     def send(self, to: Party, envelope: Envelope) -> None:
+        """Sends a message. In a roster, and in the news of a worker that joined, addresses are replaced."""
         match envelope.message:
             case Roster(addresses=addresses) as roster:
                 ways = {name: self._relays.way(to, Party.parse(name), where) for name, where in addresses.items()}
@@ -192,4 +215,5 @@ class ProxiedTransport:
 
 
 def proxied(transport: Transport, relays: ProxySet) -> Transport:
+    """Returns `transport` with proxies between the parties."""
     return cast(Transport, ProxiedTransport(transport, relays))

@@ -25,12 +25,17 @@ from paceline.chaos.plan import KILLS, PlannedFault
 from paceline.core.trace import Applied, MemberChange, Record, Span
 from paceline.live.party import Party
 
-TURN_SECONDS = 0.05  # of one who is slowed down: stopped, and going on
-AGAIN_SECONDS = 0.2  # before somebody is looked for again who can be spared
-CALM_SECONDS = 1.0  # after the end of a fault, in which its loss may still be noticed; and for one who came back
+TURN_SECONDS = 0.05
+"""Seconds of a turn in which a slowed worker goes on; it is stopped for a multiple of that."""
+AGAIN_SECONDS = 0.2
+"""Seconds until a party is looked for again, where nobody could be spared."""
+CALM_SECONDS = 1.0
+"""Seconds after the end of a fault in which its loss may still be noticed; a party that came back is spared as long."""
 
 
 class Targets(Protocol):
+    """Describes what carries faults out: `FaultyLauncher`, or a fake in tests."""
+
     def signal(self, who: Party, number: signal.Signals) -> None: ...
     def cut_off(self, who: Party) -> None: ...
     def let_through(self, who: Party) -> None: ...
@@ -54,12 +59,18 @@ class FaultOutcome:
     back_s: float | None = None
 
     def settled(self, now: float) -> bool:
+        """Returns True if nothing more can come of the fault.
+
+        A party that was declared failed has to be back. A stop or a cut that was not noticed settles CALM_SECONDS after
+        its end; a kill is always noticed.
+        """
         if self.ended_s is None or (self.lost_s is not None and self.back_s is None):
             return False
         return self.lost_s is not None or (not self.kills and now > self.ended_s + CALM_SECONDS)
 
     @property
     def kills(self) -> bool:
+        """Returns True if the fault is over at once."""
         return self.fault.kind in KILLS
 
     def __str__(self) -> str:
@@ -67,6 +78,7 @@ class FaultOutcome:
         return f"{self.fault}{instead}: {self._what_came()}"
 
     def _what_came(self) -> str:
+        """Returns the outcome in words, with seconds since the fault began."""
         if self.lost_s is None:
             return "not heard of when the run ended" if self.ended_s is None or self.kills else "it went on"
         lost = f"declared failed after {max(0.0, self.lost_s - self.at_s):.2f} s"
@@ -76,7 +88,14 @@ class FaultOutcome:
 
 
 class FaultRunner:
-    """Runs a plan. `tell` is called with a line for each fault, once it is over."""
+    """Carries a plan out. `tell` is called with a line for each fault, once it is over.
+
+    outcomes  the faults that have begun, in their order
+    unasked   losses of parties that no fault had touched: each is a false alarm, or a bug
+    _away     parties that are down, or came back less than CALM_SECONDS ago
+    _held     parties that are stopped, slowed or cut off now
+    _agenda   what to do when, as a heap; the sequence number keeps equal moments in order
+    """
 
     def __init__(
         self,
@@ -135,6 +154,7 @@ class FaultRunner:
 
     # ---- on the runner's thread --------------------------------------------------------------------------
     def _run(self) -> None:
+        """Does what is due, until the run is over."""
         while self._wait():
             while self._records:
                 record = self._records.popleft()
@@ -157,9 +177,11 @@ class FaultRunner:
             return not self._over
 
     def _at(self, when: float, act: Callable[[], None]) -> None:
+        """Puts `act` on the agenda, for `when` seconds on the run's clock."""
         heapq.heappush(self._agenda, (when, next(self._sequence), act))
 
     def _changes(self, record: MemberChange) -> None:
+        """Notes a loss or a return, and ends the fault that held whoever is lost."""
         who = Party.parse(record.party)
         now = self._clock()
         mine = next((o for o in reversed(self.outcomes) if o.whom == who and not o.settled(now)), None)
@@ -177,12 +199,14 @@ class FaultRunner:
                 mine.back_s = record.at
 
     def _tell_of(self, outcome: FaultOutcome) -> None:
+        """Reports an outcome, once."""
         if outcome.fault.number not in self._told:
             self._told.add(outcome.fault.number)
             self._tell(str(outcome))
 
     # ---- what is done ------------------------------------------------------------------------------------
     def _strike(self, fault: PlannedFault) -> None:
+        """Carries out a fault, or looks again in AGAIN_SECONDS if nobody can be spared now."""
         now = self._clock()
         whom = self._spared(fault)
         if whom is None:
@@ -205,6 +229,7 @@ class FaultRunner:
             self._targets.cut_off(whom)
         self._at(now + fault.for_s, lambda: self._ends(outcome))
 
+    # A run does not survive the loss of all its workers, and two faults of one party at a time could not be told apart.
     def _spared(self, fault: PlannedFault) -> Party | None:
         """Returns the target, or the next of its kind that is present and untouched; None if nobody can be spared.
 
@@ -229,6 +254,7 @@ class FaultRunner:
         self._at(now + at_rest + TURN_SECONDS, lambda: self._slow_down(outcome, until))
 
     def _ends(self, outcome: FaultOutcome) -> None:
+        """Ends a fault that lasts, once: what was stopped goes on, what was cut is let through."""
         if outcome.ended_s is not None:
             return
         outcome.ended_s = self._clock()
@@ -237,6 +263,7 @@ class FaultRunner:
         self._at(outcome.ended_s + 1.1 * CALM_SECONDS, lambda: None)  # to look whether it is settled
 
     def _let_go(self, fault: PlannedFault, whom: Party) -> None:
+        """Undoes a fault that lasts; a kill needs nothing."""
         if fault.kind == "partition":
             self._targets.let_through(whom)
         elif fault.kind not in KILLS:

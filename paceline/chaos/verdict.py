@@ -15,6 +15,7 @@ from paceline.observe.formatting.columns import columns
 
 Pause = tuple[float, float]  # from, to
 HEADINGS = ("fault", "times", "declared failed", "back", "back p50", "back max", "pause p50", "pause max")
+"""Columns of the table: of the times until a party was back, and of pauses, the median and the maximum."""
 
 
 def pauses(records: Iterable[Record]) -> list[Pause]:
@@ -40,6 +41,7 @@ def pauses(records: Iterable[Record]) -> list[Pause]:
 
 
 def longest(among: Iterable[Pause]) -> float:
+    """Returns the length of the longest pause in seconds, 0.0 where there is none."""
     return max((end - begin for begin, end in among), default=0.0)
 
 
@@ -67,6 +69,7 @@ class ChaosVerdict:
         return columns(HEADINGS, rows, last=">")
 
     def _row(self, kind: str) -> tuple[str, ...]:
+        """Returns the row of one kind of fault, a text for each of HEADINGS."""
         mine = [o for o in self.outcomes if o.fault.kind == kind]
         lost = [o for o in mine if o.lost_s is not None]
         backs = [o.back_s - o.at_s for o in lost if o.back_s is not None]
@@ -94,6 +97,7 @@ class ChaosVerdict:
         return found
 
     def __str__(self) -> str:
+        """Returns the verdict in two lines: the figures, then whether the run came through."""
         hangs = sum(end - begin > self.hang_s for begin, end in self.pauses)
         known = "" if self.accuracy is None else f"; accuracy {self.accuracy:.3f}"
         known += "" if self.quiet is None else f", without faults {self.quiet:.3f}"

@@ -25,7 +25,9 @@ CHECKPOINTS = "checkpoints"  # in the folder of a run
 MANIFEST = "manifest.json"
 MODEL = "model.safetensors"  # of a checkpoint, and of a run
 CHUNK_BYTES = 1 << 22
+"""Bytes that are read of a file at a time."""
 PLACE = re.compile(r"[0-9]{8,15}")
+"""Names of folders that hold a checkpoint: at least eight digits, so that they sort as their numbers do."""
 
 
 class FolderStore(CheckpointStore):
@@ -38,14 +40,20 @@ class FolderStore(CheckpointStore):
         return str(self.root)
 
     def numbers(self) -> list[int]:
+        """Returns the numbers of the folders with a manifest, oldest first.
+
+        A folder such as `0000000012`, which another number would not be written as, is no checkpoint.
+        """
         found = self.root.glob(f"[0-9]*/{MANIFEST}") if self.root.is_dir() else ()
         numbers = [(int(path.parent.name), path.parent) for path in found if PLACE.fullmatch(path.parent.name)]
         return sorted(number for number, place in numbers if place == self.place(number))
 
     def place(self, number: int) -> Path:
+        """Returns the folder of a checkpoint, whether it exists or not."""
         return self.root / f"{number:08d}"
 
     def name(self, number: int, file: str = "") -> str:
+        """Returns the path of a checkpoint, or of a file of it."""
         return str(self.place(number) / file)
 
     def save(self, number: int, contents: Contents, *, finite: bool, **facts: Any) -> Manifest:
@@ -66,7 +74,10 @@ class FolderStore(CheckpointStore):
         return manifest
 
     def rotate(self, keep_last: int, *, keep_best: bool = False, healthy: int | None = None) -> list[int]:
-        """Also removes what is left of older ones whose writing or deleting was cut short."""
+        """Deletes old checkpoints, and what is left of older ones whose writing or deleting was cut short.
+
+        A folder that is newer than the newest checkpoint is left alone: it may be the one that is being written.
+        """
         numbers = self.numbers()
         for place in self.root.glob("[0-9]*") if numbers else ():
             if place.name.isdecimal() and int(place.name) < numbers[-1] and not (place / MANIFEST).exists():
@@ -84,6 +95,7 @@ class FolderStore(CheckpointStore):
         shutil.rmtree(place, ignore_errors=True)
 
     def _manifest(self, number: int) -> bytes:
+        """Returns the bytes of the manifest. Raises Damaged, also for one that is too long to be read."""
         data = b""
         for piece in self._pieces(number, MANIFEST):
             data += piece

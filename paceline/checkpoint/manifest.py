@@ -16,10 +16,14 @@ from paceline.checkpoint import strict_json
 from paceline.core.errors import PacelineError
 
 BYTES_MAX = 1 << 22
+"""Bytes of a manifest. A longer one is refused before it is read."""
 FILES_MAX = 1 << 16
+"""Files of a checkpoint."""
 SIZE_MAX = 1 << 53
+"""Bytes of a file; JSON numbers are exact up to here."""
 NOT_FINITE = "the model is not finite"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Names of files: no separator and no leading dot, so that no name leads out of the folder."""
 
 
 class Damaged(PacelineError):  # noqa: N818
@@ -47,6 +51,7 @@ class Manifest:
     facts: dict[str, Any]
 
     def to_bytes(self) -> bytes:
+        """Returns the two lines of the manifest. Raises ValueError for NaN or infinity among the facts."""
         files = [[entry.name, entry.size, entry.crc32] for entry in self.files]
         text = json.dumps({"files": files, "finite": self.finite, "facts": self.facts}, allow_nan=False)
         return f"{zlib.crc32(text.encode()):08x}\n{text}\n".encode()

@@ -33,12 +33,17 @@ from paceline.checkpoint.redis_url import KEY, NO_SECRETS, WAY, Address, StoreSe
 from paceline.core.errors import ConfigError
 
 PIECE_BYTES = 1 << 22
+"""Bytes of a piece. A string of Redis may have 512 MiB; short pieces keep the server answering others."""
 PIECES_MAX = 1 << 20
+"""Pieces of a file."""
 UNFINISHED_S = 24 * 3600
+"""Seconds after which pieces expire that no manifest has made permanent."""
 SEAL_BYTES_MAX = 1 << 22
+"""Bytes of a seal. A longer one is refused before it is read."""
 TIMEOUT_S = 5.0
 """The deadline of one command, which is not repeated: a server that hangs must not delay the end of a run."""
 NUMBER = re.compile(rb"[0-9]{1,15}")
+"""Members of the sorted set that are numbers of checkpoints; anything else there is passed over."""
 T = TypeVar("T")
 
 
@@ -127,6 +132,10 @@ class RedisStore(CheckpointStore):
         self._carried_out(act)
 
     def _manifest(self, number: int) -> bytes:
+        """Returns the bytes of the manifest, after its signature was checked where a key is given.
+
+        The length is asked for first: a value of any size could be there, and all of it would be received.
+        """
         key = self._key(number, "manifest")
         if self._read(lambda: self._redis.strlen(key)) > BYTES_MAX:
             raise Damaged(f"{self.name(number, 'manifest')}: longer than {BYTES_MAX} bytes")
@@ -138,6 +147,10 @@ class RedisStore(CheckpointStore):
         return found
 
     def _pieces(self, number: int, file: str) -> Iterator[bytes]:
+        """Yields the pieces of a file until one is missing. Raises Damaged where it is not what was signed.
+
+        A file that lacks pieces at its end is noticed by its size and checksum, in `CheckpointStore.read`.
+        """
         digest = hashlib.sha256()
         for at in range(PIECES_MAX):
             key = self._key(number, file, at)
@@ -196,6 +209,7 @@ class RedisStore(CheckpointStore):
             raise OSError(0, f"{self.address}: {_plainly(error)}") from None
 
     def _key(self, *parts: object) -> str:
+        """Returns a key of this run; all of them begin with `paceline:RUN:`."""
         return ":".join(map(str, ("paceline", self.address.run, *parts)))
 
 
@@ -243,9 +257,11 @@ def connect(address: Address, password: str) -> tuple[Any, type[Exception]]:
 
 
 def _hangs(address: Address) -> str:
+    """Returns the error text for a server that does not answer."""
     return f"{address}: timed out after {TIMEOUT_S:g} s; does the redis-server there hang?"
 
 
 def _plainly(error: Exception) -> str:
+    """Returns the first line of an error of the library, or its kind where it has no text."""
     lines = str(error).splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__

@@ -16,11 +16,17 @@ from paceline.core.errors import ConfigError
 
 SCHEMES = ("redis://", "rediss://")
 PORT = 6379
+"""The port of Redis, where the address names none."""
 RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+"""Names of runs: they become parts of keys, whose parts are separated by colons."""
 PASSWORD = "PACELINE_REDIS_PASSWORD"
+"""The environment variable with the server's password; with `_FILE` behind it, the name of a file that has it."""
 KEY = "PACELINE_CHECKPOINT_KEY"
+"""The environment variable with the key that signs checkpoints; likewise with `_FILE`."""
 KEY_BYTES_MIN = 16
+"""Characters of a key, at least: shorter ones can be guessed."""
 WAY = f"put it into the environment, as {PASSWORD}, or its file's name as {PASSWORD}_FILE"
+"""What an error says about a password in the wrong place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +106,7 @@ NO_SECRETS = StoreSecrets()
 
 
 def _secret(environment: Mapping[str, str], name: str) -> str:
+    """Returns the value of a variable, or the content of the file that `NAME_FILE` names. Raises ConfigError."""
     path = environment.get(f"{name}_FILE", "")
     try:
         return Path(path).read_text(encoding="utf-8").strip() if path else environment.get(name, "")
@@ -108,10 +115,12 @@ def _secret(environment: Mapping[str, str], name: str) -> str:
 
 
 def is_store(text: str) -> bool:
+    """Returns True if `text` is the address of a store, by how it begins."""
     return text.lower().startswith(SCHEMES)
 
 
 def _path(url: SplitResult) -> tuple[int, str]:
+    """Returns the number of the database and the name of the run in the path of an address. Raises ValueError."""
     db, _, run = url.path.strip("/").partition("/")
     if not re.fullmatch(r"\d{0,5}", db):
         raise ValueError(

@@ -34,11 +34,14 @@ VERBS = {
     "plot": "draw figures of finished runs, or write a report as one HTML file",
     "export": "convert the trace of a run for other tools: Perfetto, spreadsheets, TensorBoard",
     "watch": "show a run on a page in the browser: who holds whom up, and what that costs",
+    "mxnet": "take a command line of MXNet's image classification examples as it is, and train",
     "launch": "start your own training script as several workers, on one or more machines",
     "status": "show the state of a run and of each of its processes",
     "grow": "add one or more workers to an active run",
     "kill": "end a run, on all its machines, and nothing else",
     "logs": "show what the processes of a run print",
+    "attach": "show the output of a run that was started with --detach, and follow it",
+    "replay": "replay a recorded run, and show the first decision that differs",
     "fuzz": "run schemes under random faults in virtual time and check invariants",
     "chaos": "train under real faults: processes are killed, stopped, slowed down, disconnected",
     "schemes": "list the schemes, or explain one: algorithm, when to use it, needs, parameters",
@@ -49,7 +52,7 @@ VERBS = {
     "cite": "print a BibTeX entry for a scheme",
 }
 
-RUNS = ("train", "race", "simulate", "launch", "probe", "chaos", "fuzz")
+RUNS = ("train", "race", "simulate", "mxnet", "launch", "probe", "chaos", "fuzz")
 """Verbs of which the result is what they leave, not what they print."""
 
 HELP = """usage: paceline VERB [options]

@@ -49,6 +49,7 @@ class ResidualMemory:
 
     @classmethod
     def of(cls, length: int) -> ResidualMemory:
+        """Returns an empty residual for a vector of `length` numbers."""
         return cls(np.zeros(length, np.float32))
 
 
@@ -116,6 +117,7 @@ class Codec:
             self.decode(data, np.empty(len(g), np.float32))
 
     def parameters(self) -> dict[str, Any]:
+        """Returns the parameters by name, as they were given or by default."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     def __str__(self) -> str:
@@ -140,12 +142,14 @@ def codec(name: str, *, summary: str, paper: Paper | None = None) -> Callable[[C
     """Class decorator: makes the class a frozen dataclass and enters it into the registry under `name`."""
 
     def enter(cls: C) -> C:
+        """Enters the class in the registry. Raises ValueError for a name that is taken."""
         return _registry.enter(cls, name, summary, paper)  # type: ignore[no-any-return]
 
     return enter
 
 
 def names() -> list[str]:
+    """Returns the names of all codecs, in order."""
     return _registry.names()
 
 
@@ -160,6 +164,7 @@ def lookup(name: str) -> type[Codec]:
 
 
 NONE = "none"
+"""The name that stands for no codec."""
 _TEXT = re.compile(r'\s*(?P<name>[\w-]+)\s*(?:\((?P<in>(?:[^()"]|"[^"]*")*)\))?\s*')
 
 

@@ -34,6 +34,7 @@ class Encoded:
 
     @property
     def nbytes(self) -> int:
+        """Returns the bytes that travel, not those of the vector."""
         return len(self.data)
 
 

@@ -41,6 +41,7 @@ def _joined(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def more_bytes(parts: Parts) -> int:
+    """Returns the bytes by which small tensors make an encoded vector longer."""
     return sum(4 * (part.stop - part.start) + PART_BYTES for part in parts)
 
 
@@ -67,6 +68,7 @@ def taken_apart(data: Bytes, count: int, length: int) -> tuple[Bytes, dict[tuple
 
 
 def _places(table: Sequence[Sequence[int]], numbers: Floats) -> Iterator[tuple[tuple[int, int], Floats]]:
+    """Yields each small tensor's place in the vector, with its numbers."""
     at = 0
     for start, n in table:
         yield (start, start + n), numbers[at : at + n]

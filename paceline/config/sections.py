@@ -113,6 +113,18 @@ class RunSettings:
         512.0, "maximum size of the trace in MiB; later records are merged to fit; 0: no limit", low=0
     )
 
+    record: bool = option(
+        False, "record what comes in at each process, for `paceline replay` (docs/replay.md)", launch=True
+    )
+    record_mb: float = option(
+        256.0, "maximum size of the recording of one process in MiB, compressed", low=0.1, launch=True
+    )
+
+    @property
+    def record_bytes(self) -> int:
+        """Returns the maximum size of the recording of one process in bytes."""
+        return round(self.record_mb * 2**20)
+
     @property
     def trace_bytes(self) -> int:
         """Returns the maximum size of the trace in bytes; 0 for no limit."""
@@ -250,10 +262,23 @@ class Data:
     )
     directory: str = option(
         "",
-        "folder of the files of mnist or fashion-mnist, or its address (s3://..., webhdfs://...; default: download)",
+        "folder of the data set's files, or its address (s3://..., webhdfs://...); mnist and fashion-mnist are "
+        "downloaded without",
         flag="data-dir",
     )
     samples: int = option(4096, "size of synthetic data", low=16)
+    resize: int = option(
+        0, "side in pixels to which the pictures of named data are brought; 0: as they are", low=0, high=1024
+    )
+    mean_file: str = option(
+        "", "mean picture, .binaryproto or .npy; it is subtracted from pixels of 0 to 255 and nothing else is done"
+    )
+    augment: str = option(
+        "none",
+        "how pictures to train are varied: cifar: padded by 4, cropped, mirrored; alexnet: crops of 7/8, mirrored; "
+        "imagenet: crops of any size, mirrored",
+        choices=specs.AUGMENTATIONS,
+    )
     partition: str = option(
         "uniform",
         "which worker gets which samples: uniform, speed, class, dirichlet:ALPHA, fractions:A,B,..., file:PATH, "
@@ -269,7 +294,7 @@ class Model:
 
     name: str = option(
         "mlp",
-        f"network: {', '.join(specs.MODELS)}; or your own module:function or file.py:function",
+        f"network: {', '.join(specs.MODELS)} (docs/networks.md); or your own module:function or file.py:function",
         flag="model",
         check=check_model,
     )
@@ -312,7 +337,11 @@ class ScheduleSettings:
     name: str = option("constant", "learning-rate schedule", flag="schedule", choices=specs.SCHEDULES)
     warmup: float = option(0.0, "epochs of linear warm-up", low=0)
     every: float = option(30.0, "step: epochs between two reductions", flag="schedule-every", low=1e-6)
+    at: tuple[float, ...] = option(
+        (), "step: epochs of the reductions, such as 30,60,80, instead of every", flag="schedule-at", low=0
+    )
     factor: float = option(0.1, "step: factor of each reduction", flag="schedule-factor", low=0, high=1)
+    power: float = option(1.0, "poly: the power of the part that is left", flag="schedule-power", low=1e-6)
     floor: float = option(0.0, "cosine: the last factor", flag="schedule-floor", low=0, high=1)
 
 
@@ -406,7 +435,7 @@ class Checkpoint:
 
     every: float = option(30.0, "seconds between two checkpoints; 0: none", flag="checkpoint-every", low=0, launch=True)
     keep_last: int = option(3, "number of checkpoints to keep", low=1, launch=True)
-    keep_best: bool = option(False, "also keep the checkpoint with the best test accuracy")
+    keep_best: bool = option(False, "also keep the checkpoint with the best test accuracy", launch=True)
     resume: str = option(
         "never",
         "resume: auto (the newest complete checkpoint under --out or in --store), a run's folder or redis://.../RUN, "
@@ -414,6 +443,8 @@ class Checkpoint:
         launch=True,
     )
     store: str = option(
-        "", "save checkpoints in Redis, too: redis://host:port/db[/RUN][?tls]; RUN is the last part of --out"
+        "",
+        "save checkpoints in Redis, too: redis://host:port/db[/RUN][?tls]; RUN is the last part of --out",
+        launch=True,
     )
     init_from: str = option("", "start with the weights of this safetensors file")

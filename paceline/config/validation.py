@@ -125,10 +125,16 @@ def _check_optimizer(config: Config) -> None:
         raise ConfigError("--beta1 and --beta2 must be below 1")
     if schedule.name == "step" and not schedule.factor:
         raise ConfigError("--schedule-factor must be above 0")
-    if schedule.name == "cosine" and not epochs:
-        raise ConfigError("--schedule cosine needs --epochs, to know where it ends")
-    if schedule.name == "cosine" and schedule.warmup >= epochs:
-        raise ConfigError(f"--schedule cosine needs more --epochs than the {schedule.warmup:g} of its --warmup")
+    if schedule.at and schedule.name != "step":
+        raise ConfigError(f"--schedule-at is for --schedule step, not {schedule.name}")
+    if schedule.name not in ("cosine", "poly"):
+        return
+    if not epochs:
+        raise ConfigError(f"--schedule {schedule.name} needs --epochs, to know where it ends")
+    if schedule.warmup >= epochs:
+        raise ConfigError(
+            f"--schedule {schedule.name} needs more --epochs than the {schedule.warmup:g} of its --warmup"
+        )
 
 
 def _check_model(config: Config) -> None:
@@ -143,6 +149,7 @@ def _check_data(config: Config) -> None:
     workers or the scheme.
     """
     workers = config.cluster.workers
+    _check_pictures(config)
     if is_remote(config.data.directory):
         check_no_credentials(config.data.directory)
     if config.data.directory and not is_remote(config.data.directory) and not Path(config.data.directory).is_dir():
@@ -155,6 +162,20 @@ def _check_data(config: Config) -> None:
     # Read once to check it against the number of workers; the processes read it again.
     if partition.path:
         read_sharding(Path(partition.path), workers)
+
+
+def _check_pictures(config: Config) -> None:
+    """Raises ConfigError for ways to prepare pictures that the data set has no use for."""
+    data = config.data
+    if data.mean_file and data.name not in specs.FORMATS:
+        raise ConfigError(f"--mean-file is for --data {', '.join(specs.FORMATS)}: leave it out")
+    if data.mean_file and not Path(data.mean_file).expanduser().is_file():
+        raise ConfigError(f"--mean-file {shown(data.mean_file)}: no such file")
+    if is_path(data.name) and (data.resize or data.augment != "none"):
+        flag = "resize" if data.resize else "augment"
+        raise ConfigError(f"--{flag} is for data known by name: leave it out, or let {data.name} do it")
+    if is_remote(data.directory) and data.name in specs.FORMATS and not data.name.startswith("cifar"):
+        raise ConfigError(f"--data {data.name} reads a folder of this machine: copy {shown(data.directory)} first")
 
 
 def check_queue(partition: str, scheme: Scheme, servers: int) -> None:

@@ -68,6 +68,19 @@ def splice(w: Any, part: slice, v: Any) -> Any:
     return new
 
 
+def sum_of_two(first: int, a: Any, second: int, b: Any) -> Any:
+    """Returns a + b, of ranks `first` and `second`, with the same bits whichever of the two came first."""
+    return a + b if first < second else b + a
+
+
+def weighted_mean(total: Any, weight: float) -> Any:
+    """Returns `total` / `weight`: the mean of vectors whose weighted sum is `total`.
+
+    Where nobody contributed, `weight` is 0 and `total`, a zero vector, is returned itself.
+    """
+    return total * (1.0 / weight) if weight else total
+
+
 class Memory(Protocol):
     """Gives a driver room for vectors that arrive, and the bytes of those that leave."""
 

@@ -10,8 +10,27 @@ from dataclasses import dataclass, field, replace
 Option = bool | int | float | tuple[float, ...] | str | None
 """The types that an option of a parameter group may have."""
 
-DATASETS = ("digits", "mnist", "fashion-mnist", "synthetic")
-MODELS = ("mlp", "lenet", "cnn", "resnet18")
+FORMATS = ("cifar10", "cifar100", "imagefolder", "lmdb", "recordio", "hdf5")
+"""Data sets that are read from files of other systems, in `--data-dir`."""
+DATASETS = ("digits", "mnist", "fashion-mnist", "synthetic", *FORMATS)
+AUGMENTATIONS = ("none", "cifar", "alexnet", "imagenet")
+SMALL_MODELS = ("mlp", "lenet", "cnn", "resnet18", "cifar10-quick", "cifar10-full", "lstm")
+"""The networks written here."""
+ZOO_MODELS = (
+    "alexnet",
+    "vgg16",
+    "googlenet",
+    "inception-bn",
+    "inception-v3",
+    "resnet50",
+    "resnet18-v2",
+    "resnet50-v2",
+    "wide-resnet",
+    "mobilenet",
+    "mobilenet-v2",
+)
+"""Published networks, most of them from a library (`paceline[zoo]`)."""
+MODELS = SMALL_MODELS + ZOO_MODELS
 OPTIMIZERS = ("sgd", "adam", "adamw", "lars", "lamb")
 BY_PATH = "by path"
 """The name of a recipe for any other optimizer, which is known by an import path."""
@@ -20,16 +39,24 @@ MOMENTUM = ("sgd", "lars")
 LAYER_WISE = ("lars", "lamb")
 """The optimizers whose learning rate differs by tensor."""
 PRECISIONS = ("fp32", "bf16", "fp16")
-SCHEDULES = ("constant", "step", "cosine")
+SCHEDULES = ("constant", "step", "cosine", "poly")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataRecipe:
-    """Names the data set. `directory` holds the files of mnist and fashion-mnist; `samples` sizes synthetic data."""
+    """Names the data set.
+
+    directory: holds its files. samples: sizes synthetic data. resize: side of the pictures in pixels; 0: as they are.
+    mean_file: is subtracted from the pixels of FORMATS; "" for the training set's own mean and deviation.
+    augment: how training pictures are varied, one of AUGMENTATIONS.
+    """
 
     name: str = "digits"
     directory: str = ""
     samples: int = 4096
+    resize: int = 0
+    mean_file: str = ""
+    augment: str = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +151,9 @@ class ScheduleRecipe:
 
     All lengths are in samples, so a schedule means the same under every scheme and any number of workers.
 
-    constant: 1.  step: `factor` ** (samples // every).  cosine: from 1 down to `floor` at `total`, then `floor`. Each
-    is preceded by a linear warm-up from 0 over `warmup` samples.
+    constant: 1.  step: `factor` ** (samples // every), or, where `at` is given, `factor` for each of `at` that is
+    reached.  cosine: from 1 down to `floor` at `total`, then `floor`.  poly: (1 - done) ** `power`, where `done` is the
+    part of `total`. Each is preceded by a linear warm-up from 0 over `warmup` samples.
     """
 
     name: str = "constant"
@@ -134,3 +162,5 @@ class ScheduleRecipe:
     factor: float = 0.1
     total: int = 0
     floor: float = 0.0
+    at: tuple[int, ...] = ()
+    power: float = 1.0

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from paceline.core.errors import PeerLost
 
-MONITORS = (4, 3)  # numbers of sys.monitoring that are for nobody in particular
+MONITORS = (4, 3)
 """Tool numbers of sys.monitoring that Python reserves for nobody."""
 
 
@@ -62,6 +62,7 @@ class ScriptExit:
             return False
 
         def left(code: CodeType, _offset: int, error: BaseException) -> None:
+            """Notes the exit code of a SystemExit that leaves the script's outermost frame."""
             if code is self._first.f_code and isinstance(error, SystemExit):
                 self._noted = error.code
 
@@ -75,6 +76,7 @@ class ScriptExit:
         plain = sys.exit
 
         def noting(code: Any = None, /) -> NoReturn:
+            """Notes the code, then exits as `sys.exit` does."""
             self._noted = code
             plain(code)
 
@@ -89,6 +91,7 @@ def say_nothing_of_lost_peers() -> None:
     usual = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """Prints an error as usual, unless it says that another process was lost."""
         if not issubclass(kind, PeerLost):
             usual(kind, error, trace)
 

@@ -223,8 +223,11 @@ class JoinedWorker(Protocol):
 
     rank: int
 
-    def close(self) -> None: ...
-    def abandon(self, cause: str, *, lost_another: bool = False) -> None: ...
+    def close(self) -> None:
+        """Ends the worker's part in order."""
+
+    def abandon(self, cause: str, *, lost_another: bool = False) -> None:
+        """Reports that the loop has failed; the run ends with `cause`."""
 
 
 def leave(member: JoinedWorker, end: ScriptExit | None) -> None:

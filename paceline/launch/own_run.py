@@ -26,8 +26,9 @@ Evaluate = Callable[[Any], Any]
 """Gets the model, or all of them by name, and returns an accuracy, or accuracy and loss by name."""
 NOBODY_EVALUATES = (
     "paceline: evaluate= is called in a process of its own, which this run has not: start it with "
-    "`paceline launch --eval-every 5`"
+    "`paceline launch --eval-every 5`, or give `paceline race` that flag"
 )
+NO_BEST = "paceline: --keep-best goes by accuracy, and join has no evaluate=: the newest checkpoints are kept"
 
 
 def start_of(spec: ProcessSpec, recipe: Recipe) -> ResumePoint:
@@ -74,6 +75,8 @@ def evaluate_and_exit(
     spec = dataclasses.replace(spec, device=str(next(module.parameters()).device))
     config = config_of_loop(spec.config, recipe)
     if evaluate is None:  # it only looks whether a checkpoint is due
+        if config.checkpoint.keep_best:
+            print(NO_BEST, file=sys.stderr)
         every = min(config.evaluation.every, config.checkpoint.every or config.evaluation.every)
         config = dataclasses.replace(config, evaluation=dataclasses.replace(config.evaluation, every=every))
     subject = subject_of_loop(module, optimizer, evaluate, kind_of(recipe))

@@ -8,7 +8,7 @@ from paceline.core.errors import ConfigError
 
 
 def is_loopback(host: str) -> bool:
-    """Does nobody beyond this machine reach that address?"""
+    """Returns True if nobody beyond this machine reaches that address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

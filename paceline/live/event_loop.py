@@ -44,6 +44,7 @@ class Loop:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
+        """Starts the thread."""
         self._thread.start()
 
     @property
@@ -58,6 +59,7 @@ class Loop:
             self._ring()
 
     def call_later(self, seconds: float, action: Action) -> None:
+        """Runs `action` on the loop's thread after so many seconds; may be called from any thread."""
         when = time.monotonic() + seconds
         self.call_soon(lambda: heapq.heappush(self._timers, (when, next(self._sequence), action)))
 
@@ -86,6 +88,7 @@ class Loop:
     def _call(
         self, sock: socket.socket, pending: Callable[[], int], callback: Callable[[int], None], events: int
     ) -> None:
+        """Calls back for a TLS stream, and looks whether that has left decrypted bytes."""
         callback(events)
         self._look_again(sock, pending)
 
@@ -97,6 +100,7 @@ class Loop:
             self.call_soon(partial(self._read_again, number))
 
     def _read_again(self, number: int) -> None:
+        """Calls back once more for a stream that is still watched for reading."""
         self._unseen.discard(number)
         key = (self._selector.get_map() or {}).get(number)
         if key is not None and key.events & selectors.EVENT_READ:
@@ -112,6 +116,7 @@ class Loop:
             self._thread.join(timeout_s)
 
     def _ring(self) -> None:
+        """Wakes the selector, unless a ring is on its way already."""
         if self._rung:
             return
         self._rung = True
@@ -119,11 +124,13 @@ class Loop:
             self._bell.send(b"\0")
 
     def _hear(self, _events: int) -> None:
+        """Takes the ring. The flag is cleared before the turn that looks at what was asked: nothing is missed."""
         with contextlib.suppress(BlockingIOError):
             self._ear.recv(4096)
         self._rung = False  # before the turn that looks at what was asked, so that nothing asked later is missed
 
     def _run(self) -> None:
+        """Is the thread's main function. An exception that escapes a callback is reported and ends the loop."""
         try:
             while not self._ending:
                 self._turn()
@@ -138,6 +145,11 @@ class Loop:
         self._ear.close()
 
     def _turn(self) -> None:
+        """Makes one turn: what was asked for, sockets that are ready, timers that are due.
+
+        What a callback asks for waits until the next turn, so that no callback that asks for itself starves the
+        sockets.
+        """
         for _ in range(len(self._soon)):  # what these ask for waits until the sockets have had their turn
             self._soon.popleft()()
         wait = self._timers[0][0] - time.monotonic() if self._timers else None

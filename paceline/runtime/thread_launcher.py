@@ -31,7 +31,7 @@ class ThreadLauncher:
         return len(load_data(config).train)
 
     def start(self, spec: ProcessSpec) -> None:
-        """Starts the thread of one party; its end is put into `ended`."""
+        """Starts the thread of one party on the hub; its end is put into `ended`."""
         transport = self._hub.transport(spec.who, incarnation=spec.incarnation)
 
         def run() -> None:

@@ -37,7 +37,6 @@ import itertools
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
-from paceline.core.collective.mean_server import weighted_mean
 from paceline.core.effects import EVERY_BIT, SERVERS, Call, Effect, Mean, Reply, Tell
 from paceline.core.errors import ConfigError
 from paceline.core.message import STATE, Nature, message
@@ -48,7 +47,7 @@ from paceline.core.role import Remembering, Role, RoleContext
 from paceline.core.scheme import ModelOf, Paper, Scheme, make, parameter, scheme
 from paceline.core.trace import Decided
 from paceline.core.validation import bounds
-from paceline.core.vector import Vector
+from paceline.core.vector import Vector, weighted_mean
 
 
 @message("hybrid.Ended")

@@ -24,6 +24,8 @@ Values = dict[str, dict[str, Any]]
         ({"cluster": {"workers": 2, "slowdown": [1, 2]}}, "--step-ms"),
         ({"optimizer": {"name": "adam", "beta1": 1.0}}, "--beta1 and --beta2 must be below 1"),
         ({"schedule": {"name": "cosine"}, "stop": {"epochs": 0, "steps": 5}}, "--schedule cosine needs --epochs"),
+        ({"schedule": {"name": "poly"}, "stop": {"epochs": 0, "steps": 5}}, "--schedule poly needs --epochs"),
+        ({"schedule": {"at": [3.0]}}, "--schedule-at is for --schedule step, not constant"),
         ({"schedule": {"name": "cosine", "warmup": 9}, "stop": {"epochs": 3}}, "--warmup"),
         ({"data": {"directory": "/no/such/folder"}}, "no such folder"),
         ({"cluster": {"ack": "replica"}}, "--ack replica needs another server to keep the copies, --servers says 1"),

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from paceline.runtime.checkpointing.resume import check_weights
+from paceline.runtime.replay.run_replay import coordinator_recording
 from tests.launch.forked_cli import Warm
 from tests.launch.process_tree import alive, comm, descendants, within
 
@@ -182,7 +183,7 @@ def test_kill_9_of_a_worker_of_servers_leaves_the_others_at_work(train: Callable
     ids=lambda o: o[1],
 )
 def test_a_killed_worker_comes_back_and_its_samples_are_counted(train: Callable[..., Run], options: list[str]) -> None:
-    run = train(*options)
+    run = train(*options, "--record")
     for incarnation in (2, 3):
         (victim,) = (pid for pid in descendants(run.process.pid) if comm(pid) == "pace worker 1")
         os.kill(victim, signal.SIGKILL)
@@ -204,6 +205,9 @@ def test_a_killed_worker_comes_back_and_its_samples_are_counted(train: Callable[
     assert (
         summary["workers"][1]["steps"] > summary["faults"][-1]["steps"]
     )  # the last incarnation has added to the others
+    replayed = list(coordinator_recording(run.out).replay())
+    assert [one.recorded.what for one in replayed if not one.equal] == []
+    assert [one.recorded.what[:2] for one in replayed].count(["lost", "worker 1"]) >= 2
     records = [json.loads(line) for line in (run.out / "trace.jsonl").read_text().splitlines()]
     returned = [record["at"] for record in records if record.get("event") == "returned"]
     if options[1] == "bsp":  # a mean of all three again

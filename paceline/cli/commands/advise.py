@@ -27,6 +27,11 @@ examples:
 
 
 def main(arguments: list[str]) -> int:
+    """Prints the advice, and returns the exit code: 0, or 130 after Ctrl-C.
+
+    An interrupted comparison still prints what is known of the schemes that were looked at.
+    Raises ConfigError where the options contradict one another, or where no scheme at all can run on the cluster.
+    """
     parser = Parser(prog="paceline advise", description=__doc__, epilog=EPILOG)
     parser.add_argument("--schemes", default="all", help="names separated by commas, or all (default: all)")
     add_settings(parser, leave_out=("scheme", "out"))
@@ -53,13 +58,21 @@ def main(arguments: list[str]) -> int:
 
 
 class Prospects:
-    """What was seen of each scheme, and why the others were left out."""
+    """Collects what was seen of each scheme, and why the others were left out.
+
+    prospects  one entry for each scheme that ran, in the order of `--schemes`
+    refused    name and reason of each scheme that cannot run on this cluster, or failed
+    """
 
     def __init__(self) -> None:
         self.prospects: list[Prospect] = []
         self.refused: list[tuple[str, str]] = []
 
     def look_at_all(self, scene: SimulationFlags, names: list[str], trained: bool) -> None:
+        """Simulates each scheme in turn; `trained` says that a model is trained in virtual time, too.
+
+        A scheme that refuses the cluster, such as one that needs servers, is noted and does not end the comparison.
+        """
         from paceline.runtime.simulated.estimate import look
 
         for number, name in enumerate(names, 1):
@@ -73,5 +86,5 @@ class Prospects:
 
 
 def _width() -> int:
-    """Of the terminal, as far as lines of text use it."""
+    """Returns the columns of a line: those of the terminal up to COLUMNS, and COLUMNS where output goes to a file."""
     return min(COLUMNS, columns()) if sys.stdout.isatty() else COLUMNS

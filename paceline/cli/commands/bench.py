@@ -60,6 +60,10 @@ GATES = (OFF, WARN)
 
 
 def main(arguments: list[str]) -> int:
+    """Measures one subject and prints its figures; returns the exit code: 0, or 130 after Ctrl-C.
+
+    What was measured before Ctrl-C is printed, too. Raises ConfigError for an unknown subject or option.
+    """
     if not arguments or arguments[0] in ("-h", "--help"):
         subjects = "\n".join(f"  {name:<9}  {text}" for name, text in SUBJECTS.items())
         print(wrapped(HELP.format(subjects=subjects), terminal_width()))
@@ -67,6 +71,7 @@ def main(arguments: list[str]) -> int:
     subject = arguments[0]
     if subject not in SUBJECTS:
         raise ConfigError(f"bench {subject!r}: no such subject{nearest(subject, SUBJECTS)}")
+    # Parsed before anything is imported that takes seconds: a wrong option is told at once.
     options = parsed(subject, arguments[1:])
     figures: list[Figure] = []
     code = 0
@@ -86,6 +91,10 @@ def main(arguments: list[str]) -> int:
 
 
 def show(subject: str, figures: Sequence[Figure], options: argparse.Namespace) -> None:
+    """Prints the machine and its load, the table of figures, and writes them to `--json` if that was given.
+
+    Codecs, links and exchanges have a speed in bytes a second. A training step has none, so its table leaves that out.
+    """
     from paceline.bench.report import conditions, table, write
 
     print(f"{conditions()}; medians of {options.rounds} rounds")
@@ -96,7 +105,10 @@ def show(subject: str, figures: Sequence[Figure], options: argparse.Namespace) -
 
 @contextlib.contextmanager
 def progress() -> Iterator[Note]:
-    """A line that says what is being measured, on a terminal; drawn between measurements only."""
+    """Shows on a terminal what is being measured; the line is drawn between measurements only.
+
+    A thread that draws by itself would take time from what is measured. Without a terminal nothing is shown.
+    """
     from rich.console import Console
     from rich.live import Live
 
@@ -110,7 +122,10 @@ def progress() -> Iterator[Note]:
 
 # ---- options ---------------------------------------------------------------------------------------------------------
 def parsed(subject: str, arguments: list[str]) -> argparse.Namespace:
-    """Raises ConfigError; nothing has been started then."""
+    """Returns the options of one subject. Raises ConfigError; nothing has been started then.
+
+    Where no transport is named, all are measured, but shared memory is left out under `--tls`.
+    """
     # What is told of a subject is what its module says, and that imports torch.
     wants_help = "-h" in arguments or "--help" in arguments
     text = importlib.import_module(f"paceline.bench.{subject}").__doc__ if wants_help else None
@@ -135,6 +150,7 @@ DEFAULT_ROUNDS = {"exchange": 9, "mean": 5, "codec": 3, "overhead": 9, "links": 
 
 
 def _of_exchange(parser: Parser) -> None:
+    """Adds the options of `bench exchange`: parties, size of the model, slices, scheme and gradient check."""
     _transport(parser)
     parser.add_argument(
         "--workers", type=whole(1, 64), default=1, help="workers that push and pull at once (default: 1)"
@@ -151,6 +167,7 @@ def _of_exchange(parser: Parser) -> None:
 
 
 def _of_mean(parser: Parser) -> None:
+    """Adds the options of `bench mean`: how many workers average a vector of which size, by which carriers."""
     _transport(parser)
     parser.add_argument("--workers", type=whole(2, 64), default=2, help="workers that average (default: 2)")
     _mbytes(parser, 50.0, "of the vector")
@@ -160,6 +177,7 @@ def _of_mean(parser: Parser) -> None:
 
 
 def _of_codec(parser: Parser) -> None:
+    """Adds the options of `bench codec`. The list of codecs imports numpy, so it is made only when it is needed."""
     from paceline.codec import encoders
 
     _mbytes(parser, 50.0, "of the gradient")
@@ -169,6 +187,7 @@ def _of_codec(parser: Parser) -> None:
 
 
 def _of_overhead(parser: Parser) -> None:
+    """Adds the options of `bench overhead`: models, numbers of servers, the batch and the steps of a round."""
     parser.add_argument(
         "--models", type=several(MODELS), default=["lenet"], help=f"of {', '.join(MODELS)} (default: lenet)"
     )
@@ -183,6 +202,7 @@ def _of_overhead(parser: Parser) -> None:
 
 
 def _transport(parser: Parser) -> None:
+    """Adds `--transport` and `--tls`, which three subjects share."""
     parser.add_argument(
         "--transport",
         type=several(TRANSPORTS),
@@ -192,6 +212,7 @@ def _transport(parser: Parser) -> None:
 
 
 def _of_links(parser: Parser) -> None:
+    """Adds the options of `bench links`, of this machine or between two."""
     _transport(parser)
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--serve", metavar="HOST:PORT", help="let another machine measure the link to this address")
@@ -199,6 +220,7 @@ def _of_links(parser: Parser) -> None:
 
 
 def _mbytes(parser: Parser, default: float, what: str) -> None:
+    """Adds `--mbytes`, a size in millions of bytes (not MiB) of float32 numbers; `what` says of which vector."""
     text = f"size {what} of float32, in millions of bytes (default: {default:g})"
     parser.add_argument("--mbytes", type=number(1e-5, 10_000), default=default, help=text)
 
@@ -214,6 +236,8 @@ OPTIONS: dict[str, Callable[[Parser], None]] = {
 
 # ---- what an option may be -------------------------------------------------------------------------------------------
 def whole(low: int, high: int) -> Callable[[str], int]:
+    """Returns a reader of whole numbers from `low` to `high`, for argparse; it raises ArgumentTypeError for others."""
+
     def read(text: str) -> int:
         if not text.lstrip("+-").isdecimal() or not low <= int(text) <= high:
             raise argparse.ArgumentTypeError(f"{text} is not a whole number between {low} and {high}")
@@ -223,6 +247,8 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def number(low: float, high: float) -> Callable[[str], float]:
+    """Returns a reader of numbers from `low` to `high`, for argparse. NaN is refused, as it lies in no range."""
+
     def read(text: str) -> float:
         try:
             value = float(text)
@@ -236,11 +262,12 @@ def number(low: float, high: float) -> Callable[[str], float]:
 
 
 def counts(low: int, high: int) -> Callable[[str], list[int]]:
+    """Returns a reader of whole numbers separated by commas, each from `low` to `high`."""
     return lambda text: [whole(low, high)(part) for part in text.split(",")]
 
 
 def several(known: Sequence[str]) -> Callable[[str], list[str]]:
-    """Names separated by commas, each once."""
+    """Returns a reader of names separated by commas, all among `known`; a name that comes twice counts once."""
 
     def read(text: str) -> list[str]:
         given = list(dict.fromkeys(text.split(",")))
@@ -253,7 +280,10 @@ def several(known: Sequence[str]) -> Callable[[str], list[str]]:
 
 
 def server_scheme(name: str) -> str:
-    """One whose workers do nothing but push and pull."""
+    """Returns `name` if it is a scheme whose workers do nothing but push and pull.
+
+    Others would compute or wait between two exchanges, and the benchmark would measure that.
+    """
     import paceline.schemes  # noqa: F401  enters the catalogue
 
     if name not in ("asp", "bsp"):
@@ -264,7 +294,7 @@ def server_scheme(name: str) -> str:
 
 
 def a_file(path: str) -> str:
-    """Said before anything is measured, not after."""
+    """Returns `path` if a file can be written there. It is checked before anything is measured, not after."""
     if not path or Path(path).is_dir() or not Path(path).parent.is_dir():
         raise argparse.ArgumentTypeError(f"{path}: not a file in a folder that there is")
     return path
@@ -272,6 +302,7 @@ def a_file(path: str) -> str:
 
 # ---- subjects --------------------------------------------------------------------------------------------------------
 def _exchange(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
+    """Measures a push and a pull on each transport under each gradient check, in turn."""
     from paceline.bench import exchange
     from paceline.bench.result import floats
 
@@ -293,6 +324,7 @@ def _exchange(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
 
 
 def _mean(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
+    """Measures means among workers, by each carrier."""
     from paceline.bench import mean
     from paceline.bench.result import floats
 
@@ -307,6 +339,7 @@ def _mean(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
 
 
 def _codec(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
+    """Measures what each codec needs to encode, decode and add a gradient."""
     from paceline.bench import codec
     from paceline.bench.result import floats
 
@@ -314,6 +347,7 @@ def _codec(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
 
 
 def _overhead(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
+    """Measures a training step with and without Paceline, for each model and each number of servers."""
     from paceline.bench import overhead
 
     jobs = [
@@ -332,6 +366,7 @@ def _overhead(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
 
 
 def _links(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
+    """Measures links between two processes of this machine, or to another machine where one is named."""
     from paceline.bench import links
 
     if options.serve or options.to:
@@ -340,6 +375,11 @@ def _links(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
 
 
 def _between_hosts(options: argparse.Namespace, note: Note) -> Iterator[Figure]:
+    """Measures the link to `--to`, or serves such measurements at `--serve` until Ctrl-C.
+
+    Both ends need the same token, from the environment. Raises ConfigError without one: a port that answers anybody
+    with as many bytes as they ask for is a way to flood others.
+    """
     from paceline.bench import hosts
     from paceline.launch.external.rendezvous import shared_secret
 

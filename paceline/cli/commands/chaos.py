@@ -63,12 +63,20 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "step_ms": 10.0,
     },
 }
-LATE_SECONDS = 30.0  # after the last fault was due: for those that come late, and for returns; then it ends anyhow
+LATE_SECONDS = 30.0
+"""Seconds a run goes on after its last fault was due: for faults that come late, and for returns."""
 
 SETTLED = "all faults have settled"
+"""The reason that the run's summary gives for its end."""
 
 
 def main(arguments: list[str]) -> int:
+    """Draws the plan, prints it and makes the run; returns the exit code.
+
+    0    the run outlived all faults, and lost no more accuracy and time than allowed; also after `--dry-run`
+    1    it did not: the verdict says why
+    130  Ctrl-C
+    """
     parser = Parser(prog="paceline chaos", description=__doc__, epilog=EPILOG)
     own = parser.add_argument_group("faults")
     own.add_argument("--faults", default=",".join(KINDS), help=f"kinds with commas (default: {','.join(KINDS)})")
@@ -92,7 +100,12 @@ def main(arguments: list[str]) -> int:
 
 
 def planned(options: argparse.Namespace) -> tuple[Config, list[PlannedFault], bool]:
-    """The run, its faults, and whether it ends once they have settled: where nobody said when. Raises ConfigError."""
+    """Returns the configuration of the run, its faults, and whether it ends once they have settled.
+
+    The last is True where neither epochs nor seconds nor steps were given. The plan depends on the seed, the kinds and
+    the cluster alone, so the same command strikes the same parties in the same order. Raises ConfigError where the
+    cluster could not outlive a fault at all, such as one with a single worker.
+    """
     for name, least in (("every", 0.1), ("count", 1), ("hang", 0.1), ("points", 0.0)):
         if not least <= getattr(options, name) < math.inf:
             raise ConfigError(f"--{name} {getattr(options, name)}: must be finite, and {least} or more")
@@ -100,6 +113,7 @@ def planned(options: argparse.Namespace) -> tuple[Config, list[PlannedFault], bo
     values = values_of(options)
     length = {"epochs": 0.0, "seconds": options.count * options.every + LATE_SECONDS}
     sooner = not {"epochs", "seconds", "steps"} & set(values.get("stop", {}))
+    # What the user gave wins over the defaults of this command, key by key.
     for section, defaults in {**DEFAULTS, "stop": length if sooner else {}}.items():
         values[section] = {**defaults, **values.get(section, {})}
     config = configuration.build(values)
@@ -123,7 +137,7 @@ def planned(options: argparse.Namespace) -> tuple[Config, list[PlannedFault], bo
 
 
 class Chaos:
-    """The run with the faults, and the quiet one."""
+    """Makes the run with faults, then the quiet one if `--baseline` asks for it, and prints the verdict."""
 
     def __init__(
         self, config: Config, plan: list[PlannedFault], host: LocalHost, options: argparse.Namespace, *, sooner: bool
@@ -132,6 +146,7 @@ class Chaos:
         self._sooner = sooner
 
     def run(self) -> int:
+        """Returns the exit code: 1 if the run stood still for too long or lost too much accuracy, else 0."""
         try:
             summary, runner, left = self._with_faults()
             quiet = self._quiet(summary) if self._options.baseline else None
@@ -152,6 +167,10 @@ class Chaos:
         return 1 if verdict.broken() else 0
 
     def _with_faults(self) -> tuple[Summary, FaultRunner, Mapping[str, Sequence[str]]]:
+        """Returns the summary of the run, the runner with what came of each fault, and the files left.
+
+        Raises PacelineError that names the last fault, if the run failed.
+        """
         display = make_display(sys.stderr)
         cluster = self._config.cluster
         parties = [*map(party.worker, range(cluster.workers)), *map(party.server, range(cluster.servers))]
@@ -166,6 +185,8 @@ class Chaos:
                 hooks=(runner.heard,),
                 around=lambda transport: proxied(transport, relays) if relays else transport,
             )
+            # The runner has a thread of its own: it strikes by the run's clock, and hears of losses and returns through
+            # the hook.
             runner.start(supervisor.elapsed_s, lambda: supervisor.stop(SETTLED) if self._sooner else None)
             try:
                 return run(supervisor), runner, supervisor.left
@@ -176,7 +197,10 @@ class Chaos:
                 runner.end()
 
     def _quiet(self, summary: Summary) -> Summary:
-        """As many samples, without faults."""
+        """Trains as many samples as the run with faults did, without any; returns that summary.
+
+        Samples are compared, not seconds: faults cost time in any case, and the question is what they cost in accuracy.
+        """
         samples = self._host.launcher().prepare(self._config)
         stop = dataclasses.replace(self._config.stop, epochs=summary.samples / samples, seconds=0.0, steps=0)
         out = str(Path(self._config.run.out) / "quiet")
@@ -187,7 +211,10 @@ class Chaos:
 
 @contextlib.contextmanager
 def _relays(plan: list[PlannedFault]) -> Iterator[ProxySet | None]:
-    """Where the plan cuts somebody off."""
+    """Gives the relays through which parties talk, where the plan cuts somebody off; else None.
+
+    A connection between two processes of one machine cannot be cut from outside, so it is led through this process.
+    """
     if all(fault.kind != "partition" for fault in plan):
         yield None
         return

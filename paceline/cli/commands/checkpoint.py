@@ -27,6 +27,11 @@ the environment, as PACELINE_REDIS_PASSWORD, or in the file that PACELINE_REDIS_
 
 
 def main(arguments: list[str]) -> int:
+    """Prints a line for each checkpoint; returns the exit code.
+
+    `list` always returns 0. `verify` returns 1 where no checkpoint is whole and finite, so that a script can decide
+    by it whether there is anything to go on from. Raises ConfigError where there are no checkpoints.
+    """
     parser = Parser(
         prog="paceline checkpoint", usage="paceline checkpoint {list,verify} PLACE", description=__doc__, epilog=EPILOG
     )
@@ -63,6 +68,7 @@ def _shelf(place: str) -> CheckpointStore:
 
 
 def _store(place: str) -> RedisStore:
+    """Returns the store at a redis:// address. Raises ConfigError for a malformed one, or one that names no run."""
     try:
         address = Address.parse(place)
     except ValueError as error:
@@ -73,7 +79,10 @@ def _store(place: str) -> RedisStore:
 
 
 def _state(shelf: CheckpointStore, number: int) -> tuple[str, bool]:
-    """A line about it, and whether a run may go on from it."""
+    """Returns a line about checkpoint `number`, and whether a run may go on from it.
+
+    Verifying reads every file and compares its SHA-256, so it takes as long as reading the checkpoint.
+    """
     name = shelf.name(number)
     try:
         manifest = shelf.verify(number)
@@ -83,6 +92,7 @@ def _state(shelf: CheckpointStore, number: int) -> tuple[str, bool]:
 
 
 def _described(manifest: Manifest) -> str:
+    """Returns samples, accuracy, size and health of a checkpoint, as its manifest has them."""
     facts, size = manifest.facts, sum(entry.size for entry in manifest.files)
     accuracy = f", test accuracy {facts['accuracy']:.3f}" if "accuracy" in facts else ""
     health = "healthy" if manifest.finite else "not finite"

@@ -18,9 +18,11 @@ parameters stand in parentheses: --codec "topk(ratio=0.02)"."""
 
 NAME, WHAT = 9, 73
 LENGTH = 1_000_000
+"""Numbers of the vector whose encoded size a codec's page shows."""
 
 
 def main(arguments: list[str]) -> int:
+    """Prints the table of codecs, or the page of one. Raises ConfigError for a name that no codec has."""
     parser = Parser(prog="paceline codecs", usage="paceline codecs [NAME]", description=__doc__, epilog=EPILOG)
     parser.add_argument("name", nargs="?", help="show this codec in full")
     name = parser.parse_all(arguments).name
@@ -29,6 +31,7 @@ def main(arguments: list[str]) -> int:
 
 
 def table() -> str:
+    """Returns the codecs as a table: the name, what is sent, and what becomes of weights."""
     rows = [f"  {name:<{NAME}}{lookup(name).summary:<{WHAT}} {weights(lookup(name)())}" for name in names()]
     head = f"  {'codec':<{NAME}}{'what it sends':<{WHAT}} of weights"
     return "\n".join([head, *rows, "", *textwrap.wrap(EPILOG.replace("\n", " "), COLUMNS)])
@@ -40,6 +43,10 @@ def weights(codec: Codec) -> str:
 
 
 def page(name: str) -> str:
+    """Returns everything about one codec: its docstring, its parameters, its size for LENGTH numbers, how to cite it.
+
+    Raises ConfigError where no codec has that name.
+    """
     width = min(COLUMNS, columns(otherwise=COLUMNS))
     cls = lookup(name)
     limits = limits_of(cls)

@@ -40,6 +40,11 @@ RUN may still be going on, or have been killed. PATH - is the standard output, f
 
 
 def main(arguments: list[str]) -> int:
+    """Writes the records of one run in another tool's format; returns 0.
+
+    What was written is told on stderr, so that `-` leaves nothing but the data on stdout. Raises ConfigError for an
+    unknown format, a folder without a run or with several, and a path that cannot be written.
+    """
     parser = Parser(
         prog="paceline export", usage="paceline export RUN --to FORMAT PATH", description=__doc__, epilog=EPILOG
     )
@@ -52,6 +57,7 @@ def main(arguments: list[str]) -> int:
     run = one_run(options.run)
     try:
         told = FORMATS[options.to](run, options.path)
+    # `| head` closed the pipe: main.py ends quietly for this one, and it is no fault of the path.
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -61,7 +67,7 @@ def main(arguments: list[str]) -> int:
 
 
 def one_run(path: str) -> RunFolder:
-    """Raises ConfigError unless there is exactly one."""
+    """Returns the run in the folder `path`. Raises ConfigError unless there is exactly one."""
     runs, _ = find([path], others=[esync_run])
     if len(runs) != 1:
         raise ConfigError(f"{path} holds {len(runs)} runs: name one, such as {runs[0].path}")
@@ -69,12 +75,14 @@ def one_run(path: str) -> RunFolder:
 
 
 def to_chrome(run: RunFolder, path: str) -> str:
+    """Writes Chrome's trace event format, which Perfetto reads; returns what to tell the user."""
     with opened(path) as out:
         count = chrome.write(out, run.records(), run.summary.workers, title=str(run.path))
     return f"{counted(count, 'event')} in {path}; open it at https://ui.perfetto.dev"
 
 
 def to_prometheus(run: RunFolder, path: str) -> str:
+    """Writes the metrics as text, as `/metrics` of the page shows them at the end of the run."""
     metrics = prometheus.Metrics(run=str(run.path), scheme=run.summary.scheme)
     metrics.add_all(run.records())
     with opened(path) as out:
@@ -83,6 +91,7 @@ def to_prometheus(run: RunFolder, path: str) -> str:
 
 
 def to_opentelemetry(run: RunFolder, path: str) -> str:
+    """Sends spans and metrics to an OTLP receiver by HTTP. Raises ConfigError where none is there."""
     if not path.startswith(("http://", "https://")):
         raise ConfigError(f"--to opentelemetry {path}: name an OTLP receiver, such as http://localhost:4318")
     about = {"run": str(run.path), "scheme": run.summary.scheme}
@@ -95,22 +104,29 @@ def to_opentelemetry(run: RunFolder, path: str) -> str:
 
 
 def to_tensorboard(run: RunFolder, path: str) -> str:
+    """Writes event files into a folder; their times are those of the run, not of this command."""
     count = tensorboard.write(Path(path), run.records(), begun_at(run))
     return f"{counted(count, 'point')} in {path}; look at them with: tensorboard --logdir {path}"
 
 
 def to_csv(run: RunFolder, path: str) -> str:
+    """Writes one CSV file for each kind of record into a folder."""
     return f"in {path}: {' '.join(csv_files.write(Path(path), run.records()))}"
 
 
 def begun_at(run: RunFolder) -> float:
-    """The wall clock when training began, in seconds since 1970, as far as one can tell from when it ended."""
+    """Returns the wall clock when training began, in seconds since 1970; 0 where there is no trace.
+
+    The trace counts seconds from its own beginning. Its file was last written when the run ended, so the beginning is
+    that moment less the run's length; a trace that was copied without its times is shifted by as much.
+    """
     trace = run.path / TRACE
     return max(0.0, (trace.stat().st_mtime if trace.is_file() else 0.0) - run.summary.seconds)
 
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[TextIO]:
+    """Opens a file for writing; `-` is the standard output, which stays open."""
     if path == "-":
         yield sys.stdout
         return

@@ -26,10 +26,17 @@ somebody else starts (docs/launch.md) need no `grow`: they come by themselves. T
 SIGTERM is drained; `paceline status` has its pid.
 """
 PATIENCE_SECONDS = 30.0
+"""Seconds to wait until one newcomer trains."""
 LOOK_SECONDS = 0.2
+"""Seconds between two looks at the status file."""
 
 
 def main(arguments: list[str]) -> int:
+    """Adds workers one after the other; returns 0 if as many came as `--by` says, else 1.
+
+    The leader is addressed by a pidfd, which cannot come to mean another process once the leader has ended. Each
+    SIGUSR1 asks for one worker. Raises ConfigError for a run that has no room, and PacelineError for another user's.
+    """
     usage = "paceline grow [RUN] [--by N]"
     parser = Parser(prog="paceline grow", usage=usage, description=__doc__, epilog=EPILOG)
     add_run(parser)
@@ -67,7 +74,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _check(folder: Path, status: Status) -> None:
-    """Raises ConfigError where nobody can come."""
+    """Raises ConfigError where nobody can join: the run began with all its workers, or is not training now."""
     if not status.grows:
         raise ConfigError(f"{folder} began with all its workers: start it with --workers MOST --initial-workers FEWER")
     if status.state != "training":
@@ -75,11 +82,15 @@ def _check(folder: Path, status: Status) -> None:
 
 
 def _workers(status: Status) -> set[str]:
+    """Returns the names of all workers that the status file lists."""
     return {party.party for party in status.parties if party.party.startswith("worker")}
 
 
 def _newcomer(folder: Path, before: set[str], leader: int) -> PartyStatus | None:
-    """Who trains that was not there before; None when nobody comes."""
+    """Waits for a worker that is not in `before` and trains; returns its status, or None after PATIENCE_SECONDS.
+
+    Raises ProcessLookupError when the leader has ended: its pidfd becomes readable then.
+    """
     for _ in range(round(PATIENCE_SECONDS / LOOK_SECONDS)):
         if select.select([leader], [], [], LOOK_SECONDS)[0]:
             raise ProcessLookupError

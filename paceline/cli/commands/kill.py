@@ -23,10 +23,16 @@ its number, the time it began and the run's folder, so nobody else is ever hit. 
 run is still ending, is as good as a second Ctrl-C.
 """
 SECONDS = 15.0
+"""Seconds that a run has to end in order, before this command returns."""
 FORCED_SECONDS = 5.0
+"""Seconds that a run has to end at once, before the kernel ends its leader."""
 
 
 def main(arguments: list[str]) -> int:
+    """Ends a run and returns the exit code: 0 if it has ended, 1 if it is still ending.
+
+    Raises ConfigError for a run that is over or led from another machine, PacelineError for another user's.
+    """
     parser = Parser(prog="paceline kill", usage="paceline kill [RUN] [--force]", description=__doc__, epilog=EPILOG)
     add_run(parser)
     parser.add_argument("--force", action="store_true", help="end it at once, without an orderly shutdown")
@@ -46,6 +52,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _reason(folder: Path) -> str:
+    """Returns why the run ended, from its status file, for the line that is printed."""
     try:
         return read_status(folder).reason or "at once"
     except ConfigError:  # one that was still starting leaves nothing
@@ -53,13 +60,15 @@ def _reason(folder: Path) -> str:
 
 
 def _ask(leader: int) -> bool:
+    """Sends SIGTERM, as Ctrl-C would; returns whether the leader ended within SECONDS."""
     return _send(leader, signal.SIGTERM) or _waited(leader, SECONDS)
 
 
 def _force(leader: int, *, starting: bool) -> bool:
-    """A second SIGTERM ends it at once; the kernel ends one that does not even hear that.
+    """Sends SIGTERM twice, which ends a run at once, then SIGKILL; returns whether the leader has ended.
 
-    One that is starting has time to take its job out of the queue: nobody else would.
+    SIGKILL comes last, as the leader then has no chance to end processes on other machines: their agents notice the
+    closed connection. A run that is starting gets more time, to take its job out of the queue: nobody else would.
     """
     patience = FORCED_SECONDS + (CANCEL_SECONDS if starting else 0.0)
     for number, seconds in ((signal.SIGTERM, 0.2), (signal.SIGTERM, patience), (signal.SIGKILL, FORCED_SECONDS)):
@@ -69,7 +78,7 @@ def _force(leader: int, *, starting: bool) -> bool:
 
 
 def _send(leader: int, number: signal.Signals) -> bool:
-    """Has it ended? Raises PacelineError where that is somebody else's."""
+    """Sends a signal; returns True if the leader has ended already. Raises PacelineError for another user's run."""
     try:
         signal.pidfd_send_signal(leader, number)
     except ProcessLookupError:
@@ -80,5 +89,5 @@ def _send(leader: int, number: signal.Signals) -> bool:
 
 
 def _waited(leader: int, seconds: float) -> bool:
-    """Has it ended within so many seconds?"""
+    """Returns True if the leader ended within `seconds`: a pidfd is readable from then on."""
     return bool(select.select([leader], [], [], seconds)[0])

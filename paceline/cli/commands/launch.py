@@ -13,13 +13,14 @@ from paceline import config as configuration
 from paceline.cli.commands import train
 from paceline.cli.support.engine_launch import ENGINES, over_engine
 from paceline.cli.support.kubernetes_launch import over_kubernetes
-from paceline.cli.support.options import Parser, help_of, metavar_of, values_of, with_log_level
+from paceline.cli.support.options import Parser, add_detach, help_of, metavar_of, values_of, with_log_level
 from paceline.cli.support.run_and_report import Losses, ending_in_order, run_and_report, run_scripts
-from paceline.cli.support.script_runs import add_host_options, check_program, ssh_of
+from paceline.cli.support.script_runs import add_host_options, check_program, evaluator_of, has_evaluator, ssh_of
 from paceline.cli.support.watch_page import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
-from paceline.core.safe_path import shown_path
+from paceline.core.files.safe_path import shown_path
+from paceline.launch.detached.command import lead_elsewhere, leading_words
 from paceline.launch.engines import kubernetes, slurm
 from paceline.launch.local.environment import split_environment
 from paceline.launch.local.interfaces import resolve
@@ -46,6 +47,7 @@ and finds its place in the environment. Everything after the options is the comm
   paceline launch -n 4 --slowdown 1,1,2,8 --step-ms 20 python my_train.py
   paceline launch -n 4 -s 2 -H hosts paceline train --data digits --scheme gsp
   paceline launch -H hosts --sync-dir /tmp/mine --dry-run python my_train.py
+  paceline launch --detach -H hosts python my_train.py
 
 --eval-every calls the function that the script gives as join(evaluate=...); --checkpoint-every saves checkpoints, from
 which the same command goes on with --resume auto. One more process of the script does both.
@@ -62,10 +64,21 @@ STOP_RULES = {
 }
 """Settings that end a run, and what they are called here, where nobody names synthetic data."""
 SCRIPT_EVAL_SECONDS = 5.0
+"""Seconds between two evaluations of a script, unless `--eval-every` says otherwise."""
 LAUNCHERS = ("local", "ssh", *ENGINES, kubernetes.NAME)
+"""Values of `--launcher`."""
 
 
 def main(arguments: list[str]) -> int:
+    """Starts the command where the options say; returns the exit code of the run.
+
+    kubernetes                 a manifest, or its objects in the cluster (`over_kubernetes`)
+    mpi, slurm, sge, ...       an agent on each host, started by that engine (`over_engine`)
+    ssh, or a hosts file       an agent on each host, started by a login (`_over_ssh`)
+    else                       processes of this machine (`_here`)
+
+    Raises ConfigError, before anything is started, for options that do not go together.
+    """
     options = _parser().parse_all(arguments)
     options.words = arguments  # for who writes them down
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
@@ -80,6 +93,10 @@ def main(arguments: list[str]) -> int:
     values = _values(options, command[2:] if trains else None, hosts)
     if not trains:
         values["run"]["script"] = shlex.join(command)
+    if options.detach or options.write_unit:
+        words = leading_words(arguments, options.command)
+        what = "" if trains else "launch"
+        return lead_elsewhere("launch", words, configuration.build(values), what=what, unit=options.write_unit)
     if options.write and options.launcher != slurm.NAME:
         raise ConfigError("--write is for --launcher slurm: the file is a script for sbatch")
     if options.launcher == kubernetes.NAME:
@@ -92,6 +109,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _parser() -> Parser:
+    """Returns the parser. Everything after the first word that is no option belongs to the command.
+
+    Values stay texts here: `_values` reads them, after those of `paceline train` in the command.
+    """
     parser = Parser(
         prog="paceline launch", usage="paceline launch [options] COMMAND ...", description=__doc__, epilog=EPILOG
     )
@@ -107,10 +128,15 @@ def _parser() -> Parser:
     for setting in _settings():
         names = (f"--{STOP_RULES.get(setting.flag, setting.flag)}", f"--{setting.flag}")
         dest = setting.flag.replace("-", "_")
-        parser.add_argument(*dict.fromkeys(names), dest=dest, metavar=metavar_of(setting), help=help_of(setting))
+        # A truth value has no word behind it: that would be the command.
+        kind: dict[str, Any] = {"metavar": metavar_of(setting)}
+        if setting.type is bool:
+            kind = {"action": "store_const", "const": "true"}
+        parser.add_argument(*dict.fromkeys(names), dest=dest, help=help_of(setting), **kind)
     for word in ("-v", "-vv"):
         add(word, action="store_const", dest="verbose", const=str(len(word) - 1), help=argparse.SUPPRESS)
     add_watch(parser)
+    add_detach(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="command to start")
     return parser
 
@@ -123,7 +149,11 @@ def _settings() -> list[configuration.Flag]:
 def _values(
     options: argparse.Namespace, of_train: Sequence[str] | None, hosts: tuple[HostEntry, ...]
 ) -> dict[str, Any]:
-    """Settings by section and key: those of `paceline train`, over which our own flags have the last word."""
+    """Returns settings by section and key; flags of this command win over those of `paceline train` behind it.
+
+    of_train  the words after `paceline train`; None for a script, whose end and evaluations are its own by default
+    hosts     machines of the hosts file; their slots are the number of workers where nobody gives one
+    """
     if of_train is None:
         values: dict[str, Any] = {
             "run": {"scheme": "bsp"},
@@ -136,26 +166,46 @@ def _values(
             values["cluster"]["workers"] = slots_of(hosts)
     else:
         given = train.parse([*of_train])
+        if given.detach or given.write_unit:
+            raise ConfigError(
+                "--detach and --write-unit stand before `paceline train`: they are options of launch here"
+            )
         options.watch |= given.watch
         values = values_of(given)
         cluster = values.setdefault("cluster", {})
         if hosts:
             cluster.setdefault("workers", slots_of(hosts))
+    # Numbers of parties (-n, -s) are settings of the section `cluster` without `launch=True`.
     for setting in configuration.settings():
         text = getattr(options, setting.flag.replace("-", "_"), None)
         if text is not None and (setting.launch or setting.section == "cluster"):
             values.setdefault(setting.section, {})[setting.key] = setting.parse(text)
+    if options.checkpoint_every is None and (options.store or options.keep_best):
+        values["checkpoint"]["every"] = Config().checkpoint.every  # a script has none unless they are asked for
     return with_log_level(values)
 
 
 def _settings_given(options: argparse.Namespace) -> list[str]:
-    """Flags of our own that are settings of a run, but the numbers of parties, as they were written."""
-    given = ((setting.flag, getattr(options, setting.flag.replace("-", "_"))) for setting in _settings())
-    return [word for flag, value in given if value is not None for word in (f"--{flag}", value)]
+    """Returns the flags of settings as they were written, for a manifest that starts the same elsewhere.
+
+    Numbers of workers and servers are left out, since the manifest has a replica for each.
+    """
+    given = ((setting, getattr(options, setting.flag.replace("-", "_"))) for setting in _settings())
+    return [
+        word
+        for setting, value in given
+        if value is not None
+        for word in ([f"--{setting.flag}"] if setting.type is bool else [f"--{setting.flag}", value])
+    ]
 
 
 # ---- here ------------------------------------------------------------------------------------------------
 def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, Any]) -> int:
+    """Runs on this machine; `script` is empty for `paceline train`.
+
+    Workers of a script are processes of that script; servers are forked from a warm process. A script without servers
+    needs no warm process at all, which saves the import of torch.
+    """
     if script:
         check_program(script)
     for flag in ("sync_dir", "sync_exclude", "ssh_config"):
@@ -178,19 +228,19 @@ def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, 
             return run_and_report(make_supervisor(config, local, make_display(sys.stderr)))
         said = Output(config.run.out)
         launcher = ScriptLauncher(script, local, said, by_role)
-        evaluator = _has_evaluator(options, config)
+        evaluator = has_evaluator(config, evaluates=options.eval_every is not None)
         return run_scripts(make_supervisor(config, launcher, Losses(), evaluator=evaluator, script=True), said.close)
-
-
-def _has_evaluator(options: argparse.Namespace, config: Config) -> bool:
-    """Does one more process of the script evaluate, or save checkpoints?"""
-    return options.eval_every is not None or config.checkpoint.every > 0
 
 
 # ---- on other machines -----------------------------------------------------------------------------------
 def _over_ssh(
     options: argparse.Namespace, script: Sequence[str], hosts: tuple[HostEntry, ...], values: dict[str, Any]
 ) -> int:
+    """Runs on the machines of a hosts file.
+
+    The order matters. The status file comes first, so that `paceline kill` works while logins take their time; then
+    the files are copied, as agents import them; agents begin last, all at once.
+    """
     if not hosts:
         raise ConfigError("--launcher ssh needs --hosts FILE: one machine a line, such as gpu1 slots=2")
     everybody, by_role = split_environment(options.env, os.environ)
@@ -202,13 +252,11 @@ def _over_ssh(
     fit(values, placement, listens_on(options.interface, ssh, placement, cluster, dry_run=options.dry_run))
     config = configuration.build(values)
     _check_out(config.run.out)
-    if script and _has_evaluator(options, config):
-        raise ConfigError(
-            "--eval-every and --checkpoint-every of a script are for one machine: leave --hosts out, or evaluate in "
-            "the loop with pace.shared_model() and pace.report()"
-        )
+    evaluator = not script or has_evaluator(config, evaluates=options.eval_every is not None)
+    if script and evaluator:
+        check_program(script)  # the evaluator runs here
     if options.dry_run:
-        print("\n".join(_plan(options, ssh, placement, config, script)))
+        print("\n".join(_plan(options, ssh, placement, config, script, evaluator=evaluator)))
         return 0
     config = new_folder(config, "launch" if script else "")
     with removing_unused(config.run.out), ending_in_order(), starting(config.run.out, config.run.scheme):
@@ -219,15 +267,16 @@ def _over_ssh(
             local = here.launcher(by_role, warm=not script)
             begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)
             said = Output(config.run.out)
-            launcher = RemoteLauncher(there, placement, local, scripts=bool(script), said=said)
+            beside = evaluator_of(script, local, said, everybody, by_role) if script and evaluator else local
+            launcher = RemoteLauncher(there, placement, beside, scripts=bool(script), said=said)
             if script:
-                supervisor = make_supervisor(config, launcher, Losses(), evaluator=False, script=True)
+                supervisor = make_supervisor(config, launcher, Losses(), evaluator=evaluator, script=True)
                 return run_scripts(supervisor, said.close)
             return run_and_report(make_supervisor(config, launcher, make_display(sys.stderr)))
 
 
 def _check_out(out: str) -> None:
-    """Raises ConfigError where agents cannot be told of it: what they hear is JSON."""
+    """Raises ConfigError where agents cannot be told the name of the folder: their messages are JSON, thus UTF-8."""
     try:
         out.encode()
     except UnicodeEncodeError:
@@ -235,12 +284,19 @@ def _check_out(out: str) -> None:
 
 
 def _plan(
-    options: argparse.Namespace, ssh: Ssh, placement: Placement, config: Config, script: Sequence[str]
+    options: argparse.Namespace,
+    ssh: Ssh,
+    placement: Placement,
+    config: Config,
+    script: Sequence[str],
+    *,
+    evaluator: bool,
 ) -> Iterator[str]:
-    """What would be executed where."""
-    evaluator = "" if script else ", evaluator"
+    """Yields the lines of `--dry-run`: what would be executed where, and which parties each host gets."""
     tls = "TLS" if config.cluster.secured else "no TLS"
-    yield f"here: coordinator{evaluator}; listens on {config.cluster.bind} ({tls})"
+    yield f"here: coordinator{', evaluator' if evaluator else ''}; listens on {config.cluster.bind} ({tls})"
+    if script and evaluator:
+        yield f"  {shlex.join(script)}"
     for number, host in enumerate(placement.hosts):
         yield f"{host}: {', '.join(map(str, placement.parties_of(number)))}"
         if options.sync_dir:

@@ -17,7 +17,9 @@ from paceline.observe.plots.digest import RunDigest, entries
 FORMATS = ("png", "svg")
 TIMELINE = "timeline"
 TIMELINES_MAX = 8
+"""At most so many figures of single schemes are drawn, since there is one a run."""
 OF_EVALUATIONS = {"accuracy-time", "accuracy-exchange", "accuracy-samples", "target"}
+"""Figures that show nothing where nobody evaluated the model."""
 EPILOG = """figures:
 {figures}
   timeline           what each worker was at in the first steps, a figure for each scheme
@@ -34,6 +36,11 @@ scheme has the same colour in all figures.
 
 
 def main(arguments: list[str]) -> int:
+    """Draws figures or the report, and prints the name of each file; returns 0.
+
+    Figures of which the runs have nothing to show are named on stderr. Raises ConfigError for an unknown figure or
+    format, for folders without runs, and where a file cannot be written.
+    """
     figures = "\n".join(f"  {plate.name:<18} {plate.title}" for plate in PLATES)
     parser = Parser(
         prog="paceline plot",
@@ -60,6 +67,7 @@ def main(arguments: list[str]) -> int:
         if options.report:
             from paceline.observe.plots.html_report import report
 
+            # Names of files may hold bytes that are no UTF-8; the page shows them escaped.
             html = report(drawn, plates, [*notes, *more]).encode("utf-8", errors="backslashreplace")
             Path(options.report).write_bytes(html)
             print(options.report)
@@ -71,6 +79,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _words(flag: str, text: str, known: Sequence[str]) -> list[str]:
+    """Returns the words of a list with commas. Raises ConfigError for one that is not `known`."""
     words = [word.strip() for word in text.split(",")]
     for word in words:
         if word not in known:
@@ -79,6 +88,7 @@ def _words(flag: str, text: str, known: Sequence[str]) -> list[str]:
 
 
 def _save(drawn: Sequence[RunDigest], plates: Sequence[Plate], out: Path, formats: Sequence[str]) -> None:
+    """Writes each figure in each format, and says on stderr which ones have nothing to show."""
     empty = []
     for plate in plates:
         figure = plate.draw(drawn)

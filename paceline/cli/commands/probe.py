@@ -56,12 +56,21 @@ A script joins by `paceline.join` and needs no change. Hosts that cannot be reac
 measured with a megabyte each, from one host to the other; what else goes over them at that time makes them slower.
 """
 SETTINGS = ("slowdown", "step-ms", "device", "threads", "model", "width", "data", "data-dir", "samples", "batch-size")
+"""Settings of a run that are flags here, too: those by which a step takes longer or shorter."""
 OF_A_MODEL = ("model", "width", "data", "data-dir", "samples", "batch-size")
+"""Those among them that a script decides for itself."""
 WRITTEN_BY_US = "measured by paceline probe"
+"""Stands in each file that this command writes. A file without it is never overwritten."""
 PAIRS_SHOWN = 12
+"""Links that are listed; 16 hosts have 120."""
 
 
 def main(arguments: list[str]) -> int:
+    """Measures links and steps, writes the cluster file and prints the table; returns the exit code.
+
+    0 when the file was written, 130 after Ctrl-C. Raises ConfigError for options that contradict one another, before
+    anything is started, and PacelineError when a measurement fails.
+    """
     own, command = split_command(arguments)
     options = parsed(_parser(), own)
     _check(options, command)
@@ -82,6 +91,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _parser() -> Parser:
+    """Returns the parser; `--` separates the command of a script from the options."""
     usage = "paceline probe [options] [-- COMMAND ...]"
     parser = Parser(prog="paceline probe", usage=usage, description=__doc__, epilog=EPILOG)
     add = parser.add_argument
@@ -99,16 +109,19 @@ def _parser() -> Parser:
 
 
 def _count(text: str) -> int:
+    """Returns a whole number from 1 to 10,000. Raises ArgumentTypeError for another text."""
     if not text.isdecimal() or not 1 <= int(text) <= 10_000:
         raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 to 10000")
     return int(text)
 
 
 def _servers(text: str) -> int:
+    """Returns a number of servers, which may be 0. Raises ArgumentTypeError for another text."""
     return 0 if text == "0" else _count(text)
 
 
 def _seconds(text: str) -> float:
+    """Returns the seconds that the whole probe may take. Raises ArgumentTypeError for fewer than 5."""
     try:
         seconds = float(text)
     except ValueError:
@@ -119,7 +132,7 @@ def _seconds(text: str) -> float:
 
 
 def _check(options: argparse.Namespace, command: Sequence[str]) -> None:
-    """Raises ConfigError; nothing has been started then."""
+    """Raises ConfigError for options that do not go together, and where the file must not be written."""
     if options.hosts and options.local:
         raise ConfigError("--local is this machine: leave --hosts out, or --local")
     check_host_options(options, command)
@@ -134,7 +147,7 @@ def _check(options: argparse.Namespace, command: Sequence[str]) -> None:
 
 
 def _values(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Settings by section and key. Raises ConfigError."""
+    """Returns settings by section and key, of the flags that were given. Raises ConfigError."""
     values: dict[str, dict[str, Any]] = {}
     for setting in configuration.settings():
         text = getattr(options, setting.flag.replace("-", "_"), None) if setting.flag in SETTINGS else None
@@ -145,6 +158,10 @@ def _values(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 # ---- where -----------------------------------------------------------------------------------------------
 def _here(options: argparse.Namespace, command: Sequence[str], values: dict[str, dict[str, Any]]) -> int:
+    """Probes this machine: the way between two of its processes, then steps of all workers at once.
+
+    All workers step at the same time, as in a run: they share cores and memory, which one alone would not show.
+    """
     began = time.monotonic()
     everybody, by_role = split_environment(options.env, os.environ)
     os.environ.update(everybody)
@@ -167,6 +184,10 @@ def _over_ssh(
     hosts: tuple[HostEntry, ...],
     values: dict[str, dict[str, Any]],
 ) -> int:
+    """Probes the machines of a hosts file. Links come first, while nothing else uses them.
+
+    Machines that cannot be reached are left out, and ranks are given anew to the workers that remain.
+    """
     began = time.monotonic()
     placement = place(hosts, values["cluster"]["workers"], options.servers)
     ssh = ssh_of(options)
@@ -193,10 +214,12 @@ def _over_ssh(
 
 
 def _say(line: str) -> None:
+    """Prints a line on stderr at once, so that stdout has the results alone."""
     print(line, file=sys.stderr, flush=True)
 
 
 def _what(command: Sequence[str], values: dict[str, dict[str, Any]]) -> str:
+    """Returns in words what is trained: the name of the script's file, or `model on data`."""
     if command:
         return next((Path(word).name for word in command if word.endswith(".py")), command[0])
     config = configuration.build({key: values[key] for key in ("model", "data") if key in values})
@@ -213,7 +236,11 @@ def _leave(
     links: Sequence[MeasuredLink],
     within: MeasuredLink | None,
 ) -> int:
-    """The file, a table, and what to type next."""
+    """Writes the cluster file, prints the table and the command to type next; returns the exit code.
+
+    within: the link between two processes of one host, where that was measured.
+    Raises PacelineError where the file cannot be written.
+    """
     for rank, seconds in enumerate(steps.seconds):
         if not seconds:
             host = placement.hosts[placement.workers[rank]]
@@ -234,7 +261,10 @@ def _leave(
 
 
 def _measured(placement: Placement, steps: MeasuredSteps) -> list[MeasuredHost]:
-    """In the order of the hosts; those with nothing to do but to hold a link have no device."""
+    """Returns what was measured of each host, in the order of the hosts file.
+
+    A worker that finished no step is left out. A host without workers has no device; it may still hold a server.
+    """
     found = []
     for number, host in enumerate(placement.hosts):
         ranks = [rank for rank, at in enumerate(placement.workers) if at == number and steps.seconds[rank]]
@@ -244,6 +274,10 @@ def _measured(placement: Placement, steps: MeasuredSteps) -> list[MeasuredHost]:
 
 
 def _table(hosts: Sequence[MeasuredHost], placement: Placement, steps: MeasuredSteps, cluster: Cluster) -> str:
+    """Returns a row for each worker: its host, device, steps, milliseconds a step, and speed.
+
+    Speed is relative to the cluster's step, that of the fastest device: 0.5 takes twice as long.
+    """
     rows = []
     for rank, seconds in enumerate(steps.seconds):
         if seconds:
@@ -255,7 +289,7 @@ def _table(hosts: Sequence[MeasuredHost], placement: Placement, steps: MeasuredS
 
 
 def _links_text(hosts: Sequence[MeasuredHost], links: Sequence[MeasuredLink], within: MeasuredLink | None) -> str:
-    """The slowest ways first, as far as they are few."""
+    """Returns the links, the slowest first, at most PAIRS_SHOWN of them."""
     lines = []
     if within is not None:
         lines.append(f"within a host: {_way(within)}")
@@ -267,4 +301,5 @@ def _links_text(hosts: Sequence[MeasuredHost], links: Sequence[MeasuredLink], wi
 
 
 def _way(link: MeasuredLink) -> str:
+    """Returns a link in words: the latency one way in milliseconds, the bandwidth in Gbit/s."""
     return f"{link.latency_s * 1e3:.2g} ms one way, {link.gbps:.3g} Gbit/s"

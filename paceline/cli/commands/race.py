@@ -47,14 +47,18 @@ EPILOG = """examples:
 
 Of a script, the scheme of this command wins over the one in `paceline.join`, and --epochs, --samples, --seconds,
 --steps and --target-accuracy win over its own end. Runs are compared by what it says with pace.report(accuracy=...)
-or pace.report(loss=...). What it prints is in logs/ of each folder. Model, data and optimizer are the script's:
---lr and the like are refused.
+or pace.report(loss=...), or by join(evaluate=...), which --eval-every 5 calls in a process of its own. What it prints
+is in logs/ of each folder. Model, data and optimizer are the script's: --lr and the like are refused.
 
 Leaves one folder a scheme, race.json (their summaries) and race.png in --out. Exits with 1 if a run failed.
 """
 
 
 def main(arguments: list[str]) -> int:
+    """Runs every scheme in turn and prints the comparison; returns 1 if a run failed, 130 after Ctrl-C, else 0.
+
+    All configurations are checked before the first run starts. Raises ConfigError for those that contradict themselves.
+    """
     arguments, command = split_command(arguments)
     usage = "paceline race [options] [-- COMMAND ...]"
     parser = Parser(prog="paceline race", usage=usage, description=__doc__, epilog=EPILOG)
@@ -86,17 +90,18 @@ def _of_script(namespace: argparse.Namespace, command: list[str]) -> int:
     configs, out = with_folders([with_scheme(values, name) for name in chosen(namespace.schemes)], "race")
     print(f"each run takes its scheme from --schemes, not from the script; it prints to {out}/*/logs", file=sys.stderr)
     everybody, by_role = split_environment(namespace.env, os.environ)
+    evaluator = "every" in values.get("evaluation", {})
     with removing_unused(out), page(namespace.watch, out):
         if hosts:
             there = _on_hosts(namespace, hosts, configs[0])
-            return race(configs, Path(out), lambda config: HostRun(there, command, config))
+            return race(configs, Path(out), lambda config: HostRun(there, command, config, evaluator=evaluator))
         os.environ.update(everybody)
         with LocalHost() as host:
-            return race(configs, Path(out), ScriptRuns(command, host, by_role).start)
+            return race(configs, Path(out), ScriptRuns(command, host, by_role, evaluator=evaluator).start)
 
 
 def _on_hosts(namespace: argparse.Namespace, hosts: tuple[HostEntry, ...], config: Config) -> SshHosts:
-    """The hosts that have something to do, with the files of this folder where they are asked for."""
+    """Returns the hosts that have something to do; copies this folder to them if `--sync-dir` asks for it."""
     workers, servers = config.cluster.workers, config.cluster.servers
     ssh, placement = ssh_of(namespace), only_used(place(hosts, workers, servers), workers, servers)
     if namespace.sync_dir:
@@ -147,11 +152,15 @@ def race(configs: Sequence[Config], out: Path, start: Callable[[Config], Runner]
 
 
 def _leave_behind(summaries: list[Summary], out: Path) -> None:
-    """race.json, race.png and the table."""
+    """Writes race.json and race.png, and prints the table of the runs that have ended.
+
+    It is called after Ctrl-C, too: what has run by then is kept.
+    """
     if not summaries:
         return
     from rich.console import Console
 
+    # matplotlib and rich take half a second, and are not needed where all runs failed.
     from paceline.observe.plots import run_figures
     from paceline.observe.terminal.race import race_table, race_text
     from paceline.observe.trace import trace_file

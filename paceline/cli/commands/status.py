@@ -29,6 +29,7 @@ HEADINGS = ("party", "state", "host", "pid", "device", "incarnation", "steps", "
 
 
 def main(arguments: list[str]) -> int:
+    """Prints the state of a run; returns 1 if it failed or its leader is gone, else 0."""
     parser = Parser(prog="paceline status", usage="paceline status [RUN] [--json]", description=__doc__, epilog=EPILOG)
     add_run(parser)
     parser.add_argument("--json", action="store_true", help="print everything as one JSON document")
@@ -44,12 +45,15 @@ def main(arguments: list[str]) -> int:
 
 
 def state_of(status: Status) -> str:
-    """What it says itself, unless it has gone without a word."""
+    """Returns the state that the run wrote last; GONE where its leader ended without writing another.
+
+    A run that is led from another machine is believed: its process cannot be looked for here.
+    """
     return GONE if not (status.ended or status.here or elsewhere(status)) else status.state
 
 
 def text(folder: Path, status: Status, now: float) -> list[str]:
-    """`now`: seconds since 1970."""
+    """Returns the lines that are shown; `now` is in seconds since 1970."""
     state, age = state_of(status), max(0.0, now - status.written)
     begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(status.started))
     lines = [
@@ -66,6 +70,7 @@ def text(folder: Path, status: Status, now: float) -> list[str]:
 
 
 def _told(status: Status, state: str, age: float) -> str:
+    """Returns the state in words, with how long ago it was reached if the run is over."""
     if state == GONE:
         return (
             f"gone: process {status.pid} was ended without a word, {seconds_text(age)} ago or less after {status.state}"
@@ -78,7 +83,11 @@ def _told(status: Status, state: str, age: float) -> str:
 
 
 def _row(party: PartyStatus, hosts: Mapping[str, str], age: float | None) -> tuple[str, ...]:
-    """`age`: seconds since it was written; None for a run that is over, whose parties are silent anyway."""
+    """Returns a party's row of the table, one text for each of HEADINGS.
+
+    age: seconds since the status file was written, which are added to how long a party has been silent by then. None
+    for a run that is over, whose parties are silent anyway.
+    """
     heard = "" if age is None else f"{seconds_text(party.heard_s + age)} ago"
     steps = str(party.steps) if party.party.startswith("worker") else ""
     incarnation = str(party.incarnation + 1)

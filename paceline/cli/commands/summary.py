@@ -28,6 +28,10 @@ include what passes by shared memory.
 
 
 def main(arguments: list[str]) -> int:
+    """Prints the table of runs, and that of the workers of a single run; returns 0.
+
+    Raises ConfigError where no folder holds a run.
+    """
     parser = Parser(
         prog="paceline summary", usage="paceline summary RUN... [options]", description=__doc__, epilog=EPILOG
     )
@@ -48,7 +52,10 @@ def main(arguments: list[str]) -> int:
 
 
 def found(paths: Sequence[str]) -> tuple[list[run_folders.Group], list[str]]:
-    """The runs in these folders, grouped; what was skipped is told on stderr. Raises ConfigError without any."""
+    """Returns the runs in these folders, grouped by configuration without the seed, and notes on what was skipped.
+
+    The notes are also told on stderr. Raises ConfigError without any run.
+    """
     there, notes = run_folders.find(paths, others=[esync_run])
     for note in notes:
         print(f"paceline: {note}", file=sys.stderr)
@@ -56,6 +63,7 @@ def found(paths: Sequence[str]) -> tuple[list[run_folders.Group], list[str]]:
 
 
 def _print_workers(groups: Sequence[run_folders.Group]) -> None:
+    """Prints a table of workers for each run, and what became of leased samples."""
     from rich.console import Console
 
     console = Console()

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from paceline import config as configuration
-from paceline.cli.support.options import Parser, add_settings, config_of, values_of
+from paceline.cli.support.options import Parser, add_detach, add_settings, config_of, values_of
 from paceline.cli.support.run_and_report import run_and_report
 from paceline.cli.support.watch_page import add_watch, page
 from paceline.config import Config
@@ -28,6 +28,8 @@ EPILOG = """examples:
 
   paceline train --scheme bsp --slowdown 1,1,1,4 --step-ms 20 --watch         and a page that shows who holds whom up
 
+  paceline train --detach                                     goes on when the terminal is closed; `paceline attach`
+
   paceline train --out runs/a --checkpoint-every 60           a checkpoint a minute, and one at the end or at Ctrl-C
   paceline train --config runs/a/config.toml --out runs/a --resume auto       goes on after a crash
 
@@ -40,19 +42,34 @@ reads such a config.toml again. Ctrl-C ends the run and keeps what there is; onc
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Raises ConfigError."""
+    """Returns the options of `paceline train`; `paceline launch` parses with it what stands behind its own options.
+
+    Raises ConfigError for an unknown option or a value that cannot be read.
+    """
     parser = Parser(prog="paceline train", description=__doc__, epilog=EPILOG)
     add_settings(parser)
     add_watch(parser)
+    add_detach(parser)
     return parser.parse_all(arguments)
 
 
 def main(arguments: list[str]) -> int:
+    """Makes one run on this machine, or takes part in one that something else starts; returns the exit code.
+
+    torchrun, Slurm, MPI, or a person by hand may start this command once for each party. Their environment variables
+    say so (`launch/external/detect.py`), and then this process is one party and not the supervisor of all.
+    """
     namespace = parse(arguments)
     if (external := detect_external(os.environ)) is not None:
         if namespace.watch:
             raise ConfigError("--watch: run `paceline watch` where the run is led; this is one process of several")
+        if namespace.detach or namespace.write_unit:
+            raise ConfigError("--detach and --write-unit: whoever starts these processes looks after them")
         return _detected(external, values_of(namespace))
+    if namespace.detach or namespace.write_unit:
+        from paceline.launch.detached.command import lead_elsewhere, leading_words
+
+        return lead_elsewhere("train", leading_words(arguments), config_of(namespace), unit=namespace.write_unit)
     config = new_folder(config_of(namespace))
     with page(namespace.watch, config.run.out), LocalHost() as host:
         return run_and_report(make_supervisor(config, host.launcher(), make_display(sys.stderr)))

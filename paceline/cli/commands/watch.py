@@ -30,9 +30,15 @@ examples:
   paceline watch runs/a --port 8123 --metrics-open      and Prometheus scrapes http://127.0.0.1:8123/metrics
 """
 NICENESS = 10
+"""Added to the nice value of the page's process: training comes first."""
 
 
 def main(arguments: list[str]) -> int:
+    """Serves the page until Ctrl-C, or until the run that started it has ended; returns 0.
+
+    Raises ConfigError for a port that is none, and for a folder without a run. A run that starts its own page passes
+    OWNED: then the trace may not be there yet, and the page waits for it.
+    """
     parser = Parser(prog="paceline watch", usage="paceline watch RUN [options]", description=__doc__, epilog=EPILOG)
     parser.add_argument(
         "run", metavar="RUN", help="folder of a run (--out, or runs/...); of a folder of several: the newest"
@@ -50,6 +56,7 @@ def main(arguments: list[str]) -> int:
     from paceline.observe.watch.reader import newest
     from paceline.observe.watch.server import serve
 
+    # Before the server's threads begin: they inherit it.
     os.nice(NICENESS)  # training comes first
     with suppress(KeyboardInterrupt):  # the way to end it
         serve(
@@ -72,7 +79,10 @@ def check(run: Path) -> None:
 
 
 def about(run: Path) -> dict[str, Any]:
-    """What the run's config.toml says of it; little, while it is not there yet."""
+    """Returns what the run's config.toml says of it, for the page's heading.
+
+    While the file is not there, or is one of another version, most of it is empty; the page asks again.
+    """
     from paceline.observe.watch.algorithm_text import box
 
     told: dict[str, Any] = {"run": str(run), "scheme": "", "summary": "", "paper": "", "box": [], "servers": 1}

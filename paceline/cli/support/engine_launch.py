@@ -22,6 +22,7 @@ from typing import Any
 
 from paceline import config as configuration
 from paceline.cli.support.run_and_report import Losses, ending_in_order, run_and_report, run_scripts
+from paceline.cli.support.script_runs import check_program, evaluator_of, has_evaluator
 from paceline.cli.support.watch_page import page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
@@ -66,13 +67,16 @@ def over_engine(
     address = _listens_on(options, hosts)
     values.setdefault("cluster", {})["bind"] = address
     run = values.setdefault("run", {})
-    if options.launcher == slurm.NAME and not script and run.get("out") and slurm.has_come_back(os.environ):
+    keeps = not script or values.get("checkpoint", {}).get("every", 0) > 0
+    if options.launcher == slurm.NAME and keeps and run.get("out") and slurm.has_come_back(os.environ):
         # Slurm requeues a preempted job with the same command, so the second start must go on from its checkpoint.
         values.setdefault("checkpoint", {}).setdefault("resume", "auto")
         values["cluster"].pop("initial_workers", None)  # it goes on with all workers
     config = configuration.build(values)
     if options.write:
         return _write(options, config, trains=not script)
+    if script and _evaluates(options, config, script):
+        check_program(script)
     with TemporaryFolder("engine") as folder:
         engine = _engine(options, hosts, Path(folder), everybody.get("PYTHONPATH", ""), config)
         if options.dry_run:
@@ -128,16 +132,23 @@ def _run(
         ready = functools.partial(begin, command=script, environment=everybody, by_role=by_role, bind=bind)
         ready(there, placement)
         said, patience_s = Output(config.run.out), RETURN_SECONDS if returning else 0.0
-        launcher = RemoteLauncher(there, placement, local, scripts=bool(script), said=said, patience_s=patience_s)
+        evaluator = _evaluates(options, config, script)
+        beside = evaluator_of(script, local, said, everybody, by_role) if script and evaluator else local
+        launcher = RemoteLauncher(there, placement, beside, scripts=bool(script), said=said, patience_s=patience_s)
         if returning:
             # From here on an agent that calls late is prepared like the first ones, under its own task number,
             # and then joins the launcher.
             returning.join(launcher, lambda host, number: ready([host], placement, first=number))
         display = Losses() if script else make_display(sys.stderr)
-        supervisor = make_supervisor(config, launcher, display, evaluator=not script)
+        supervisor = make_supervisor(config, launcher, display, evaluator=evaluator, script=bool(script))
         if not returning:  # Ray brings agents back
             launcher.when_taken(lambda: supervisor.taken(TAKEN.format(engine.name)))
         return run_scripts(supervisor, said.close) if script else run_and_report(supervisor)
+
+
+def _evaluates(options: argparse.Namespace, config: Config, script: Sequence[str]) -> bool:
+    """Returns True if the run has an evaluator, which runs here."""
+    return not script or has_evaluator(config, evaluates=options.eval_every is not None)
 
 
 def _extra(options: argparse.Namespace) -> tuple[str, ...]:
@@ -262,7 +273,7 @@ def _script(options: argparse.Namespace, config: Config, *, trains: bool) -> str
         workers=config.cluster.workers,
         servers=max(1, config.cluster.servers),
         settings=_extra(options),
-        trains=trains,
+        resumes=trains or config.checkpoint.every > 0,
     )
 
 
@@ -274,8 +285,9 @@ def _plan(engine: Engine, options: argparse.Namespace, config: Config, script: S
     apart = _apart(engine)
     tls = "TLS" if config.cluster.secured else "no TLS"
     servers = counted(config.cluster.servers, "server")
+    evaluator = _evaluates(options, config, script)
     lines = [
-        f"here: coordinator{'' if script else ', evaluator'}; listens on {config.cluster.bind} ({tls})",
+        f"here: coordinator{', evaluator' if evaluator else ''}; listens on {config.cluster.bind} ({tls})",
         f"  {plan(engine, config.cluster.workers + apart, options.python, ticket)}",
         f"there: {counted(config.cluster.workers, 'agent')}, a worker on each; "
         + (f"{apart} for {servers}" if apart else f"{servers} among them"),

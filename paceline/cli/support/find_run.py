@@ -8,8 +8,8 @@ from pathlib import Path
 
 from paceline.cli.support.options import Parser
 from paceline.core.errors import ConfigError
+from paceline.core.files.safe_path import shown_path
 from paceline.core.registry import nearest
-from paceline.core.safe_path import shown_path
 from paceline.observe.trace.trace_file import TRACE
 from paceline.runtime.run_folder.status_file import STATUS, Status, read_status
 

@@ -156,6 +156,17 @@ def help_of(setting: Flag) -> str:
     return f"{setting.limits.help}: {', '.join(choices)}" if listed else setting.limits.help
 
 
+def add_detach(parser: argparse.ArgumentParser) -> None:
+    """Adds `--detach` and `--write-unit`, for verbs whose runs may outlive their terminal."""
+    add = parser.add_argument
+    add("--detach", action="store_true", help="lead the run in the background; `paceline attach` shows its output")
+    add(
+        "--write-unit",
+        metavar="FILE.service",
+        help="write a systemd unit that leads the run and starts it again from its newest checkpoint, and end",
+    )
+
+
 def values_of(namespace: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Returns settings by section and key: those of the file, overridden by those of the flags. Raises ConfigError."""
     from paceline import config as configuration

@@ -103,15 +103,19 @@ def show(lines: str) -> None:
 
 
 class Losses:
-    """Shows a run whose output is the scripts' own: says who was lost, and nothing else."""
+    """Shows a run whose output is the scripts' own: from which checkpoint it goes on, and who was lost."""
 
     def __init__(self) -> None:
         self._begun = False
         self._lines = Lines(sys.stderr)
 
     def begin(self, lines: Sequence[str]) -> None:
-        """Prints lines of the supervisor; the first call has the heading of the run, which is left out."""
-        self._lines.say(*(f"paceline: {line}" for line in lines if self._begun))
+        """Prints lines of the supervisor.
+
+        The first call has the heading of the run. It is left out, but for what it says about the checkpoints that a
+        run goes on from, or passes over: a run that began anew unnoticed would have lost work.
+        """
+        self._lines.say(*(f"paceline: {line}" for line in lines if self._begun or "checkpoint" in line))
         self._begun = True
 
     def show(self, snapshot: ProgressSnapshot) -> None: ...

@@ -23,7 +23,7 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import names
 from paceline.launch.local.environment import Environment, scheme_variables, split_environment
-from paceline.launch.local.launcher import LocalHost
+from paceline.launch.local.launcher import LocalHost, LocalLauncher
 from paceline.launch.local.script_launcher import ScriptLauncher, programs_path
 from paceline.launch.local.script_output import Output
 from paceline.launch.local.train import make_supervisor
@@ -36,7 +36,7 @@ from paceline.observe.terminal.progress import make_display
 from paceline.runtime.run_folder.status_file import starting
 from paceline.runtime.spec.launcher import Launcher
 
-OF_THE_COMMAND = ("run", "cluster", "stop")
+OF_THE_COMMAND = ("run", "cluster", "stop", "evaluation")
 """Sections of settings that the command has; the others are said in the script."""
 
 
@@ -74,6 +74,27 @@ def check_program(command: Sequence[str]) -> None:
         raise ConfigError(f"{command[0]}: no such program")
 
 
+def has_evaluator(config: Config, *, evaluates: bool) -> bool:
+    """Returns True if one more process of the script evaluates (--eval-every), or saves checkpoints."""
+    return evaluates or config.checkpoint.every > 0
+
+
+def evaluator_of(
+    script: Sequence[str],
+    local: LocalLauncher,
+    said: Callable[[str, str], None],
+    everybody: Mapping[str, str],
+    by_role: Environment,
+) -> ScriptLauncher:
+    """Returns what starts the evaluator on this machine, where the workers run the script on others.
+
+    `everybody` and `by_role` are variables of all processes and of those of a kind; the evaluator has those of workers.
+    Raises ConfigError where this machine has no such program.
+    """
+    check_program(script)
+    return ScriptLauncher(script, local, said, {"worker": {**everybody, **by_role.get("worker", {})}})
+
+
 def script_values(namespace: argparse.Namespace, command: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Returns the settings of a run of that command. Raises ConfigError for a flag about what the script says itself.
 
@@ -84,6 +105,7 @@ def script_values(namespace: argparse.Namespace, command: Sequence[str]) -> dict
     for setting in configuration.settings():
         given = getattr(namespace, f"{setting.section}.{setting.key}", None) is not None
         is_ours = setting.section in (*OF_THE_COMMAND, *schemes) or setting.flag == "samples"
+        is_ours &= setting.section != "evaluation" or setting.key == "every"
         # A file given with --config may hold such settings, for it may be shared with `train`. They are dropped
         # below. A flag is an explicit wish, so it is refused and not dropped.
         if given and not is_ours:
@@ -92,22 +114,25 @@ def script_values(namespace: argparse.Namespace, command: Sequence[str]) -> dict
     if samples := values.get("data", {}).get("samples"):  # as `launch` calls it; nobody names synthetic data here
         stop["samples"] = samples
     kept = {section: of for section, of in values.items() if section in (*OF_THE_COMMAND, *schemes)}
-    return {**kept, "stop": stop, "run": {**values.get("run", {}), "script": shlex.join(command)}}
+    nothing_kept = {"every": 0.0}  # runs are compared, and nobody goes on with one
+    script = {**values.get("run", {}), "script": shlex.join(command)}
+    return {**kept, "checkpoint": nothing_kept, "stop": stop, "run": script}
 
 
 class ScriptRuns:
     """Starts one run of the command after the other, on this machine; the logs of each run have what its scripts
     print."""
 
-    def __init__(self, command: Sequence[str], host: LocalHost, by_role: Environment) -> None:
-        self._command, self._host, self._by_role = list(command), host, by_role
+    def __init__(self, command: Sequence[str], host: LocalHost, by_role: Environment, *, evaluator: bool) -> None:
+        """`evaluator`: each run has one more process of the command, which evaluates."""
+        self._command, self._host, self._by_role, self._evaluator = list(command), host, by_role, evaluator
 
     def start(self, config: Config) -> Runner:
         """Returns a run that has not begun, with as many workers as `config` says, each of them the command."""
         roles = with_scheme_variables(self._by_role, config)
         local = self._host.launcher(roles, warm=config.cluster.servers > 0)
         launcher = ScriptLauncher(self._command, local, Output(config.run.out, quiet=True), roles)
-        return make_supervisor(config, launcher, make_display(sys.stderr), evaluator=False)
+        return make_supervisor(config, launcher, make_display(sys.stderr), evaluator=self._evaluator, script=True)
 
 
 def with_scheme_variables(by_role: Environment, config: Config) -> dict[str, Mapping[str, str]]:
@@ -169,12 +194,15 @@ class SshHosts:
     placement: Placement
 
     @contextlib.contextmanager
-    def launcher(self, config: Config, script: Sequence[str], said: Callable[[str, str], None]) -> Iterator[Opened]:
+    def launcher(
+        self, config: Config, script: Sequence[str], said: Callable[[str, str], None], *, evaluator: bool = False
+    ) -> Iterator[Opened]:
         """Keeps an agent on each host while the context lasts; yields the configuration that fits the hosts, and the
         launcher.
 
         Without `script` workers are those of `train`. `said` has each line that a script prints, with the party's
-        name. Raises PacelineError where a host cannot be reached.
+        name. With `evaluator` the script runs here, too, and evaluates. Raises PacelineError where a host cannot be
+        reached.
         """
         everybody, by_role = split_environment(self.options.env, os.environ)
         config = self._fitted(config)
@@ -187,7 +215,8 @@ class SshHosts:
         ):
             local = here.launcher(roles, warm=not script)
             begin(there, self.placement, command=script, environment=everybody, by_role=roles, bind=bind)
-            yield config, RemoteLauncher(there, self.placement, local, scripts=bool(script), said=said)
+            beside = evaluator_of(script, local, said, everybody, roles) if evaluator else local
+            yield config, RemoteLauncher(there, self.placement, beside, scripts=bool(script), said=said)
 
     def _fitted(self, config: Config) -> Config:
         """Returns the configuration with what the hosts file says, where the user has not said otherwise."""
@@ -204,16 +233,19 @@ class SshHosts:
 class HostRun:
     """Makes one run of the command on the hosts of a file; `interrupt` also ends it while hosts are being reached."""
 
-    def __init__(self, hosts: SshHosts, command: Sequence[str], config: Config) -> None:
-        self._hosts, self._command, self._config = hosts, list(command), config
+    def __init__(self, hosts: SshHosts, command: Sequence[str], config: Config, *, evaluator: bool = False) -> None:
+        """`evaluator`: one more process of the command evaluates, on this machine."""
+        self._hosts, self._command, self._config, self._evaluator = hosts, list(command), config, evaluator
         self._supervisor: Runner | None = None
         self._interrupted = ""
 
     def run(self) -> Summary:
         """Reaches the hosts, trains, and returns the summary. Raises PacelineError."""
         said = Output(self._config.run.out, quiet=True)
-        with self._hosts.launcher(self._config, self._command, said) as (config, launcher):
-            self._supervisor = make_supervisor(config, launcher, make_display(sys.stderr), evaluator=False)
+        opened = self._hosts.launcher(self._config, self._command, said, evaluator=self._evaluator)
+        with opened as (config, launcher):
+            display = make_display(sys.stderr)
+            self._supervisor = make_supervisor(config, launcher, display, evaluator=self._evaluator, script=True)
             return self._supervisor.run()
 
     def interrupt(self, signal: str) -> None:

@@ -29,4 +29,6 @@ from paceline.core.scheme import Paper
     ),
 )
 class Brain(Rounded):
+    """Sends bfloat16: the exponent of a float32, and 8 significant bits."""
+
     adds_up = "bfloat16"

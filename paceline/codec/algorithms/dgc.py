@@ -20,6 +20,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.scheme import Paper, parameter
 
 FIRST = 0.25
+"""The share of the numbers that is sent at the beginning of the warm-up."""
 
 
 @codec(
@@ -61,6 +62,7 @@ class DGC(Codec):
         return indexed_values.chosen(share, length)
 
     def size(self, length: int, nth: int = 0) -> int:
+        """Returns the bytes of the n-th exchange: a place and a value, 4 bytes each, for each number that is sent."""
         return 8 * self.chosen(length, nth)
 
     def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes | None:
@@ -85,4 +87,5 @@ class DGC(Codec):
         return data
 
     def decode(self, data: Bytes, out: Floats) -> None:
+        """Writes the values to their places and zeros elsewhere. Raises ValueError for bytes that are none of these."""
         indexed_values.placed(data, out)

@@ -28,4 +28,6 @@ from paceline.core.scheme import Paper
     ),
 )
 class Half(Rounded):
+    """Sends IEEE binary16: 11 significant bits; numbers of 65,520 and more become infinite."""
+
     adds_up = "float16"

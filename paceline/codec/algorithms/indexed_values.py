@@ -51,6 +51,7 @@ def placed(data: Bytes, out: Floats) -> None:
 
 
 def places(data: Bytes) -> NDArray[np.uint32]:
+    """Returns the places of the numbers that are sent: the first half of the bytes, as uint32."""
     return data[: len(data) // 2].view(np.uint32)
 
 

@@ -30,6 +30,8 @@ from paceline.core.scheme import Paper, parameter
     ),
 )
 class Int8(Codec):
+    """Sends a byte for each number, and a scale for each block: the largest magnitude of the block is 127."""
+
     block: int = parameter(256, "numbers that share a scale", low=16, high=1 << 20)
     keep: bool = parameter(True, "keep a residual: what rounding takes away is sent later")
 
@@ -37,12 +39,17 @@ class Int8(Codec):
 
     @property
     def feedback(self) -> bool:
+        """Returns True if a residual is kept."""
         return self.keep
 
     def size(self, length: int, nth: int = 0) -> int:
+        """Returns the bytes: one for each number, and a float32 scale for each block."""
         return length + 4 * -(-length // self.block)
 
     def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes | None:
+        """Returns scales and codes of g + residual, whose rest stays in the residual; None if a number is not
+        finite.
+        """
         from paceline.codec.kernels import cpu
 
         r = memory.left if memory else np.zeros(len(g), np.float32)
@@ -51,6 +58,7 @@ class Int8(Codec):
         return data if cpu.encode_int8(g, r, self.block, scales, codes) else None
 
     def decode(self, data: Bytes, out: Floats) -> None:
+        """Writes code times scale for each number. Raises ValueError for bytes of another length."""
         from paceline.codec.kernels import cpu
 
         whole(data, self.size(len(out)))

@@ -30,14 +30,18 @@ from paceline.core.scheme import Paper, parameter
     ),
 )
 class OneBit(Codec):
+    """Sends +1 or -1 for each number, by whether g + residual is above the threshold."""
+
     threshold: float = parameter(0.5, "t: above it a residual is sent as +1; 0 or less is allowed")
 
     weights = "never"
 
     def size(self, length: int, nth: int = 0) -> int:
+        """Returns the bytes: a bit for each number, in whole words of 32, as MXNet has it."""
         return 4 * -(-length // 32)
 
     def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes | None:
+        """Returns the bits of g + residual, whose rest stays in the residual; None if a number is not finite."""
         from paceline.codec.kernels import cpu
 
         r = memory.left if memory else np.zeros(len(g), np.float32)
@@ -45,6 +49,7 @@ class OneBit(Codec):
         return data if cpu.encode_1bit(g, r, np.float32(self.threshold), data) else None
 
     def decode(self, data: Bytes, out: Floats) -> None:
+        """Writes +1 and -1. Raises ValueError for bytes of another length."""
         from paceline.codec.kernels import cpu
 
         whole(data, self.size(len(out)))

@@ -35,6 +35,8 @@ from paceline.core.scheme import Paper, parameter
     ),
 )
 class PowerSGD(Codec):
+    """Holds the rank; the factors are made where means are taken (`runtime/collectives/powersgd.py`)."""
+
     rank: int = parameter(2, "columns of the two matrices", low=1, high=1024)
 
     weights = "never"
@@ -45,4 +47,4 @@ class PowerSGD(Codec):
         return 4 * 2 * self.rank * math.isqrt(length)
 
     def warm_up(self) -> None:
-        pass
+        """Does nothing: no loop of this codec has to be compiled."""

@@ -18,6 +18,7 @@ from paceline.codec.base import Bytes, Codec, Floats, ResidualMemory, codec, who
 from paceline.core.scheme import parameter
 
 SEED_BYTES = 8
+"""Bytes of the seed that stands before the values; from it the receiver draws the same places."""
 
 
 @codec(
@@ -26,10 +27,13 @@ SEED_BYTES = 8
     paper=indexed_values.PAPER,
 )
 class RandomK(Codec):
+    """Sends the numbers at k places drawn at random, and the seed of the draw in place of the places."""
+
     ratio: float = parameter(0.01, "share of the numbers that is sent", low=1e-6, high=0.5)
     seed: int = parameter(0, "seeds the draw", low=0, high=2**31)
 
     def size(self, length: int, nth: int = 0) -> int:
+        """Returns the bytes: the seed, and a float32 for each number that is sent."""
         return SEED_BYTES + 4 * indexed_values.chosen(self.ratio, length)
 
     def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes | None:
@@ -49,6 +53,10 @@ class RandomK(Codec):
         return data if np.isfinite(values).all() else None
 
     def decode(self, data: Bytes, out: Floats) -> None:
+        """Writes the values to the places that the seed gives, and zeros elsewhere.
+
+        Raises ValueError for bytes of another length.
+        """
         whole(data, self.size(len(out)))
         out[:] = 0
         out[self._places(data, len(out))] = data[SEED_BYTES:].view(np.float32)

@@ -16,6 +16,7 @@ from paceline.core.scheme import Paper, parameter
 
 
 def _whole_bytes(block: int) -> None:
+    """Raises ValueError for a block whose bits do not fill whole bytes."""
     if block % 8:
         raise ValueError("must be a multiple of 8")
 
@@ -33,12 +34,18 @@ def _whole_bytes(block: int) -> None:
     ),
 )
 class Sign(Codec):
+    """Sends a bit for each number, and a scale for each block: the mean magnitude."""
+
     block: int = parameter(4096, "numbers that share a scale", low=8, high=1 << 30, check=_whole_bytes)
 
     def size(self, length: int, nth: int = 0) -> int:
+        """Returns the bytes: a float32 scale for each block, and a bit for each number."""
         return 4 * -(-length // self.block) + -(-length // 8)
 
     def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes | None:
+        """Returns scales and signs of g + residual, whose rest stays in the residual; None if a number is not
+        finite.
+        """
         from paceline.codec.kernels import cpu
 
         r = memory.left if memory else np.zeros(len(g), np.float32)
@@ -47,6 +54,7 @@ class Sign(Codec):
         return data if cpu.encode_sign(g, r, self.block, scales, bits) else None
 
     def decode(self, data: Bytes, out: Floats) -> None:
+        """Writes scale or -scale for each number. Raises ValueError for bytes of another length."""
         from paceline.codec.kernels import cpu
 
         whole(data, self.size(len(out)))

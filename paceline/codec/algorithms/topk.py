@@ -21,12 +21,16 @@ from paceline.core.scheme import parameter
     paper=indexed_values.PAPER,
 )
 class TopK(Codec):
+    """Sends the k numbers of the largest magnitude, each with its place."""
+
     ratio: float = parameter(0.01, "share of the numbers that is sent", low=1e-6, high=0.5)
 
     def size(self, length: int, nth: int = 0) -> int:
+        """Returns the bytes: a place and a value, 4 bytes each, for each number that is sent."""
         return 8 * indexed_values.chosen(self.ratio, length)
 
     def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes | None:
+        """Returns the largest numbers of g + residual, in which they become zero; None if a number is not finite."""
         from paceline.codec.kernels import cpu
 
         if memory is None:
@@ -35,4 +39,5 @@ class TopK(Codec):
         return indexed_values.largest(memory.left, indexed_values.chosen(self.ratio, len(g)))
 
     def decode(self, data: Bytes, out: Floats) -> None:
+        """Writes the values to their places and zeros elsewhere. Raises ValueError for bytes that are none of these."""
         indexed_values.placed(data, out)

@@ -31,14 +31,18 @@ from paceline.core.scheme import Paper, parameter
     ),
 )
 class TwoBit(Codec):
+    """Sends t, -t or 0 for each number, by where g + residual lies."""
+
     threshold: float = parameter(0.5, "t: what is sent where a residual reaches it", low=1e-30)
 
     weights = "never"
 
     def size(self, length: int, nth: int = 0) -> int:
+        """Returns the bytes: two bits for each number, in whole words of 32 bits, as MXNet has it."""
         return 4 * -(-length // 16)
 
     def encode(self, g: Floats, memory: ResidualMemory | None = None) -> Bytes | None:
+        """Returns the codes of g + residual, whose rest stays in the residual; None if a number is not finite."""
         from paceline.codec.kernels import cpu
 
         r = memory.left if memory else np.zeros(len(g), np.float32)
@@ -46,6 +50,7 @@ class TwoBit(Codec):
         return data if cpu.encode_2bit(g, r, np.float32(self.threshold), data) else None
 
     def decode(self, data: Bytes, out: Floats) -> None:
+        """Writes t, -t and 0. Raises ValueError for bytes of another length."""
         from paceline.codec.kernels import cpu
 
         whole(data, self.size(len(out)))

@@ -96,6 +96,7 @@ def encode_1bit(g, r, t, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def _pack_bits(codes, n, out):  # type: ignore[no-untyped-def]
+    """Writes the first `n` of `codes`, each 0 or 1, as bits, the highest first; the last byte is filled with zeros."""
     codes[n : n + 7] = 0
     for i in range(len(out)):
         byte = np.uint8(0)
@@ -196,6 +197,7 @@ def _largest_magnitude(bits):  # type: ignore[no-untyped-def]
 
 @kernel
 def decode_int8(scales, codes, block, out):  # type: ignore[no-untyped-def]
+    """Writes code times scale for each number, block by block."""
     for b in range(len(scales)):
         scale, begin, end = scales[b], b * block, min(len(out), (b + 1) * block)
         cs, os = codes[begin:end], out[begin:end]
@@ -206,6 +208,7 @@ def decode_int8(scales, codes, block, out):  # type: ignore[no-untyped-def]
 # ---- choices: topk, dgc, randomk -----------------------------------------------------------------------------------
 @kernel
 def add(g, r):  # type: ignore[no-untyped-def]
+    """Adds g to r in place."""
     for i in range(len(g)):
         r[i] += g[i]
 
@@ -307,5 +310,6 @@ def take(r, where, values):  # type: ignore[no-untyped-def]
 
 @kernel
 def clear(where, r):  # type: ignore[no-untyped-def]
+    """Sets r to zero at the places `where`."""
     for i in range(len(where)):
         r[where[i]] = 0

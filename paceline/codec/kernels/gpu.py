@@ -40,6 +40,9 @@ def kernel(loop: Callable[..., Any]) -> Any:
 # Writes CHUNK bytes, of four numbers each; see `cpu.encode_2bit`.
 @kernel
 def _encode_2bit(g, r, t, out, wild, n, size, CHUNK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Packs four codes in a byte, and takes what they stand for out of the residual; `wild` becomes 1 for Inf or
+    NaN.
+    """
     at = tl.program_id(0).to(tl.int64) * CHUNK + tl.arange(0, CHUNK)
     byte = tl.zeros((CHUNK,), tl.int32)
     bad = tl.zeros((CHUNK,), tl.int32)
@@ -57,6 +60,7 @@ def _encode_2bit(g, r, t, out, wild, n, size, CHUNK: tl.constexpr):  # type: ign
 # Writes CHUNK bytes, of eight numbers each; see `cpu.encode_1bit`.
 @kernel
 def _encode_1bit(g, r, t, out, wild, n, size, CHUNK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Packs eight codes in a byte, and takes what they stand for out of the residual; `wild` as above."""
     at = tl.program_id(0).to(tl.int64) * CHUNK + tl.arange(0, CHUNK)
     byte = tl.zeros((CHUNK,), tl.int32)
     bad = tl.zeros((CHUNK,), tl.int32)
@@ -83,6 +87,7 @@ def _decode_2bit(data, t, out, n, CHUNK: tl.constexpr):  # type: ignore[no-untyp
 # Encodes one block of numbers in two passes: the scale first, then the bits; see `cpu.encode_sign`.
 @kernel
 def _encode_sign(g, r, block, scales, bits, wild, n, CHUNK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Makes scale and bits of one block: a pass for the mean magnitude, and a second one for the signs."""
     begin = tl.program_id(0).to(tl.int64) * block
     end = tl.minimum(begin + block, n)
     # float64, as on the host: the mean of many numbers would lose bits.
@@ -118,6 +123,7 @@ def _decode_sign(scales, bits, block, out, n, CHUNK: tl.constexpr):  # type: ign
 # Encodes one block of numbers in two passes: the scale first, then the codes; see `cpu.encode_int8`.
 @kernel
 def _encode_int8(g, r, block, scales, codes, wild, n, CHUNK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Makes scale and codes of one block: a pass for the largest magnitude, and a second one for the codes."""
     begin = tl.program_id(0).to(tl.int64) * block
     end = tl.minimum(begin + block, n)
     # First pass: the scale needs the whole block. The second pass computes the sum r + g again.

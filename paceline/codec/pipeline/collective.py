@@ -78,8 +78,10 @@ class MeanCoder:
         return self.decode(self.encode(v))
 
     def _room(self, lengths: Sequence[int], there: Sequence[Any]) -> list[Any]:
+        """Returns a vector for each length, of those that are there already or of new memory."""
         return [self._memory.empty(length) if v is None else v for length, v in zip(lengths, there, strict=True)]
 
 
 def _part(v: Any, series: int = 0) -> Part:
+    """Returns a mean's message as a worker would send it, by which the stage knows the vector's nature and row."""
     return Part(v=v, among=(), tag="", weight=1.0, series=series)

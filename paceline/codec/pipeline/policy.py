@@ -16,6 +16,7 @@ from paceline.core.scheme import Scheme
 from paceline.core.vector import Memory
 
 EXACT_BELOW = 1024
+"""Vectors of fewer numbers travel as they are: their codes would save next to nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,7 @@ class Codecs:
 
     @property
     def any(self) -> bool:
+        """Returns True if anything is encoded, in either direction."""
         return read(self.up) is not None or read(self.down) is not None
 
     @property
@@ -120,6 +122,7 @@ class Codecs:
 
 
 def _check_means_only(codec: PowerSGD, scheme: Scheme, servers: int) -> None:
+    """Raises ConfigError where a scheme takes no means over workers, which PowerSGD needs."""
     if scheme.server(servers) is not None or scheme.needs_peers or not scheme.uses_mean(servers):
         without = "; or --servers 0" if servers and not scheme.needs_peers and scheme.uses_mean(0) else ""
         raise ConfigError(
@@ -129,6 +132,7 @@ def _check_means_only(codec: PowerSGD, scheme: Scheme, servers: int) -> None:
 
 
 def _check_natures(flag: str, codec: Codec, scheme: Scheme, natures: set[Nature]) -> None:
+    """Raises ConfigError where weights travel, and the codec is for sums such as gradients."""
     if STATE in natures and codec.weights == "never":
         raise ConfigError(
             f"{flag} {codec}: weights travel that way under {scheme.name}, and {codec.name} is for sums such as "
@@ -137,4 +141,5 @@ def _check_natures(flag: str, codec: Codec, scheme: Scheme, natures: set[Nature]
 
 
 def _for_weights() -> Sequence[str]:
+    """Returns codecs that an error names as the way out, where weights travel."""
     return ("fp16", "bf16", "int8", "topk", "sign")

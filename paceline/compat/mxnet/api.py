@@ -6,9 +6,10 @@ pull after a push of the same worker sees that push. The order of different keys
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,7 +21,6 @@ from paceline.codec.base import Codec, lookup
 from paceline.compat.mxnet.arguments import (
     AnyVector,
     Keys,
-    dense_tensors_of,
     grouped,
     keys_of,
     paired,
@@ -30,6 +30,7 @@ from paceline.compat.mxnet.arguments import (
     total,
     vectors_of,
     write,
+    write_sparse,
 )
 from paceline.compat.mxnet.state_files import KeyStates, load_states, save_states
 from paceline.core.errors import ConfigError, PeerLost, ends_well
@@ -37,6 +38,8 @@ from paceline.runtime.kvstore.optimizers import Updater, updater_of
 from paceline.runtime.kvstore.placement import Key
 
 Shape = tuple[int, ...]
+OwnUpdater = Callable[[Key, Tensor, Tensor], object]
+"""Called with a key, the sum that was pushed, and the stored value, over which it writes the new one."""
 
 
 class KVStore(ABC):
@@ -50,7 +53,7 @@ class KVStore(ABC):
 
     def __init__(self, type: str) -> None:
         self.type = type
-        self._on_device = "device" in type
+        self._on_device = "device" in type or type == "nccl"
         self._shapes: dict[Key, Shape] = {}
         self._kinds: dict[Key, torch.dtype] = {}
         self._updater: Updater | None = None
@@ -65,6 +68,7 @@ class KVStore(ABC):
     def init(self, key: Keys, value: Any) -> None:
         """Sets the first value of a key; all workers call this once, rank 0's value counts. Returns when it is set."""
         firsts = {}
+        self._of_one_kind(keys_of(key))
         for one, given in paired(key, value, "value"):
             if one in firsts:
                 raise ConfigError(f"key {one!r} is in the list twice: it has one first value")
@@ -84,10 +88,13 @@ class KVStore(ABC):
         """
         self._push(self._vectors(key, value))
 
-    def pull(self, key: Keys, out: Any = None, priority: int = 0) -> Any:
-        """Writes the value, after this worker's pushes of the key, into `out`; without `out` it is returned."""
+    def pull(self, key: Keys, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> Any:
+        """Writes the value, after this worker's pushes of the key, into `out`; without `out` it is returned.
+
+        Sparse tensors of `out` are left as they are, unless `ignore_sparse` is False.
+        """
         keys = list(dict.fromkeys(self._known(key)))
-        return self._handed_out(key, dict(zip(keys, self._pull(keys), strict=True)), out)
+        return self._handed_out(key, dict(zip(keys, self._pull(keys), strict=True)), out, ignore_sparse=ignore_sparse)
 
     def pushpull(self, key: Keys, value: Any, out: Any = None, priority: int = 0) -> None:
         """Pushes and pulls in one message; without `out` the result overwrites `value`."""
@@ -104,6 +111,8 @@ class KVStore(ABC):
     def row_sparse_pull(self, key: Keys, out: Any = None, priority: int = 0, *, row_ids: Any) -> Any:
         """Pulls only these rows of a table, each once, into those rows of `out`, or returns a sparse tensor.
 
+        A sparse tensor of `out` has these rows only afterwards; other rows of a dense one stay as they are.
+
         With several keys, or several tensors for `out`, `row_ids` is one tensor for all or a list of as many.
         """
         keys, several = self._known(key), isinstance(key, list | tuple)
@@ -118,23 +127,39 @@ class KVStore(ABC):
         if len(shape) != 2:
             raise ConfigError(f"key {key!r} has the shape {shape}: only tables, of two dimensions, have rows")
         if out is None:
-            rows = row_numbers(key, row_ids, shape[0])
-            values = self._pull_rows(key, rows).view(-1, shape[1]).to(self._kinds[key], copy=True)
-            return torch.sparse_coo_tensor(rows[None], values, shape, is_coalesced=True, check_invariants=False)
-        targets = dense_tensors_of(key, out, shape)
+            return self._sparse_rows(key, row_numbers(key, row_ids, shape[0]))
+        targets = tensors_of(key, out, shape)
         of_each = [row_numbers(key, ids, shape[0]) for ids in spread(row_ids, len(targets), "row_ids")]
         for target, rows in zip(targets, of_each, strict=True):
             with torch.no_grad():
-                target[rows.to(target.device)] = self._pull_rows(key, rows).view(-1, shape[1]).to(target)
+                if target.layout != torch.strided:
+                    write_sparse(key, target, self._sparse_rows(key, rows))
+                else:
+                    target[rows.to(target.device)] = self._pull_rows(key, rows).view(-1, shape[1]).to(target)
         return None
 
+    def _sparse_rows(self, key: Key, rows: Tensor) -> Tensor:
+        """Returns these rows of a table as a sparse tensor."""
+        shape = self._shapes[key]
+        values = self._pull_rows(key, rows).view(-1, shape[1]).to(self._kinds[key], copy=True)
+        return torch.sparse_coo_tensor(rows[None], values, shape, is_coalesced=True, check_invariants=False)
+
     # ---- what holds for all keys -------------------------------------------------------------------------
-    def set_optimizer(self, optimizer: Any, *, rescale_grad: float = 1.0, **numbers: Any) -> None:
+    def set_optimizer(
+        self,
+        optimizer: Any,
+        *,
+        rescale_grad: float = 1.0,
+        lr_mult: Mapping[Key, float] | None = None,
+        wd_mult: Mapping[Key, float] | None = None,
+        **numbers: Any,
+    ) -> None:
         """Sets the optimizer for the next updates: a name and numbers ("sgd", lr=0.1), or an optimizer of torch.
 
         Its state is where the values are. `rescale_grad` multiplies each sum: 1 / (batch size * num_workers) is a mean.
+        `lr_mult` and `wd_mult` multiply the learning rate and the weight decay of single keys.
         """
-        updater = updater_of(optimizer, numbers, rescale_grad=rescale_grad)
+        updater = updater_of(optimizer, numbers, rescale_grad=rescale_grad, lr_mult=lr_mult, wd_mult=wd_mult)
         if self._codec is not None:
             self._codec.check(_momentum_of(updater), local=False)
         self._use(updater)
@@ -154,7 +179,7 @@ class KVStore(ABC):
             raise ConfigError(f'compression = {compression!r}: give the name of a codec, as {{"type": "2bit"}}')
         numbers = dict(compression)
         name = str(numbers.pop("type"))
-        if self.type == "local":
+        if "device" not in self.type and "dist" not in self.type:
             raise ConfigError("a local store sends nothing that could be compressed: use device or a dist_* store")
         if self._shapes:
             raise ConfigError("set_gradient_compression comes before the first init")
@@ -179,6 +204,19 @@ class KVStore(ABC):
         if self.rank == 0:
             for key, states in load_states(Path(fname), self._needs_updater(), list(self._shapes)).items():
                 self._load_states(key, states)
+
+    def _set_updater(self, updater: OwnUpdater) -> None:
+        """Makes updates by a function of the script's own, in a local store only. Raises ConfigError in others."""
+        raise ConfigError(f"{self.type}: a function of your own cannot run on the servers: call set_optimizer")
+
+    @staticmethod
+    def is_capable(capability: str) -> bool:
+        """Returns True for "optimizer": every store updates its values, if an optimizer is set."""
+        return capability.lower() == "optimizer"
+
+    def _barrier(self) -> None:
+        """MXNet's name of `barrier`."""
+        self.barrier()
 
     @abstractmethod
     def barrier(self) -> None:
@@ -206,10 +244,18 @@ class KVStore(ABC):
     def _known(self, key: Keys) -> list[Key]:
         """Returns the keys. Raises ConfigError for one without a first value."""
         keys = keys_of(key)
+        self._of_one_kind(keys)
         for one in keys:
             if one not in self._shapes:
                 raise ConfigError(f"key {one!r} has no value yet: call init for it first, on all workers")
         return keys
+
+    def _of_one_kind(self, keys: Sequence[Key]) -> None:
+        """Raises ConfigError unless all keys, and those that the store has, are numbers, or all are strings."""
+        kinds = {type(one) for one in (*keys, *itertools.islice(self._shapes, 1))}
+        if len(kinds) > 1:
+            odd = next(one for one in keys if type(one) is not type(next(iter(self._shapes), keys[0])))
+            raise ConfigError(f"key {odd!r}: mixed key types: the keys of a store are all int, or all str")
 
     def _vectors(self, key: Keys, value: Any) -> dict[Key, list[AnyVector]]:
         """Returns the float32 vectors of each key, one a device."""
@@ -220,14 +266,14 @@ class KVStore(ABC):
     def _summed(self, vectors: dict[Key, list[AnyVector]]) -> dict[Key, AnyVector]:
         return {key: total(given) for key, given in vectors.items()}
 
-    def _handed_out(self, key: Keys, values: Mapping[Key, Tensor], out: Any) -> Any:
+    def _handed_out(self, key: Keys, values: Mapping[Key, Tensor], out: Any, *, ignore_sparse: bool = False) -> Any:
         """Writes the values into `out`, or returns copies in the type of each key's first value."""
         shaped = {one: v.view(self._shapes[one]) for one, v in values.items()}
         if out is None:
             copies = [shaped[one].to(self._kinds[one], copy=True) for one in keys_of(key)]
             return copies if isinstance(key, list | tuple) else copies[0]
         for one, target in grouped(key, out, "out").items():
-            write(one, target, shaped[one])
+            write(one, target, shaped[one], ignore_sparse=ignore_sparse)
         return None
 
     def _needs_updater(self) -> Updater:

@@ -18,7 +18,7 @@ from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.single_process import sit_alone
 
-LOCAL = ("local", "device")
+LOCAL = ("local", "device", "nccl", "local_update_cpu", "local_allreduce_cpu", "local_allreduce_device")
 
 
 def create(
@@ -31,8 +31,9 @@ def create(
 ) -> KVStore:
     """Makes a store of this type: local, device, dist_sync, dist_device_sync, dist_async, dist_ssync or dist_gsync.
 
-    A `local` or `device` store is in this process. The others join a run, at the place that `paceline launch` sets in
-    the environment. Without one this process is the only worker, and a thread of it is the server.
+    MXNet's other names of the same types are known too (docs/kvstore.md). A `local` or `device` store is in this
+    process. The others join a run, at the place that `paceline launch` sets in the environment.
+    Without one this process is the only worker, and a thread of it is the server.
 
     `staleness` is for dist_ssync: how many pushes of a key a worker may be ahead of the slowest when it pulls that key.
     `groups` is for dist_gsync: the ranks of each group; by default all are in one. A key of `bigarray_bound` elements

@@ -1,4 +1,4 @@
-"""Stores of type `local` and `device` are in one process, without a server.
+"""Stores of type `local` and `device`, under all of MXNet's names for them, are in one process, without a server.
 
 They sum the tensors of several devices, on the host or where the first tensor is.
 """
@@ -13,16 +13,17 @@ import torch
 from torch import Tensor
 
 from paceline.codec.base import ResidualMemory
-from paceline.compat.mxnet.api import KVStore
+from paceline.compat.mxnet.api import KVStore, OwnUpdater
 from paceline.compat.mxnet.arguments import AnyVector, total
 from paceline.compat.mxnet.state_files import KeyStates
 from paceline.core.errors import ConfigError
+from paceline.engine.optim.optimizers import ServerOptimizer
 from paceline.engine.sparse.sparse_vector import SparseFlat
 from paceline.engine.vectors.flat import Flat, on_host
 from paceline.runtime.kvstore.messages import PutState
 from paceline.runtime.kvstore.optimizer_state import put_together, taken_apart
 from paceline.runtime.kvstore.optimizers import Updater
-from paceline.runtime.kvstore.placement import Key
+from paceline.runtime.kvstore.placement import Key, text_of
 from paceline.runtime.kvstore.rows import numbers_of, rows_of, table_of, whole
 
 
@@ -34,25 +35,33 @@ class LocalStore(KVStore):
         self._values: dict[Key, Any] = {}
         self._rules: dict[Key, Any] = {}
         self._lr: float | None = None  # set after the optimizer was
+        self._own_updater: OwnUpdater | None = None
         self._left: dict[tuple[Key, int], ResidualMemory] = {}  # residuals, by key and device
 
     def _begin(self, firsts: Mapping[Key, Tensor]) -> None:
         for key, first in firsts.items():
             self._values[key] = Flat.copy_of(first if self._on_device else first.cpu())
             if self._updater:
-                self._rules[key] = self._updater.make_rule()
-            if self._lr is not None:
-                self._rules[key].set_lr(self._lr)
+                self._rules[key] = self._rule_of(key, self._updater)
 
     def _push(self, vectors: dict[Key, list[AnyVector]]) -> None:
         for key, given in vectors.items():
             g, w = total([self._as_sent(key, device, v) for device, v in enumerate(given)]), self._values[key]
             rule = self._rules.get(key)
-            if rule is None or self._updater is None:
+            if self._own_updater is not None:
+                self._values[key] = self._updated(self._own_updater, key, g)
+            elif rule is None or self._updater is None:
                 self._values[key] = g
             else:
                 w = table_of(w, g) if rule.by_rows else whole(w)
                 self._values[key] = rule(w, g * self._updater.rescale, 0)
+
+    def _updated(self, updater: OwnUpdater, key: Key, g: AnyVector) -> Flat:
+        """Returns the value that the script's own updater makes of the sum `g`: it writes over a copy."""
+        shape = self._shapes[key]
+        stored = whole(self._values[key]).value().clone().view(shape)
+        updater(key, whole(g).value().clone().view(shape), stored)
+        return Flat.copy_of(stored)
 
     def _as_sent(self, key: Key, device: int, v: AnyVector) -> AnyVector:
         """Encodes and decodes `v`, as if it were sent; MXNet, too, compresses the gradient of every device."""
@@ -78,12 +87,26 @@ class LocalStore(KVStore):
 
     # ---- what holds for all keys -------------------------------------------------------------------------
     def _use(self, updater: Updater) -> None:
-        self._rules, self._lr = {key: updater.make_rule() for key in self._values}, None
+        self._lr, self._own_updater = None, None
+        self._rules = {key: self._rule_of(key, updater) for key in self._values}
+
+    def _rule_of(self, key: Key, updater: Updater) -> ServerOptimizer:
+        """Returns a new rule of the key, with the learning rate that was set since the optimizer was."""
+        rule = updater.rule_of(text_of(key))
+        if self._lr is not None:
+            rule.set_lr(self._lr * updater.lr_mult.get(text_of(key), 1.0))
+        return rule
 
     def _set_rate(self, lr: float) -> None:
         self._lr = lr
-        for rule in self._rules.values():
-            rule.set_lr(lr)
+        mults = self._updater.lr_mult if self._updater is not None else {}
+        for key, rule in self._rules.items():
+            rule.set_lr(lr * mults.get(text_of(key), 1.0))
+
+    def _set_updater(self, updater: OwnUpdater) -> None:
+        if not callable(updater):
+            raise ConfigError(f"_set_updater takes a function of key, sum and stored value, not {updater!r}")
+        self._own_updater = updater
 
     def _compress(self, codec: str) -> None:
         """Does nothing: KVStore keeps the codec, and `_as_sent` uses it."""

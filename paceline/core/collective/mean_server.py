@@ -26,7 +26,7 @@ from paceline.core.errors import Diverged
 from paceline.core.message import INCREMENT, Nature, message
 from paceline.core.role import Role, RoleContext
 from paceline.core.validation import bounds
-from paceline.core.vector import Vector
+from paceline.core.vector import Vector, sum_of_two, weighted_mean
 
 
 @message("mean.Part")
@@ -116,16 +116,6 @@ class _Meeting:
         self.absent.discard(rank)
         self.counted.add(rank)
         self.present[rank] = None
-
-
-def sum_of_two(first: int, a: Any, second: int, b: Any) -> Any:
-    """Returns a + b, of ranks `first` and `second`, with the same bits whichever of the two came first."""
-    return a + b if first < second else b + a
-
-
-def weighted_mean(total: Any, weight: float) -> Any:
-    """Returns total / weight, or the zero vector `total` itself when nobody contributed anything."""
-    return total * (1.0 / weight) if weight else total
 
 
 def mean_model(models: Iterable[tuple[Any, float]]) -> Any:

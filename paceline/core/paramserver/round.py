@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from paceline.core.collective.mean_server import sum_of_two, weighted_mean
 from paceline.core.effects import Data
 from paceline.core.spans import Spans, common
+from paceline.core.vector import sum_of_two, weighted_mean
 
 MadeOf = Sequence[tuple[int, Data]]
 """By contribution: its rank, and the leased samples it is made of."""

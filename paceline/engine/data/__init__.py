@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
-from paceline.engine.specs import DATASETS, DataRecipe
+from paceline.engine.specs import DATASETS, FORMATS, DataRecipe
 
 if TYPE_CHECKING:
     from paceline.engine.data.dataset import Splits
@@ -25,6 +25,33 @@ def load(recipe: DataRecipe) -> Splits:
 
     Cached per recipe: a process that loads first and forks then shares the memory with its children.
     """
+    from paceline.engine.data.formats import augmentation, pictures
+
+    splits = _formatted(recipe) if recipe.name in FORMATS else _loaded(recipe)
+    if recipe.resize:
+        splits = pictures.resized(splits, recipe.resize)
+    return splits if recipe.augment == "none" else augmentation.augmented(splits, recipe.augment)
+
+
+def _formatted(recipe: DataRecipe) -> Splits:
+    """Returns data from files of another system."""
+    from paceline.engine.data.formats import caffe_lmdb, cifar, hdf5, image_folder, mean_file, recordio
+
+    mean = mean_file.read_mean(recipe.mean_file) if recipe.mean_file else None
+    match recipe.name:
+        case "imagefolder":
+            return image_folder.load(recipe.directory, recipe.resize, mean)
+        case "lmdb":
+            return caffe_lmdb.load(recipe.directory, recipe.resize, mean)
+        case "recordio":
+            return recordio.load(recipe.directory, recipe.resize, mean)
+        case "hdf5":
+            return hdf5.load(recipe.directory, mean)
+        case _:
+            return cifar.load(recipe.name, recipe.directory, mean)
+
+
+def _loaded(recipe: DataRecipe) -> Splits:
     match recipe.name:
         case "digits":
             from paceline.engine.data import digits

@@ -16,6 +16,7 @@ from paceline.core.errors import ConfigError
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.partition_plan import PartitionPlan
 
+PRIME = 1_000_003
 ORDERS_KEPT = 2
 """Epochs whose order is kept: pieces of two follow one another at the turn, and after a loss."""
 
@@ -97,9 +98,15 @@ class BatchStream(ABC, Iterator[tuple[Tensor, Tensor]]):
         indices = torch.from_numpy(order)
         return indices.to(self.data.x.device) if isinstance(self.data, Dataset) else indices
 
+    def _seed(self, part: Tensor) -> int:
+        """Returns what decides how a batch is varied: the same again after a resume, another on each worker."""
+        if not isinstance(self.data, Dataset) or self.data.augmentation is None:
+            return 0
+        return (self.samples * PRIME + int(part[0])) % 2**63
+
     def _select(self, part: Tensor) -> tuple[Tensor, Tensor]:
         if isinstance(self.data, Dataset):
-            x, y = self.data.x.index_select(0, part), self.data.y.index_select(0, part)
+            x, y = self.data.batch(part, self._seed(part))
         else:
             x, y = _collate(self.data, part.tolist())
         return x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)

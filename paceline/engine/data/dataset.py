@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,11 +13,26 @@ from paceline.core.errors import ConfigError
 WAY_OUT = "give --model module:function, a network of your own"
 
 
+class Augmentation(Protocol):
+    """Varies the pictures of a training batch."""
+
+    def side(self, pixels: int) -> int:
+        """Returns the side of a varied picture whose side was `pixels`."""
+        ...
+
+    def plain(self, x: Tensor) -> Tensor:
+        """Returns pictures as a test sees them."""
+        ...
+
+    def __call__(self, x: Tensor, seed: int) -> Tensor: ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
     """A data set has `x`: [n, ...], float32 or whole numbers; `y`: int64 [n], each in 0 .. `classes` - 1.
 
-    The samples of named data sets are pictures: float32 [n, c, h, w], normalised.
+    The samples of named data sets are pictures: float32 [n, c, h, w], normalised. With `augmentation` batches have
+    varied pictures, perhaps smaller ones.
 
     Raises ValueError for other shapes or types.
     """
@@ -24,6 +40,7 @@ class Dataset:
     x: Tensor
     y: Tensor
     classes: int
+    augmentation: Augmentation | None = None
 
     def __post_init__(self) -> None:
         if not self.x.dim() or self.x.is_complex() or (self.x.is_floating_point() and self.x.dtype != torch.float32):
@@ -36,17 +53,36 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """[c, h, w] of one sample; of one without channels or height these are 1. Raises ConfigError for no picture."""
+        """[c, h, w] of one sample of a batch; of one without channels or height these are 1.
+
+        Raises ConfigError for no picture.
+        """
         shape = (1, 1, 1, *self.x.shape[1:])
         if self.x.dim() > 4 or not self.x.is_floating_point():
             raise ConfigError(
                 f"samples are {shown(self.x)}, and networks known by name take float32 [c, h, w]: {WAY_OUT}"
             )
-        return shape[-3], shape[-2], shape[-1]
+        c, h, w = shape[-3:]
+        return (c, h, w) if self.augmentation is None else (c, self.augmentation.side(h), self.augmentation.side(w))
+
+    def batch(self, indices: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+        """Returns samples and labels; `seed` decides how they are varied."""
+        x, y = self.x.index_select(0, indices), self.y.index_select(0, indices)
+        return (x if self.augmentation is None else self.augmentation(x, seed)), y
+
+    def first(self, count: int) -> tuple[Tensor, Tensor]:
+        """Returns the first samples, in the form of a batch but not varied."""
+        x = self.x[:count]
+        return (x if self.augmentation is None else self.augmentation.plain(x)), self.y[:count]
 
     @property
     def is_pictures(self) -> bool:
         return self.x.dim() == 4
+
+    @property
+    def is_tokens(self) -> bool:
+        """True for sequences of whole numbers, [n, t]."""
+        return self.x.dim() == 2 and not self.x.is_floating_point()
 
     @property
     def chance(self) -> float:
@@ -56,7 +92,7 @@ class Dataset:
     def to(self, device: torch.device | str) -> Dataset:
         """Returns the same samples on `device`; itself when they are there already."""
         x, y = self.x.to(device), self.y.to(device)
-        return self if x is self.x and y is self.y else Dataset(x, y, self.classes)
+        return self if x is self.x and y is self.y else Dataset(x, y, self.classes, self.augmentation)
 
 
 def shown(samples: Tensor) -> str:

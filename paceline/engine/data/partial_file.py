@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import glob
 import os
 import tempfile
@@ -11,18 +10,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from paceline.core.files.file_lock import try_lock
+
 
 @contextlib.contextmanager
 def part_of(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
     """Yields an open file and its name. The caller writes it whole and renames it to `path`; otherwise it is removed.
 
     Other processes may write the same file, so each writes its own and holds a lock on it. A file without a lock was
-    left by a process that was killed, and is removed.
+    left by a process that was killed, and is removed. Where there are no locks nothing is removed.
     """
     for name in glob.glob(f"{glob.escape(str(path))}*.part"):
         with contextlib.suppress(OSError), open(name, "rb") as left:  # somebody is at it, or removes it, too
-            fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(name)
+            if try_lock(left.fileno()):
+                os.unlink(name)
     out, part = _held(path)
     try:
         with out:
@@ -35,7 +36,6 @@ def _held(path: Path) -> tuple[BinaryIO, Path]:
     while True:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
         out = os.fdopen(handle, "wb")
-        fcntl.flock(out, fcntl.LOCK_EX)
-        if os.path.exists(name):
+        if try_lock(out.fileno()) is not False and os.path.exists(name):
             return out, Path(name)
-        out.close()  # somebody took it for a left one before it was locked
+        out.close()  # another process took it for a left one before it was locked, and removes it

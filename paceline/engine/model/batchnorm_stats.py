@@ -92,6 +92,7 @@ class Buffers:
         return Flat.wrap(torch.cat([mean.value()[:statistics], _as_floats(counts)]))
 
     def _counts(self) -> Tensor:
+        """Returns the counters `num_batches_tracked` of all layers as one int64 tensor."""
         if not self._batches:
             return torch.empty(0, dtype=torch.int64, device=self._flat.device)
         return torch.stack(self._batches)

@@ -68,9 +68,11 @@ class _Gradient:
 
     @property
     def lent(self) -> bool:
+        """Returns True while somebody still holds the gradient that was lent."""
         return self._loan is not None and self._loan() is not None
 
     def lend(self) -> Flat:
+        """Returns the gradient as a value. Its buffer is not written to while anybody holds that."""
         loan = self._loan() if self._loan is not None else None
         if loan is None:
             loan = BufferRef(self.tensor)
@@ -252,6 +254,7 @@ class FlatModel:
         return w if w is not None and self._version() == self._loaded_version else None
 
     def _remember(self, w: weakref.ref[AnyFlat], version: int) -> None:
+        """Notes from which weights the module was loaded: as long as nobody writes to it, they need no copy."""
         self._loaded_from, self._tables, self._loaded_version = w, None, version
 
     def _version(self) -> int:
@@ -405,6 +408,7 @@ class FlatModel:
 
 
 def _numbers_of(grad: Tensor) -> Tensor:
+    """Returns the numbers that a gradient holds: those of its rows where it is sparse."""
     return grad._values() if grad.is_sparse else grad
 
 

@@ -54,6 +54,7 @@ class Scale:
 
     @property
     def now(self) -> float:
+        """Returns the factor by which losses are multiplied now."""
         return float(self._scaler.get_scale())
 
     def backward(self, loss: Tensor) -> bool:

@@ -24,10 +24,12 @@ class SeveralOptimizers(torch.optim.Optimizer):
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """Returns the groups of all members, in their order."""
         return [group for optimizer in self.members.values() for group in optimizer.param_groups]
 
     @property
     def state(self) -> Any:  # type: ignore[override]
+        """Returns the state of each parameter, of whichever member."""
         return self._state
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -37,7 +39,7 @@ class SeveralOptimizers(torch.optim.Optimizer):
                 optimizer.step()
 
     def register_step_pre_hook(self, hook: Any) -> Any:
-        """One that is called before each step of each member."""
+        """Registers a hook that is called before each step of each member."""
         return _Handles([optimizer.register_step_pre_hook(hook) for optimizer in self.members.values()])
 
     def __repr__(self) -> str:
@@ -45,7 +47,7 @@ class SeveralOptimizers(torch.optim.Optimizer):
 
 
 class _States(MutableMapping[Any, Any]):
-    """The state of each parameter, wherever it is."""
+    """Maps each parameter to its state, in whichever optimizer that is."""
 
     def __init__(self, members: Mapping[str, torch.optim.Optimizer]) -> None:
         self._members = list(members.values())
@@ -75,16 +77,19 @@ class _States(MutableMapping[Any, Any]):
 
 
 class _Handles:
+    """Bundles the handles of one hook at several optimizers."""
+
     def __init__(self, handles: list[Any]) -> None:
         self._handles = handles
 
     def remove(self) -> None:
+        """Removes the hook everywhere."""
         for handle in self._handles:
             handle.remove()
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[nn.Parameter]:
-    """All that it holds."""
+    """Yields all parameters that an optimizer holds."""
     for group in optimizer.param_groups:
         yield from group["params"]
 
@@ -131,4 +136,5 @@ def together(
 
 
 def _names(named: Mapping[str, Any]) -> str:
+    """Returns names as an error shows them: `{'D', 'G'}`."""
     return "{" + ", ".join(map(repr, named)) + "}"

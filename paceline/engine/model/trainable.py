@@ -111,14 +111,17 @@ def same(one: Flat, other: Flat) -> bool:
 
 
 def _as_numbers(data: Any) -> Flat:
+    """Returns bytes of tensors as a vector of float32, whose values mean nothing: it only carries the bytes."""
     return Flat.copy_of(torch.from_numpy(data.view(np.float32)))
 
 
 def _as_bytes(shown: Flat) -> Any:
+    """Does the inverse of `_as_numbers`."""
     return shown.value().numpy().view(np.uint8)
 
 
 def _is_plain(t: Tensor) -> bool:
+    """Returns True for a tensor whose bytes can be copied: strided, not quantized, with memory of its own."""
     return t.layout is torch.strided and not t.is_quantized and not t.is_meta and not _is_expanded(t)
 
 
@@ -129,6 +132,7 @@ def _is_expanded(t: Tensor) -> bool:
 
 # ---- what is refused ---------------------------------------------------------------------------------------------
 def _refuse_wrapped(module: nn.Module) -> None:
+    """Raises ConfigError for a module in DDP or FSDP, each with the way out."""
     for part in module.modules():
         kinds = {kind.__name__ for kind in type(part).__mro__}
         if "DistributedDataParallel" in kinds:

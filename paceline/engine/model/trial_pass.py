@@ -32,10 +32,12 @@ def unchanged(module: nn.Module) -> Iterator[None]:
 
 
 def _copy(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """Returns a copy that shares nothing with the tensor; None for None."""
     return None if tensor is None else tensor.detach().clone()
 
 
 def _restored(tensor: torch.Tensor | None, before: torch.Tensor | None) -> torch.Tensor | None:
+    """Returns the tensor with the numbers of `before`."""
     if tensor is not None and before is not None:
         tensor.copy_(before)
     return tensor

@@ -28,6 +28,7 @@ class Used:
         ]
 
     def _reached(self, i: int, _parameter: Any) -> None:
+        """Notes that backward has reached parameter `i`."""
         self._found.add(i)
 
     def __contains__(self, i: int) -> bool:
@@ -43,14 +44,17 @@ class Used:
         self._found = {i for i, span in spans if not unused or not common(unused, (span,))}
 
     def clear(self) -> None:
+        """Forgets what was reached, before the next backward pass."""
         self._found.clear()
 
     @property
     def all(self) -> bool:
+        """Returns True if every parameter was reached."""
         return len(self._found) == self._count
 
     @property
     def any(self) -> bool:
+        """Returns True if any parameter was reached."""
         return bool(self._found)
 
     def unused(self) -> Spans:

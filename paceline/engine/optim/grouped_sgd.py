@@ -67,6 +67,7 @@ class GroupedSGD(ServerOptimizer):
         self._v = momentum.clone() if isinstance(momentum, Tensor) else None
 
     def _parts(self, length: int) -> dict[int, int]:
+        """Returns how many numbers of this slice each group has, by the group's number."""
         return parts_of([group.length for group in self.recipe.groups], self.start, length)
 
     def _in_few_calls(self, w: Tensor, g: Flat, lr: float, unused: Spans, out: Tensor) -> None:

@@ -73,9 +73,11 @@ class LARS(_Trusting):
         super().__init__(params, tensors, lr=lr, momentum=momentum, weight_decay=weight_decay, trust=trust)
 
     def fresh(self, w: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        """Returns the state before the first step: the momentum, where there is one."""
         return {"momentum_buffer": torch.zeros_like(w)} if group["momentum"] else {}
 
     def update(self, w: Tensor, g: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> None:
+        """Makes one step on `w` in place (You et al., 2017): each tensor has the rate trust |w| / (|g| + decay |w|)."""
         decay = group["weight_decay"]
         ws, gs = _lengths(w, group), _lengths(g, group)
         rates = _where_both(ws, gs, group["trust"] * ws / (gs + decay * ws)) * group["lr"]
@@ -104,9 +106,11 @@ class LAMB(_Trusting):
         super().__init__(params, tensors, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
     def fresh(self, w: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        """Returns the state before the first step: both moments and the number of steps."""
         return {"exp_avg": torch.zeros_like(w), "exp_avg_sq": torch.zeros_like(w), "step": torch.tensor(0.0)}
 
     def update(self, w: Tensor, g: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> None:
+        """Makes one step on `w` in place (You et al., 2020): Adam's step, whose length is that of each tensor."""
         beta1, beta2 = group["betas"]
         m, v = state["exp_avg"], state["exp_avg_sq"]
         state["step"] += 1
@@ -121,6 +125,7 @@ class LAMB(_Trusting):
 
 
 def _pieces(flat: Tensor, group: dict[str, Any]) -> Sequence[Tensor]:
+    """Returns the tensors in a flat vector as views."""
     return torch.split(flat, list(group["tensors"])) if group["tensors"] else (flat,)
 
 

@@ -97,6 +97,7 @@ class Lazy(ServerOptimizer):
         return w.replaced(g.rows, p.data)
 
     def _memory_of(self, key: str, w: PersistentTable) -> Tensor:
+        """Returns the memory of a table, zeros at first, float32 [height, width]."""
         if key not in self._memory:
             self._memory[key] = torch.zeros(w.height, w.width)
         return self._memory[key]
@@ -115,6 +116,7 @@ class Lazy(ServerOptimizer):
 
 
 def _with_tables(v: AnyFlat, where: Tables) -> SparseFlat:
+    """Returns a vector with these tables in it; one that has them already is returned itself."""
     if isinstance(v, SparseFlat) and v.where == where:
         return v
     return SparseFlat.weights(v.flat() if isinstance(v, SparseFlat) else v, where)

@@ -81,6 +81,10 @@ class OptimizerState:
                 self._optimizer.state[p][name] = room.to(p.device if on_device else "cpu", dtype, copy=True)
 
     def _names(self) -> tuple[str, ...]:
+        """Returns the names of the vectors that the optimizer remembers, and of its step.
+
+        Raises ConfigError for an optimizer whose memory is not known here.
+        """
         names = _MOMENTS.get(class_of(self._optimizer))
         if names is None:
             kind = type(self._optimizer).__name__
@@ -92,6 +96,7 @@ class OptimizerState:
         return names if len(names) == 1 else (*names, STEP)
 
     def _length(self, names: tuple[str, ...]) -> int:
+        """Returns the numbers of the vector: one for each parameter and name, and one for the step."""
         numbers = sum(p.numel() for p in self._parameters)
         return sum(1 if name == STEP else numbers for name in names)
 

@@ -51,6 +51,7 @@ def recipe_of(
 
 
 def _held(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+    """Returns the parameters that an optimizer changes."""
     return [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
 
 
@@ -111,6 +112,7 @@ def _by_path(optimizer: torch.optim.Optimizer, path: str, trained: Mapping[str, 
 
 
 def _name_of(optimizer: torch.optim.Optimizer) -> str:
+    """Returns the class of the user's optimizer for an error, of several those of all."""
     kind = class_of(optimizer)
     if kind is SeveralOptimizers:
         members = optimizer.members.items()  # type: ignore[attr-defined]
@@ -119,6 +121,7 @@ def _name_of(optimizer: torch.optim.Optimizer) -> str:
 
 
 def _count(parameters: list[nn.Parameter], among: Mapping[str, nn.Parameter]) -> int:
+    """Returns how many of `parameters` are `among` these."""
     wanted = {id(p) for p in among.values()}
     return sum(id(p) in wanted for p in parameters)
 

@@ -103,10 +103,12 @@ class Pieces:
 
     @property
     def lr(self) -> float:
+        """Returns the rate of the first group."""
         return float(self._optimizer.param_groups[0]["lr"])
 
     @property
     def remember_nothing(self) -> bool:
+        """Returns True before the first step, or where the optimizer keeps no state."""
         return not any(self._optimizer.state.get(p) for p in self._parameters)
 
     def step(self, w: Tensor, g: Tensor, rates: Sequence[float], unused: Spans) -> None:
@@ -148,6 +150,7 @@ class Pieces:
         return whole | {f"{_STEP_FROM}{start}": n for start, n in zip(self._starts, steps, strict=True)}
 
     def _of(self, i: int, v: Tensor | None, like: Tensor) -> Tensor:
+        """Returns a vector of piece `i`, zeros where there is none."""
         return like.new_zeros(self._stops[i] - self._starts[i]) if v is None else v.detach()
 
     def load_state(self, state: dict[str, Any]) -> None:

@@ -122,6 +122,7 @@ class PathRule(ServerOptimizer):
         return optimizer
 
     def _set_options(self) -> None:
+        """Gives each group of the optimizer the numbers of the recipe, where it has such names."""
         if self._optimizer is not None:
             for number, group in zip(self._here, self._optimizer.param_groups, strict=True):
                 group.update({k: v for k, v in self._by_path.groups[number].items() if k in group})
@@ -164,6 +165,7 @@ def path_of(function: Any) -> str:
 
 
 def _of_class(kind: Any, recipe: PathRecipe, groups: Groups) -> tuple[torch.optim.Optimizer, list[int]]:
+    """Returns an optimizer of a class, and the numbers of the groups that this server has."""
     each = [{**recipe.groups[number], "params": [p for _, p in named]} for number, named in groups.items()]
     return kind(each, **recipe.groups[0]), list(groups)
 
@@ -171,6 +173,10 @@ def _of_class(kind: Any, recipe: PathRecipe, groups: Groups) -> tuple[torch.opti
 def _of_function(
     path: str, function: Any, recipe: PathRecipe, groups: Groups
 ) -> tuple[torch.optim.Optimizer, list[int]]:
+    """Returns the optimizer that a function makes of this server's tensors, and the numbers of its groups.
+
+    Raises ConfigError where it makes fewer groups of these tensors than of the whole model.
+    """
     named = [pair for of in groups.values() for pair in of]
     optimizer = made_by(path, function, named)
     if len(optimizer.param_groups) != len(recipe.groups):

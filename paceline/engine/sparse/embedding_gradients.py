@@ -36,6 +36,7 @@ class SparseParameters:
         return bool(self._found)
 
     def zero_grad(self) -> None:
+        """Drops the gradients: torch would add the next ones to them, row by row."""
         for p in self._found:
             p.grad = None
 
@@ -45,6 +46,7 @@ class SparseParameters:
 
 
 def _is_sparse(part: nn.Module) -> bool:
+    """Returns True for an embedding whose gradients come in rows, and whose rows a message can number."""
     if not isinstance(part, nn.Embedding | nn.EmbeddingBag) or not part.sparse:
         return False
     weight = part.weight
@@ -52,6 +54,7 @@ def _is_sparse(part: nn.Module) -> bool:
 
 
 def _rows(p: Tensor) -> Rows:
+    """Returns the gradient of a table as rows, whichever form it has."""
     if p.grad is None:  # no batch has looked into this table
         return Rows.none(*p.shape)
     # The gradient is dense where the weight has another use too, such as that of an output layer.

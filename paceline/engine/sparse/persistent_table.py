@@ -80,6 +80,7 @@ class PersistentTable:
 
     @property
     def nbytes(self) -> int:
+        """Returns the bytes of all rows, however few were copied."""
         return 4 * self.height * self.width
 
     # ---- reading -----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ ROW_BYTES = 4
 """The bytes of a row's number on the wire."""
 
 HEIGHT_MAX = 2**31 - 1
+"""Rows of a table: their numbers travel as int32."""
 
 
 class Rows:
@@ -47,6 +48,7 @@ class Rows:
 
     @property
     def nbytes(self) -> int:
+        """Returns the bytes of the rows that are held, with their numbers."""
         return self.values.nbytes + ROW_BYTES * len(self.rows)
 
     def matrix(self) -> Tensor:
@@ -74,6 +76,7 @@ class Rows:
         out.index_copy_(0, self.rows.to(out.device), self.matrix().to(out.device))
 
     def times(self, factor: float) -> Rows:
+        """Returns the rows multiplied by a number."""
         return Rows(self.height, self.width, self.rows, self.values * factor)
 
     def power(self, exponent: float) -> Rows:

@@ -105,6 +105,7 @@ class EngineCommand:
         self._reader.join(1.0)
 
     def _read(self) -> None:
+        """Shows what the engine prints, and keeps the latest lines for an error."""
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
@@ -175,6 +176,7 @@ def _heard(
     came: list[RemoteHost] = []
 
     def hear() -> None:
+        """Takes in agents until the listener is closed: those of the beginning, and those that come late."""
         while (caller := listener.caller()) is not None:
             lines, hello = caller
             came.append(RemoteHost(hello.host, lines, why_gone=why_gone))

@@ -28,6 +28,7 @@ from paceline.core.registry import nearest
 from paceline.launch.external.detect import PORT
 
 NAME = "kubernetes"
+"""What `--launcher` calls it."""
 USER = 1000
 """The user that pods run as."""
 KUBECTL_SECONDS = 60.0
@@ -38,6 +39,7 @@ RESOURCES = {"cpu": "cpu", "memory": "memory", "gpu": "nvidia.com/gpu"}
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,44}[a-z0-9])?")  # with what is added, a label of DNS
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
 EXAMPLE = "--launcher-args 'image=registry/paceline:1 name=night gpu=1 memory=8Gi'"
+"""What an error shows as the way out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,10 +142,12 @@ def _service(cluster: KubernetesJob) -> dict[str, Any]:
 
 
 def _job(cluster: KubernetesJob, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """Returns an object of kind Job."""
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(cluster, name), "spec": spec}
 
 
 def _metadata(cluster: KubernetesJob, name: str) -> dict[str, Any]:
+    """Returns name, labels and namespace of an object; by the label all objects of a run are deleted together."""
     told: dict[str, Any] = {"name": name, "labels": {"paceline/run": cluster.name}}
     return told | ({"namespace": cluster.namespace} if cluster.namespace else {})
 

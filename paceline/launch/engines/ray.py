@@ -30,10 +30,12 @@ from paceline.core.errors import ConfigError
 
 NAME = "ray"
 STRATEGIES = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
+"""How Ray places the bundles of a placement group: on many nodes, or on few."""
 SHORT_SECONDS = 5.0
-SHORT_RUNS_MAX = 3  # in a row: whatever ends an agent so soon will do so again
+SHORT_RUNS_MAX = 3
 """Ends within SHORT_SECONDS, in a row, after which an agent is not started again: the cause would end it again."""
 SERVER = "server."
+"""Resources of servers begin with this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,7 @@ class Ray:
         return [sys.executable, "-m", "paceline.launch.engines.ray", *flags, "--", *agent]
 
     def cancel(self) -> list[str]:
+        """Returns nothing to cancel: actors end with their driver."""
         return []  # actors end with their driver
 
 
@@ -90,6 +93,7 @@ def configured(words: Sequence[str], servers: int = 0) -> Ray:
 
 
 def _with(place: Bundle, key: str, value: str, word: str) -> Bundle:
+    """Returns `place` with one more resource or label. Raises ConfigError for a word that is neither."""
     if key == "label" and ":" in value:
         name, _, of = value.partition(":")
         return Bundle(resources=place.resources, labels={**place.labels, name: of})
@@ -169,6 +173,7 @@ def _run(ray: Any, given: argparse.Namespace) -> None:
     incarnations, running = AgentRestarts(time.monotonic), dict[Any, tuple[int, Any]]()
 
     def start(number: int) -> None:
+        """Starts the actor of a bundle, which runs one agent until that ends."""
         bundle = dict(bundles[number])
         incarnations.begins(number)
         kind = ray.remote(max_restarts=0, num_cpus=bundle.pop("CPU", 0), num_gpus=bundle.pop("GPU", 0))(ActorKeeper)

@@ -26,7 +26,9 @@ from paceline.launch.remote.hostfile import HostEntry
 
 NAME = "slurm"
 HETJOB = "hetjob"
+"""The word by which Slurm separates the parts of a heterogeneous job."""
 TERMINATED = 128 + signal.SIGTERM
+"""The exit code of a process that SIGTERM has ended."""
 NOTICE_SECONDS = 90
 REQUEUE_SECONDS = 30.0
 
@@ -117,6 +119,7 @@ def until_notice(environment: Mapping[str, str], run: Callable[[], int]) -> int:
     noticed = False
 
     def notice(*_: object) -> None:
+        """Passes the first notice on as SIGTERM, which begins the orderly end of the run; others change nothing."""
         nonlocal noticed
         if not noticed:
             noticed = True
@@ -148,13 +151,13 @@ def _requeue(job: str) -> None:
 
 
 def script(
-    command: Sequence[str], *, workers: int, servers: int, settings: Sequence[str], trains: bool, placed: bool
+    command: Sequence[str], *, workers: int, servers: int, settings: Sequence[str], resumes: bool, placed: bool
 ) -> str:
     """Returns a file for `sbatch` that runs `command` inside a job of its own.
 
     settings: words for sbatch, such as `--partition=gpu`. With `hetjob` among them servers have nodes of their own, for
-    which all before it is; the rest is for the workers'. trains: it is a `paceline train`, which can go on. placed: it
-    says by --out where the run is left.
+    which all before it is; the rest is for the workers'. resumes: it keeps checkpoints, so it goes on when it is
+    requeued. placed: it says by --out where the run is left.
 
     Otherwise each job has a folder of its own; what cannot go on, each of its incarnations.
     """
@@ -166,7 +169,7 @@ def script(
     lines = "".join(f"\n#SBATCH {word}" if word[0] == "-" or word == HETJOB else f" {word}" for word in asked if word)
     words = shlex.join(command)
     if not placed:
-        folder = "runs/slurm-$SLURM_JOB_ID" + ("" if trains else "-${SLURM_RESTART_COUNT:-0}")
+        folder = "runs/slurm-$SLURM_JOB_ID" + ("" if resumes else "-${SLURM_RESTART_COUNT:-0}")
         words = words.replace("paceline launch", f"paceline launch --out {folder}", 1)
     return TEMPLATE.format(asked=lines, words=words, seconds=NOTICE_SECONDS)
 

@@ -27,9 +27,12 @@ from paceline.core.registry import nearest
 
 NAME = "yarn"
 CLIENT = "org.apache.hadoop.yarn.applications.distributedshell.Client"
+"""The class of Hadoop that submits the application."""
 ALIVE = "NEW,NEW_SAVING,SUBMITTED,ACCEPTED,RUNNING"
+"""States of an application that still holds, or waits for, containers."""
 ANSWER_SECONDS = 10.0
 EXAMPLE = "--launcher-args 'jar=/opt/hadoop/share/hadoop/yarn/hadoop-yarn-applications-distributedshell-3.3.6.jar'"
+"""What an error shows as the way out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,8 @@ from paceline.launch.local.line_messages import LaunchMessage
 
 SCHEDULER, SERVER, WORKER = "scheduler", "server", "worker"
 PORT_MAX = 65535
-PORT = 29400  # where nobody says another; torchrun, whose rendezvous has it, always does
+"""The highest port."""
+PORT = 29400
 """The leader's port where nobody names one; torchrun, whose rendezvous uses this number, always does."""
 
 

@@ -19,9 +19,11 @@ from paceline.live.addresses import is_loopback
 from paceline.runtime.run_folder.status_file import fields_of
 
 TOKEN = "PACELINE_TOKEN_FILE"
+"""The environment variable with the name of the file that holds the secret."""
 TOKEN_CHARACTERS_MIN = 32
 """Characters below which a token could be guessed."""
 HOW = "make one by `openssl rand -hex 32 > token; chmod 600 token`, copy it to every host, and set " + TOKEN
+"""The way out, where there is no secret."""
 
 
 def secret_of(external: ExternalProcess) -> str:

@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     from paceline.runtime.spec.process_spec import ProcessSpec
 
 PREFIX = "PACELINE_"
+"""All variables for a script begin with this."""
 PROCESS = PREFIX + "PROCESS"
+"""The variable of a process that is no worker, such as the evaluator of a script."""
 
 Environment = Mapping[str, Mapping[str, str]]
 """Variables by kind of party."""
@@ -141,6 +143,7 @@ def spec_from(environment: Mapping[str, str]) -> ProcessSpec | None:
         return None
 
     def get(name: str, default: str | None = None) -> str:
+        """Returns a variable without its prefix. Raises ConfigError where it is needed and not set."""
         value = environment.get(PREFIX + name, default)
         if value is None:
             raise ConfigError(f"{PREFIX}COORDINATOR is set, so {PREFIX}{name} must be too; see `paceline launch`")

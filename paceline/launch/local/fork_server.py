@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from paceline.config import Config
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
+"""Numbers of Linux' prctl: the signal at a parent's death, and the name of a process."""
 OWNERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that terminals, `timeout` and batch systems send to everybody at once; what they mean the owner decides.
 
@@ -193,6 +194,7 @@ class ForkServer:
                 os.kill(pid, signal.SIGKILL)
 
     def _say(self, answer: ForkAnswer) -> None:
+        """Sends an answer; it is lost where the owner is gone, which the next read will tell."""
         with contextlib.suppress(OSError):
             self._owner.sendall(encode(answer))
 

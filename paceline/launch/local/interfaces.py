@@ -13,6 +13,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 
 INTERFACE_OF_NCCL = "NCCL_SOCKET_IFNAME"
+"""The variable by which NCCL is told the interface that it shall use."""
 
 
 def addresses() -> list[tuple[str, str]]:
@@ -29,6 +30,7 @@ def addresses() -> list[tuple[str, str]]:
 
 
 def _is_of_one_link(address: str) -> bool:
+    """Returns True for an IPv6 address that means something on one network only, and needs a zone elsewhere."""
     return ":" in address and ipaddress.IPv6Address(address).is_link_local
 
 

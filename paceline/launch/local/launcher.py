@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.core.safe_path import safe_join
+from paceline.core.files.safe_path import safe_join
 from paceline.engine.data.remote import TIMEOUT_S, is_remote
 from paceline.launch.local.environment import Environment
 from paceline.launch.local.fork_messages import (
@@ -122,6 +122,7 @@ class LocalHost:
         self.close()
 
     def _read(self) -> None:
+        """Is the main function of the thread that hears the fork server, until its socket closes."""
         answers: LineDecoder[ForkAnswer] = LineDecoder(ForkAnswer)
         with contextlib.suppress(OSError):
             while data := self._socket.recv(1 << 16):
@@ -131,6 +132,7 @@ class LocalHost:
         self._answers.put(LoadFailed(why="the process that starts the others has ended"))
 
     def _heard(self, answer: ForkAnswer) -> None:
+        """Passes an answer on: about the data to who waits for it, about a process to the launcher of the run."""
         if isinstance(answer, DataLoaded | LoadFailed):
             self._answers.put(answer)
         elif self._launcher is not None:
@@ -189,6 +191,7 @@ class LocalLauncher:
         self.ended.put(ProcessEnded(who=Party.parse(party), why=why, lost_coordinator=lost))
 
     def busy(self) -> bool:
+        """Returns False: nothing but the run's parties is started here."""
         return False
 
     def kill(self, who: Party) -> None:
@@ -201,6 +204,7 @@ class LocalLauncher:
             self._signal(str(who), number)
 
     def _signal(self, party: str, number: signals.Signals) -> None:
+        """Asks the fork server to send a signal; it is the parent, so no other process can have that PID."""
         self._host.ask(SendSignal(pid=self._pids.get(party, 0), number=int(number)))
 
     def end(self, seconds: float) -> None:

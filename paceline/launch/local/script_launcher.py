@@ -25,7 +25,7 @@ from paceline.runtime.spec.devices import all_workers, check_without_gpus
 from paceline.runtime.spec.launcher import ProcessEnded, how_ended
 from paceline.runtime.spec.process_spec import ProcessSpec
 
-LAST_LINES_SECONDS = 1.0  # for what a process that has ended printed
+LAST_LINES_SECONDS = 1.0
 """Seconds that are waited for the last lines of a process that has ended."""
 
 
@@ -50,7 +50,12 @@ class ScriptLauncher:
 
     def prepare(self, config: Config) -> int:
         """Returns 1: the data are the script's own affair. So are its devices, where its Python is another one than
-        this."""
+        this.
+
+        Raises ConfigError on Windows: a script and all that it starts are ended as a process group, which it lacks.
+        """
+        if not hasattr(os, "killpg"):
+            raise ConfigError("paceline launch needs process groups, which Windows lacks: use WSL, or start one worker")
         if self._is_of_this_python():
             check_without_gpus(config, all_workers(config))
         return 1
@@ -61,6 +66,11 @@ class ScriptLauncher:
         return program is not None and Path(program).parent == Path(sys.executable).parent
 
     def start(self, spec: ProcessSpec) -> None:
+        """Starts a worker or evaluator as a process of the script; servers are forked.
+
+        A script finds its place in its environment. Threads of arithmetic are limited there: scripts on one machine
+        would each start one for each core. Raises ConfigError where the command cannot be executed.
+        """
         if spec.who.kind == "server":
             self._servers.start(spec)
             return
@@ -142,6 +152,7 @@ class ScriptLauncher:
         self._servers.end(seconds)
 
     def _join(self, deadline: float) -> None:
+        """Waits until the threads that follow the processes have ended, up to `deadline`."""
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 

@@ -17,7 +17,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paceline.core.safe_path import safe_join
+from paceline.core.files.safe_path import safe_join
 from paceline.live.party import Party
 from paceline.observe.formatting.number_format import ranks_text
 
@@ -105,5 +105,6 @@ def _name(who: dict[str, Party]) -> str:
 
 
 def _show(name: str, line: str) -> None:
+    """Writes a line behind the name of its party."""
     sys.stdout.write(f"[{name}] {line}\n")
     sys.stdout.flush()

@@ -30,11 +30,16 @@ if TYPE_CHECKING:
 
 
 class Silent:
-    """Shows nothing."""
+    """Shows nothing of a run."""
 
-    def begin(self, lines: Sequence[str]) -> None: ...
-    def show(self, snapshot: ProgressSnapshot) -> None: ...
-    def close(self) -> None: ...
+    def begin(self, lines: Sequence[str]) -> None:
+        """Ignores lines before the first snapshot."""
+
+    def show(self, snapshot: ProgressSnapshot) -> None:
+        """Ignores a snapshot."""
+
+    def close(self) -> None:
+        """Does nothing."""
 
 
 def new_folder(config: Config, what: str = "") -> Config:
@@ -92,6 +97,7 @@ def next_folder(what: str) -> str:
 
 
 def _numbered(stem: str) -> Iterator[str]:
+    """Yields `stem`, then `stem-2`, `stem-3` and so on."""
     yield stem
     for n in range(2, 1_000_000):
         yield f"{stem}-{n}"
@@ -152,6 +158,7 @@ def _make_supervisor(
     tls = credentials.tls(party.COORDINATOR) if credentials else None
 
     def transport(token: str, failed: Callable[[BaseException], None]) -> Transport:
+        """Returns the coordinator's transport. Raises ConfigError for an address that is not this machine's."""
         segments, host = segments_for(config.cluster.transport), config.cluster.bind
         try:
             transport = TcpTransport(

@@ -29,7 +29,7 @@ from pathlib import Path
 from paceline import __version__
 from paceline import config as configuration
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.core.safe_path import safe_join
+from paceline.core.files.safe_path import safe_join
 from paceline.launch.local.interfaces import resolve
 from paceline.launch.local.launcher import LocalHost, LocalLauncher
 from paceline.launch.local.script_launcher import ScriptLauncher
@@ -146,6 +146,7 @@ class Agent:
         self._led.start(dataclasses.replace(spec, folder=str(self._folder), credentials=credentials, config=config))
 
     def _said(self, party: str, line: str) -> None:
+        """Sends a line that a party has printed to the launcher."""
         self._lines.say(protocol.Said(party=party, line=line))
 
     def _report(self, launcher: Launcher) -> None:

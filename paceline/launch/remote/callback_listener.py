@@ -42,6 +42,7 @@ from paceline.live.security.rejected_connections import Refusals
 from paceline.live.security.tls import TlsStream, file_of
 
 HANDSHAKE_SECONDS = 10.0
+"""Seconds that a TLS handshake may take, from the first byte."""
 CALL_SECONDS = 60.0  # an agent's patience, all in all
 ADMIT_SECONDS = 20.0  # from an agent's hello until it is let in
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.1, 2.0  # before an agent that was sent away calls again; twice as long each time
@@ -134,6 +135,7 @@ class CallbackListener:
         return self._agents.get()
 
     def close(self) -> None:
+        """Stops to listen, and closes the streams of those who have proved nothing yet."""
         self._agents.put(None)
         self._tls_listener.close()
         with self._lock:
@@ -142,11 +144,13 @@ class CallbackListener:
 
     # ---- who calls ---------------------------------------------------------------------------------------
     def _answer(self, sock: socket.socket) -> TlsStream:
+        """Begins the TLS handshake with a caller."""
         stream = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         assert isinstance(stream, TlsStream)
         return stream
 
     def _failed(self, error: BaseException) -> None:
+        """Says that no agent can call any more, and lets who waits for one go on."""
         print(f"paceline: nobody can call the launcher any more: {error!r}", file=sys.stderr, flush=True)
         self._agents.put(None)
 
@@ -200,6 +204,7 @@ def _missing(came: int, count: int, why: str) -> NoReturn:
 
 
 def _ticket(host: str, port: int, token: str, authority: bytes) -> str:
+    """Returns the ticket of an agent as JSON: where to call, by which token, and whom to trust."""
     return json.dumps({"host": host, "port": port, "token": token, "authority": authority.decode()})
 
 

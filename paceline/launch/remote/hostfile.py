@@ -31,7 +31,9 @@ from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 
 ROLES = ("both", "worker", "server")
+"""What a host may be used for."""
 EXAMPLE = "gpu1 slots=2 gpus=0,1 group=a"
+"""A line of a hosts file, as errors show it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,12 +125,14 @@ def _where(text: str) -> tuple[str, int]:
 
 
 def _slots(text: str) -> int:
+    """Returns how many workers a host takes. Raises ValueError."""
     if not text.isdecimal() or not 1 <= int(text) <= 10_000:
         raise ValueError("a whole number from 1 to 10000")
     return int(text)
 
 
 def _gpus(text: str) -> tuple[int, ...]:
+    """Returns the GPUs that a host's workers use, in order. Raises ValueError."""
     if not re.fullmatch(r"\d{1,3}(,\d{1,3})*", text):
         raise ValueError("numbers of GPUs, such as 0,1")
     return tuple(map(int, text.split(",")))

@@ -28,9 +28,10 @@ from paceline import __version__
 from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.core.safe_path import safe_join
+from paceline.core.files.safe_path import safe_join
 from paceline.launch.local.environment import Environment
 from paceline.launch.local.launcher import LocalLauncher, prepare_seconds
+from paceline.launch.local.script_launcher import ScriptLauncher
 from paceline.launch.remote import protocol
 from paceline.launch.remote.placement import Placement
 from paceline.launch.remote.protocol import Event, MessageStream
@@ -43,7 +44,7 @@ from paceline.runtime.spec.process_spec import ProcessSpec
 
 ANSWER_SECONDS = 30.0
 """Seconds for the answer to a request that takes no time by itself."""
-OVER_SECONDS = 3.0  # beyond the time that parties get
+OVER_SECONDS = 3.0
 """Seconds for an agent to report the end, beyond the time that its parties get."""
 
 
@@ -116,13 +117,16 @@ class RemoteHost:
 
 
 class RemoteLauncher:
-    """Launches the parties of one run, each on the host that the placement says; the evaluator runs on this one."""
+    """Launches the parties of one run, each on the host that the placement says; the evaluator runs on this one.
+
+    `local` starts the evaluator, where the workers are a script in the same way: it is a `ScriptLauncher` then.
+    """
 
     def __init__(
         self,
         hosts: Sequence[RemoteHost],
         placement: Placement,
-        local: LocalLauncher,
+        local: LocalLauncher | ScriptLauncher,
         *,
         scripts: bool,
         said: Callable[[str, str], None],
@@ -154,7 +158,7 @@ class RemoteLauncher:
         Raises ConfigError with everything that keeps hosts from taking part, such as data of another size.
         """
         self._config = config
-        if self._scripts:
+        if self._scripts or isinstance(self._local, ScriptLauncher):
             return 1
         numbers = sorted(set(self._placement.workers))
         for number in numbers:
@@ -248,7 +252,8 @@ class RemoteLauncher:
     def busy(self) -> bool:
         """Returns True while scripts go on after their training, or an end is not handled."""
         with self._change:
-            return (self._scripts and any(party.startswith("worker") for party in self._at)) or not self.ended.empty()
+            working = self._scripts and any(party.startswith("worker") for party in self._at)
+            return working or self._local.busy() or not self.ended.empty()
 
     def kill(self, who: Party) -> None:
         """Asks the agent to kill a party, and doubts its host."""

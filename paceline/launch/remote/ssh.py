@@ -27,7 +27,7 @@ from paceline.launch.remote.protocol import Event, MessageStream, SocketStream
 
 OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=4")
 FLAGS = tuple(part for option in OPTIONS for part in ("-o", option))
-HELLO_SECONDS = 40.0  # a login, and the start of an interpreter on a busy host
+HELLO_SECONDS = 40.0
 """Seconds for a login, and the start of an interpreter on a busy host."""
 CLOSE_SECONDS = 4.0
 """Seconds that all logins together get to end by themselves."""

@@ -30,6 +30,7 @@ from paceline.core.vector import Memory
 from paceline.live.protocol.pending_reply import PendingReply
 
 STRIPS_UNDER_WAY = 4
+"""Strips of a mean that are under way at a time: one is added up while others travel."""
 
 
 class VectorAdder(Arithmetic, Protocol):
@@ -107,6 +108,7 @@ class Meeting:
         self.longest_gap = 0.0
 
     def where(self, strip: int) -> slice:
+        """Returns which elements of the vector strip number `strip` holds."""
         length = self.what.length
         return slice(length * strip // self.strips, length * (strip + 1) // self.strips)
 
@@ -115,11 +117,13 @@ class Meeting:
         return self.v[self.where(strip)]
 
     def begin(self, strip: int) -> Strip:
+        """Begins a strip that is ready, and returns this member's part in it."""
         del self.ready[strip]
         part = self.parts[strip] = self._part(strip)
         return part
 
     def _part(self, strip: int) -> Strip:
+        """Returns this member's part in the mean of one strip, by the schedule of the mean."""
         what, where = self.what, self.where(strip)
         schedule = schedule_for(what.schedule, len(what.among), what.hosts)
         return ScheduleExecution(schedule, self.me, self.v[where], self.weight, self.out[where], self.adder)
@@ -148,6 +152,7 @@ class Meeting:
 
     @property
     def seconds_communicating(self) -> float:
+        """Returns the seconds since the mean began, without the longest silence."""
         return time.monotonic() - self.began - self.longest_gap
 
 

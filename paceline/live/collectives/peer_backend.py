@@ -41,6 +41,7 @@ from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 
 STRIP_BYTES = 8 << 20
+"""Bytes of a strip, at most."""
 STRIP_BITS, STEP_BITS = 16, 14
 CLOSED_MAX = 256  # means that are over and still known by name
 
@@ -66,6 +67,7 @@ def key_of(name: str, among: tuple[int, ...]) -> int:
 
 
 def id_of(key: int, strip: int, step: int) -> int:
+    """Returns the id of an envelope: which mean, which strip of it, which step of its schedule."""
     return key | strip << STEP_BITS | step
 
 
@@ -171,6 +173,7 @@ class PeerCarrier:
 
     # ---- the carrier's own thread ------------------------------------------------------------------------
     def _run(self) -> None:
+        """Is the thread's main function: carries out what is asked, in order. An error breaks all means."""
         while (action := self._todo.get()) is not None:
             try:
                 action()
@@ -178,11 +181,16 @@ class PeerCarrier:
                 self._break(error)
 
     def _break(self, error: BaseException) -> None:
+        """Fails all means, and every one that begins from now on."""
         self._broken = error
         for key in list(self._open):
             self._fail(key, error)
 
     def _begin(self, what: Take, pending: PendingReply, effect: Mean) -> None:
+        """Begins a mean; its strips follow once their numbers are there.
+
+        A worker alone has its mean at once. Members that have left are asked to stand by, with weight zero.
+        """
         key = key_of(what.name, what.among)
         if len(what.among) == 1:
             pending.put(0, Averaged(v=effect.v, weight=effect.weight), 0.0)
@@ -211,12 +219,18 @@ class PeerCarrier:
             self._begin_strip(key, meeting, strip)
 
     def _begin_strip(self, key: int, meeting: Meeting, strip: int) -> None:
+        """Sends the first pieces of a strip, and takes those that came before it had begun."""
         self._post(key, meeting, strip, meeting.begin(strip).begin())
         self._done(key, meeting, strip)
         for src, envelope in self._early.pop(id_of(key, strip, 0), []):
             self._arrived(src, envelope)
 
     def _arrived(self, src: int, envelope: Envelope) -> None:
+        """Takes a piece, or keeps it until this worker begins that strip.
+
+        A piece for a strip that is ready makes it begin out of turn: the other member would wait for it in vain
+        otherwise.
+        """
         key, strip, step = from_id(envelope.id)
         meeting = self._open.get(key)
         if meeting is None or strip not in meeting.parts:  # the other one is ahead
@@ -232,6 +246,7 @@ class PeerCarrier:
             self._fail(key, ProtocolError(f"{meeting.what.name}: {error}"))
 
     def _take(self, key: int, meeting: Meeting, strip: int, src: int, step: int, piece: Piece) -> None:
+        """Adds a piece and sends what the schedule says. Raises ValueError for a vector of another length."""
         what = meeting.what
         if piece.length != what.length:
             raise ValueError(f"{what.length} numbers here, {piece.length} at worker {src}")
@@ -240,6 +255,7 @@ class PeerCarrier:
         self._done(key, meeting, strip)
 
     def _done(self, key: int, meeting: Meeting, strip: int) -> None:
+        """Closes a strip that is done, and begins the next one, or ends the mean."""
         if key not in self._open or not meeting.parts[strip].done:
             return
         meeting.finished(strip)
@@ -249,28 +265,33 @@ class PeerCarrier:
             self._begin_strip(key, meeting, next(iter(meeting.ready)))
 
     def _post(self, key: int, meeting: Meeting, strip: int, outgoing: Iterable[OutgoingPiece]) -> None:
+        """Sends pieces to the members that the schedule names."""
         what = meeting.what
         for o in outgoing:
             piece = Piece(v=meeting.leaving(o.v), weight=o.weight, length=what.length)
             self._send(what.among[o.dst], id_of(key, strip, o.step), piece)
 
     def _send(self, rank: int, id: int, message: Any) -> None:
+        """Sends a message to a worker; one that cannot be reached counts as lost."""
         try:
             self._transport.send(party.worker(rank), Envelope(Kind.MEAN, message, id))
         except PacelineError as error:
             self._lose(rank, str(error))
 
     def _finish(self, key: int, meeting: Meeting) -> None:
+        """Gives the result to whoever waits for it."""
         self._forget(key)
         meeting.pending.put(0, meeting.result(), meeting.seconds_communicating)
 
     def _fail(self, key: int, error: BaseException) -> None:
+        """Ends a mean with an error."""
         meeting = self._open.get(key)
         if meeting:
             self._forget(key)
             meeting.pending.fail(error)
 
     def _forget(self, key: int) -> None:
+        """Forgets a mean that is over; its key is kept, so that late pieces are known for what they are."""
         meeting = self._open.pop(key)
         self._closed.append(key)
         for strip in range(meeting.strips):
@@ -278,18 +299,21 @@ class PeerCarrier:
 
     # ---- those who are not there any more ----------------------------------------------------------------
     def _left(self, rank: int) -> None:
+        """Notes that a worker has left, and asks it to stand by in the means that are open."""
         self._away.add(rank)
         for meeting in list(self._open.values()):
             if rank in meeting.what.among:
                 self._send(rank, 0, meeting.what)
 
     def _stand_by(self, what: Take) -> None:
+        """Takes part in a mean of others with weight zero, as this worker has left."""
         key = key_of(what.name, what.among)
         if key not in self._open and key not in self._closed:
             nothing = Mean(self._memory.empty(what.length), what.among, what.name, 0.0)
             self._begin(what, PendingReply(f"Mean {what.name} of others", 1, self._memory), nothing)
 
     def _lose(self, rank: int, why: str) -> None:
+        """Fails all means with a worker that is lost."""
         self._lost[rank] = why
         for key, meeting in list(self._open.items()):
             if rank in meeting.what.among:

@@ -15,14 +15,14 @@ The store never blocks. A Get is kept until its key is there (Found), its time i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from paceline.core.errors import PacelineError, PeerLost, ProtocolError, TimedOut
 from paceline.core.message import message
 from paceline.core.validation import bounds
 from paceline.live.party import Party
-from paceline.live.protocol.transport import Envelope, Kind, Transport
+from paceline.live.protocol.transport import Envelope, Kind, Post
 
 KEY_CHARACTERS_MAX = 512
 VALUE_BYTES_MAX = 32 * 1024  # a frame's header has 64 KiB; Gloo brings 8 bytes a worker
@@ -30,6 +30,7 @@ KEYS_MAX = 4096
 TOTAL_BYTES_MAX = 16 << 20
 WAITS_MAX = 16  # of one worker at a time
 TICK_SECONDS = 0.25
+"""Seconds between two looks at waits that may be over."""
 
 
 @message("rendezvous.Put", plane="collective")
@@ -59,6 +60,8 @@ class Add:
 
 @message("rendezvous.Forget", plane="collective")
 class Forget:
+    """Deletes a key; the answer has the value that it had."""
+
     key: bounds.LongText
 
 
@@ -77,6 +80,7 @@ class Vain:
     late: bool = False
 
     def error(self, src: Party) -> PacelineError:
+        """Returns the error that the asking worker raises."""
         return TimedOut(self.why) if self.late else PeerLost(self.why)
 
 
@@ -95,8 +99,9 @@ class _Wait:
 class Rendezvous:
     """Stores the keys of one run, on the coordinator's thread. `hosts`: the host of each worker, for messages."""
 
-    def __init__(self, transport: Transport, workers: Sequence[Party]) -> None:
-        self._transport, self._workers = transport, workers
+    def __init__(self, transport: Post, workers: Sequence[Party], tick_later: Callable[[float], None]) -> None:
+        """`tick_later` is to call `tick` after so many seconds, on the same thread."""
+        self._transport, self._workers, self._tick_later = transport, workers, tick_later
         self.hosts: dict[Party, str] = {}
         self._values: dict[str, bytes] = {}
         self._bytes = 0
@@ -131,6 +136,7 @@ class Rendezvous:
         self._look()
 
     def _get(self, wait: _Wait) -> None:
+        """Answers a Get at once, or keeps it until its key is there. Raises ProtocolError for too many of a worker."""
         if wait.seconds <= 0:
             self._found(wait)
             return
@@ -138,9 +144,10 @@ class Rendezvous:
             raise ProtocolError(f"{wait.src} waits for more than {WAITS_MAX} keys at a time")
         self._waits.append(wait)
         self._look()
-        self._tick()
+        self._start_ticks()
 
     def _set(self, src: Party, key: str, value: bytes) -> bytes:
+        """Sets a key. Raises ProtocolError for one that is too long, or where there is too much already."""
         total = self._bytes + len(value) - len(self._values.get(key, b""))
         if len(key) > KEY_CHARACTERS_MAX or len(value) > VALUE_BYTES_MAX:
             raise ProtocolError(f"{src} brings a key of {len(key)} characters with {len(value)} bytes: too long")
@@ -151,6 +158,7 @@ class Rendezvous:
         return value
 
     def _number(self, src: Party, key: str) -> int:
+        """Returns the number that a key holds, 0 where there is none. Raises ProtocolError for other values."""
         try:
             return int(self._values.get(key, b"0"))
         except ValueError:
@@ -169,20 +177,22 @@ class Rendezvous:
             else:
                 self._waits.append(wait)
 
-    def _tick(self) -> None:
+    def _start_ticks(self) -> None:
         """Starts a tick while somebody waits. Ticks are counted, since the clock is reset when training starts."""
         if self._waits and not self._ticks:
             self._ticks = True
-            self._transport.call_later(TICK_SECONDS, self._ticked)
+            self._tick_later(TICK_SECONDS)
 
-    def _ticked(self) -> None:
+    def tick(self) -> None:
+        """Counts TICK_SECONDS for all who wait."""
         self._ticks = False
         for wait in self._waits:
             wait.left_s -= TICK_SECONDS
         self._look()
-        self._tick()
+        self._start_ticks()
 
     def _why_late(self, wait: _Wait) -> str:
+        """Returns for whom a wait was in vain: workers that have set no key at all."""
         missing = [self._named(who) for who in self._workers if who not in self._came]
         return f"waited {wait.seconds:.0f} s for {', '.join(missing) or wait.key} to meet for torch.distributed"
 

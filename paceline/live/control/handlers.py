@@ -118,6 +118,10 @@ class MessageHandlers:
     def room_for(
         self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]
     ) -> list[Any]:
+        """Returns the vectors to receive a message into. Raises ProtocolError if it may not be sent.
+
+        This is asked before the message has arrived, so that nobody can fill memory with what will be rejected.
+        """
         permissions.check_class(src, self._me, kind, cls)
         return self._node.room_for(src, kind, id, lengths, shared)
 
@@ -144,6 +148,7 @@ class MessageHandlers:
 
     # ---- messages ----------------------------------------------------------------------------------------
     def _deliver(self, src: Party, envelope: Envelope) -> None:
+        """Checks a message, then handles it, passes it to the node, or keeps it for a later role."""
         if not permissions.admits(self._node, src, envelope):
             return
         if envelope.kind == CONTROL:
@@ -161,6 +166,10 @@ class MessageHandlers:
             self._node.deliver(src, envelope)
 
     def _control(self, src: Party, message: Any) -> None:
+        """Handles a message of the control plane, on the net thread.
+
+        What a party's own thread waits for goes into its mailbox. The rest is done here and must not wait.
+        """
         match message:
             case control.Total(samples=samples, epochs=epochs):
                 self._mailbox.total_samples, self._mailbox.epochs = samples, epochs
@@ -207,6 +216,7 @@ class MessageHandlers:
         self._mailbox.put(message)
 
     def _membership(self, message: control.WorkerLeft | control.WorkerJoined | control.Resume) -> None:
+        """Handles a change of who takes part."""
         match message:
             case control.WorkerLeft(rank=rank, lost=lost, incarnation=incarnation):
                 self._directory.gone(rank, lost=lost)
@@ -226,6 +236,10 @@ class MessageHandlers:
                 self._mailbox.put(message)
 
     def _came(self, came: control.WorkerJoined) -> None:
+        """Handles a worker that has joined, and confirms that this party knows of it.
+
+        With replicas the confirmation waits until the copies of this party's slices know of it, too.
+        """
         self._directory.came(came)
         self._early.came(came.rank)
         self._node.came(came.rank)
@@ -233,14 +247,20 @@ class MessageHandlers:
         self._callbacks.after_replicated(lambda: self._tell(control.Aware(view=came.view)))
 
     def _fence(self, rank: int, incarnation: int) -> None:
+        """Reports which contributions of a lost worker are still unresolved here.
+
+        Resolved ones are reported first, as the coordinator gives the samples of all others to somebody else.
+        """
         self._reports.tell_settled()
         pending = self._callbacks.pending_of(rank)
         self._tell(control.Fenced(rank=rank, incarnation=incarnation, pending=pending))
 
     def _tell(self, message: Any) -> None:
+        """Sends a message to the coordinator."""
         self._transport.send(party.COORDINATOR, Envelope(Kind.CONTROL, message))
 
     def _end(self, error: BaseException) -> None:
+        """Ends this party's part with an error: wakes all who wait."""
         self._mailbox.over.set()
         self._node.stop(error)
         self._mailbox.end(error)

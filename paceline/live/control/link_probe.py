@@ -16,7 +16,9 @@ from paceline.live.node.published_state import FREIGHT, FREIGHT_LENGTH, PRESENCE
 from paceline.live.party import Party
 
 TRIES = 3
+"""Measurements of each kind; the best counts."""
 SECONDS_PER_BYTE_MIN = 1e-10  # what comes by shared memory is there at once, but has to be read by somebody
+"""The fastest link that is reported: what comes by shared memory is there at once, but has to be read."""
 
 
 def measure_link(node: Node, who: Party, tries: int = TRIES) -> tuple[float, float]:
@@ -52,6 +54,7 @@ class LinkRounds:
         return 1 / best, 1 / least
 
     def _seconds_per_byte(self, full: float) -> float:
+        """Returns the seconds a byte of a message that took `full` seconds, less those of an empty one."""
         return max((full - self._empty) / (4 * FREIGHT_LENGTH), SECONDS_PER_BYTE_MIN)
 
 
@@ -65,6 +68,7 @@ def timed_looks(node: Node, who: Party, tries: int) -> tuple[float, float]:
 
 
 def timed_look(node: Node, who: Party, what: str) -> float:
+    """Returns the seconds until another party's published state was here."""
     began = time.monotonic()
     node.read_state_of(who, what)
     return time.monotonic() - began

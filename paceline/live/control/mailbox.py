@@ -38,6 +38,7 @@ class Mailbox:
 
     # ---- the transport's thread --------------------------------------------------------------------------
     def put(self, message: Any) -> None:
+        """Puts a message for the party's own thread, from any thread."""
         self._messages.put(message)
 
     def give(self, samples: control.Quota | control.Lease | loop_messages.Drawn) -> None:
@@ -51,6 +52,7 @@ class Mailbox:
                 self.dealt[stream].put(drawn)
 
     def exit(self, message: control.Exit) -> None:
+        """Puts the end of the run, and sets the events that say so."""
         self.over.set()
         self.may_exit.set()
         self.put(message)

@@ -29,6 +29,7 @@ from paceline.live.protocol.transport import Envelope, Kind
 
 WORKER, SERVER, EVALUATOR, COORDINATOR = "worker", "server", "evaluator", "coordinator"
 MEMBERS = frozenset({WORKER, SERVER, EVALUATOR})
+"""Kinds of party that take part, besides the coordinator."""
 _TRAINING = frozenset({WORKER, SERVER, COORDINATOR})
 
 CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
@@ -80,6 +81,7 @@ LOOKS: dict[str, frozenset[str]] = {
 """For each kind of party: whose published state it may read."""
 
 COPIES = (Copied, Complete, Kept)
+"""Messages by which servers keep copies of one another's slices."""
 
 
 @functools.cache
@@ -99,6 +101,7 @@ def may_send(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
 
 
 def _may_control(sender: str, receiver: str, cls: type) -> bool:
+    """Returns True if the table allows it. A message without a row must go to or come from the coordinator."""
     if cls in CONTROL:
         senders, receivers = CONTROL[cls]
         return sender in senders and receiver in receivers
@@ -107,6 +110,7 @@ def _may_control(sender: str, receiver: str, cls: type) -> bool:
 
 
 def _may_read_state(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
+    """Returns True for who may look at whom, and for copies among servers."""
     match kind:
         case Kind.TELL:
             return cls in COPIES and sender == receiver == SERVER
@@ -120,6 +124,7 @@ def _may_read_state(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
 
 
 def _may_take_part(sender: str, receiver: str, kind: Kind, cls: type) -> bool:
+    """Returns True for pieces of means among workers, and for their questions to the coordinator."""
     if cls in QUESTIONS:
         return kind == Kind.CALL and (sender, receiver) == (WORKER, COORDINATOR)
     if cls in ANSWERS:

@@ -30,11 +30,14 @@ from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 
 REPORT_SECONDS = 0.25
+"""Seconds between two reports of a party."""
 MEANWHILE_SECONDS = 0.5
 UPDATE_SECONDS_MAX = 300.0  # that a server may be at one update before it counts as hung
 RECORDS_BYTES = 32 * 1024  # a header holds twice that
+"""Bytes of trace records in one message; a frame's header holds twice that."""
 SETTLE_SECONDS = 0.05
 SETTLED_MAX = 256  # contributions in one message
+"""Contributions in one message."""
 
 
 line_of: Callable[[Row], bytes] = msgspec.json.Encoder().encode
@@ -91,6 +94,7 @@ class Reports:
         self._settled.append((rank, fate, data))
 
     def tell_settled(self) -> None:
+        """Sends the contributions that were resolved since the last report."""
         while self._settled:
             some = [self._settled.popleft() for _ in range(min(len(self._settled), SETTLED_MAX))]
             self._tell(control.SamplesResolved(contributions=tuple(some)))
@@ -109,13 +113,19 @@ class Reports:
                 self._tell(control.Records(lines=b"\n".join(lines).decode()))
 
     def _tell(self, message: control.SamplesResolved | control.Progress | control.Records | control.Beat) -> None:
+        """Sends a report to the coordinator."""
         self._transport.send(party.COORDINATOR, Envelope(Kind.CONTROL, message))
 
     def _tell_settled_soon(self) -> None:
+        """Sends resolved contributions; a lost coordinator is heard of elsewhere."""
         with contextlib.suppress(PeerLost):  # `lost` is about to be told
             self.tell_settled()
 
     def _again(self) -> None:
+        """Reports, and sets the timer for the next report until training has ended.
+
+        With nothing to report a Beat is sent: silence for too long counts as death.
+        """
         self._last_at = time.monotonic()
         if not self._ended.is_set():
             with contextlib.suppress(PeerLost):  # `lost` is about to be told

@@ -48,4 +48,5 @@ class ServerMessages:
                     self._send(server, told[1])
 
     def _send(self, shard: int, message: Any) -> None:
+        """Sends a message of the control plane to one server."""
         self._transport.send(party.server(shard), Envelope(Kind.CONTROL, message))

@@ -143,6 +143,7 @@ class Session:
         return self.handshake.links(servers)
 
     def host_of(self, who: Party) -> str:
+        """Returns the host that a party runs on, for messages."""
         return self.directory.host_of(who)
 
     def reach_all(self, servers: Iterable[Party] = ()) -> None:
@@ -165,6 +166,11 @@ class Session:
         """
 
         def take_up() -> None:
+            """Places the role, and catches up with what has happened since the roster.
+
+            The role may have been made of a state that is older than a loss or a join; so these are told again, before
+            the messages that have waited for it.
+            """
             self.node.place(role, layout, carrier)
             for rank in sorted(self.departed):
                 self.node.gone(rank)
@@ -192,6 +198,7 @@ class Session:
 
     @property
     def stop_reason(self) -> str:
+        """Returns why the workers shall stop, or "" while they shall not."""
         return self.mailbox.stop_reason
 
     @property
@@ -226,7 +233,7 @@ class Session:
 
     @property
     def late(self) -> bool:
-        """True when this party came while training went on."""
+        """Returns True if this party came while training went on."""
         return self.directory.late
 
     # ---- during training ---------------------------------------------------------------------------------
@@ -307,12 +314,15 @@ class Session:
         self.mailbox.check()
 
     def shared(self) -> tuple[int, int]:
+        """Returns the bytes of vectors that passed by reference, out and in."""
         return self.transport.shared()
 
     def traffic(self) -> tuple[int, int]:
+        """Returns the bytes sent and received."""
         return self.transport.traffic()
 
     def close(self) -> None:
+        """Closes the carrier of means, then the transport, on which it sends."""
         self.mailbox.may_exit.set()
         if self.node.peers is not None:
             self.node.peers.close()

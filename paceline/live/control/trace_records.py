@@ -33,6 +33,7 @@ def records_from(src: Party, lines: str) -> Iterator[Record]:
 
 
 def _check(src: Party, record: Record) -> None:
+    """Raises ProtocolError for a record that is not the sender's to tell, or has a value of another kind."""
     if not (isinstance(record, Decided) or (isinstance(record, Span) and record.rank == src.index)):
         raise ProtocolError(f"Records: {type(record).__name__} is not for {src} to tell")
     for name, kinds in _kinds(type(record)):  # type: ignore[arg-type]

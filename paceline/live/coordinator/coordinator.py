@@ -12,6 +12,7 @@
     sample_leases.py     which worker trains which samples
     roster.py            who takes part, and the progress of each worker
     decisions.py         what the parts decide, as one value
+    inputs.py            what comes in, and who observes that and the decisions
 
 Everything runs on the transport's thread. `Coordinator` hands each input to the part that it concerns:
 
@@ -23,15 +24,16 @@ Everything runs on the transport's thread. `Coordinator` hands each input to the
     Left, Aware, Unfit          workers, servers            elasticity
     SamplesResolved, Want, ...  workers, the first server   sample_leases
     a lost connection           the transport               elasticity, evaluator_watch; bring_up before training
-    a timer                     the transport               whoever started it (`_timer`)
+    a timer                     the transport               whoever started it (`timer_ran_out`)
 
-A part sends nothing itself. It adds actions to `Decisions`, and `_carry_out` executes them when the input is done.
+A part sends nothing itself. It adds actions to `Decisions`, which are carried out when the input is done.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from paceline.core.coordination import loop_messages, sample_leases
@@ -52,6 +54,7 @@ from paceline.live.control.trace_records import records_from
 from paceline.live.coordinator.bring_up import BringUp, TrainingParts
 from paceline.live.coordinator.evaluator_watch import EvaluatorLives
 from paceline.live.coordinator.executor import CoordinatorListener, DecisionExecutor
+from paceline.live.coordinator.inputs import NO_OBSERVER, CoordinatorObserver, InputKind
 from paceline.live.coordinator.planning import RunChoices
 from paceline.live.node.node import Node
 from paceline.live.party import Party
@@ -77,11 +80,15 @@ class Coordinator:
         choices: RunChoices,
         rules: RunRules,
         snapshots: Snapshots | None = None,
+        *,
+        observer: CoordinatorObserver = NO_OBSERVER,
     ) -> None:
         """Builds the parts of the coordinator; `open` starts it.
 
         snapshots: the store from which a lost server is replaced. Without one, a lost server ends the run.
+        observer: it hears all inputs and decisions, as the recorder of a run does.
         """
+        self._input, self._decided = observer.input, observer.decided
         self.node, self._transport = node, transport
         patience = Patience(dead_s=rules.dead_after_s, stuck_s=rules.stuck_after_s, stuck_steps=STUCK_STEPS)
         roster = RunRoster(size.workers, size.servers, size.evaluator, size.not_started)
@@ -89,7 +96,7 @@ class Coordinator:
         state = RunState(model_on_servers=rules.model_on_servers)
         self._run = run = RunContext(state, roster, ProgressTotals(), members, Decisions(), node.now)
         decide = run.decide
-        self._rendezvous = Rendezvous(transport, roster.workers)
+        self._rendezvous = Rendezvous(transport, roster.workers, self._tick_rendezvous_later)
         self._leasing = leasing = Leasing(
             decide.send, decide.record, node.now, rules.done, on_false_claim=node.message_checks.strike
         )
@@ -99,13 +106,13 @@ class Coordinator:
         self._elasticity = Elasticity(run, recovery, ending, leasing, quotas, rules.min_workers)
         self._evaluator = EvaluatorLives(run, recovery, ending, rules.dead_after_s)
         parts = TrainingParts(self._elasticity, self._evaluator, leasing, self._rendezvous)
-        self._bring_up = BringUp(run, rules, choices, parts, snapshots, listener.recorded)
+        self._bring_up = BringUp(run, rules, choices, parts, snapshots, decide.record)
         self._executor = DecisionExecutor(
             transport,
             node,
             listener,
             snapshots,
-            on_timer=self._timer,
+            on_timer=self.timer_ran_out,
             on_clock=self._bring_up.begin_training,
         )
         self._carrying_out = False
@@ -159,30 +166,29 @@ class Coordinator:
     # ---- inputs ------------------------------------------------------------------------------------------
     def stop(self, reason: str) -> None:
         """Ends the run for `reason`; may be called from any thread."""
-        self._soon(lambda: self._ending.stop(reason))
+        self._transport.call_later(0.0, lambda: self.stop_now(reason))
 
     def ended(self, who: Party, why: str) -> None:
         """Reports that the process of `who` has ended; may be called from any thread."""
-        self._soon(lambda: self._lost(who, why, LossCause.CLOSED))
+        self._transport.call_later(0.0, lambda: self.ended_now(who, why))
 
-    def _soon(self, act: Callable[[], None]) -> None:
-        def on_thread() -> None:
-            try:
-                act()
-            finally:
-                self._carry_out()
+    def stop_now(self, reason: str) -> None:
+        """Does `stop`, on the coordinator's thread."""
+        with self._input(InputKind.STOP, reason), self._carried_out():
+            self._ending.stop(reason)
 
-        self._transport.call_later(0.0, on_thread)
+    def ended_now(self, who: Party, why: str) -> None:
+        """Does `ended`, on the coordinator's thread."""
+        with self._input(InputKind.ENDED, who, why), self._carried_out():
+            self._lost(who, why, LossCause.CLOSED)
 
     def lost(self, src: Party, why: str, cause: LossCause = LossCause.CLOSED) -> None:
-        try:
+        with self._input(InputKind.LOST, src, why, cause), self._carried_out():
             self._lost(src, why, cause)
-        finally:
-            self._carry_out()
 
     def failed(self, error: BaseException) -> None:
-        self._run.decide.fail(self._transport.me, str(error) or repr(error))
-        self._carry_out()
+        with self._input(InputKind.FAILED, error), self._carried_out():
+            self._run.decide.fail(self._transport.me, str(error) or repr(error))
 
     def deliver(self, src: Party, envelope: Envelope) -> None:
         """Handles a message.
@@ -190,43 +196,58 @@ class Coordinator:
         During training an invalid message of a worker expels that worker and leaves the run alone. In any other phase,
         or from any other party, it raises ProtocolError, which closes the connection.
         """
-        try:
-            self._deliver(src, envelope)
-        except ProtocolError as error:
-            if src.kind != "worker" or not self._run.state.training:
-                raise
-            self.node.message_checks.strike(src, str(error), at_once=True)
-        finally:
-            self._carry_out()
+        with self._input(InputKind.MESSAGE, src, envelope), self._carried_out():
+            try:
+                self._deliver(src, envelope)
+            except ProtocolError as error:
+                if src.kind != "worker" or not self._run.state.training:
+                    raise
+                self.node.message_checks.strike(src, str(error), at_once=True)
+
+    def timer_ran_out(self, timer: Timer, number: int) -> None:
+        """Does what the end of a timer asks for, on the coordinator's thread."""
+        with self._input(InputKind.TIMER, timer, number), self._carried_out():
+            match timer:
+                case Timer.MEMBERS:
+                    self._elasticity.look()
+                case Timer.EVALUATOR:
+                    self._evaluator.look()
+                case Timer.SERVERS_BACK:
+                    self._recovery.still_waiting(number)
+                case Timer.TIME_LIMIT:
+                    self._ending.stop("seconds")
+
+    def tick_rendezvous(self) -> None:
+        """Counts the time of those who wait for a key of the rendezvous, on the coordinator's thread."""
+        with self._input(InputKind.RENDEZVOUS):
+            self._rendezvous.tick()
+
+    def _tick_rendezvous_later(self, seconds: float) -> None:
+        self._transport.call_later(seconds, self.tick_rendezvous)
 
     def room_for(
         self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]
     ) -> list[Any]:
         return self.node.room_for_look(src, kind, id, lengths, shared, longest=self.length)
 
-    def _timer(self, timer: Timer, number: int) -> None:
-        match timer:
-            case Timer.MEMBERS:
-                self._elasticity.look()
-            case Timer.EVALUATOR:
-                self._evaluator.look()
-            case Timer.SERVERS_BACK:
-                self._recovery.still_waiting(number)
-            case Timer.TIME_LIMIT:
-                self._ending.stop("seconds")
-        self._carry_out()
-
-    def _carry_out(self) -> None:
-        """Carries out what was decided within an input; called at its end, also when it ended by an error.
+    @contextlib.contextmanager
+    def _carried_out(self) -> Iterator[None]:
+        """Carries out what is decided within the block, also when it ends by an error.
 
         Carrying out a decision can cause an input at once: closing a connection reports it as lost. What that input
         decides is carried out after the present decision, not in the middle of it, so the order of actions holds.
         """
-        if self._carrying_out:
-            return
+        try:
+            yield
+        finally:
+            if not self._carrying_out:
+                self._carry_out()
+
+    def _carry_out(self) -> None:
         self._carrying_out = True
         try:
             while decision := self._run.decide.take():
+                self._decided(decision)
                 self._executor.carry_out(decision)
         finally:
             self._carrying_out = False

@@ -29,12 +29,16 @@ from paceline.live.event_loop import Loop
 from paceline.live.security.tls import TlsStream, reason
 
 BACKLOG = 4096  # connections that the kernel keeps for us, or as many as it allows: who finds no room waits for 1 s
-ACCEPTED_MAX = 64  # in one turn of a loop: fewer than may wait, so that none is evicted before it was read once
+ACCEPTED_MAX = 64
+"""Callers accepted in one turn of a loop: fewer than may wait, so that none is evicted before it was read once."""
 READ_AFTER = 2  # batches later, what a caller had said when it was accepted has been read
-RETRY_SECONDS = 0.1  # before the next try when there is no descriptor left for a connection
+RETRY_SECONDS = 0.1
+"""Seconds until the next try, when there is no descriptor left for a connection."""
 FAILURES_FREE, FAILURES_PER_SECOND = 256, 64.0  # handshakes of one address that came to nothing
-ADDRESSES_MAX = 1024  # whose failures are remembered
+ADDRESSES_MAX = 1024
+"""Addresses whose failures are remembered; the one that called longest ago is forgotten first."""
 EVICTED = "it never said who it is, and others wait"
+"""The reason that is logged for a caller that had to make room."""
 
 T = TypeVar("T")
 
@@ -91,15 +95,18 @@ class FailureLimit:
         return tokens >= 1
 
     def put_back(self, address: str) -> None:
+        """Returns the token of a handshake that succeeded."""
         if key := _network(address):
             self._keep(key, min(FAILURES_FREE, self._tokens(key) + 1))
 
     def _tokens(self, key: str) -> float:
+        """Returns the tokens that `key` has now: they come back at FAILURES_PER_SECOND."""
         now = self._clock()
         tokens, then = self._buckets.get(key, (float(FAILURES_FREE), now))
         return min(FAILURES_FREE, tokens + FAILURES_PER_SECOND * (now - then))
 
     def _keep(self, key: str, tokens: float) -> None:
+        """Notes the tokens of `key`, and forgets an address where there are too many."""
         self._buckets[key] = tokens, self._clock()
         self._buckets.move_to_end(key)
         if len(self._buckets) > ADDRESSES_MAX:
@@ -160,11 +167,12 @@ class TlsListener(Generic[T]):
         self._sweeping = self._closing = False
 
     def open(self) -> None:
+        """Begins to accept, on its own thread."""
         self._loop.call_soon(self._listen)
         self._loop.start()
 
     def close(self) -> None:
-        """From any thread but its own; closes the listener, too."""
+        """Stops its thread and closes the listener and all callers; from any thread but its own."""
         self._loop.end()
         self._closing = True
         self._listener.close()
@@ -176,6 +184,7 @@ class TlsListener(Generic[T]):
         self._loop.watch(self._listener, selectors.EVENT_READ, self._accept)
 
     def _accept(self, _events: int) -> None:
+        """Accepts who waits. Without a descriptor for the next one a caller is evicted, and it waits a moment."""
         found, full = accept(self._listener)
         self._batch += 1
         for sock in found:
@@ -186,6 +195,10 @@ class TlsListener(Generic[T]):
             self._loop.call_later(RETRY_SECONDS, self._listen)
 
     def _enter(self, sock: socket.socket) -> None:
+        """Notes a caller, which has `seconds` from now on, and evicts another where there are too many.
+
+        One timer serves all callers: it is set when the first comes, and set again while there are some.
+        """
         if len(self._callers) >= self._limit:
             self._evict(EVICTED)
         sock.setblocking(False)
@@ -197,6 +210,11 @@ class TlsListener(Generic[T]):
             self._loop.call_later(self._seconds, self._sweep)
 
     def _evict(self, why: str) -> None:
+        """Closes a caller of the address that has most of them.
+
+        That is the oldest that has said nothing, though it had the time for it; else the oldest. So one address that
+        opens many connections drives out its own, and not those of the run's parties.
+        """
         if self._callers:
             addresses = Counter(caller.address for caller in self._callers)
             most = max(addresses.values())
@@ -214,6 +232,7 @@ class TlsListener(Generic[T]):
             self._loop.call_later(next(iter(self._callers)).until - now, self._sweep)
 
     def _watch(self, caller: _Caller) -> None:
+        """Waits for the caller's first byte."""
         if caller in self._callers:
             self._loop.watch(caller.sock, selectors.EVENT_READ, partial(self._begin, caller))
 
@@ -234,6 +253,7 @@ class TlsListener(Generic[T]):
             self._go_on(caller, stream, 0)
 
     def _go_on(self, caller: _Caller, stream: TlsStream, _events: int) -> None:
+        """Takes the handshake as far as it comes without waiting; at its end the stream is handed to `done`."""
         if caller not in self._callers:
             return
         try:
@@ -252,6 +272,7 @@ class TlsListener(Generic[T]):
             self._done(stream, who)
 
     def _close(self, caller: _Caller, why: str) -> None:
+        """Closes a caller that has not finished, and says why, unless the listener itself closes."""
         del self._callers[caller]
         self._loop.unwatch(caller.sock)
         caller.sock.close()

@@ -15,11 +15,9 @@ What the kernel does not take is left to the loop, so a sender never waits for i
 
 from __future__ import annotations
 
-import fcntl
 import selectors
 import socket
 import sys
-import termios
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -36,12 +34,22 @@ from paceline.live.protocol.transport import Envelope, Kind, LossCause
 from paceline.live.same_host.shared_memory import Segments
 from paceline.live.same_host.unix_socket import UnixStream
 
-STRIPED_BYTES_MIN = 512 * 1024  # bodies that are worth several streams
-READS_MAX = 16  # one after the other, before other sockets get their turn
+try:
+    import fcntl
+    import termios
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+STRIPED_BYTES_MIN = 512 * 1024
+"""Bytes of a body from which on several streams are worth their bookkeeping."""
+READS_MAX = 16
+"""Reads of one socket in a row, before other sockets get their turn."""
 
 
 def unsent(sock: socket.socket) -> int:
     """Returns the bytes that the kernel has taken and that are not acknowledged; 0 where it does not say."""
+    if fcntl is None:
+        return 0
     try:
         return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
     except (OSError, ValueError):  # it is closed, or another system's
@@ -91,10 +99,12 @@ class Connection:
 
     @property
     def bytes_sent(self) -> int:
+        """Returns the bytes sent over the socket and all lanes, prefixes and headers included."""
         return self._sent + sum([sent for sent, _ in self._lanes.traffic])
 
     @property
     def bytes_received(self) -> int:
+        """Returns the bytes received over the socket and all lanes."""
         return self._receiver.total + sum([received for _, received in self._lanes.traffic])
 
     @property
@@ -161,6 +171,7 @@ class Connection:
         self._loop.call_soon(self._watch)
 
     def _tell(self, message: Any) -> None:
+        """Sends a message of this connection's own, such as one that returns borrowed memory."""
         self.send(Envelope(Kind.CONTROL, message))
 
     def _send_alone(self, envelope: Envelope, frame: memoryview) -> bool:
@@ -173,6 +184,7 @@ class Connection:
         return sent == frame.nbytes
 
     def _frame(self, envelope: Envelope, buffers: list[memoryview]) -> Outgoing:
+        """Returns what is put into the queue: the frame, or its header alone with a body for the lanes."""
         if len(buffers) > 1 and self._lanes.ready and sum([view.nbytes for view in buffers[1:]]) >= STRIPED_BYTES_MIN:
             return Outgoing(envelope, [frames.striped(buffers[0])], buffers[1:])
         return Outgoing(envelope, buffers)
@@ -186,6 +198,10 @@ class Connection:
         return self._outbox.idle and self._lanes.idle
 
     def _go_on(self, *, striped: bool = False) -> None:
+        """Sends more of what waits, on the loop's thread; `striped` says that the lanes have taken a body.
+
+        The lock is that of `send`: a thread that sends meanwhile must not come between two parts of one frame.
+        """
         with self._lock:
             if striped:
                 self._outbox.go_on()
@@ -194,10 +210,15 @@ class Connection:
             self._watch()
 
     def _taken(self) -> None:
+        """Goes on after the lanes have taken a body."""
         self._go_on(striped=True)
 
     # ---- in ----------------------------------------------------------------------------------------------
     def _ready(self, events: int) -> None:
+        """Writes and reads as the selector says, on the loop's thread.
+
+        Writing comes first, since what leaves makes room for answers to what is read.
+        """
         if events & selectors.EVENT_WRITE:
             self._go_on()
         if events & selectors.EVENT_READ:
@@ -211,6 +232,10 @@ class Connection:
                 self.close(error.strerror or str(error))
 
     def _read(self) -> None:
+        """Reads until the socket has nothing more, at most READS_MAX times.
+
+        Memory that a frame refers to is checked after each read, before the next frame is taken for one of this peer's.
+        """
         for _ in range(READS_MAX):
             missing = self._receiver.read(self._sock)
             if self._sharing:
@@ -230,6 +255,7 @@ class Connection:
 
     # ---- the end -----------------------------------------------------------------------------------------
     def _watch(self) -> None:
+        """Registers the socket for what is wanted now: reading unless too many answers wait, writing if some do."""
         if self._open:
             reading = 0 if self._full else selectors.EVENT_READ
             self._loop.watch(self._sock, reading | (selectors.EVENT_WRITE if len(self._outbox) else 0), self._ready)

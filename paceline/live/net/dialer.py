@@ -21,10 +21,13 @@ from paceline.live.security.handshake import Greeting, greet, new_nonce
 from paceline.live.security.tls import Tls, reason
 
 CONNECT_SECONDS = 10.0
+"""Seconds until a listener's kernel has answered."""
 ANSWER_SECONDS = 30.0  # a listener may be busy with an update of the model, or stopped for a while
 LOOPBACK_BUFFER_BYTES = 4 << 20
+"""Bytes of the kernel's buffers on the loopback address."""
 AGAIN_SECONDS = (0.1, 0.4, 1.5)  # before one calls again that was sent away, as when too many call at once
 SENT_AWAY = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+"""Errors of a listener that closes a stream before the handshake is finished, as one does to make room."""
 
 
 class Dialer:
@@ -48,7 +51,11 @@ class Dialer:
         self.bytes_sent = self.bytes_received = 0  # in handshakes
 
     def reach(self, party: Party, address: str, *, lane: bool = False) -> socket.socket:
-        """A stream to `party`, which has proved that it belongs to the run; a lane is over TCP. Raises PeerLost."""
+        """Returns a stream to `party`, which has proved that it belongs to the run; `lane` asks for TCP.
+
+        A call that the listener sent away is repeated after each of AGAIN_SECONDS. Any other failure is final. Raises
+        PeerLost, with the address and the reason.
+        """
         for pause in (*AGAIN_SECONDS, None):
             try:
                 return self._call_once(party, address, lane)
@@ -61,6 +68,7 @@ class Dialer:
         raise AssertionError("the last time it has returned or raised")
 
     def _call_once(self, party: Party, address: str, lane: bool) -> socket.socket:
+        """Calls once, by the Unix stream if there is one, and makes the handshake. Raises OSError."""
         sock = (None if lane else self._on_this_host(party, address)) or self._over_tcp(party, address)
         greeting = Greeting(
             party=str(self._me), to=str(party), nonce=new_nonce(), lane=lane, incarnation=self._incarnation
@@ -75,7 +83,10 @@ class Dialer:
         return sock
 
     def _on_this_host(self, party: Party, address: str) -> socket.socket | None:
-        """None where there is no such way; the ways that remain ask for the same proof. Raises PeerLost."""
+        """Returns a Unix stream, or None where there is no such way; raises PeerLost where it must be one.
+
+        A failure here proves nothing: another container may have the same kernel. TCP then asks for the same proof.
+        """
         name = unix_socket.name_in(address) if self._shares else ""
         if name:
             with contextlib.suppress(OSError):  # the same kernel, but another container or user
@@ -85,7 +96,11 @@ class Dialer:
         return None
 
     def _over_tcp(self, party: Party, address: str) -> socket.socket:
-        """Under TLS where this party has credentials. Without, it calls nobody beyond this machine."""
+        """Returns a TCP stream, under TLS where this party has credentials.
+
+        Without credentials it calls nobody beyond this machine, as others on the network could read and change the
+        model.
+        """
         host, _, port = address.partition(" ")[0].rpartition(":")
         sock = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or a proof waits for an acknowledgement
@@ -98,7 +113,7 @@ class Dialer:
 
 
 def stays_here(sock: socket.socket) -> bool:
-    """Does it lead to the loopback address?"""
+    """Returns True if a stream leads to the loopback address."""
     try:
         return is_loopback(sock.getpeername()[0])
     except OSError:  # gone already, as the next call will say
@@ -122,7 +137,7 @@ def widen(sock: socket.socket) -> None:
 
 @functools.cache
 def _kernel_limit(name: str) -> int:
-    """0 where the kernel does not say."""
+    """Returns a limit of the kernel in bytes, 0 where the system does not say."""
     try:
         return int(Path("/proc/sys/net/core", name).read_text())
     except (OSError, ValueError):

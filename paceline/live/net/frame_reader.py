@@ -141,6 +141,10 @@ class FrameReader:
             self._scratch[: self._filled] = scratch[: self._filled]
 
     def _begin(self, prefix: frames.Prefix, head: frames.Header) -> _Incoming:
+        """Begins a frame whose header is there: makes room for its body, unless that comes over lanes.
+
+        Raises ProtocolError where a control message has encoded vectors, or a striped frame refers to shared memory.
+        """
         if head.forms and prefix.kind == Kind.CONTROL:
             raise ProtocolError(f"a frame of kind {prefix.kind.name} has encoded vectors")
         frame = _Incoming(prefix, head, self._begun or time.monotonic())
@@ -153,6 +157,10 @@ class FrameReader:
         return frame
 
     def _make_room(self, frame: _Incoming, shared: Sequence[Any] = ()) -> None:
+        """Asks for the vectors of a frame, and notes where the bytes of its body go.
+
+        Vectors that are there by reference need no room. Encoded ones get room for their bytes, not for their numbers.
+        """
         prefix, head = frame.prefix, frame.head
         lengths, places, forms = head.lengths, head.places, head.forms
         if lengths:
@@ -166,6 +174,7 @@ class FrameReader:
             frame.targets.extend(view for view in views if view.nbytes)
 
     def _stripe(self, frame: _Incoming) -> None:
+        """Puts a frame whose body comes over the lanes into the line."""
         if not frame.prefix.body_bytes or self._lanes is None:
             raise ProtocolError("a striped frame has no body, or no lanes")
         self._begun = 0.0
@@ -173,7 +182,10 @@ class FrameReader:
         self._open_next()
 
     def _open_next(self) -> None:
-        """Make room for the next striped bodies. What has come of later ones stays with the kernel."""
+        """Makes room for the next striped bodies, BODIES_MAX at a time.
+
+        What has come of later ones stays with the kernel, which so bounds the memory that a fast sender takes here.
+        """
         striped = [frame for frame in self._line if frame.prefix.striped]
         for frame in striped[:BODIES_MAX]:
             assert self._lanes is not None
@@ -182,7 +194,7 @@ class FrameReader:
                 self._lanes.expect(frame.targets, partial(self._whole, frame))
 
     def _whole(self, frame: _Incoming) -> None:
-        """All of a striped body is there."""
+        """Notes that all of a striped body is there; tells of it and of the frames that it held up."""
         frame.seconds = time.monotonic() - frame.begun
         while self._line and self._line[0].seconds is not None and not self.closed:
             self._tell_of(self._line.popleft())
@@ -192,7 +204,10 @@ class FrameReader:
     def _shared(
         self, lengths: Sequence[int], places: Sequence[frames.SharedRef | None], over: Sequence[int]
     ) -> list[Any]:
-        """The vectors that are there by reference, None for each that follows in the body."""
+        """Returns the vectors that are there by reference, None for each that follows in the body.
+
+        It also ends the loans that came back with this frame. Raises ProtocolError where no memory is shared.
+        """
         if self._sharing is None:
             raise ProtocolError("the other side refers to memory that it cannot share over this connection")
         self._sharing.given_back(over)
@@ -206,6 +221,10 @@ class FrameReader:
         return Encoded(form.codec, length, data, form.row, form.base, form.exact)
 
     def _complete(self, frame: _Incoming) -> None:
+        """Finishes a frame. Behind a striped body it waits, as messages are delivered in order.
+
+        Messages of the control plane do not wait: they may overtake all others.
+        """
         self._incoming = None
         self._begun = 0.0
         frame.seconds = time.monotonic() - frame.begun
@@ -219,6 +238,7 @@ class FrameReader:
         self._tell(frame.prefix, frame.head, frame.vectors, frame.seconds)
 
     def _tell(self, prefix: frames.Prefix, head: frames.Header, vectors: Sequence[Any], seconds: float) -> None:
+        """Delivers a message, unless it is one for this end of the connection, such as a returned loan."""
         message = frames.assemble(head.codec, head.scalars, vectors)
         if self._sharing is None or not self._sharing.heard(message):
             envelope = Envelope(prefix.kind, message, prefix.id, prefix.slice, head.server_view)
@@ -227,7 +247,7 @@ class FrameReader:
 
 
 def _with_encoded(shared: Sequence[Any], lengths: Sequence[int], forms: Sequence[frames.Form | None]) -> list[Any]:
-    """What needs no room: vectors that are shared, and those that are encoded, whose bytes nobody has seen yet."""
+    """Returns what needs no room: vectors that are shared, and encoded ones, whose bytes nobody has seen yet."""
     before = shared or [None] * len(lengths)
     return [
         v if form is None else Encoded(form.codec, n, b"") for v, n, form in zip(before, lengths, forms, strict=True)

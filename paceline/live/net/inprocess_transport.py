@@ -35,6 +35,7 @@ class Hub:
         return member
 
     def find(self, party: Party) -> HubTransport | None:
+        """Returns the transport of a party that is there, or None."""
         return self._members.get(party)
 
     def leave(self, leaver: HubTransport, why: str) -> None:
@@ -63,13 +64,16 @@ class HubTransport:
 
     @property
     def address(self) -> str:
+        """Returns a name that looks like an address; `connect` finds the party by the party itself."""
         return f"hub:{self.me}"
 
     def open(self, handler: Handler) -> None:
+        """Begins to deliver to `handler`, on a thread of its own."""
         self._handler = handler
         self._thread.start()
 
     def connect(self, party: Party, address: str, incarnation: int = 0) -> None:
+        """Meets a party anew. Raises PeerLost where it is not in this process."""
         self._met.pop(party, None)
         if self._reached(party) is None:
             raise PeerLost(f"{self.me} cannot reach {party}: it is not in this process")
@@ -82,9 +86,14 @@ class HubTransport:
         return member if self._met.setdefault(party, member.incarnation) == member.incarnation else None
 
     def refuses(self, other: HubTransport) -> bool:
+        """Returns True if the other party's incarnation was dropped by this one."""
         return other.incarnation <= self._burnt.get(other.me, -1)
 
     def send(self, to: Party, envelope: Envelope) -> None:
+        """Puts a message into the other party's inbox. Raises PeerLost where it cannot be reached.
+
+        The envelope is copied: both sides write into it, such as when it was sent and with which codec.
+        """
         member = self._reached(to)
         if member is None:
             raise PeerLost(f"{self.me} has no connection to {to}")
@@ -93,9 +102,11 @@ class HubTransport:
         member.post(self, Envelope(envelope.kind, envelope.message, envelope.id, envelope.slice, envelope.server_view))
 
     def post(self, src: HubTransport, envelope: Envelope) -> None:
+        """Takes a message of `src`, from any thread."""
         self._inbox.put(lambda: self._deliver(src, envelope))
 
     def post_lost(self, party: Party, why: str) -> None:
+        """Takes the news that a party is gone, from any thread."""
         self._inbox.put(lambda: self._lose(party, why))  # by the handler it has then: it may not be open yet
 
     def _lose(self, party: Party, why: str) -> None:
@@ -103,6 +114,7 @@ class HubTransport:
         self._handler.lost(party, why)
 
     def _deliver(self, src: HubTransport, envelope: Envelope) -> None:
+        """Hands a message to the handler, unless its sender has been dropped while it was on its way."""
         assert self._handler is not None
         if self.refuses(src):  # it was on its way
             return
@@ -111,6 +123,7 @@ class HubTransport:
         self._handler.deliver(src.me, envelope)
 
     def drop(self, party: Party, incarnation: int, why: str) -> None:
+        """Ends the connection to `incarnation` of a party and to all before it; both sides hear of it once."""
         other = self._hub.find(party)
         known = self._burnt.get(party, -1)
         if other is not None and known < other.incarnation <= incarnation:
@@ -119,6 +132,7 @@ class HubTransport:
         self._burnt[party] = max(incarnation, known)
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Calls `action` after so many seconds, on the transport's thread."""
         when = time.monotonic() + seconds
         self._inbox.put(lambda: heapq.heappush(self._timers, (when, next(self._sequence), action)))
 
@@ -131,20 +145,24 @@ class HubTransport:
         return 0, False
 
     def way_to(self, party: Party) -> str:
+        """Returns the kind of way to a party. Raises PeerLost where there is none."""
         if self._hub.find(party) is None:
             raise PeerLost(f"{self.me} has no connection to {party}")
         return HERE
 
     def shared(self) -> tuple[int, int]:
+        """Returns the bytes of vectors sent and received by reference: here those are all."""
         return self.traffic()
 
     def close(self) -> None:
+        """Leaves the hub, which tells the others, and ends the thread."""
         self._hub.leave(self, "it left")
         self._inbox.put(None)
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(1.0)
 
     def _run(self) -> None:
+        """Is the thread's main function. An exception of the handler ends the deliveries and is reported."""
         try:
             self._deliver_all()
         except BaseException as error:
@@ -152,6 +170,10 @@ class HubTransport:
             (self._failed or self._handler.failed)(error)
 
     def _deliver_all(self) -> None:
+        """Carries out what is in the inbox, and timers that are due, until it is closed.
+
+        Timers are looked at before each message: a party with many messages would otherwise never get to them.
+        """
         while True:
             while self._timers and self._timers[0][0] <= time.monotonic():  # due, however many messages wait
                 heapq.heappop(self._timers)[2]()

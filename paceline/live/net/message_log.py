@@ -26,7 +26,9 @@ from paceline.live.protocol.transport import Envelope, Handler, LossCause, Trans
 
 CONNECTIONS, MESSAGES = 1, 2
 TEXT_MAX = 120
+"""Characters of a text that stand in a line; of a longer one stands the length."""
 PLAIN = re.compile(r"[\w.:/\[\]-]+")
+"""Texts that need no quotes."""
 log = logging.getLogger("paceline.live")
 
 
@@ -58,28 +60,34 @@ class LoggingTransport:
         return getattr(self._transport, name)
 
     def open(self, handler: Handler) -> None:
+        """Opens the transport with a handler that logs what arrives."""
         self._transport.open(cast(Handler, LoggingHandler(handler, self.me, self._messages)))
         self._tell("open", address=self._transport.address)
 
     def connect(self, party: Party, address: str, incarnation: int = 0) -> None:
+        """Connects, then logs by which way the party is reached."""
         self._transport.connect(party, address, incarnation)
         self._tell("connect", to=party, address=address, incarnation=incarnation, way=self._transport.way_to(party))
 
     def drop(self, party: Party, incarnation: int, why: str) -> None:
+        """Logs and drops; the reason is what the other party will be told."""
         self._tell("drop", whom=party, incarnation=incarnation, why=why)
         self._transport.drop(party, incarnation, why)
 
     def send(self, to: Party, envelope: Envelope) -> None:
+        """Logs the message, then sends it."""
         if self._messages:
             log.debug("%s send to=%s %s", self.me, _text(to), _described(envelope))
         self._transport.send(to, envelope)
 
     def close(self) -> None:
+        """Logs the bytes of the whole run, then closes."""
         sent, received = self._transport.traffic()
         self._tell("close", bytes_sent=sent, bytes_received=received)
         self._transport.close()
 
     def _tell(self, event: str, **facts: object) -> None:
+        """Logs one event of a connection."""
         log.info("%s %s %s", self.me, event, " ".join(f"{key}={_text(value)}" for key, value in facts.items()))
 
 
@@ -93,20 +101,24 @@ class LoggingHandler:
         return getattr(self._handler, name)
 
     def deliver(self, src: Party, envelope: Envelope) -> None:
+        """Logs a message that has arrived, then handles it."""
         if self._messages:
             log.debug("%s got from=%s %s", self._me, _text(src), _described(envelope))
         self._handler.deliver(src, envelope)
 
     def lost(self, src: Party, why: str, cause: LossCause = LossCause.CLOSED) -> None:
+        """Logs a lost connection, then handles it."""
         log.info("%s lost whom=%s why=%s", self._me, _text(src), _text(why))
         self._handler.lost(src, why, cause)
 
 
 def _described(envelope: Envelope) -> str:
+    """Returns kind, identifiers and contents of a message as `key=value` pairs."""
     return " ".join(f"{key}={_text(value)}" for key, value in _facts(envelope))
 
 
 def _facts(envelope: Envelope) -> Iterator[tuple[str, object]]:
+    """Yields names and values: of scalars the values, of vectors the lengths in brackets."""
     message = envelope.message
     cls = type(message)
     yield "message", cls.__name__

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from paceline.live.protocol.transport import Envelope, Kind
 
 IOV_MAX = 64
+"""Buffers of one system call; Linux takes 1024, others as few as 16."""
 BATCH_BYTES = 1 << 20  # what one system call is offered, but for a frame that is larger
 
 
@@ -67,13 +68,16 @@ class SendQueue:
 
     @property
     def idle(self) -> bool:
+        """Returns True if nothing waits, neither for the socket nor for the lanes."""
         return not self._line and not self._striping
 
     def go_on(self) -> None:
+        """Lets frames leave again, after the lanes have taken a body."""
         self.bodies -= self._striping
         self._striping = False
 
     def put(self, frame: Outgoing) -> None:
+        """Appends a frame; one of the control plane goes behind the last one of its kind."""
         self.bodies += frame.vectors
         if frame.envelope.kind == Kind.CONTROL:
             self._line.insert(self._ahead, frame)

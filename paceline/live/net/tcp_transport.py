@@ -129,11 +129,13 @@ class TcpTransport:
 
     @property
     def address(self) -> str:
+        """Returns the ways to this party, separated by spaces: host:port, and the Unix stream if it has one."""
         host, port = self._listener.getsockname()[:2]
         ways = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
         return " ".join(ways + ([unix_socket.way_to(self._local)] if self._local else []))
 
     def open(self, handler: Handler) -> None:
+        """Begins to deliver to `handler`, and to accept callers."""
         self._handler = handler
         self._loop.call_soon(self._listen)
         self._loop.start()
@@ -145,6 +147,7 @@ class TcpTransport:
             self._loop.watch(listener, selectors.EVENT_READ, functools.partial(self._accept, listener))
 
     def _under(self, tls: Tls) -> TlsListener[Party]:
+        """Returns the listener that makes TLS handshakes, on a thread of its own."""
         return TlsListener(
             f"handshakes of {self.me}",
             self._listener,
@@ -159,6 +162,10 @@ class TcpTransport:
 
     # ---- connections -------------------------------------------------------------------------------------
     def connect(self, party: Party, address: str, incarnation: int = 0) -> None:
+        """Connects to `incarnation` of a party; does nothing where it is connected already.
+
+        The second look at `_burnt` is needed: dialing takes seconds, and the party may be declared lost meanwhile.
+        """
         if party in self._connections:
             return
         if incarnation <= self._burnt.get(party, -1):
@@ -174,12 +181,14 @@ class TcpTransport:
             self._add_lanes(connection, party, address, sock)
 
     def _add_lanes(self, connection: Connection, party: Party, address: str, sock: socket.socket) -> None:
+        """Opens further streams for large bodies, as many as fill the link; none on this machine."""
         streams = self._streams or (1 if stays_here(sock) else enough_for(sock))
         for _ in range(streams if streams > 1 else 0):
             lane = self._dialer.reach(party, address, lane=True)
             self._loop.call_soon(partial(connection.add_lane, lane, called=False))
 
     def _accept(self, listener: socket.socket, _events: int) -> None:
+        """Takes in callers of a listener without TLS. Over a Unix stream only processes of this user are heard."""
         found, full = accept(listener)
         self._batch += 1
         for sock in found:
@@ -209,6 +218,7 @@ class TcpTransport:
         self._loop.call_soon(self._take_finished)
 
     def _take_finished(self) -> None:
+        """Hears out those whose TLS handshake is finished, on the loop's thread."""
         self._batch += 1
         while self._finished:
             self._hear_out(*self._finished.popleft())
@@ -230,6 +240,7 @@ class TcpTransport:
         self._loop.call_later(GREETING_SECONDS, end)
 
     def _note_refusal(self, peer: str, why: str) -> None:
+        """Logs a caller that was sent away, unless this party closes."""
         if not self._closing:
             self._refusals.note(peer, why)
 
@@ -326,45 +337,57 @@ class TcpTransport:
 
     # ---- what the driver asks for ------------------------------------------------------------------------
     def send(self, to: Party, envelope: Envelope) -> None:
+        """Sends a message. Raises PeerLost where there is no connection to `to`."""
         connection = self._connections.get(to) or self._connection(to)
         connection.send(envelope)
 
     def _connection(self, party: Party) -> Connection:
+        """Returns the connection to a party. Raises PeerLost where there is none."""
         connection = self._connections.get(party)
         if connection is None:
             raise PeerLost(f"{self.me} has no connection to {party}")
         return connection
 
     def drop(self, party: Party, incarnation: int, why: str) -> None:
+        """Closes the connection to an incarnation of a party, and refuses it and all before it from now on."""
         self._burnt[party] = max(incarnation, self._burnt.get(party, -1))
         connection = self._connections.get(party)
         if connection and self._incarnations[party] <= incarnation:
             connection.close(why)
 
     def way_to(self, party: Party) -> str:
+        """Returns SHARED or TCP. Raises PeerLost where there is no connection."""
         return SHARED if self._connection(party).shares else TCP
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> None:
         self._loop.call_later(seconds, action)
 
     def traffic(self) -> tuple[int, int]:
+        """Returns the bytes sent and received, those that passed by reference included."""
         sent, received, lent, borrowed = self._traffic()
         return sent + lent, received + borrowed
 
     def progress(self, party: Party) -> tuple[int, bool]:
+        """Returns the `progress` of the connection to a party; (0, False) where there is none."""
         connection = self._connections.get(party)
         return connection.progress() if connection else (0, False)
 
     def shared(self) -> tuple[int, int]:
+        """Returns the bytes of vectors that were lent to others, and borrowed from them."""
         _, _, lent, borrowed = self._traffic()
         return lent, borrowed
 
     def _traffic(self) -> list[int]:
+        """Returns the bytes sent, received, lent and borrowed, of closed connections and handshakes too."""
         live = [*self._connections.values(), *self._strangers]
         handshakes = (self._dialer.bytes_sent, self._dialer.bytes_received, 0, 0)
         return list(map(sum, zip(self._gone, handshakes, *map(_traffic, live), strict=True)))
 
     def close(self) -> None:
+        """Waits a second at most until what was sent has left, then closes everything.
+
+        Who is connected is not told: nobody hears of a close that this party asked for.
+        """
         deadline = time.monotonic() + 1.0
         for connection in list(self._connections.values()):
             connection.idle.wait(max(0.0, deadline - time.monotonic()))

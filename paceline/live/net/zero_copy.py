@@ -131,6 +131,11 @@ class ZeroCopy:
         return segment, offset, loan
 
     def _show(self, segment: int) -> None:
+        """Passes a segment's descriptor to the other side, once.
+
+        It holds a lock until the message that names the segment is queued. Another thread may refer to the segment as
+        soon as it counts as shown, and that reference must arrive behind the descriptor.
+        """
         with self._showing:  # lest another thread refer to it before the other side has it
             if segment in self._shown:
                 return
@@ -217,6 +222,10 @@ class ZeroCopy:
             raise ProtocolError("the other side passes descriptors before it has said who it is")
 
     def _open(self, number: int, nbytes: int) -> None:
+        """Maps a segment of the other side for reading.
+
+        Raises ProtocolError for a number that is there already, too many segments, or more memory than may be mapped.
+        """
         if number in self._maps or len(self._maps) >= SEGMENTS_MAX:
             raise ProtocolError(f"the other side shares segment {number} twice, or more than {SEGMENTS_MAX}")
         if not 0 < nbytes <= BORROWED_BYTES_MAX - sum(room.nbytes for room in self._maps.values()):

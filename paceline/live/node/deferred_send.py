@@ -37,10 +37,11 @@ class DeferredSends:
         self._lock = threading.Lock()
 
     def send(self, to: Party, envelope: Envelope, go: Action | None = None) -> None:
-        """Now, or once its vectors are there and all before it has left; `go` sends it, if that is more than posting.
+        """Sends a message now, or once its vectors are there and all before it have left.
 
-        Raises PeerLost when there is no way to `to`. A message whose vectors never come is dropped, and so is one that
-        was held for somebody who is lost by then: whoever waits for its answer hears of that anyhow.
+        go: sends it, if that is more than posting. Raises PeerLost when there is no way to `to`. A message whose
+        vectors never come is dropped, and so is one that was held for a party that is lost by then: whoever waits for
+        its answer hears of that anyhow.
         """
         arriving = _arriving(envelope) if vector_fields(type(envelope.message)) else []
         if arriving or self._held:
@@ -54,7 +55,7 @@ class DeferredSends:
             self._post.send(to, envelope)
 
     def _hold(self, line: tuple[Party, int], held: _DeferredMessage, arriving: list[Any]) -> bool:
-        """Is it held back?"""
+        """Keeps the message back if it must wait; returns whether it does."""
         with self._lock:
             if not arriving and line not in self._held:
                 return False
@@ -64,7 +65,7 @@ class DeferredSends:
         return True
 
     def _came(self, line: tuple[Party, int], held: _DeferredMessage) -> None:
-        """Let those at the head of `line` go that can."""
+        """Sends the messages at the head of `line` that need not wait any more."""
         with self._lock:
             held.missing -= 1
             waiting = self._held.get(line, ())
@@ -79,6 +80,6 @@ class DeferredSends:
 
 
 def _arriving(envelope: Envelope) -> list[Any]:
-    """Its vectors that cannot be read yet."""
+    """Returns the vectors of a message that cannot be read yet."""
     message = envelope.message
     return [v for name in vector_fields(type(message)) for v in [getattr(message, name)] if is_arriving(v)]

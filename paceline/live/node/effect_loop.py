@@ -73,12 +73,14 @@ class EffectLoop:
         return wanted
 
     def wait(self, awaited: AwaitedSeconds, sending: float = 0.0) -> Any:
+        """Returns the result of a call or mean, and counts the time of the wait, also of one that fails."""
         try:
             return awaited.pending.wait(self._out.timeout_s)
         finally:  # a wait that the end of the run cuts short was a wait all the same
             self._times.waited(awaited, time.monotonic(), sending)
 
     def _proceed(self, value: Any, lost: PeerLost | None) -> Compute | Train | AwaitedSeconds:
+        """Carries out effects until the scheme wants to compute or has to wait; returns that."""
         while True:
             effect = self._resume(value, lost)
             if isinstance(effect, Compute | Train):
@@ -91,6 +93,11 @@ class EffectLoop:
                 return value
 
     def _resume(self, value: Any, lost: PeerLost | None) -> Effect:
+        """Resumes the scheme and returns its next effect; begins it anew if the servers went back.
+
+        lost: raised in the scheme where it stands, in place of a value. Raises Stopped at the end of the box, and the
+        run's error once that has stopped.
+        """
         with self._lock:
             if self._out.stopped is not None:
                 raise self._out.stopped
@@ -106,6 +113,7 @@ class EffectLoop:
                 raise Stopped from None
 
     def _carry(self, effect: Call | Mean | Tell | Reply | Start | Wait) -> Any:
+        """Carries out one effect; returns its result, or what has to be waited for."""
         match effect:
             case Call() | Mean():
                 began = time.monotonic()
@@ -123,6 +131,7 @@ class EffectLoop:
                 assert_never(effect)
 
     def _begin(self, effect: Call | Mean) -> PendingReply:
+        """Begins a call or a mean; returns the pending result."""
         if isinstance(effect, Mean):
             return self._mean(effect)
         return self._out.call(effect.to, effect.message, streams=effect.streams, server_view=self._server_view)

@@ -31,13 +31,15 @@ class ServedSlice:
     after: dict[str, Callable[[], None]] = field(default_factory=dict)
 
     def roles(self) -> list[Role]:
+        """Returns the roles of the slice that exist: the scheme's, and the one that carries means."""
         return [role for role in (self.role, self.mean_server) if role is not None]
 
 
 class Carrier(Protocol):
     """Carries `Mean` when the servers do not."""
 
-    def begin(self, effect: Mean) -> PendingReply: ...
+    def begin(self, effect: Mean) -> PendingReply:
+        """Begins a mean; returns its pending result."""
 
 
 @message("hosted.Declined", plane="state")
@@ -45,6 +47,7 @@ class Declined:
     """Answers a call with: this worker has left."""
 
     def error(self, src: Party) -> PeerLost:
+        """Returns the error that the caller raises."""
         return PeerLost(f"{src} has left")
 
 

@@ -11,7 +11,10 @@ from paceline.live.node.published_state import PublishedState
 
 
 def picture(role: Role | None, memory: Memory) -> PublishedState:
-    """Without facts where there is no role yet."""
+    """Returns what a newcomer takes over from a role; without facts where there is no role yet.
+
+    A role shows one vector at most; everything else has to be JSON.
+    """
     shown = {} if role is None else role.join_state()
     name = next((name for name, value in shown.items() if hasattr(value, "nbytes")), "")
     v = shown.pop(name) if name else memory.empty(0)
@@ -19,7 +22,7 @@ def picture(role: Role | None, memory: Memory) -> PublishedState:
 
 
 def published_by(read_published: PublishedState) -> dict[str, Any] | None:
-    """What was shown; None where there was no role yet."""
+    """Returns what a role has shown, or None where there was no role yet."""
     if not read_published.facts:
         return None
     facts = json.loads(read_published.facts)

@@ -59,9 +59,12 @@ from paceline.live.party import Party
 from paceline.live.protocol.channel import MessageChannel
 from paceline.live.protocol.pending_reply import PendingReply, rooms_for
 from paceline.live.protocol.row_packing import Packer
-from paceline.live.protocol.transport import CALL, MEAN, REPLY, Envelope, Kind, Transport
+from paceline.live.protocol.transport import CALL, CONTROL, MEAN, REPLY, Envelope, Kind, Transport
 
 T = TypeVar("T")
+
+NO_VIEW = -1
+"""The server view of a message that is dropped in whichever view it is delivered."""
 
 
 class Node(StateReader):
@@ -279,7 +282,14 @@ class Node(StateReader):
 
     # ---- the transport's thread: the "upon receiving" box ------------------------------------------------
     def admits(self, src: Party, envelope: Envelope) -> bool:
-        """Returns True if the message is to be handled; brings it to its bounds where it is beyond them."""
+        """Returns True if the message is to be handled; brings it to its bounds where it is beyond them.
+
+        A message of another view is not checked: `deliver` drops it, and a clock that it names must not count as seen,
+        or the same contribution, made again in this view, would be a false claim.
+        """
+        if envelope.kind != CONTROL and self._is_of_another_view(src, envelope):
+            envelope.server_view = NO_VIEW  # also if that view begins before `deliver`
+            return True
         at = envelope.slice
         here = self._hosted[at].length if self.me.kind == "server" and at < len(self._hosted) else 0
         return self.message_checks.admit(src, envelope, here)
@@ -301,8 +311,7 @@ class Node(StateReader):
             return
         if vector_fields(type(envelope.message)):
             self.channel.decode(src, envelope, functools.partial(self.room_for, src, envelope.kind, envelope.id))
-        between = "server" in (src.kind, self.me.kind) and not isinstance(envelope.message, PAST_ROLES)
-        if between and envelope.server_view != self.server_view:
+        if self._is_of_another_view(src, envelope):
             return  # sent before the servers went back
         if envelope.kind == REPLY:
             self._answered(src, envelope)
@@ -311,7 +320,7 @@ class Node(StateReader):
             self.published.show(src, envelope)
             return
         with self._lock:
-            if between and envelope.server_view != self.server_view:
+            if self._is_of_another_view(src, envelope):
                 return  # the servers went back while it waited for the lock
             if self._left and envelope.kind == CALL:
                 self._decline(src, envelope.id)
@@ -329,6 +338,12 @@ class Node(StateReader):
                 return
             for after in list(hosted.after.values()) if hosted.after else ():
                 after()
+
+    def _is_of_another_view(self, src: Party, envelope: Envelope) -> bool:
+        """Returns True for a message between a server and others that belongs to what was undone, or is to be."""
+        if envelope.server_view == self.out.server_view or "server" not in (src.kind, self.me.kind):
+            return False
+        return not isinstance(envelope.message, PAST_ROLES)
 
     def _carrier_of_peers(self, src: Party) -> PeerCarrier:
         if self.peers is None or src.kind != "worker":

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import functools
 import mmap
 import os
 import weakref
 from typing import Any
 
+try:
+    import fcntl
+except ImportError:  # Windows; `can_seal` says no there, as on macOS, and nothing else here is called
+    fcntl = None  # type: ignore[assignment]
+
 SEAL_FUTURE_WRITE = 0x10  # F_SEAL_FUTURE_WRITE: Linux 5.1; Python has no name for it
-LENT_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL
 
 
 @functools.cache
@@ -51,13 +54,19 @@ def seal(descriptor: int) -> None:
 
     Raises OSError: EINVAL where the kernel is older than 5.1.
     """
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, LENT_SEALS)
+    lent = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, lent)
+
+
+def keeps_its_length(descriptor: int) -> bool:
+    """Returns True if the file has been sealed against becoming shorter. Raises OSError."""
+    return bool(fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK)
 
 
 @functools.cache
 def can_seal() -> bool:
     """Has the kernel files without names that can be sealed against writing?"""
-    if not hasattr(os, "memfd_create"):
+    if fcntl is None or not hasattr(os, "memfd_create"):
         return False
     try:
         file = os.memfd_create("paceline", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

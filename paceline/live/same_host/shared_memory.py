@@ -26,11 +26,15 @@ from collections.abc import Collection
 from paceline.core.errors import ConfigError
 from paceline.live.same_host.file_mapping import can_seal, map_shared, seal, use_huge_pages
 
-BLOCK_BYTES = 64 << 20  # of address space; memory is taken page by page when it is written
-OWN_BYTES_MIN = 1 << 20  # a piece that may have a file of its own
+BLOCK_BYTES = 64 << 20
+"""Bytes of a file that short pieces share: address space, as memory is taken page by page when written."""
+OWN_BYTES_MIN = 1 << 20
+"""Bytes of a piece from which on it may have a file of its own."""
 OWN_FILES_MAX = 256  # beyond which only pieces of half a block have that
 HUGE_BYTES_MIN = 2 << 20
+"""Bytes of a file from which on huge pages are asked for: the length of one of them."""
 ALIGN_BYTES = 128
+"""Bytes to which the beginnings of pieces are aligned: two cache lines."""
 SEGMENTS_MAX = 1024  # of one process; each takes a descriptor here
 
 Bytes = ctypes.Array[ctypes.c_char]
@@ -48,7 +52,7 @@ class Segment:
         self.left = set[int]()  # where others may be reading whose loans have no end that could be heard of
 
     def room(self, nbytes: int) -> tuple[Bytes, int] | None:
-        """The mapping, and where in it the first free `nbytes` are, which are taken; None where there are none."""
+        """Takes the first free `nbytes`; returns the mapping and where they are, or None where there are none."""
         mapped = self._mapped()
         if mapped is None:
             return None
@@ -59,7 +63,10 @@ class Segment:
         return None
 
     def give_back(self, begin: int, end: int) -> None:
-        """Nobody uses that any more, here or elsewhere."""
+        """Makes a piece free again, which nobody uses any more, here or elsewhere.
+
+        A piece that was left to a reader whose end nobody hears of stays taken. Neighbours that are free are joined.
+        """
         if any(begin <= at < end for at in tuple(self.left)):
             return
         insort(self.free, (begin, end))
@@ -73,7 +80,7 @@ class Segment:
 
 
 def _make(number: int, nbytes: int) -> tuple[Bytes, int]:
-    """A sealed file, mapped for writing, and a descriptor that can only be read. Raises OSError."""
+    """Returns a sealed file, mapped for writing, and a descriptor that can only be read. Raises OSError."""
     file = os.memfd_create(f"paceline {number}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(file, nbytes)
@@ -88,13 +95,20 @@ def _make(number: int, nbytes: int) -> tuple[Bytes, int]:
 
 
 def _drop(segments: dict[int, Segment], number: int, descriptor: int) -> None:
+    """Forgets a segment whose mapping is gone, and closes its descriptor.
+
+    The garbage collector calls it in the middle of anything. Each of these is atomic, and none takes a lock.
+    """
     # By garbage collection, in the middle of anything: each of these is atomic, and none takes a lock.
     segments.pop(number, None)
     os.close(descriptor)
 
 
 class Segments:
-    """All of this process. One for the process, made when it is known that it has company on its host."""
+    """Holds all memory of this process that others of the host may read.
+
+    There is one for the process, made when it is known that it has company on its host.
+    """
 
     def __init__(self) -> None:
         self._made = 0
@@ -106,10 +120,11 @@ class Segments:
 
     @staticmethod
     def available() -> bool:
+        """Returns True on Linux 5.1 or later."""
         return sys.platform == "linux" and can_seal()
 
     def make(self, nbytes: int) -> memoryview | None:
-        """Room for `nbytes` of arbitrary content; None when there are too many segments or the system gives no more.
+        """Returns room for `nbytes` of arbitrary content, or None: too many segments, or no more memory.
 
         The memory is used again, or goes back to the system, when the view and all that was made from it is gone.
         """
@@ -121,6 +136,10 @@ class Segments:
             return self._found(size, nbytes) or self._from_new_block(size, nbytes)
 
     def _found(self, size: int, nbytes: int) -> memoryview | None:
+        """Returns a piece of a file that pieces share, or None where none has room.
+
+        What the garbage collector has noted as unused is made free here, under the lock, and not when it notes it.
+        """
         while self._unused:
             number, begin, end = self._unused.popleft()
             if segment := self._segments.get(number):
@@ -133,6 +152,7 @@ class Segments:
         return None
 
     def _from_new_block(self, size: int, nbytes: int) -> memoryview | None:
+        """Returns a piece of a new file; None where none can be made."""
         opened = self._open(BLOCK_BYTES)
         if opened is None:
             return None
@@ -143,13 +163,18 @@ class Segments:
         return self._piece(number, *room, size, nbytes)
 
     def _piece(self, number: int, mapped: Bytes, begin: int, size: int, nbytes: int) -> memoryview:
-        """An object of its own, since every view of it, whatever made it, keeps that; it keeps the mapping."""
+        """Returns a piece of a mapping as an object of its own.
+
+        Every view of the piece keeps it, whatever made the view, and the piece keeps the mapping. So its end is the
+        moment at which nobody here uses the memory any more.
+        """
         piece = (ctypes.c_char * nbytes).from_buffer(mapped, begin)
         # In a forked child, too, which has these objects: there it changes a copy of the list.
         weakref.finalize(piece, self._unused.append, (number, begin, begin + size)).atexit = False
         return memoryview(piece).cast("B")
 
     def _open(self, nbytes: int) -> tuple[int, Bytes] | None:
+        """Makes a file of at least `nbytes`; returns its number and mapping, or None where none can be made."""
         if len(self._segments) >= SEGMENTS_MAX:
             return None
         number, pages = self._made + 1, -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -163,19 +188,19 @@ class Segments:
         return number, mapped
 
     def find(self, address: int, nbytes: int) -> tuple[int, int] | None:
-        """Segment and offset of what lies at `address`; None when that is other memory."""
+        """Returns segment and offset of what lies at `address`; None when that is other memory."""
         for number, segment in self._segments.copy().items():  # whole, as others add and drop
             if segment.begin <= address and address + nbytes <= segment.begin + segment.nbytes:
                 return number, address - segment.begin
         return None
 
     def opened(self, number: int) -> tuple[int, int]:
-        """Descriptor and length of a segment of which something is in use."""
+        """Returns descriptor and length of a segment of which something is in use."""
         segment = self._segments[number]
         return segment.descriptor, segment.nbytes
 
     def leave(self, address: int, nbytes: int) -> None:
-        """What lies there, and is in use now, is not used again for as long as its segment is: somebody may read it."""
+        """Never uses what lies there again, for as long as its segment is: somebody may still read it."""
         found = self.find(address, nbytes)
         if found is not None:
             number, offset = found
@@ -195,9 +220,9 @@ _segments: dict[int, Segments] = {}  # by process, as a forked child must not ha
 
 
 def segments_for(transport: str) -> Segments | None:
-    """This process's, for an exchange that is `auto`, `shm` or `tcp`; None where vectors go through sockets.
+    """Returns the shared memory of this process for `auto`, `shm` or `tcp`; None where vectors go through sockets.
 
-    Raises ConfigError where memory cannot be shared and shall be.
+    Raises ConfigError for `shm` where memory cannot be shared.
     """
     if transport == "tcp":
         return None

@@ -8,12 +8,13 @@ lock of the kernel's on a file in it, which ends with its holders however they e
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
 import tempfile
 from pathlib import Path
+
+from paceline.core.files.file_lock import try_lock
 
 PREFIX = "paceline-"
 OWNER = ".owner"
@@ -40,9 +41,7 @@ def _locked(folder: Path) -> int | None:
     """A descriptor that holds the lock of `folder`; None where its file system has no locks, and nobody sweeps it."""
     draft = folder / f"{OWNER}.draft"  # gets its name once it is locked, lest somebody find it before
     descriptor = os.open(draft, os.O_CREAT | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not _locks(descriptor):
         os.close(descriptor)
         draft.unlink()
         return None
@@ -52,7 +51,9 @@ def _locked(folder: Path) -> int | None:
 
 def sweep(among: Path) -> list[Path]:
     """Removes folders in `among` that processes of this user have left when they were killed; returns them."""
-    swept = []
+    swept: list[Path] = []
+    if not hasattr(os, "getuid"):  # Windows: neither owners nor locks are known
+        return swept
     with contextlib.suppress(OSError):
         for folder in sorted(among.glob(f"{PREFIX}*")):
             if _has_no_owner(folder):
@@ -71,9 +72,14 @@ def _has_no_owner(folder: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except OSError:  # held, or its file system has no locks
-        return False
+        return _locks(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _locks(descriptor: int) -> bool:
+    """Returns True if the file is locked now; False if another process holds it, or there are no locks."""
+    try:
+        return try_lock(descriptor) is True
+    except OSError:
+        return False

@@ -7,7 +7,6 @@ let in, as the kernel knows it; whether they belong to the run the greeting tell
 from __future__ import annotations
 
 import array
-import fcntl
 import os
 import secrets
 import socket
@@ -18,21 +17,25 @@ from typing import Any
 
 from paceline.core.errors import ProtocolError
 from paceline.live.host_info import boot_id
-from paceline.live.same_host.file_mapping import map_shared
+from paceline.live.same_host.file_mapping import keeps_its_length, map_shared
 
 BUFFER_BYTES = 4 << 20
+"""Bytes of the kernel's buffers; the default is some 200 kB."""
 UNCLAIMED_MAX = 128  # descriptors that came and that no message has spoken of yet
 _ANCILLARY_BYTES = socket.CMSG_SPACE(UNCLAIMED_MAX * 4)
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 def way_to(listener: socket.socket) -> str:
-    """The address under which processes of this host reach `listener`."""
+    """Returns the address under which processes of this host reach `listener`, with the host's boot id in it.
+
+    By the boot id a process of another host, which may have a listener of the same name, sees that it is not meant.
+    """
     return f"unix:{listener.getsockname()[1:].decode()}@{boot_id()}"
 
 
 def name_in(address: str) -> str:
-    """Name of the listener on this host that is among the ways in `address`; empty when there is none."""
+    """Returns the name of the listener on this host that is among the ways in `address`; "" where there is none."""
     for way in address.split():
         name, _, host = way.removeprefix("unix:").partition("@")
         if way.startswith("unix:") and host and host == boot_id():
@@ -41,7 +44,9 @@ def name_in(address: str) -> str:
 
 
 class UnixStream(socket.socket):
-    """A stream that takes descriptors along: those passed on leave with the next bytes, those that came wait here."""
+    """Is a stream that takes descriptors along: those passed on leave with the next bytes, those that came wait
+    here.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         """Takes `sock` over."""
@@ -54,11 +59,11 @@ class UnixStream(socket.socket):
         self._incoming: deque[int] = deque()
 
     def pass_on(self, descriptor: int) -> None:
-        """Ahead of whatever is sent from now on. It must stay open until it has left."""
+        """Passes a descriptor on ahead of whatever is sent from now on. It must stay open until it has left."""
         self._outgoing.append(descriptor)
 
     def passed(self) -> int:
-        """The oldest descriptor that came, now the caller's. Raises ProtocolError when there is none."""
+        """Returns the oldest descriptor that came, now the caller's. Raises ProtocolError when there is none."""
         try:
             return self._incoming.popleft()
         except IndexError:
@@ -66,14 +71,16 @@ class UnixStream(socket.socket):
 
     @property
     def unclaimed(self) -> int:
-        """Descriptors that came and that nobody took."""
+        """Returns the number of descriptors that came and that nobody took."""
         return len(self._incoming)
 
     def drop_passed(self) -> None:
+        """Closes the descriptors that nobody took."""
         while self._incoming:
             os.close(self._incoming.popleft())
 
     def sendmsg(self, buffers: Iterable[Any], *_: Any) -> int:
+        """Sends buffers, with the descriptors that wait; returns the bytes that the kernel took."""
         if not self._outgoing:
             return super().sendmsg(buffers)
         passed = list(self._outgoing)[:UNCLAIMED_MAX]
@@ -84,7 +91,10 @@ class UnixStream(socket.socket):
         return sent
 
     def recv_into(self, buffer: Any, *_: Any) -> int:
-        """Raises ProtocolError for more descriptors than anybody needs to pass on at a time."""
+        """Receives into `buffer`, and keeps the descriptors that come along.
+
+        Raises ProtocolError for more descriptors than anybody needs to pass on at a time.
+        """
         n, ancillary, flags, _ = self.recvmsg_into([buffer], _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC)
         for level, kind, data in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
@@ -99,7 +109,7 @@ class UnixStream(socket.socket):
 
 
 def listen(backlog: int) -> socket.socket:
-    """A listener under a name that nobody else has. Raises OSError."""
+    """Returns a listener under a name that nobody else has. Raises OSError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(f"\0paceline-{secrets.token_hex(16)}")
@@ -112,7 +122,7 @@ def listen(backlog: int) -> socket.socket:
 
 
 def connect(name: str, timeout_s: float) -> UnixStream:
-    """To the listener of that name. Raises OSError when it is not there, or another user's."""
+    """Connects to the listener of that name. Raises OSError when it is not there, or another user's."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.settimeout(timeout_s)
@@ -126,18 +136,18 @@ def connect(name: str, timeout_s: float) -> UnixStream:
 
 
 def same_user(sock: socket.socket) -> bool:
-    """Is the process at the other end ours?"""
+    """Returns True if the process at the other end runs under this user, as the kernel knows it."""
     data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return bool(_CREDENTIALS.unpack(data)[1] == os.getuid())
 
 
 def map_read_only(descriptor: int, nbytes: int) -> memoryview:
-    """Returns the content of the file. Raises ProtocolError if it is too short, or could become shorter."""
+    """Returns the content of a file as memory. Raises ProtocolError if it is too short, or could become shorter.
+
+    A file that another process shortens would end this one with SIGBUS at the next read, so it has to be sealed.
+    """
     try:
-        if (
-            not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
-            or os.fstat(descriptor).st_size < nbytes
-        ):
+        if not keeps_its_length(descriptor) or os.fstat(descriptor).st_size < nbytes:
             raise ProtocolError(f"the other side shares memory that is shorter than {nbytes} bytes, or may become so")
         return memoryview(map_shared(descriptor, nbytes, write=False)).cast("B").toreadonly()
     except (OSError, ValueError) as error:

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from paceline.core.errors import ConfigError
-from paceline.core.safe_path import safe_join
+from paceline.core.files.safe_path import safe_join
 from paceline.live.party import Party
 from paceline.live.security.tls import file_of, identity
 
@@ -28,6 +28,7 @@ LIFETIME = datetime.timedelta(days=30)  # for as long as a run may take newcomer
 CLOCK_SKEW = datetime.timedelta(days=1)  # between the clocks of two machines
 
 P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""The order of the group of NIST P-256 (SP 800-186); private keys lie between 1 and it."""
 
 PEM = serialization.Encoding.PEM
 
@@ -64,7 +65,10 @@ class CertificateAuthority:
         return pin_of(self._certificate)
 
     def issue(self, party: Party, key: ec.EllipticCurvePublicKey) -> bytes:
-        """A certificate for `party`, who has the private half of `key`; as PEM."""
+        """Returns a certificate for `party`, who has the private half of `key`, as PEM.
+
+        It serves both as client and as server: each party calls some of the others and is called by the rest.
+        """
         usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
         name = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(identity(self.job, party))])
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
@@ -74,7 +78,10 @@ class CertificateAuthority:
         return builder.sign(self._key, hashes.SHA256()).public_bytes(PEM)
 
     def write(self, folder: Path, parties: Iterable[Party]) -> None:
-        """Credentials of these, each with a new key, into `folder`, which nobody else may enter."""
+        """Writes credentials of these parties, each with a new key, into `folder`.
+
+        Nobody but the owner may enter that. Raises ConfigError where a file is there already or cannot be written.
+        """
         keep(folder, self.job, self.certificate)
         for party in parties:
             key = new_key()
@@ -82,22 +89,29 @@ class CertificateAuthority:
 
 
 def derived(secret: str, purpose: str, length: int) -> bytes:
-    """Bytes for one purpose, which tell nothing of the secret nor of those for another (HKDF, RFC 5869)."""
+    """Returns `length` bytes for one purpose (HKDF, RFC 5869); they tell nothing of the secret nor of other
+    purposes'.
+    """
     return HKDF(hashes.SHA256(), length, salt=None, info=f"paceline {purpose}".encode()).derive(secret.encode())
 
 
 def _key_of(secret: str) -> ec.EllipticCurvePrivateKey:
-    """NIST SP 800-186: 64 bits more than the order has, so that no key is likelier than another."""
+    """Returns the private key that belongs to `secret`.
+
+    320 bits are drawn, 64 more than the order has, so that the remainder is as good as uniform (NIST SP 800-186).
+    """
     return ec.derive_private_key(
         int.from_bytes(derived(secret, "authority", 40)) % (P256_ORDER - 1) + 1, ec.SECP256R1()
     )
 
 
 def pin_of(certificate: x509.Certificate) -> str:
+    """Returns `sha256:` and the hash of a certificate in DER, by which others recognise it."""
     return "sha256:" + hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).hexdigest()
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
+    """Returns a new private key on P-256."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
@@ -107,14 +121,14 @@ def private(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def keep(folder: Path, job: str, authority: bytes) -> None:
-    """Whom the parties whose keys lie in `folder` shall trust. Makes the folder, for its owner only."""
+    """Writes whom the parties whose keys lie in `folder` shall trust; makes the folder, for its owner only."""
     folder.mkdir(mode=0o700, exist_ok=True)
     write_secret(folder, "job", job.encode())
     write_secret(folder, "authority.pem", authority)
 
 
 def write_secret(folder: Path, name: str, data: bytes) -> None:
-    """A new file that only its owner can read. Raises ConfigError."""
+    """Writes a new file that only its owner can read. Raises ConfigError where a file of that name is there."""
     path = safe_join(folder, name)
     try:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
@@ -124,10 +138,15 @@ def write_secret(folder: Path, name: str, data: bytes) -> None:
 
 
 def _name(text: str) -> x509.Name:
+    """Returns a name of X.509 that holds `text` as its common name."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
 def _builder(name: str, key: ec.EllipticCurvePublicKey, *, ca: bool) -> x509.CertificateBuilder:
+    """Returns a certificate to be, without issuer and extensions of its purpose.
+
+    It is valid from CLOCK_SKEW ago: the clock of the machine that checks it may be behind.
+    """
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()

@@ -28,7 +28,8 @@ from paceline.live.party import Party
 from paceline.live.protocol import frames
 from paceline.live.protocol.transport import Envelope, Kind
 
-NAMED_MAX = 40  # characters of a stranger's in a log
+NAMED_MAX = 40
+"""Characters of a stranger's text that stand in a log."""
 NONCE_BYTES = 32  # and of a proof
 CALLER, LISTENER = "caller", "listener"
 M = TypeVar("M")
@@ -48,26 +49,34 @@ class Greeting:
 
 @message("handshake.Challenge", plane="connection")
 class Challenge:
+    """Answers a greeting: the listener's nonce, and its proof that it has the token."""
+
     nonce: Nonce
     proof: Nonce
 
 
 @message("handshake.Proof", plane="connection")
 class Proof:
+    """Ends the handshake: the caller's proof, over both nonces."""
+
     proof: Nonce
 
 
 def new_nonce() -> bytes:
+    """Returns random bytes, new for each handshake."""
     return secrets.token_bytes(NONCE_BYTES)
 
 
 def proof_of(token: str, side: str, *said: Any) -> bytes:
-    """`side`: who gives it; `said`: what both sides know. msgpack keeps the borders between the parts."""
+    """Returns the proof that `side` gives of what both sides have said.
+
+    msgpack keeps the borders between the parts, so that no two different conversations give the same bytes.
+    """
     return hmac.digest(token.encode(), msgspec.msgpack.encode(("paceline handshake", side, *said)), "sha256")
 
 
 def is_proof(proof: bytes, token: str, side: str, *said: Any) -> bool:
-    """Compares in constant time."""
+    """Returns True if `proof` is right. It compares in constant time, so that nobody can guess byte by byte."""
     return hmac.compare_digest(proof, proof_of(token, side, *said))
 
 
@@ -86,7 +95,10 @@ class ListenerSide:
         self._greeting: Greeting | None = None
 
     def hear(self, said: Any) -> Challenge | tuple[Party, Greeting]:
-        """What to answer; in the end who calls. Raises ProtocolError for everybody else."""
+        """Returns what to answer to a message; after the last one, who calls and its greeting.
+
+        Raises ProtocolError for anybody who does not have the token.
+        """
         if self._greeting is None:
             return self._challenge(said)
         if not isinstance(said, Proof) or not is_proof(
@@ -96,6 +108,7 @@ class ListenerSide:
         return Party.parse(self._greeting.party), self._greeting
 
     def _challenge(self, greeting: Any) -> Challenge:
+        """Returns the challenge. Raises ProtocolError where the caller wants another party or is another one."""
         if not isinstance(greeting, Greeting) or len(greeting.nonce) != NONCE_BYTES:
             raise ProtocolError("the caller did not greet")
         try:
@@ -112,10 +125,11 @@ class ListenerSide:
 
 # ---- the caller ------------------------------------------------------------------------------------------
 def greet(sock: socket.socket, greeting: Greeting, token: str, memory: Memory, seconds: float) -> tuple[int, int]:
-    """The caller's side, over a connected socket that waits; returns how many bytes that took, out and in.
+    """Makes the caller's side of a handshake, over a connected socket that waits; returns the bytes out and in.
 
-    seconds: which the listener has. Raises OSError when it goes away, says nothing or does not have the token; another
-    call may help only after a ConnectionResetError.
+    seconds: which the listener has to answer.
+    Raises OSError when it goes away, says nothing or does not have the token. Calling again may help only after a
+    ConnectionResetError: a listener that makes room for others closes connections in this way.
     """
     deadline = time.monotonic() + seconds
     sent = _send(sock, greeting, memory)
@@ -137,15 +151,17 @@ def greet(sock: socket.socket, greeting: Greeting, token: str, memory: Memory, s
 
 
 def _send(sock: socket.socket, said: Greeting | Proof, memory: Memory) -> int:
+    """Sends one message; returns the bytes of its frame."""
     [frame] = frames.encode(Envelope(Kind.CONTROL, said), memory)
     sock.sendall(frame)
     return frame.nbytes
 
 
 def _hear(sock: socket.socket, wanted: type[M], deadline: float) -> tuple[M, int]:
-    """One message and its bytes: none more is taken from the socket, as they are the connection's.
+    """Receives one message of type `wanted`; returns it and its bytes.
 
-    Raises OSError, and ProtocolError for anything else.
+    No byte more is taken from the socket: what follows belongs to the connection. Raises OSError when the stream ends
+    or the time is over, and ProtocolError for any other message.
     """
     prefix = frames.decode_prefix(_take(sock, frames.PREFIX.size, deadline), body_bytes_max=0)
     header = frames.decode_header(_take(sock, prefix.header_bytes, deadline), 0)
@@ -156,6 +172,7 @@ def _hear(sock: socket.socket, wanted: type[M], deadline: float) -> tuple[M, int
 
 
 def _take(sock: socket.socket, size: int, deadline: float) -> memoryview:
+    """Receives exactly `size` bytes. Raises TimeoutError, and ConnectionResetError at the end of the stream."""
     taken, filled = memoryview(bytearray(size)), 0
     while filled < size:
         sock.settimeout(max(0.001, deadline - time.monotonic()))

@@ -6,6 +6,7 @@ import logging
 import time
 
 LINE_SECONDS = 10.0
+"""Seconds between two lines of the log."""
 _log = logging.getLogger("paceline")
 
 
@@ -17,6 +18,7 @@ class Refusals:
         self._next, self._silent = 0.0, 0
 
     def note(self, peer: str, why: str) -> None:
+        """Logs a rejected connection, or counts it if a line was logged less than LINE_SECONDS ago."""
         now = time.monotonic()
         if now < self._next:
             self._silent += 1

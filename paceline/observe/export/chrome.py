@@ -59,21 +59,25 @@ def _names(records: Sequence[Record], workers: Sequence[WorkerSummary], title: s
 
 
 def _what(worker: WorkerSummary | None) -> str:
+    """Returns behind a worker's name what it runs on, and how many times slower it is made to be."""
     if worker is None:
         return ""
     return f" ({worker.device}{'' if worker.slowdown == 1 else f' ×{worker.slowdown:.3g}'})"
 
 
 def _track(process: int, number: int, name: str) -> Iterator[Event]:
+    """Yields what names a track and puts it in its place; the viewer would sort them by name otherwise."""
     yield _meta("thread_name", process, FIRST_TRACK + number, name=name)
     yield _meta("thread_sort_index", process, FIRST_TRACK + number, sort_index=number)
 
 
 def _meta(what: str, process: int, thread: int = 0, **arguments: Any) -> Event:
+    """Returns an event that says something about a process or a track, not about a moment."""
     return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": arguments}
 
 
 def _span(rank: int, activity: str, begin: float, end: float, steps: int) -> Event:
+    """Returns a bar on a worker's track, from `begin` to `end` in seconds."""
     # Both ends are rounded, not the length: two spans that touch still do, and none reaches into the next.
     begin_ns, end_ns = max(0, round(begin * 1e9)), max(0, round(end * 1e9))
     event = {"ph": "X", "name": activity, "cat": "span", "pid": WORKERS, "tid": FIRST_TRACK + rank}
@@ -101,11 +105,13 @@ def _moment(record: Record) -> Iterator[Event]:
 
 
 def _counters(record: Evaluated) -> Iterator[Event]:
+    """Yields the points of the curves of one evaluation; values that are not finite are left out, as JSON has none."""
     numbers = {"test accuracy": record.accuracy, "test loss": record.loss, "samples": record.samples}
     yield from (_counter(name, record.at, n) for name, n in numbers.items() if math.isfinite(n))
 
 
 def _counter(name: str, at: float, number: float) -> Event:
+    """Returns one point of a curve."""
     return {"ph": "C", "name": name, "pid": RUN, "tid": 0, "ts": _micros(at), "args": {name: number}}
 
 

@@ -32,6 +32,7 @@ from paceline.observe.trace.compaction import WINDOW_S, Thinner
 from paceline.observe.trace.trace_file import is_timed
 
 INSTALL = "OpenTelemetry's SDK is not installed; pip install 'paceline[otel]'"
+"""The way out, where the library is missing."""
 SCOPE = "paceline"
 EVERY_S = 5.0
 """Metrics are sent at every evaluation, and after so many seconds of the run's time without one."""
@@ -138,12 +139,14 @@ class Telemetry:
         return self._workers[rank]
 
     def _begin(self, name: str, at: float, inside: Any, told: Mapping[str, Any]) -> Any:
+        """Begins a span at `at` seconds of the run, below the span `inside`, or as the topmost one."""
         from opentelemetry.trace import set_span_in_context
 
         context = None if inside is None else set_span_in_context(inside)
         return self._tracer.start_span(name, context, attributes=told, start_time=self._ns(at))
 
     def _note(self, span: Any, name: str, record: Record) -> None:
+        """Adds a record to a span, as an event with the record's fields."""
         told = {key: value for key, value in to_dict(record).items() if key not in ("kind", "at")}
         span.add_event(name, told, timestamp=self._ns(record.at))
 
@@ -173,6 +176,7 @@ class Telemetry:
         return MetricsData([ResourceMetrics(resource=self._resource, scope_metrics=[scope], schema_url="")])
 
     def _metric(self, name: str, family: Family) -> Any:
+        """Returns a family of metrics as the SDK has it: counters are cumulative sums."""
         from opentelemetry.sdk.metrics.export import AggregationTemporality, Gauge, Metric, NumberDataPoint, Sum
 
         points = [
@@ -186,6 +190,7 @@ class Telemetry:
         return Metric(name=f"{SCOPE}.{name.removesuffix('_total')}", description=family.help, unit=unit, data=data)
 
     def _histogram(self) -> Any:
+        """Returns the histogram of staleness, in versions, with the bounds of /metrics."""
         from opentelemetry.sdk.metrics.export import AggregationTemporality, Histogram, HistogramDataPoint, Metric
 
         late = self._metrics.staleness
@@ -204,6 +209,7 @@ class Telemetry:
         return Metric(name=f"{SCOPE}.staleness", description=STALENESS_HELP, unit="1", data=data)
 
     def _when(self) -> dict[str, Any]:
+        """Returns the times of a data point: from the beginning of the run until now."""
         return {"start_time_unix_nano": self._ns(0.0), "time_unix_nano": self._ns(self._now)}
 
 
@@ -236,6 +242,7 @@ class Live:
             self._early.clear()
 
     def close(self) -> None:
+        """Sends what is left, if anything was ever sent."""
         if self._telemetry is not None:
             self._telemetry.close()
 

@@ -28,7 +28,9 @@ __all__ = ["CONTENT_TYPE", "HELP", "STALENESS", "STALENESS_HELP", "Family", "Met
 STALENESS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 """Upper ends of the buckets of the histogram of staleness, in versions."""
 STALENESS_HELP = "Versions between a contribution's weights and its own update."
+"""The help text of the histogram of staleness."""
 Labels = tuple[tuple[str, str], ...]
+"""Names and values of labels, in the order of the names, so that they may be a key."""
 
 
 @dataclass(slots=True)
@@ -77,6 +79,7 @@ class Metrics(Collector):
         self._here: set[str] = set()
 
     def add_all(self, records: Iterable[Record]) -> None:
+        """Takes records in the order of the trace."""
         for record in records:
             self.add(record)
 
@@ -112,6 +115,7 @@ class Metrics(Collector):
         return generate_latest(registry).decode()
 
     def describe(self) -> list[Metric]:
+        """Returns nothing: `register` would call `collect` otherwise, before there are any numbers."""
         return []  # else `register` would call `collect`
 
     def collect(self) -> Iterator[Metric]:
@@ -126,6 +130,7 @@ class Metrics(Collector):
             yield self._histogram()
 
     def _span(self, span: Span) -> None:
+        """Counts seconds, steps, samples and exchanges of a worker; counters of nothing are not made."""
         self._grow("seconds_total", span.seconds, rank=span.rank, activity=span.activity)
         for name, value in (
             ("steps_total", span.steps),
@@ -137,6 +142,10 @@ class Metrics(Collector):
                 self._grow(name, value, rank=span.rank)
 
     def _applied(self, update: Applied) -> None:
+        """Counts an update of a shard, or contributions that were dropped.
+
+        Staleness is counted at shard 0 alone: each worker sends to every shard, and would be counted as often.
+        """
         if update.weight > 0:
             self._grow("updates_total", 1, shard=update.shard)
             self._set("version", update.version, shard=update.shard)
@@ -146,6 +155,7 @@ class Metrics(Collector):
             self.staleness[update.staleness] += len(update.ranks)
 
     def _member(self, record: MemberChange) -> None:
+        """Counts a change of membership, and how many workers are there."""
         kind = record.party.partition(" ")[0]
         self._grow("membership_total", 1, party=kind, event=record.event)
         if kind == "worker":
@@ -155,12 +165,15 @@ class Metrics(Collector):
             self._set("workers", len(self._here))
 
     def _grow(self, name: str, by: float, **labels: object) -> None:
+        """Adds `by` to the counter with these labels."""
         self.families[name].values[_sorted(labels)] += by
 
     def _set(self, name: str, value: float, **labels: object) -> None:
+        """Sets the gauge with these labels."""
         self.families[name].values[_sorted(labels)] = value
 
     def _histogram(self) -> Metric:
+        """Returns the histogram of staleness; its bins are cumulative, as the format wants it."""
         ends = [(str(end), float(sum(n for late, n in self.staleness.items() if late <= end))) for end in STALENESS]
         made = HistogramMetricFamily("paceline_staleness", STALENESS_HELP, labels=[*self._labels])
         total = float(sum(late * n for late, n in self.staleness.items()))

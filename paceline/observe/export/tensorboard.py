@@ -70,10 +70,15 @@ class _Bin:
         self._seconds: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
 
     def span(self, span: Span) -> None:
+        """Adds what a worker did."""
         self.samples += span.samples
         self._seconds[span.rank][span.activity] += span.seconds
 
     def values(self) -> Iterator[tuple[str, float]]:
+        """Yields names and values of one bin of time: speed, staleness, and shares of each worker's time.
+
+        With more than WORKERS_MAX workers their shares are left out: nobody reads so many curves.
+        """
         yield "train/samples_per_second", self.samples / BIN_S
         if self.late:
             yield "train/staleness", sum(self.late) / len(self.late)

@@ -15,7 +15,9 @@ from paceline.observe.runs.summary import Summary
 from paceline.observe.terminal.comparison import rate
 
 THICK = 0.62
+"""Width of a bar, in units of the distance between two bars."""
 UP, DOWN = "#0072B2", "#56B4E9"
+"""Colour of the bytes that workers send; DOWN is that of the bytes that come back."""
 
 
 def throughput(entries: Sequence[RunDigest]) -> Any | None:

@@ -106,6 +106,7 @@ def _result(summary: Summary) -> str:
 
 
 def _setting(summaries: Sequence[Summary]) -> str:
+    """Returns the heading of a race: what is trained, on how many workers, live or simulated."""
     if not summaries:
         return "Race"
     first = summaries[0]

@@ -18,9 +18,12 @@ from typing import Any
 from paceline.observe.runs.summary import TimeShares
 
 INCHES = (14.0, 9.0)
+"""Width and height of a figure."""
 DPI = 100
 INK = "#222222"
+"""Colour of text and axes."""
 FAINT = "#767676"
+"""Colour of what is there for reference only."""
 LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 """The palette of Okabe and Ito, safe for the colour-blind; yellow, too faint for a line, is replaced."""
 SCHEMES = (
@@ -33,10 +36,12 @@ SCHEMES = (
 Those that are compared most often have colours of their own; each shares its colour with others of another kind.
 """
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+"""Marks of curves, so that colours are not all that tells them apart."""
 ACTIVITIES = {"computing": "#009E73", "communicating": "#0072B2", "waiting": "#F0A63A"}
 NOTE_COLUMNS = 140
 """Characters of a line below a title."""
 TYPE = {"title": 17, "label": 13, "tick": 12, "note": 12, "small": 10}
+"""Sizes of text, in points."""
 WIDE = 11.0
 """Inches of figures that stand on a page."""
 ENDS_LABELLED_MAX = 16

@@ -12,7 +12,9 @@ from paceline.observe.plots import style
 from paceline.observe.plots.style import ACTIVITIES, FAINT, INK, LINES, TYPE
 
 WIDTH = 11.0
+"""Width of the figure in inches."""
 THICKNESS = 0.66
+"""Height of a bar, in units of the distance between two workers."""
 LATEST_LABELLED = 3
 """Up to this staleness every whole number is on the axis; beyond it the highest only."""
 
@@ -29,7 +31,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A worker was busy with `activity` from `begin` to `end`."""
+    """Says that a worker was busy with `activity` from `begin` to `end`, in seconds of the run."""
 
     rank: int
     activity: str

@@ -32,6 +32,7 @@ STEPS_MIN = 500
 EPOCHS_MIN = 2.0
 """Epochs below which callers do not ask."""
 LATEST_MIN = 3
+"""The newest evaluations, of which the judgement is made: a quarter of all, and this many at least."""
 NEAR_CHANCE, FAR_FROM_ONE = 0.1, 0.25
 """Fractions of the distance between the accuracy of chance and 1."""
 FALLEN = 0.95

@@ -15,7 +15,17 @@ from paceline.observe.runs.summary_from_trace import REASON, rebuilt
 from paceline.observe.trace.trace_file import TRACE, read_trace
 
 CONFIG = "config.toml"
-OF_ONE_RUN = {"run.scheme", "run.seed", "run.out", "run.hook", "run.verbose", "run.trace_mb"}
+"""The file with a run's configuration, in its folder."""
+OF_ONE_RUN = {
+    "run.scheme",
+    "run.seed",
+    "run.out",
+    "run.hook",
+    "run.verbose",
+    "run.trace_mb",
+    "run.record",
+    "run.record_mb",
+}
 """Settings that may differ between two runs of one experiment, and `scheme`, which is in its name anyway."""
 DIFFERING_MAX = 3
 """Settings that a group's name has at most."""
@@ -83,6 +93,7 @@ def find(paths: Iterable[str], others: Sequence[Finder] = ()) -> tuple[list[RunF
 
 
 def _unended(run: RunFolder) -> bool:
+    """Returns True for a run whose summary had to be made from its trace."""
     return run.summary.reason == REASON
 
 
@@ -149,4 +160,5 @@ def _name(setting: dict[str, Any], namesakes: Sequence[dict[str, Any]]) -> str:
 
 
 def _is_list(value: Any) -> bool:
+    """Returns True for a setting that has a value for each worker."""
     return isinstance(value, list | tuple)

@@ -14,6 +14,7 @@ from paceline.core.errors import PacelineError
 from paceline.core.trace import Applied, Evaluated, Gated, Leased, Record
 
 SUMMARY = "summary.json"
+"""The file with the summary, in a run's folder."""
 FAILED = "failed"  # how the reason of a run begins that did not come to its end
 
 
@@ -82,6 +83,7 @@ class Change:
 
 
 CHANGES = ("lost", "returned", "drained")
+"""Changes of membership that a summary counts, by worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +156,7 @@ class Summary:
         return sum(mean * count for mean, count in stale) / sum(count for _, count in stale) if stale else None
 
     def to_json(self) -> str:
+        """Returns the summary as JSON, which `from_json` reads."""
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
 
     @classmethod
@@ -246,6 +249,7 @@ class Staleness:
         self._max: dict[int, int] = {}
 
     def add(self, record: Record) -> None:
+        """Takes a record; only updates of shard 0 count, as each worker sends to every shard."""
         if not isinstance(record, Applied) or record.shard != 0:
             return
         for rank in record.ranks:
@@ -254,8 +258,10 @@ class Staleness:
             self._max[rank] = max(self._max.get(rank, 0), record.staleness)
 
     def mean(self, rank: int) -> float | None:
+        """Returns the mean staleness of a worker's contributions, in versions; None where it has none."""
         count = self._count.get(rank)
         return self._sum[rank] / count if count else None
 
     def max(self, rank: int) -> int | None:
+        """Returns the largest staleness of a worker's contributions; None where it has none."""
         return self._max.get(rank)

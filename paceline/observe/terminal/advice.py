@@ -37,6 +37,7 @@ WORTH = 1.1
 NARROW = 0.2
 """From this share of the time on, communication holds a scheme back."""
 COLUMNS = 100
+"""Columns of the advice, where it does not go to a terminal."""
 HEAD = ("scheme", "updates", "smp/s", "times", "idle", "comm", "stale", "steps", "lost", "MB/s", "MB wkr", "MB srv")
 
 
@@ -130,6 +131,7 @@ most."""
 
 
 def _table(prospects: Sequence[Prospect], gap: str) -> str:
+    """Returns the table; with columns of accuracy where models were trained."""
     base = reference(prospects)
     trained = any(p.summary.target_accuracy is not None for p in prospects)
     head = (HEAD[0], "to target", "accuracy", *HEAD[1:]) if trained else HEAD
@@ -234,6 +236,7 @@ def _thrift(prospects: Sequence[Prospect], base: Prospect) -> list[str]:
         return []
 
     def sent(p: Prospect) -> float:
+        """Returns the bytes that a scheme sends for each sample, up and down."""
         return (p.summary.bytes_up + p.summary.bytes_down) / max(1, p.summary.samples)
 
     least = min(prospects, key=sent)

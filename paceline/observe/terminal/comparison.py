@@ -26,6 +26,7 @@ from paceline.observe.terminal.race import why
 RESULTS = ("scheme", "runs", "to target", "times", "accuracy", "smp/s", "ended")
 COSTS = ("scheme", "comp", "comm", "wait", "hidden", "stale", "MB up", "MB down", "MB/s up", "MB/s down")
 NONE = "-"
+"""Stands where a run has no such number."""
 
 
 WIDTH = 80
@@ -90,6 +91,7 @@ def cost(group: Group) -> tuple[str, ...]:
     runs = group.summaries
 
     def mean(value: Callable[[Summary], float | None], shown: Callable[[float], str]) -> str:
+        """Returns the mean over the runs that have such a number, or NONE."""
         spread = Spread.of(map(value, runs))
         return NONE if spread is None else shown(spread.mean)
 
@@ -161,12 +163,14 @@ def to_json(groups: Sequence[Group], notes: Sequence[str]) -> str:
 
 
 def _group(s: SeedStatistics) -> dict[str, Any]:
+    """Returns the statistics of runs that differ in their seed, for JSON."""
     spreads = ("seconds_to_target", "speedup", "accuracy", "samples_per_second")
     numbers = {name: value and dataclasses.asdict(value) for name in spreads for value in [getattr(s, name)]}
     return {"name": s.name, "runs": len(s.group.runs), "reached": s.reached, **numbers}
 
 
 def _run(group: Group, run: RunFolder) -> dict[str, Any]:
+    """Returns everything about one run, for JSON: its summary, and what tables derive of it."""
     s = run.summary
     derived = {"shares": dataclasses.asdict(s.shares), "hidden": s.hidden, "staleness_mean": s.staleness_mean}
     return {"path": str(run.path), "group": group.name, **json.loads(s.to_json()), **derived}

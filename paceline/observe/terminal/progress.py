@@ -78,7 +78,8 @@ class ProgressDisplay(Protocol):
     def begin(self, lines: Sequence[str]) -> None:
         """Shows lines about how the run is set up, or what happened in it, above the snapshots."""
 
-    def show(self, snapshot: ProgressSnapshot) -> None: ...
+    def show(self, snapshot: ProgressSnapshot) -> None:
+        """Shows where the run is now. It must not wait: the run's own thread calls it."""
 
     def close(self) -> None:
         """Draws the last snapshot if it was held back; nothing is shown afterwards."""
@@ -95,6 +96,7 @@ class Throttle:
         self._held: ProgressSnapshot | None = None
 
     def show(self, snapshot: ProgressSnapshot) -> None:
+        """Shows a snapshot, or keeps it until the interval is over; only the newest is kept."""
         self._held = snapshot
         now = self._clock()
         if now >= self._due:
@@ -150,15 +152,19 @@ class PlainView:
         self._throttle = Throttle(self._draw, interval_s, clock)
 
     def begin(self, lines: Sequence[str]) -> None:
+        """Prints lines before the first snapshot."""
         self._lines.say(*lines)
 
     def show(self, snapshot: ProgressSnapshot) -> None:
+        """Prints a line, if the last one is some seconds old."""
         self._throttle.show(snapshot)
 
     def close(self) -> None:
+        """Prints the last snapshot."""
         self._throttle.flush()
 
     def _draw(self, snapshot: ProgressSnapshot) -> None:
+        """Prints a line, unless the reader is behind: a later line tells more."""
         if not self._lines.behind:  # a later one tells more
             self._lines.say(plain_line(snapshot))
 
@@ -173,17 +179,21 @@ class LiveView:
         self._throttle = Throttle(self._draw, interval_s, clock)
 
     def begin(self, lines: Sequence[str]) -> None:
+        """Prints lines above the table."""
         for line in lines:
             self._live.console.print(line, highlight=False, markup=False)
 
     def show(self, snapshot: ProgressSnapshot) -> None:
+        """Draws the table anew, a few times a second at most."""
         self._throttle.show(snapshot)
 
     def close(self) -> None:
+        """Draws the last snapshot, and gives the terminal back."""
         self._throttle.flush()
         self._live.stop()
 
     def _draw(self, snapshot: ProgressSnapshot) -> None:
+        """Draws the table, unless the terminal has no room for more output at the moment."""
         from paceline.observe.terminal.worker_table import live_table
 
         if not has_room(self._live.console.file):  # type: ignore[arg-type]
@@ -228,6 +238,7 @@ def plain_line(snapshot: ProgressSnapshot) -> str:
 
 
 def _waiting(workers: tuple[WorkerRow, ...]) -> str:
+    """Returns how much of their time workers wait; of many workers the extremes and the median."""
     if len(workers) <= PLAIN_WORKERS_MAX:
         return "waiting " + " ".join(f"{w.rank}:{percent(w.waiting)}" for w in workers)
     shares = sorted(w.waiting for w in workers)

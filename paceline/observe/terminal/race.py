@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 MEASURE = "acc"
 """The name of the column with accuracies; `loss` takes its place where nothing but losses was reported."""
 HEAD = ("scheme", "target", "times", MEASURE, "smp", "smp/s", "wait", "stale", "MB", "ended")
+"""The headings of the table."""
 WINNER = "*"
+"""The mark of the scheme that won."""
 
 
 def labels(summaries: Sequence[Summary]) -> list[str]:
@@ -209,4 +211,5 @@ def _cause(winner: Summary, other: Summary, name: str) -> str:
 
 
 def _more(other: Summary) -> str:
+    """Returns what stands before a ratio that is a bound: the other scheme never reached the target."""
     return "" if other.seconds_to_target is not None else "more than "

@@ -28,6 +28,7 @@ class DroppingStream:
         return len(text)
 
     def flush(self) -> None:
+        """Flushes the stream; one that nobody reads any more is discarded."""
         try:
             self._stream.flush()
         except OSError:

@@ -22,7 +22,9 @@ ENDS = 5
 CELLS = 12
 """Characters of the bar."""
 ACTIVITIES = ("computing", "communicating", "waiting")
+"""What a worker's time goes to, in the order of the bar."""
 COLOURS = ("green", "blue", "yellow")
+"""The colours of these, in the same order."""
 BLOCKS = ("█", "▓", "░")
 """One character an activity, so that the bar says the same without colours."""
 ASCII_BLOCKS = ("#", "=", ".")

@@ -25,7 +25,8 @@ WINDOW_S = 1.0
 GROWTH = 4.0
 EVALUATED_PART = 1 / 16
 """Fraction of the window that holds for evaluations."""
-HELD_BYTES = 160  # about so many will be needed for each record that is held back
+HELD_BYTES = 160
+"""Bytes of the file that each record which is held back will need, roughly."""
 
 
 def window_s(written: int, bytes_max: int) -> float:

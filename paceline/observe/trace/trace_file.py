@@ -25,6 +25,7 @@ from paceline.core.trace import Record, Span, from_dict, to_dict
 from paceline.observe.trace.compaction import Thinner
 
 TRACE = "trace.jsonl"
+"""The file with the trace, in a run's folder."""
 FLUSH_S = 1.0
 """Seconds that a record stays in memory at most, and so what a killed run may lose."""
 BUFFERED_MAX = 8192
@@ -113,6 +114,7 @@ class TraceWriter:
         return True
 
     def _lines(self, records: Iterable[Record]) -> Iterator[bytes]:
+        """Yields the lines of records; where the file has a limit, of what is kept of them."""
         for record in records:
             for kept in (record,) if self._thinner is None else self._thinner.add(record, self._written):
                 line = _encode(kept)
@@ -152,11 +154,13 @@ def is_timed(record: Record) -> bool:
 
 
 def _encode(record: Record) -> bytes:
+    """Returns a record as a line of JSON."""
     # default: the scalars of numpy and torch, which like to hide among plain numbers
     return json.dumps(to_dict(record), separators=(",", ":"), default=float).encode() + b"\n"
 
 
 def _decode(line: bytes) -> Record:
+    """Returns the record of a line. Raises ValueError for a line that is none."""
     fields = json.loads(line)
     if not isinstance(fields, dict):
         raise ValueError("not an object")
@@ -181,4 +185,5 @@ def _mend(path: Path) -> None:
 
 
 def _unwritable(path: Path, error: Exception) -> PacelineError:
+    """Returns the error for a trace that the disk does not take."""
     return PacelineError(f"{path}: the trace cannot be written ({getattr(error, 'strerror', None) or error})")

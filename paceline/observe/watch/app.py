@@ -32,6 +32,7 @@ from paceline.observe.watch.page_data import ROWS_MAX, PageQuery
 from paceline.observe.watch.reader import Reader
 
 PAGE = Path(__file__).parent / "page"
+"""The folder with the files of the page."""
 FILES = {"/": "index.html"} | {f"/{name}": name for name in ("watch.css", "watch.js", "charts.js", "icon.svg")}
 """By path, the file of the folder `page` that is served."""
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -45,6 +46,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 COOKIE = "paceline-watch"
+"""The cookie that keeps the token once the page was opened with it."""
 METRICS = "/metrics"
 REFUSED_METRICS = (
     "/metrics needs the token that paceline has printed, as `Authorization: Bearer ...` or as ?token=...; "
@@ -62,15 +64,19 @@ def make_app(
     """
 
     def state(request: Request) -> Response:
+        """Answers with what the page shows now, as JSON; the query says which part of the workers."""
         return _json(reader.picture(_query(request.query_params.get)))
 
     def told(_: Request) -> Response:
+        """Answers with what does not change while the run goes on."""
         return _json(about())
 
     def page(request: Request) -> Response:
+        """Answers with a file of the page."""
         return FileResponse(PAGE / FILES[request.url.path])
 
     def metrics(_: Request) -> Response:
+        """Answers with the metrics for Prometheus."""
         return Response(reader.metrics(about().get("scheme", "")), headers={"Content-Type": prometheus.CONTENT_TYPE})
 
     routes = [Route("/state", state), Route("/about", told), Route(METRICS, metrics)]
@@ -137,6 +143,7 @@ def _query(get: Callable[[str], str | None]) -> PageQuery:
     """Returns what the page asks for; what is no number, or too large, is as by default."""
 
     def number(name: str, default: int) -> int:
+        """Returns a number of the query, or `default` for a text that is none."""
         text = get(name) or ""
         return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
 
@@ -160,6 +167,7 @@ def _json(document: dict[str, Any]) -> Response:
 
 
 def _finite(value: Any) -> Any:
+    """Returns `value` with null in place of NaN and infinities, which JSON does not have."""
     match value:
         case dict():
             return {key: _finite(part) for key, part in value.items()}

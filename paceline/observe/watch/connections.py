@@ -23,11 +23,15 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 CONNECTIONS_MAX = 64
+"""Connections that are open at a time."""
 REQUEST_SECONDS = 30.0
+"""Seconds until a request is whole, and until its answer is taken."""
 HEAD_BYTES_MAX = 16 << 10  # request line and headers
 BACKLOG = 1024
+"""Connections that the kernel keeps until they are accepted."""
 ACCEPTED_MAX = 32  # in one turn of the loop: fewer than may be open, so that none is evicted before it was read
-RETRY_SECONDS = 0.1  # before the next try when there is no descriptor left
+RETRY_SECONDS = 0.1
+"""Seconds until the next try, when there is no descriptor left."""
 
 _NOT_NOW = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EPERM)
 
@@ -81,11 +85,13 @@ class LimitedProtocol(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Enters the connection, which may evict another one, and sets its alarm."""
         super().connection_made(transport)
         self._connections.enter(self)
         self._set_alarm()
 
     def data_received(self, data: bytes) -> None:
+        """Sets the alarm with the first bytes of a request: it must be whole in time."""
         if self._alarm is None:
             self._set_alarm()
         super().data_received(data)
@@ -98,20 +104,27 @@ class LimitedProtocol(H11Protocol):
         super().on_response_complete()
 
     def timeout_keep_alive_handler(self) -> None:
+        """Closes a connection that asks for nothing more.
+
+        One that still has an answer to take is aborted: a plain close would wait for whoever does not read.
+        """
         if self.transport.get_write_buffer_size():
             self.transport.abort()  # a plain close would wait for whoever does not read
         else:
             super().timeout_keep_alive_handler()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Forgets the connection."""
         self._drop_alarm()
         self._connections.leave(self)
         super().connection_lost(exc)
 
     def _set_alarm(self) -> None:
+        """Closes the connection in REQUEST_SECONDS, unless the alarm is dropped before."""
         self._alarm = self.loop.call_later(REQUEST_SECONDS, self._ring)
 
     def _drop_alarm(self) -> None:
+        """Drops the alarm: the request is whole and answered."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -150,6 +163,7 @@ class Acceptor:
             await asyncio.sleep(0)
 
     def _watch(self) -> None:
+        """Accepts again, unless the page has been closed meanwhile."""
         if not self._closed:
             self._loop.add_reader(self._listener, self._accept)
 
@@ -179,6 +193,7 @@ class Acceptor:
             sock.close()
 
     def _protocol(self) -> LimitedProtocol:
+        """Returns the protocol of a new connection, which shares the server's state."""
         server = self._server
         return LimitedProtocol(
             self._connections,

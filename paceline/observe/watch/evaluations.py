@@ -9,6 +9,7 @@ from __future__ import annotations
 from paceline.core.trace import Evaluated
 
 POINTS_MAX = 400
+"""Evaluations that are kept; of more the curve would not show the difference."""
 
 
 class Evaluations:

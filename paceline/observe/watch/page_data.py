@@ -22,6 +22,7 @@ from paceline.observe.watch.time_bins import TimeBins
 from paceline.observe.watch.worker_rates import ACTIVITIES, WorkerRates
 
 ROWS_MAX = 100
+"""Workers that the page lists at a time."""
 BANDS = 10
 """Bands of equally many workers."""
 BANDED_FROM = 40
@@ -29,12 +30,15 @@ BANDED_FROM = 40
 RANKS_SHOWN = 40
 """Ranks of a group or an activity that are listed."""
 HOSTS_SHOWN = 4
+"""Hosts that a row names; of more it says how many there are."""
 GROUPS_MAX = 50
+"""Groups of workers that the page lists."""
 STEPS_SMOOTHED = 5
 """Steps of the slowest worker over which throughput is averaged."""
 USUAL_S, USUAL_STEPS = 5.0, 15
 """The usual rate is the median of so many seconds, or steps of the slowest worker."""
 SORTS = ("slow", "rank", "waiting", "staleness", "share", "rate")
+"""Orders in which the page lists workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -398,4 +402,5 @@ def heading(workers: int, servers: int) -> str:
 
 
 def _end(bins: TimeBins) -> float:
+    """Returns the end of the last bin, in seconds of the run."""
     return (bins.last + 1) * bins.width_s

@@ -24,6 +24,7 @@ from paceline.observe.watch.time_bins import TimeBins
 from paceline.observe.watch.worker_rates import ACTIVITIES, WorkerRates
 
 STRIP_S = 120.0
+"""Seconds of the strips that show what each worker was at, at least."""
 STEPS_SHOWN = 30
 """A strip spans two minutes (STRIP_S), or so many steps of the slowest worker."""
 EVENTS_KEPT = 200
@@ -54,6 +55,7 @@ class Lateness:
     largest: int = 0
 
     def add(self, staleness: int) -> None:
+        """Takes the staleness of one update, in versions; the mean forgets with a factor of 0.9 an update."""
         self.mean += 0.1 * (staleness - self.mean)
         self.largest = max(self.largest, staleness)
 
@@ -89,6 +91,7 @@ class PageState:
         self._unnamed: dict[int, float] = {}  # by rank: when it last waited for more than could be named
 
     def add_all(self, records: Iterable[Record]) -> None:
+        """Takes records, of different parties in any order."""
         for record in records:
             self.add(record)
 
@@ -119,6 +122,7 @@ class PageState:
 
     # ---- each kind ---------------------------------------------------------------------------------------
     def _span(self, span: Span) -> None:
+        """Takes what a worker did, and ends the waits that are over by it."""
         worker = self.worker(span.rank)
         worker.add(span)
         if span.activity not in ACTIVITIES:
@@ -141,6 +145,7 @@ class PageState:
         return self.workers[rank]
 
     def _applied(self, update: Applied) -> None:
+        """Takes an update of a shard, or contributions that it dropped."""
         shard = self.shards.setdefault(update.shard, ShardState())
         if update.weight > 0:
             shard.version = max(shard.version, update.version)
@@ -160,6 +165,7 @@ class PageState:
                 self.lateness.setdefault(rank, Lateness()).add(update.staleness)
 
     def _decision(self, decision: Decided) -> None:
+        """Takes a decision of a scheme. One that lets a worker wait names whom it waits for."""
         if decision.verdict != "wait":
             self._event(decision)
             return
@@ -171,10 +177,12 @@ class PageState:
             known[rank] = decision.at
 
     def _event(self, record: Decided | MemberChange | Gated) -> None:
+        """Adds a record to the list of events that the page shows."""
         self.events.append(record)
         self.event_count += 1
 
     def _member(self, record: MemberChange) -> None:
+        """Takes a change of membership; those that join before training begins are no events."""
         kind, _, number = record.party.rpartition(" ")
         if kind == "worker":
             worker = self.worker(int(number))
@@ -190,6 +198,7 @@ class PageState:
     # ---- what follows from them --------------------------------------------------------------------------
     @property
     def samples(self) -> int:
+        """Returns the samples that all workers have trained."""
         return sum(worker.samples for worker in self.workers)
 
     def wait(self, rank: int) -> Decided | None:
@@ -229,12 +238,15 @@ class PageState:
         ]
 
     def collapse(self) -> str:
+        """Returns why the run counts as collapsed, or ""."""
         return collapse(self.evaluations.points, sum(worker.steps for worker in self.workers))
 
     def lost_servers(self) -> list[int]:
+        """Returns the numbers of the servers that are down."""
         return [number for number, shard in sorted(self.shards.items()) if shard.lost_at is not None]
 
     def bottleneck(self) -> Bottleneck | None:
+        """Returns what bounds the run's speed, or None while too little is known."""
         return bottleneck(self.workers, self.timings())
 
     def slow_servers(self, found: Bottleneck | None) -> list[int]:
@@ -242,6 +254,7 @@ class PageState:
         return self.lags.latest(LATER * found.exchange_s) if found and len(self.shards) > 1 else []
 
     def straggler(self) -> Straggler | None:
+        """Returns who holds the others up, or None while nobody does or too little is known."""
         return straggler(self.timings())
 
     def _named(self, rank: int) -> frozenset[int] | None:

@@ -52,6 +52,7 @@ class WorkerTiming:
 
     @property
     def step_s(self) -> float:
+        """Returns the seconds of a step, with what the worker waits for others."""
         return self.own_s + self.waiting_s
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 BINS = 240
 """Bins of a row: about as many as a strip of the page has pixels to show."""
 WIDTH_MIN_S = 1 / 64
+"""Width of a bin at the beginning, in seconds; it doubles when the bins are full."""
 
 
 class TimeBins:
@@ -80,6 +81,7 @@ class TimeBins:
         self.last, self.first = wanted, max(self.first, wanted - BINS + 1)
 
     def _clear(self, number: int) -> None:
+        """Empties a bin of all rows, for a new stretch of time."""
         at, empty = number % BINS * self.kinds, array("f", bytes(4 * self.kinds))
         for sums in self._rows:
             sums[at : at + self.kinds] = empty

@@ -18,6 +18,7 @@ KEPT_MIN = 0.8
 RECENT = 15
 """Steps of which medians are taken: an outage in fewer than half of them changes nothing."""
 ACTIVITIES = ("computing", "communicating", "waiting")
+"""What a worker's time goes to."""
 
 
 @dataclass(slots=True)

@@ -210,6 +210,7 @@ class ResumePoint:
         )
 
     def _scales_of_common(self) -> dict[str, float]:
+        """Returns the factors of the vectors that all workers have in common, by name."""
         from paceline.runtime.checkpointing.worker_state import COMMON
 
         lead = self.facts.get("lead")
@@ -253,6 +254,7 @@ class ResumePoint:
             raise ConfigError(f"{self.path}: {name}: {error}") from None
 
     def _json(self, name: str) -> dict[str, Any]:
+        """Returns what a file of a worker says. Raises ConfigError where it is damaged."""
         assert self.folder is not None
         try:
             return checkpoint_validation.remembered(self.folder, self.number, self._entry(name))
@@ -267,6 +269,7 @@ class ResumePoint:
             raise ConfigError(f"{self.path}: {error}") from None
 
     def _entry(self, name: str) -> FileEntry:
+        """Returns the manifest's entry of a file. Raises ConfigError where the checkpoint has none."""
         found = next((entry for entry in self.manifest.files if entry.name == name), None)
         if found is None:
             raise ConfigError(f"{self.path} has no {name}")
@@ -330,6 +333,7 @@ def check_weights(path: str) -> None:
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
+    """Turns errors of a file of `--init-from` into ConfigError, which names the file."""
     try:
         yield
     except (OSError, SafetensorError) as error:

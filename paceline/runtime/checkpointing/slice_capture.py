@@ -42,6 +42,7 @@ from paceline.live.state.slice_state import (
 from paceline.runtime.checkpointing.disk_buffer import DiskBuffer, on_disk, unspooled
 
 WEIGHTS = "weights"
+"""The name of a slice's weights among its vectors."""
 NOTHING = Flat.wrap(torch.empty(0))
 """The vector of an answer that consists of facts alone."""
 
@@ -76,6 +77,7 @@ class Captures:
         self._node.between_messages(end)
 
     def _want(self, version: int, number: int) -> None:
+        """Begins to wait for `version`: what was kept before is dropped, and each slice is looked at after updates."""
         self._node.published.withdraw(self._shown)
         self._wanted, self._number, self._kept, self._shown = version, number, {}, []
         self._spool = DiskBuffer(FlatMemory()) if self._purpose == SNAPSHOT else None

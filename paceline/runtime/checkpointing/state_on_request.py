@@ -57,6 +57,7 @@ class StatesOnRequest:
             node.published[kept(_of(rank), STATE)] = functools.partial(self._state, rank)
 
     def _state(self, rank: int, at: int) -> Any:
+        """Publishes the state of slice `at` for a worker, and keeps its vectors until that has read them."""
         role = self._hosted[at].role
         assert role is not None, "asked for before training"
         state = self._kept[rank, at] = state_of(role, self._rules[at])
@@ -65,6 +66,7 @@ class StatesOnRequest:
         return publish_state(state.facts, state.vectors, NOTHING)
 
     def _vector(self, rank: int, name: str, at: int) -> Any:
+        """Returns a vector of a state that was asked for, once."""
         return self._kept[rank, at].vectors.pop(name)
 
 
@@ -102,11 +104,13 @@ def give_servers(node: Node, state: ServerState, samples: int, layout: Layout, t
     """Publishes a loaded state, and returns when all servers have taken their parts. Raises PeerLost or TimedOut."""
 
     def facts(number: int) -> Any:
+        """Returns what the state of a slice consists of, without its vectors."""
         part = layout.slices[number]
         own = {"numbers": of_slice(state.numbers, part, tensors), "samples": samples}
         return publish_state(own, state.vectors, NOTHING)
 
     def vector(name: str, number: int) -> Any:
+        """Returns the part of a vector that belongs to a slice."""
         return Flat.wrap(state.vectors[name][layout.slices[number]].clone())
 
     for name in state.vectors:

@@ -35,6 +35,7 @@ from paceline.runtime.worker.steps.local_work import LocalWork
 
 MEMORY, RULE, BUFFERS, RESIDUAL, OWN, COMMON = "memory", "rule", "buffers", "residual", "own", "common"
 USER = "user"
+"""The name of what a script's own `state` holds."""
 
 
 def by_round(scheme: Scheme, servers: int) -> bool:

@@ -66,16 +66,16 @@ class KeyPart(Role):
         self._clocks = dict.fromkeys(self.workers, 0)  # pushes, by worker
         self._version = 0
         self._tensors: dict[str, Any] = {}
-        self._updater, self._rule = updater, updater.make_rule() if updater else None
+        self._updater, self._rule = updater, updater.rule_of(declared.key) if updater else None
 
     def use(self, updater: Updater) -> None:
         """Uses this updater from the next update on, with a new state."""
-        self._updater, self._rule = updater, updater.make_rule()
+        self._updater, self._rule = updater, updater.rule_of(self.declared.key)
 
     def set_rate(self, lr: float) -> None:
-        """Sets the learning rate of the optimizer, if there is one."""
-        if self._rule is not None:
-            self._rule.set_lr(lr)
+        """Sets the learning rate of the optimizer, if there is one; the key's multiplier still applies."""
+        if self._rule is not None and self._updater is not None:
+            self._rule.set_lr(lr * self._updater.lr_mult.get(self.declared.key, 1.0))
 
     # ---- requests ----------------------------------------------------------------------------------------
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:

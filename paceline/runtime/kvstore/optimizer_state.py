@@ -13,7 +13,7 @@ from torch import Tensor
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.kvstore.messages import PutState
 
-_ROWS = "table."  # tensors of lazy rules, which are as high and wide as the table
+_ROWS = "table."
 """Names of tensors of lazy rules begin with this; they are as high and wide as the table."""
 
 

@@ -18,10 +18,12 @@ import torch
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.core.spans import Spans
+from paceline.core.validation.bounds import TEXT_MAX
 from paceline.engine.optim.optimizers import CONSTANT, ServerOptimizer, TorchRule, make_rule
 from paceline.engine.optim.unused_parameters import Pieces
 from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.flat import Flat
+from paceline.runtime.kvstore.placement import Key, text_of
 
 Number = bool | int | float | tuple[float, ...] | None
 
@@ -46,12 +48,16 @@ class Updater:
     numbers  its arguments
     rescale  what a sum of gradients is multiplied with before the update
     lazy     rows that a sparse gradient does not have are left alone (SGD, Adam, AdamW)
+    lr_mult  by the text of a key: what the learning rate is multiplied with there; 1 where none is given
+    wd_mult  the same of the weight decay
     """
 
     name: str
     numbers: dict[str, Number] = field(default_factory=dict)
     rescale: float = 1.0
     lazy: bool = False
+    lr_mult: dict[str, float] = field(default_factory=dict)
+    wd_mult: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Returns the description as JSON with its keys in a fixed order."""
@@ -70,9 +76,23 @@ class Updater:
                 f"an optimizer {updater.name!r} cannot run on the servers, which hold parts of tensors"
                 f"{nearest(updater.name, KINDS)}"
             )
+        for factor in (*updater.lr_mult.values(), *updater.wd_mult.values()):
+            if not (math.isfinite(factor) and factor >= 0):
+                raise ConfigError(f"lr_mult or wd_mult of {factor}: must be a number, 0 or more")
         # Made once and dropped: numbers that torch refuses are refused here, and not at the first push.
         updater.make_rule()
+        updater.rule_of(next(iter(updater.wd_mult), ""))
         return updater
+
+    def rule_of(self, key: str) -> ServerOptimizer:
+        """Returns a new rule for the key of this text (`placement.text_of`), with its multipliers."""
+        updater = self
+        if key in self.wd_mult:
+            decay: Any = self.numbers.get("weight_decay", DEFAULTS.get(self.name, {}).get("weight_decay", 0.0))
+            updater = dataclasses.replace(self, numbers={**self.numbers, "weight_decay": decay * self.wd_mult[key]})
+        rule = updater.make_rule()
+        rule.set_lr(rule.lr * self.lr_mult.get(key, 1.0))
+        return rule
 
     def make_rule(self) -> ServerOptimizer:
         """Returns a new rule with an empty state. Raises ConfigError for numbers that torch refuses, in torch's
@@ -130,11 +150,17 @@ class _NamedRule(TorchRule):
 
 
 def updater_of(
-    optimizer: torch.optim.Optimizer | str, numbers: Mapping[str, Any], *, rescale_grad: float = 1.0
+    optimizer: torch.optim.Optimizer | str,
+    numbers: Mapping[str, Any],
+    *,
+    rescale_grad: float = 1.0,
+    lr_mult: Mapping[Key, float] | None = None,
+    wd_mult: Mapping[Key, float] | None = None,
 ) -> Updater:
     """Returns the updater for an optimizer of torch's, or for a name and `numbers` under torch's names or MXNet's.
 
-    Raises ConfigError, naming the way out, for what name and numbers cannot describe, or what torch refuses.
+    `lr_mult` and `wd_mult` multiply the learning rate and the weight decay of single keys. Raises ConfigError, naming
+    the way out, for what name and numbers cannot describe, or what torch refuses.
     """
     if isinstance(optimizer, str):
         name = next((kind for kind in KINDS if kind.lower() == optimizer.lower()), optimizer)
@@ -150,8 +176,28 @@ def updater_of(
     if name in KINDS and not isinstance(optimizer, str) and type(optimizer) is not getattr(torch.optim, name):
         raise ConfigError(f"an optimizer of your own that is called {name} cannot run on the servers")
     lazy = bool(given.pop("lazy", False))
-    updater = Updater(name=name, numbers=_checked(name, given), rescale=float(rescale_grad), lazy=lazy)
-    return Updater.from_json(updater.to_json())  # as the servers will read it
+    updater = Updater(
+        name=name,
+        numbers=_checked(name, given),
+        rescale=float(rescale_grad),
+        lazy=lazy,
+        lr_mult=_multipliers("lr_mult", lr_mult or {}),
+        wd_mult=_multipliers("wd_mult", wd_mult or {}),
+    )
+    text = updater.to_json()
+    if len(text) > TEXT_MAX:
+        raise ConfigError(
+            f"set_optimizer: {len(text)} characters with lr_mult and wd_mult, {TEXT_MAX} at most: name fewer keys"
+        )
+    return Updater.from_json(text)  # as the servers will read it
+
+
+def _multipliers(what: str, given: Mapping[Key, float]) -> dict[str, float]:
+    """Returns the multipliers by the text of their keys. Raises ConfigError for one that is no number, 0 or more."""
+    for key, factor in given.items():
+        if not _is_number(factor) or factor < 0:
+            raise ConfigError(f"{what} of key {key!r} = {factor!r}: must be a number, 0 or more")
+    return {text_of(key): float(factor) for key, factor in given.items()}
 
 
 def _numbers_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

@@ -12,7 +12,17 @@ from paceline.core.errors import ConfigError
 BOUND = 1_000_000
 """Elements from which on a key is cut over all servers: MXNet's MXNET_KVSTORE_BIGARRAY_BOUND."""
 
-SCHEMES = {"dist_sync": "bsp", "dist_device_sync": "bsp", "dist_async": "asp", "dist_ssync": "ssp", "dist_gsync": "gsp"}
+SCHEMES = {
+    "dist_sync": "bsp",
+    "dist_device_sync": "bsp",
+    "dist_sync_device": "bsp",
+    "dist": "bsp",
+    "dist_async": "asp",
+    "dist_async_device": "asp",
+    "dist_device_async": "asp",
+    "dist_ssync": "ssp",
+    "dist_gsync": "gsp",
+}
 """By MXNet's type of a store, the scheme that the servers apply to every key by itself."""
 
 

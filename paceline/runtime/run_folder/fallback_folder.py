@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 PREFIX = "paceline-result-"
+"""Names of folders begin with this that are made where the run's own cannot be written."""
 
 
 def put(out: Path, name: str, token: str, write: Callable[[Path], None]) -> str:

@@ -21,11 +21,14 @@ from paceline.core.errors import LockLost
 from paceline.live.host_info import boot_id
 
 LOCK = ".lock"
+"""The lock's file, in the run's folder."""
 LEASE_SECONDS = 20.0
 """Seconds without a renewal after which a lock counts as abandoned: ten renewals, so that a slow file server is no
 reason."""
 RENEW_SECONDS = 2.0
+"""Seconds between two renewals of a lock."""
 LOOK_SECONDS = 0.5
+"""Seconds between two looks of whoever waits for a lock."""
 BYTES_MAX = 512
 """Bytes of the file that are read; a line is shorter."""
 UNKNOWN = "-"

@@ -16,8 +16,6 @@ more.
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import secrets
 import threading
@@ -26,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paceline.core.errors import ConfigError
+from paceline.core.files.file_lock import try_lock
 from paceline.runtime.run_folder.lock_file import (
     BYTES_MAX,
     LOCK,
@@ -40,11 +39,9 @@ from paceline.runtime.run_folder.lock_file import (
 )
 from paceline.runtime.run_folder.status_file import born
 
-WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)
-"""Errors of flock on file systems without locks."""
-
 
 def _pause(seconds: float) -> None:
+    """Waits, as `time.sleep` does; that is banned in this package, since handlers must not use it."""
     threading.Event().wait(seconds)
 
 
@@ -83,6 +80,7 @@ class RunLock:
         """Renews the lock on a thread of its own until `release`; calls `lost` once if another run has taken it."""
 
         def run() -> None:
+            """Renews the lock until it ends, or is found to be another run's."""
             while not self._ends.wait(RENEW_SECONDS):
                 if why := self.renew():
                     lost(why)
@@ -131,11 +129,11 @@ class RunLock:
                 return taken
 
     def _opened(self) -> tuple[int, bool | None]:
-        """Opens the lock file; returns it, and whether this process holds it now, as in `_lock`. Raises OSError."""
+        """Opens the lock file; returns it, and whether this process holds it now, as in `try_lock`. Raises OSError."""
         while True:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                is_locked = _lock(file)
+                is_locked = try_lock(file)
             except OSError:
                 os.close(file)
                 raise
@@ -179,7 +177,7 @@ class RunLock:
         draft = self._path.with_name(f"{LOCK}.{self._me.run}")
         file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
-            _lock(file)
+            try_lock(file)
             os.pwrite(file, self._me.line(0), 0)
             os.replace(draft, self._path)
             self._pause(2 * LOOK_SECONDS)  # for others that waited as long
@@ -214,22 +212,6 @@ class RunLock:
     def _unusable(self, error: OSError) -> ConfigError:
         """Returns the error for a folder that cannot be used at all."""
         return ConfigError(f"--out {self._path.parent}: {error.strerror}")
-
-
-def _lock(file: int) -> bool | None:
-    """Returns True if this process holds the lock now, as far as this kernel knows; None where there are no locks.
-
-    Raises OSError.
-    """
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in WITHOUT_LOCKS:
-            raise
-        return None
-    return True
 
 
 def _holder(file: int) -> LockHolder | None:

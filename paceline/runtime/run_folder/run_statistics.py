@@ -25,6 +25,8 @@ WINDOW = 12  # progress reports over which a rate is taken
 
 @dataclass(slots=True)
 class _Worker:
+    """Holds what is known of one worker."""
+
     device: str = "cpu"
     host: str = ""
     slowdown: float = 1.0
@@ -34,6 +36,7 @@ class _Worker:
     history: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     def samples_per_second(self) -> float:
+        """Returns the rate over the latest WINDOW reports; 0.0 before there are two."""
         if len(self.history) < 2:
             return 0.0
         (t0, n0), (t1, n1) = self.history[0], self.history[-1]

@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from paceline.core.errors import ConfigError
-from paceline.core.safe_path import shown_path
+from paceline.core.files.safe_path import shown_path
 from paceline.core.trace import Applied, Evaluated, MemberChange, Record
 from paceline.live.host_info import boot_id
 from paceline.live.party import EVALUATOR, Party
@@ -31,7 +31,9 @@ from paceline.runtime.run_folder.lock_file import LockFence
 from paceline.runtime.run_folder.scale_up_signal import grows
 
 STATUS = "status.json"
+"""The file, in the run's folder."""
 EVERY_SECONDS = 1.0
+"""Seconds between two versions of the file."""
 STARTING, FAILED, OVER = "starting", "failed", "over"
 """States beside the phases of a run: before the coordinator exists, and after it."""
 HIDDEN = "..."
@@ -194,10 +196,12 @@ class StatusFile:
         self._reason = reason
 
     def _change(self, who: Party, **changes: object) -> None:
+        """Changes fields of a party that is known."""
         if who in self._parties:
             self._put(msgspec.structs.replace(self._parties[who], **changes))
 
     def _put(self, party: PartyStatus) -> None:
+        """Enters a party as it is now, and notes when it was heard."""
         who = Party.parse(party.party)
         with self._lock:
             self._parties[who], self._heard[who] = party, time.monotonic()
@@ -233,6 +237,7 @@ class StatusFile:
                 draft.unlink(missing_ok=True)
 
     def _status(self, parties: tuple[PartyStatus, ...]) -> Status:
+        """Returns what the next version of the file says."""
         return Status(
             pid=os.getpid(),
             born=born(os.getpid()),

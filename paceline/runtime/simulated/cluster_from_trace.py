@@ -48,7 +48,10 @@ def cluster(run: Path) -> tuple[Cluster, int]:
 
 
 def step_seconds(records: Iterable[Record], workers: int) -> list[list[float]]:
-    """Returns, by rank, the seconds of the first STEPS_MAX steps."""
+    """Returns by rank the seconds of the first STEPS_MAX steps, float.
+
+    A record may hold several steps; then their mean stands for all of them.
+    """
     steps: list[list[float]] = [[] for _ in range(workers)]
     for record in records:
         if isinstance(record, Span) and record.steps and len(steps[record.rank]) < STEPS_MAX:

@@ -103,5 +103,6 @@ class Dealt(LeasedBatches):
         self._lending, self._rank, self._orders = lending, rank, orders
 
     def _some(self, samples: int) -> Tensor | None:
+        """Takes samples for this worker from the queue; the lending is told whose turn it is."""
         self._lending.turn = self._rank, samples
         return super()._some(samples)

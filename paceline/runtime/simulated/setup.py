@@ -102,7 +102,7 @@ def measure_step(config: Config) -> float:
     """Returns the seconds of a step of the configured model on this machine, with as many threads as a worker has."""
     splits = load_data(config)
     model = build_model(config, splits)
-    x, y = splits.train.x[: config.data.batch_size], splits.train.y[: config.data.batch_size]
+    x, y = splits.train.first(config.data.batch_size)
     precision, loss_of = Precision(config.model.precision, model, "cpu"), nn.CrossEntropyLoss()
     torch.set_num_threads(config.cluster.threads)
     return measured_step(lambda: precision.backward(lambda: loss_of(model(x), y)), model, repeats=9)

@@ -110,12 +110,12 @@ class VirtualRun:
 
     @property
     def interrupted(self) -> str:
-        """The signal that ended the run, if one did."""
+        """Returns the signal that ended the run, or ""."""
         return self._interrupted
 
     @property
     def left(self) -> dict[str, list[str]]:
-        """The names of the files that the run has left, by folder."""
+        """Returns the names of the files that the run has left, by folder."""
         return self._results.left
 
     @property

@@ -46,6 +46,7 @@ class TrainingEnded(Ghost):
     __slots__ = ()
 
     def _another(self, _other: object) -> Ghost:
+        """Returns a vector of the same length: arithmetic has no meaning any more."""
         return Ghost(len(self))
 
     __add__ = __sub__ = __mul__ = __rmul__ = __truediv__ = __pow__ = _another
@@ -68,6 +69,10 @@ class Sizes:
         self._left: dict[int, int] = {}
 
     def mini_batch(self, rank: int, size: int | None) -> tuple[int, Data]:
+        """Returns how many samples the next mini-batch has; without data, as nothing is trained.
+
+        The last one of an epoch is smaller where the batch does not divide the share.
+        """
         if self._shares is None:
             return size or self._batch_size, ()
         share = self._shares.size(rank)

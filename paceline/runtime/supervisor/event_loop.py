@@ -77,12 +77,12 @@ class EventLoop:
 
     @property
     def signal(self) -> str:
-        """The signal that this process was sent, if one was."""
+        """Returns the signal that this process was sent, or ""."""
         return self._signal
 
     @property
     def interrupted(self) -> str:
-        """The signal that ended the run, if one did."""
+        """Returns the signal that ended the run, or ""; SIGTERM where all hosts were taken away."""
         return self._signal or ("SIGTERM" if self._taken else "")
 
     def run(self) -> None:

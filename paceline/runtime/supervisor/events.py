@@ -40,7 +40,7 @@ class MemberEvent:
 
 @dataclass(frozen=True, slots=True)
 class StatusLine:
-    """A line for the user, which decides nothing."""
+    """Carries a line for the user, which decides nothing."""
 
     line: str
 
@@ -52,12 +52,12 @@ class Grow:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Training is over and the model is saved."""
+    """Says that training is over and the model is saved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """A signal asks the run to end."""
+    """Says that a signal asks the run to end."""
 
     signal: str
 

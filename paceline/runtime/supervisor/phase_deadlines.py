@@ -11,7 +11,7 @@ from paceline.core.coordination.lifecycle import WAIT_SECONDS, RunPhase, moving_
 from paceline.core.errors import PacelineError
 from paceline.live.party import Party
 
-INTERRUPT_SECONDS = {"SIGTERM": 10.0, "SIGINT": 2.5, "SIGHUP": 2.5}  # Ctrl-C: 5 s altogether; batch systems give 30
+INTERRUPT_SECONDS = {"SIGTERM": 10.0, "SIGINT": 2.5, "SIGHUP": 2.5}
 """Seconds in which a run ends after a signal. With Ctrl-C it is over within 5 s altogether; batch systems give 30 s."""
 
 
@@ -20,19 +20,22 @@ class RunFailed(PacelineError):  # noqa: N818
 
 
 class Phases(Protocol):
-    """What a deadline asks a coordinator."""
+    """Describes what a deadline asks a coordinator."""
 
     @property
-    def phase(self) -> RunPhase: ...
+    def phase(self) -> RunPhase:
+        """Returns the phase of the run."""
 
     @property
-    def stopping(self) -> bool: ...
+    def stopping(self) -> bool:
+        """Returns True once a stop rule holds."""
 
     @property
     def length(self) -> int:
         """Returns the parameters of the model; 0 until they are known."""
 
-    def missing(self) -> list[Party]: ...
+    def missing(self) -> list[Party]:
+        """Returns the parties that the phase still waits for."""
 
 
 class Deadline:

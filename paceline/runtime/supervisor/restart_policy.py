@@ -18,6 +18,7 @@ from paceline.live.party import Party
 SHORT_SECONDS = 5.0
 """An incarnation that ends within this time makes the pause before the next one longer."""
 PAUSE_SECONDS_MAX = 30.0
+"""Seconds before a restart, at most; each end of a short incarnation doubles the pause."""
 LATER_SECONDS = 60.0
 """Seconds of the first pause once --restarts are used up; each further pause is longer by as much."""
 LATE_RESTARTS = 5
@@ -29,6 +30,8 @@ others."""
 
 @dataclass(slots=True)
 class _Starts:
+    """Counts the restarts of one worker, or of the evaluator."""
+
     began: float = -math.inf  # of the first one nobody asks
     short: int = 0  # of the latest ones, without a longer one between
     again: int = 0
@@ -143,6 +146,7 @@ class Replacements:
         )
 
     def _never_joined(self, who: Party, incarnation: int) -> bool:
+        """Returns True if this incarnation has ended before it took part."""
         return incarnation > self._joined.get(who, 0)  # the run began with the first
 
     def _next(self, who: Party) -> bool:

@@ -21,6 +21,7 @@ def root_of(failures: Sequence[Failure]) -> str:
     lost_others = {f.who for f in failures if f.kind is FailureKind.LOST_ANOTHER}  # their ends explain nothing
 
     def distance(failure: Failure) -> int:
+        """Returns how far a failure is from the cause: a consequence of another one comes last."""
         return 2 if failure.who in lost_others else DISTANCE[failure.kind]
 
     ranked = sorted(failures, key=distance)

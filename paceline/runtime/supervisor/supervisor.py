@@ -31,10 +31,12 @@ from paceline.observe.terminal.progress import ProgressDisplay
 from paceline.observe.trace.hooks import Hook, load
 from paceline.runtime.checkpointing.resume import ResumePoint, find
 from paceline.runtime.run_folder.run_lock import RunLock
+from paceline.runtime.run_folder.run_recording import coordinator_recorder
 from paceline.runtime.run_folder.run_statistics import RunStatistics
 from paceline.runtime.run_folder.scale_up_signal import asked_to_grow
 from paceline.runtime.server.snapshot_store import SnapshotStore
 from paceline.runtime.spec.batch_size import batch_size_note, check_batch_size
+from paceline.runtime.spec.coordinator_setup import CoordinatorSetup
 from paceline.runtime.spec.launcher import Launcher
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.spec.process_specs import make_specs
@@ -94,17 +96,7 @@ class RunSupervisor:
         self._artifacts = RunArtifacts(
             config, self._token, self._lock.fence, statistics, evaluates=evaluator, hooks=all_hooks, say=self._say
         )
-        cluster, node = config.cluster, Node(self._transport, PlainMemory())
-        self._snapshots = SnapshotStore(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")
-        self._incarnations = PartyIncarnations(config, launcher, self._say)
-        free = bool(not_started_at_first(config)) and not accept_joins
-        header = RunHeader(config, notes, self._snapshots, credentials, has_free_places=free)
-        listener = CoordinatorEvents(config, self._artifacts, self._events, self._incarnations, header, node.now)
-        self._coordinator = make_coordinator(
-            self._transport,
-            node,
-            listener,
-            self._snapshots,
+        setup = CoordinatorSetup(
             config=config,
             train_samples=train_samples,
             evaluator=evaluator,
@@ -112,11 +104,23 @@ class RunSupervisor:
             done=start.done,
             behind=start.samples,
         )
+        self._recorder = recorder = coordinator_recorder(setup, self._say)
+        self._transport = recorder.transport(self._transport)
+        cluster, node = config.cluster, Node(self._transport, PlainMemory(), clock=recorder.clock)
+        self._snapshots = SnapshotStore(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")
+        self._incarnations = PartyIncarnations(config, launcher, self._say)
+        free = bool(not_started_at_first(config)) and not accept_joins
+        header = RunHeader(config, notes, self._snapshots, credentials, has_free_places=free)
+        listener = CoordinatorEvents(config, self._artifacts, self._events, self._incarnations, header, node.now)
+        self._coordinator = make_coordinator(
+            self._transport, node, listener, recorder.snapshots(self._snapshots), setup, observer=recorder
+        )
         self._loop = self._make_loop(accept_joins=accept_joins)
         self._is_gone = False  # for everybody else
         self._make_specs = self._spec_maker(store_secrets, start.path, evaluator=evaluator)
 
     def _make_loop(self, *, accept_joins: bool) -> EventLoop:
+        """Returns the event loop. It comes last: it needs the coordinator, which needs the events."""
         return EventLoop(
             self._config,
             self._coordinator,
@@ -193,6 +197,7 @@ class RunSupervisor:
                 # the run is over; only then does the launcher kill who is left; the keys go last.
                 self._snapshots.close()
                 self._disconnect()
+                self._recorder.close()
                 self._launcher.end(END_SECONDS)
                 self._display.close()
                 if self._credentials:
@@ -235,7 +240,7 @@ class RunSupervisor:
 
     @property
     def interrupted(self) -> str:
-        """The signal that ended the run, if one did."""
+        """Returns the signal that ended the run, or ""."""
         return self._loop.interrupted
 
     def elapsed_s(self) -> float:
@@ -244,11 +249,12 @@ class RunSupervisor:
 
     @property
     def left(self) -> dict[str, list[str]]:
-        """The names of the files that the run has left, by folder."""
+        """Returns the names of the files that the run has left, by folder."""
         return self._artifacts.results.left
 
     # ---- told by others, on their threads ----------------------------------------------------------------
     def _say(self, line: str) -> None:
+        """Shows a line to the user."""
         self._display.begin((line,))
 
     def _folder_lost(self, why: str) -> None:

@@ -18,6 +18,7 @@ from paceline.engine import data, models
 from paceline.engine.data.dataset import WAY_OUT, Splits, shown
 from paceline.engine.import_path import is_path
 from paceline.engine.model.mixed_precision import Precision
+from paceline.engine.models import zoo
 from paceline.engine.own_code import own_data, own_model
 from paceline.engine.specs import MOMENTUM, DataRecipe, ModelRecipe, OptimizerRecipe, ScheduleRecipe
 from paceline.live.control.session import Session
@@ -34,8 +35,16 @@ FLATTENS = "mlp"
 
 
 def data_recipe(config: Config) -> DataRecipe:
-    """Returns name, folder and size of the data set."""
-    return DataRecipe(name=config.data.name, directory=config.data.directory, samples=config.data.samples)
+    """Returns name, folder and sizes of the data set."""
+    chosen = config.data
+    return DataRecipe(
+        name=chosen.name,
+        directory=chosen.directory,
+        samples=chosen.samples,
+        resize=chosen.resize,
+        mean_file=chosen.mean_file,
+        augment=chosen.augment,
+    )
 
 
 def load_data(config: Config) -> Splits:
@@ -50,20 +59,25 @@ _own_data = functools.cache(own_data.load)
 
 
 def check_model(config: Config) -> None:
-    """Imports a network of the user's own, once for all processes that are forked. Raises ConfigError."""
+    """Imports what the network needs, once for all processes that are forked. Raises ConfigError."""
     if is_path(config.model.name):
         own_model.check(config.model.name)
+    elif config.model.name in zoo.NETWORKS and config.model.name not in models.SMALL:
+        zoo.import_library(config.model.name)
 
 
 def build_model(config: Config, splits: Splits) -> nn.Module:
     """Returns the network, with the same weights in every process, by the run's seed. Raises ConfigError."""
     if is_path(config.model.name):
-        return own_model.build(config.model.name, splits.train.x[:2], splits.train.classes, config.run.seed)
+        return own_model.build(config.model.name, splits.train.first(2)[0], splits.train.classes, config.run.seed)
+    recipe = ModelRecipe(name=config.model.name, width=config.model.width, dropout=config.model.dropout)
+    if recipe.name in models.TOKEN_MODELS and splits.train.is_tokens:
+        vocabulary = 1 + max(int(part.x.max()) for part in (splits.train, splits.test))
+        return models.build_for_tokens(recipe, vocabulary, splits.train.classes, config.run.seed)
     if config.model.name != FLATTENS and not splits.train.is_pictures:
         raise ConfigError(
             f"--model {config.model.name} takes pictures [c, h, w], and samples are {shown(splits.train.x)}: {WAY_OUT}"
         )
-    recipe = ModelRecipe(name=config.model.name, width=config.model.width, dropout=config.model.dropout)
     return models.build(recipe, splits.train.shape, splits.train.classes, config.run.seed)
 
 
@@ -92,6 +106,8 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
             factor=s.factor,
             total=config.stop.samples_of(train_samples),
             floor=s.floor,
+            at=tuple(round(epochs * train_samples) for epochs in s.at),
+            power=s.power,
         ),
         seed=config.run.seed,
         codecs=config.codecs(),
@@ -106,7 +122,7 @@ def train(config: Config, spec: ProcessSpec, session: Session) -> None:
     model, start = build_model(config, splits), open_at(config, spec.resume)
     start.load_into(model)
     model.to(spec.device)
-    x, y = splits.train.x[: config.data.batch_size], splits.train.y[: config.data.batch_size]
+    x, y = splits.train.first(config.data.batch_size)
     x, y = x.to(spec.device), y.to(spec.device)
     precision, for_trial = (Precision(config.model.precision, model, spec.device) for _ in range(2))
 

@@ -56,6 +56,16 @@ def text_of(cluster: Cluster) -> str:
     return "\n".join(_lines(cluster, "", is_list=False)).strip() + "\n"
 
 
+def table_text(cluster: Cluster, label: str) -> str:
+    """Returns the same as the table `label` of a larger file; `cluster_of` reads it."""
+    return "\n".join(_lines(cluster, label, is_list=False)).strip() + "\n"
+
+
+def cluster_of(table: Any, label: str) -> Cluster:
+    """Returns the cluster that the parsed table `label` describes. Raises ConfigError."""
+    return _record(Cluster, table, label)
+
+
 def _lines(record: Any, label: str, *, is_list: bool) -> Iterator[str]:
     """Yields the lines of one table and of the tables within it: plain values first, as TOML wants."""
     if label:

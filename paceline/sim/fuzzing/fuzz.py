@@ -50,6 +50,9 @@ OF_WORKERS = ("crash", "restart", "leave", "pause", "mute", "deaf", "reset", "cl
 OF_SERVERS = ("crash", "pause", "mute", "deaf", "reset", "clock-step", "disk-full", "torn-write", "clog")
 """Faults that hit a server's host."""
 
+RUNS = ("faults", "stall", "liar")
+"""The runs that may belong to a plan: the drawn faults, a slow worker without faults, and the faults with a liar."""
+
 
 @dataclass(frozen=True)
 class FuzzPlan:
@@ -61,6 +64,7 @@ class FuzzPlan:
     cluster: Cluster
     samples: tuple[int, ...]  # in a batch, by rank
     leased: tuple[int, int] = (60, 7)  # samples of an epoch and of a lease, where samples are leased
+    runs: tuple[str, ...] = RUNS  # those to make
 
     def __str__(self) -> str:
         faults = " ".join(f"{f.kind}@{f.at_s:.1f}" for f in self.cluster.faults)
@@ -155,32 +159,43 @@ def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) -> FuzzO
         if trace:
             trace(record)
 
-    sim, over = go_on_to_the_end(plan, write)
-    stalls.check(plan.seed, plan.scheme, plan.cluster, plan.samples)
+    events, now, faults = 0, 0.0, Counter(fault.kind for fault in plan.cluster.faults)
+    if "faults" in plan.runs:
+        sim = simulation(plan, write)
+        faults["run ended"] += bool(go_on_to_the_end(sim))
+        assert sim.streams is not None
+        faults += sim.streams.injected
+        events, now = sim.events, sim.now
+    if "stall" in plan.runs:
+        stalls.check(plan.seed, plan.scheme, plan.cluster, plan.samples)
+    if with_liar := with_a_liar(plan):
+        liar = simulation(with_liar, write)
+        go_on_to_the_end(liar)
+        assert liar.lies is not None
+        faults["lie"] += liar.lies.told.total()
+    if "faults" in plan.runs:
+        written.update(f"{sim.events} {sim.now!r} {sim.steps}".encode())
+    return FuzzOutcome(events, now, faults, written.hexdigest()[:16])
+
+
+def with_a_liar(plan: FuzzPlan) -> FuzzPlan | None:
+    """Returns the plan of the run with a liar, who is one fault more, or None if nobody lies under this seed."""
+    if "liar" not in plan.runs:
+        return None
     lying = lying_workers.draw(plan.seed, plan.scheme, plan.cluster, CALM_S)
-    if lying:
-        with_liar, _ = go_on_to_the_end(replace(plan, cluster=lying), write)
-    written.update(f"{sim.events} {sim.now!r} {sim.steps}".encode())
-    assert sim.streams is not None
-    faults = sim.streams.injected + Counter(fault.kind for fault in plan.cluster.faults)
-    faults["run ended"] += bool(over)
-    if lying:
-        assert with_liar.lies is not None
-        faults["lie"] += with_liar.lies.told.total()
-    return FuzzOutcome(sim.events, sim.now, faults, written.hexdigest()[:16])
+    return replace(plan, cluster=lying, runs=("faults",)) if lying else None
 
 
-def go_on_to_the_end(plan: FuzzPlan, write: Callable[[Record], None]) -> tuple[Simulation, str]:
-    """Runs all of `plan`; returns the simulation, and why it ended early, or ""."""
-    sim, over = simulation(plan, write), ""
+def go_on_to_the_end(sim: Simulation) -> str:
+    """Runs all of a plan's simulation; returns why it ended early, or ""."""
     with lying_workers.nobody_spins(sim):
         try:
             sim.run(until=CALM_S)
             go_on(sim)
             end(sim)
         except RunLost as error:  # before there was a snapshot; a run that says so has kept its word
-            over = str(error)
-    return sim, over
+            return str(error)
+    return ""
 
 
 def simulation(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) -> Simulation:

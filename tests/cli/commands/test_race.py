@@ -61,6 +61,18 @@ def test_each_run_has_the_scheme_of_the_command_and_all_end_by_its_rule(warm: Wa
     assert (out / "race.png").exists()
 
 
+def test_a_script_is_evaluated_beside_its_training_where_the_command_says_how_often(warm: Warm, tmp_path: Path) -> None:
+    given = SCRIPT.replace('weighting="inverse")', "evaluate=lambda model: 0.75)").replace("epochs=50", "epochs=None")
+    (tmp_path / "train.py").write_text(given.replace("pace.rank == 0", "False"))
+    words = ["race", "--schemes", "asp", "--workers", "1", "--eval-every", "0.05", "--target-accuracy", "0.7"]
+    process = warm.paceline(*words, "--out", str(tmp_path / "race"), "--", sys.executable, str(tmp_path / "train.py"))
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    summary = json.loads((tmp_path / "race" / "race.json").read_text())[0]
+    assert (summary["test_accuracy"], summary["reason"]) == (0.75, "target accuracy")
+    assert not (tmp_path / "race" / "asp" / "checkpoints").exists()
+
+
 def test_the_command_stands_behind_two_dashes() -> None:
     assert split_command(["--schemes", "bsp"]) == (["--schemes", "bsp"], [])
     assert split_command(["-x", "--", sys.executable, "a.py", "--", "b"]) == (
@@ -97,7 +109,7 @@ def test_ctrl_c_while_hosts_are_reached_ends_the_race_with_what_there_is(tmp_pat
 
     class Reached:
         @contextlib.contextmanager
-        def launcher(self, *_: Any) -> Iterator[None]:
+        def launcher(self, *_: Any, **__: Any) -> Iterator[None]:
             started.append("reaching")
             os.kill(os.getpid(), signal.SIGINT)
             signal.pause()

@@ -49,7 +49,7 @@ def test_without_a_name_the_newest_run_is_meant(here: Path, capsys: Capture) -> 
     assert told(capsys, "status").startswith("runs/a: bsp, training")
 
 
-@pytest.mark.parametrize("verb", ["status", "kill", "logs"])
+@pytest.mark.parametrize("verb", ["status", "kill", "logs", "attach"])
 def test_a_wrong_name_is_told_with_the_way_out(verb: str, here: Path, capsys: Capture) -> None:
     a_status(here / "nightly")
     assert "did you mean 'nightly'?" in refused_here(capsys, verb, "nighty")

@@ -24,11 +24,12 @@ def test_rows_of_several_keys_go_to_several_tensors_each_with_its_own_rows(type:
         a, b = kv.row_sparse_pull(["a", "b"], row_ids=[torch.tensor([0]), torch.tensor([1, 2])])
         with pytest.raises(ConfigError, match="2 tensors or keys and 1 for row_ids"):
             kv.row_sparse_pull("a", [first, second], row_ids=[torch.tensor([0])])
-        with pytest.raises(ConfigError, match="key 'b': out is a sparse tensor: give a dense one"):
-            kv.row_sparse_pull("b", torch.zeros(4, 2).to_sparse(1), row_ids=torch.tensor([0]))
-        return [v.to_dense()[:, 0].tolist() for v in (first, second, third, a, b)]
+        sparse = torch.ones(4, 2).to_sparse(1)
+        kv.row_sparse_pull("b", sparse, row_ids=torch.tensor([3, 1, 3]))
+        assert sparse.coalesce().indices().tolist() == [[1, 3]]
+        return [v.to_dense()[:, 0].tolist() for v in (first, second, third, a, b, sparse)]
 
-    told = [[0, 1, 2, 0], [1, 0, 2, 1], [0, 0, 1, 0], [1, 0, 0, 0], [0, 2, 2, 0]]
+    told = [[0, 1, 2, 0], [1, 0, 2, 1], [0, 0, 1, 0], [1, 0, 0, 0], [0, 2, 2, 0], [0, 2, 0, 2]]
     assert (run(work) if type == "dist_sync" else [work(create(type))] * 2) == [told] * 2
 
 
@@ -94,6 +95,13 @@ def wrong(act: Callable[[KVStore], Any], told: str) -> Any:
         wrong(lambda kv: kv.set_optimizer("LBFGS"), "'LBFGS' cannot run on the servers, which hold parts"),
         wrong(lambda kv: kv.set_optimizer("sgd", lr=-1.0), "lr = -1.0: must be 0 or more"),
         wrong(lambda kv: kv.set_optimizer("adam", speed=1.0), "speed"),
+        wrong(lambda kv: kv.set_optimizer("sgd", lr_mult={"w": -1.0}), "lr_mult of key 'w' = -1.0: must be a number"),
+        wrong(lambda kv: kv.set_optimizer("sgd", wd_mult={"w": None}), "wd_mult of key 'w' = None: must be a number"),  # type: ignore[dict-item]
+        wrong(lambda kv: kv.set_optimizer("rprop", wd_mult={"w": 2.0}), "weight_decay"),
+        wrong(
+            lambda kv: kv.set_optimizer("sgd", lr_mult={f"{i:0100}": 1.0 for i in range(800)}),
+            "with lr_mult and wd_mult, 65536 at most: name fewer keys",
+        ),
         wrong(lambda kv: kv.set_optimizer("sgd", lr="fast"), "lr = 'fast': must be a number"),
         wrong(lambda kv: kv.set_optimizer("sgd", lr=math.inf), "lr = inf: must be a number"),
         wrong(lambda kv: kv.set_optimizer("adam", lr=None), "lr = None: must be a number"),

@@ -29,9 +29,9 @@ def test_only_the_value_of_rank_0_is_used() -> None:
 
 def test_a_sum_and_never_a_mean_takes_the_place_of_the_value() -> None:
     def work(kv: KVStore) -> Tensor:
-        kv.init(["w", 7], [torch.zeros(3), torch.zeros(2, 2)])
-        kv.push(["w", 7], [torch.full((3,), 1.0 + kv.rank), [torch.ones(2, 2)] * 2])
-        return torch.cat([v.flatten() for v in kv.pull(["w", 7])])
+        kv.init(["w", "v"], [torch.zeros(3), torch.zeros(2, 2)])
+        kv.push(["w", "v"], [torch.full((3,), 1.0 + kv.rank), [torch.ones(2, 2)] * 2])
+        return torch.cat([v.flatten() for v in kv.pull(["w", "v"])])
 
     assert [value.tolist() for value in run(work, workers=3)] == [[6.0] * 7] * 3
 
@@ -90,6 +90,30 @@ def test_dist_async_updates_with_every_push() -> None:
         return float(kv.pull("w"))
 
     assert run(work, "dist_async", workers=3) == [60.0] * 3
+
+
+def test_learning_rate_and_weight_decay_may_differ_from_key_to_key_on_servers_too() -> None:
+    def work(kv: KVStore) -> list[float]:
+        kv.set_optimizer("sgd", lr=1.0, weight_decay=0.5, lr_mult={2: 0.5}, wd_mult={2: 0.0})
+        kv.init([1, 2], [torch.ones(1), torch.ones(1)])
+        kv.push([1, 2], [torch.ones(1), torch.ones(1)])
+        first = kv.pull([1, 2])
+        kv.set_learning_rate(0.5)
+        kv.barrier()
+        kv.push(2, torch.ones(1))
+        return [v.item() for v in [*first, kv.pull(2)]]
+
+    assert run(work) == [[1 - 2.5, 1 - 1.0, 0 - 0.5]] * 2
+
+
+def test_a_function_of_the_scripts_own_is_refused_where_servers_make_the_updates() -> None:
+    def work(kv: KVStore) -> bool:
+        with pytest.raises(ConfigError, match="dist_async_device: a function of your own cannot run on the servers"):
+            kv._set_updater(lambda key, recv, stored: None)
+        kv._barrier()
+        return kv.is_capable("optimizer")
+
+    assert run(work, "dist_async_device") == [True, True]
 
 
 def test_dist_async_refuses_a_push_without_an_optimizer() -> None:
@@ -174,6 +198,38 @@ def test_two_bits_leave_for_later_what_they_do_not_send() -> None:
         return seen
 
     assert run(work) == [[[0.0, -1.0, 1.0], [1.0, -1.0, 1.0]]] * 2
+
+
+@pytest.mark.parametrize("bound", [1, 1_000_000])
+def test_two_bits_leave_first_values_alone_and_go_with_an_optimizer_and_with_cut_keys(bound: int) -> None:
+    def work(kv: KVStore) -> list[float]:
+        kv.set_gradient_compression({"type": "2bit", "threshold": 0.5})
+        kv.init(["w", "v"], [torch.zeros(40, 2), torch.ones(3)])
+        kv.set_optimizer("sgd", lr=1.0, rescale_grad=-2.0)  # as MXNet's test optimizer: w + 2 g
+        seen = [kv.pull("v")[0].item()]
+        for g in (0.4, 0.1, 0.2, 0.3):  # the threshold is reached with the second and with the fourth
+            kv.push("w", torch.full((40, 2), g))
+            value = kv.pull("w")
+            assert (value == value[0, 0]).all()
+            seen.append(value[0, 0].item())
+        return seen
+
+    assert run(work, bound=bound) == [[1.0, 0.0, 2.0, 2.0, 4.0]] * 2
+
+
+def test_a_sparse_gradient_without_rows_counts_and_a_pull_of_no_rows_gives_none() -> None:
+    def work(kv: KVStore) -> tuple[float, int]:
+        kv.set_optimizer("sgd", lr=1.0, rescale_grad=-1.0)
+        kv.init("table", torch.ones(4, 2, dtype=torch.float16))
+        none = torch.sparse_coo_tensor(
+            torch.empty(1, 0, dtype=torch.int64), torch.empty(0, 2), (4, 2), check_invariants=True
+        )
+        kv.push("table", none if kv.rank else torch.ones(4, 2))
+        rows = torch.ones(4, 2, dtype=torch.float16).to_sparse(1)
+        kv.row_sparse_pull("table", rows, row_ids=torch.tensor([]))
+        return kv.pull("table").float().mean().item(), rows.coalesce().values().numel()
+
+    assert run(work) == [(2.0, 0)] * 2
 
 
 def test_a_worker_that_is_lost_is_counted_and_waited_for_no_longer() -> None:

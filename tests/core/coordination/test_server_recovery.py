@@ -14,6 +14,7 @@ from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.effects import SERVERS, Call, Compute, Effect, Tell
 from paceline.core.errors import PeerLost, ProtocolError, Undone
 from paceline.core.trace import Applied, MemberChange
+from paceline.live.coordinator.coordinator import Coordinator
 from paceline.live.net.inprocess_transport import HubTransport
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import PublishedState
@@ -258,6 +259,12 @@ def test_one_whose_lives_are_long_may_die_as_often_as_it_likes(companies: Any, m
     assert events(company).count(("server 0", "lost")) == 2 * server_recovery.INCARNATIONS_MAX
 
 
+def falls_silent(coordinator: Coordinator, silent: Any) -> None:
+    """On the coordinator's thread."""
+    with coordinator._carried_out():
+        coordinator._elasticity.carry_out(silent)
+
+
 def test_one_that_falls_silent_again_and_again_ends_the_run_too(companies: Any) -> None:
     company: Company = companies(Snapshot())
     dies(company, S0)
@@ -265,7 +272,7 @@ def test_one_that_falls_silent_again_and_again_ends_the_run_too(companies: Any) 
     for incarnation in (1, 2, 3):
         silent_one = starts(company, S0, incarnation)
         silent = coordinator._run.members.lost(0.0, S0, incarnation, "silent")
-        coordinator._soon(functools.partial(coordinator._elasticity.carry_out, silent))
+        coordinator._transport.call_later(0.0, functools.partial(falls_silent, coordinator, silent))
         company.settled()
         silent_one.close()
     assert company.told("failed")[:2] == (S0, "lost server 0: silent; it has died 4 times in a row within 5 s")
@@ -281,7 +288,7 @@ def test_nothing_of_an_earlier_order_counts_when_the_server_that_came_is_lost_as
     second = company.hears(S1)
     starts(company, S0, incarnation=2)
     company.say(S0, control.Prepared(number=second.number))
-    company.coordinator._timer(Timer.SERVERS_BACK, first.number)
+    company.coordinator.timer_ran_out(Timer.SERVERS_BACK, first.number)
     company.settled()
     assert company.heard[W0].delivered.empty(), "server 1 has not gone back a second time"
     company.say(S1, control.Prepared(number=second.number))

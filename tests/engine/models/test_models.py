@@ -14,8 +14,8 @@ from paceline.core.errors import ConfigError
 from paceline.engine.data import load
 from paceline.engine.data.batches import Batches
 from paceline.engine.data.partition_plan import make_partition
-from paceline.engine.models import build
-from paceline.engine.specs import MODELS, DataRecipe, ModelRecipe
+from paceline.engine.models import SMALL, build
+from paceline.engine.specs import SMALL_MODELS, DataRecipe, ModelRecipe
 
 SHAPES = [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 17, 9)]
 
@@ -34,7 +34,7 @@ def size(model: nn.Module) -> int:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SMALL_MODELS)
 def test_every_model_takes_every_shape_even_one_sample_in_training(name: str, shape: tuple[int, int, int]) -> None:
     model = build(ModelRecipe(name=name, width=0.125), shape, 7, seed=0).train()
     for n in (1, 3):
@@ -44,7 +44,7 @@ def test_every_model_takes_every_shape_even_one_sample_in_training(name: str, sh
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SMALL_MODELS)
 def test_the_seed_decides_the_weights(name: str) -> None:
     recipe = ModelRecipe(name=name, width=0.125)
     one, same, other = (build(recipe, (1, 8, 8), 10, seed).state_dict() for seed in (3, 3, 4))
@@ -52,7 +52,7 @@ def test_the_seed_decides_the_weights(name: str) -> None:
     assert any(not torch.equal(one[key], other[key]) for key in one)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SMALL_MODELS)
 def test_building_leaves_the_global_generator_alone(name: str) -> None:
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
@@ -60,7 +60,7 @@ def test_building_leaves_the_global_generator_alone(name: str) -> None:
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SMALL_MODELS)
 def test_width_scales_the_model(name: str) -> None:
     sizes = [size(build(ModelRecipe(name=name, width=width), (1, 28, 28), 10, 0)) for width in (1e-9, 0.25, 0.5)]
     assert sizes == sorted(set(sizes))
@@ -88,8 +88,12 @@ def test_a_width_that_is_not_positive_is_refused(width: float) -> None:
 
 
 def test_an_unknown_model_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'resnet18'"):
-        build(ModelRecipe(name="resnet"), (1, 8, 8), 10, 0)
+    with pytest.raises(ConfigError, match="did you mean 'mobilenet'"):
+        build(ModelRecipe(name="mobile-net"), (1, 8, 8), 10, 0)
+
+
+def test_the_small_networks_are_those_that_can_be_named() -> None:
+    assert SMALL == SMALL_MODELS
 
 
 def test_a_model_for_nothing_is_refused() -> None:

@@ -55,6 +55,8 @@ def test_the_script_is_the_launcher_itself_so_that_signals_for_the_script_reach_
 
 def test_a_run_that_can_go_on_has_one_folder_in_all_lives_of_its_job(here: Path) -> None:
     assert "--out runs/slurm-$SLURM_JOB_ID --launcher" in written("--write", "job.sh", "paceline", "train")[-1]
+    script = ("--checkpoint-every", "60", "--write", "job.sh", "python", "a.py")
+    assert "--out runs/slurm-$SLURM_JOB_ID --launcher" in written(*script)[-1]
     last = written("--write=job.sh", "paceline", "train", "--out", "mine")[-1]
     assert last == "exec paceline launch --launcher slurm -i 127.0.0.1 paceline train --out mine"
 
@@ -189,7 +191,10 @@ def test_a_job_that_has_come_back_goes_on_unless_it_is_told_not_to(
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_RESTART_COUNT", count or "0")
     assert main([*LAUNCH, "--out", "run", "paceline", "train", *words]) == 0
-    assert [config.checkpoint.resume for config in found] == [expected]
+    script = ["--checkpoint-every", "60", *words, sys.executable, "train.py"]
+    assert main([*LAUNCH, "--out", "run", *script]) == 0
+    assert main([*LAUNCH, "--out", "other", sys.executable, "train.py"]) == 0  # it has no checkpoints
+    assert [config.checkpoint.resume for config in found] == [expected, expected, "never"]
 
 
 def test_one_that_was_killed_before_its_first_checkpoint_begins_again(

@@ -53,7 +53,8 @@ def test_a_run_that_is_killed_goes_on_and_its_samples_are_counted_once(
     assert not (tmp_path / "run" / "summary.json").exists()
     code, out, err = ended(launch(LOOP, *BESIDE, "--resume", "auto", joins=False, workers=1))
     assert code == 0
-    assert not [line for line in err if "resumes checkpoint" not in line]
+    (line,) = err
+    assert line.startswith("paceline: resumes checkpoint ")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["samples"] == 20 * 120
     assert summary["test_accuracy"] == 0.5
@@ -88,10 +89,16 @@ def test_a_level_of_the_environment_is_that_of_all_parties_unless_a_flag_says_ot
         with_log_level({})
 
 
-def test_on_other_machines_evaluation_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    (tmp_path / "hosts").write_text("localhost slots=2\n")
-    with pytest.raises(ConfigError, match=r"for one machine: leave --hosts out, or evaluate in the loop"):
-        command.main(["-H", str(tmp_path / "hosts"), "--eval-every", "1", "python", "x.py"])
+def test_checkpoints_are_kept_where_a_flag_needs_them_and_the_command_is_no_value_of_a_flag() -> None:
+    kept = [("--store", "redis://127.0.0.1:6379/0/a"), ("--keep-best",)]
+    for words in kept:
+        options = command._parser().parse_all([*words, "python", "x.py"])
+        assert options.command == ["python", "x.py"]
+        assert command._values(options, None, ())["checkpoint"]["every"] == 30.0
+    options = command._parser().parse_all([*kept[0], "--checkpoint-every", "5", "--keep-best", "python", "x.py"])
+    values = command._values(options, None, ())["checkpoint"]
+    assert values == {"every": 5.0, "keep_best": True, "store": "redis://127.0.0.1:6379/0/a"}
+    assert command._values(command._parser().parse_all(["python", "x.py"]), None, ())["checkpoint"] == {"every": 0.0}
 
 
 def test_a_hook_that_is_none_is_refused_before_anything_starts(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from paceline.core.errors import ConfigError
 from paceline.launch.remote.hostfile import HostEntry
 from paceline.launch.remote.ssh import Ssh
 from tests.launch.fake_ssh import put_ssh
-from tests.launch.process_tree import all_gone
+from tests.launch.process_tree import LIGHT, all_gone
 
 ROOT = str(Path(__file__).parents[3])
 
@@ -77,6 +77,37 @@ def test_a_script_is_known_by_its_rank_and_host_and_its_failure_by_its_cause(tmp
     assert "ended with exit code 1: no disk" in first
     assert "(a, pid " in first or "(b, pid " in first
     assert all_gone([int(line.split()[-1]) for line in out.splitlines() if "rank" in line])
+
+
+LOOP = f"""{LIGHT}
+import os, torch, paceline
+from torch import nn
+from torch.utils.data import TensorDataset
+model = nn.Linear(3, 2)
+x = torch.randn(40, 3)
+def evaluate(model):
+    print("evaluated with", os.environ["OURS"])
+    return 0.25
+optimizer = torch.optim.Adam(model.parameters())
+pace = paceline.join(model, optimizer, scheme="asp", evaluate=evaluate)
+for batch, _ in pace.batches(TensorDataset(x, x), 10, epochs=5):
+    model(batch).square().mean().backward()
+    pace.step()
+pace.close()
+"""
+
+
+def test_a_script_is_evaluated_and_saved_on_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "s.py").write_text(LOOP)
+    beside = ["--eval-every", "0.05", "--checkpoint-every", "0.05", "--out", "run", "--tls", "on", "--env", "OURS=1"]
+    code, out, err = launch(tmp_path, "a\n", "-i", "127.0.0.1", *beside, sys.executable, "s.py")
+    assert code == 0, err
+    assert "[evaluator] evaluated with 1\n" in out
+    assert "accuracy 0.250" in out
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["samples"], summary["test_accuracy"]) == (200, 0.25)
+    assert list((tmp_path / "run" / "checkpoints").glob("0*/manifest.json"))
+    assert (tmp_path / "run" / "model.safetensors").exists()
 
 
 @pytest.mark.parametrize(
@@ -149,6 +180,9 @@ def test_a_dry_run_shows_what_would_be_executed_where_and_does_nothing(tmp_path:
     assert "-p 2222 -l ada -- a " in out
     assert "'[fd00::7]:/srv/it'\"'\"'s/'" in out
     assert out.count("  there: python s.py\n") == 1  # servers are ours
+    (tmp_path / "bin" / "ssh").unlink(), (tmp_path / "bin").rmdir()
+    out = launch(tmp_path, "a\n", "-i", "127.0.0.1", "--eval-every", "5", "--dry-run", "python", "s.py")[1]
+    assert out.startswith("here: coordinator, evaluator; listens on 127.0.0.1 (no TLS)\n  python s.py\na: ")
     assert not (tmp_path / "runs").exists()
 
 

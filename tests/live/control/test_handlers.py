@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from paceline.core.fault_tolerance.replication import Copied
+from paceline.core.paramserver.gated_server import Push
 from paceline.core.role import Role, RoleContext
 from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
@@ -120,6 +121,25 @@ def test_what_a_party_may_not_send_it_may_not_send_packed_either() -> None:
     session.handlers.deliver(worker(0), packed)
     assert heard == []
     assert session.node.message_checks.strikes[worker(0)] == 1
+
+
+def test_the_clock_of_a_message_that_servers_went_back_past_is_not_held_against_the_one_that_repeats_it() -> None:
+    session = session_of(server(0))
+    role = Role(None, RoleContext(me=0, workers=(0, 1), w=None, update=lambda w, g, samples: w))
+    session.node.host([ServedSlice(role=role)])
+    heard: list[int] = []
+    role.on = lambda now, src, message: heard.append(message.clock) or ()  # type: ignore[method-assign, assignment]
+
+    def push(clock: int, view: int) -> None:
+        message = Push(clock=clock, g=np.ones(2, np.float32), samples=1)
+        session.handlers.deliver(worker(0), Envelope(Kind.TELL, message, server_view=view))
+
+    session.node.begin_server_view(4)
+    push(33, view=3)  # it was on its way when the servers went back
+    for clock in (33, 34, 35):
+        push(clock, view=4)
+    assert heard == [33, 34, 35]
+    assert not session.node.message_checks.strikes
 
 
 class Posted:

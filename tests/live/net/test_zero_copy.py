@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import mmap
 import os
@@ -285,7 +286,7 @@ class Rogue:
         file = os.memfd_create("rogue", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(file, nbytes)
         if seals:
-            unix_socket.fcntl.fcntl(file, unix_socket.fcntl.F_ADD_SEALS, unix_socket.fcntl.F_SEAL_SHRINK)
+            fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         self.sock.pass_on(file)
         self.say(Opened(number=number, nbytes=nbytes if claimed is None else claimed))
         os.close(file)

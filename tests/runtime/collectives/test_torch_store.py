@@ -73,7 +73,9 @@ Join = Callable[..., tuple[TcpTransport, Node]]
 def join() -> Iterator[Join]:
     """Makes a party that is connected to a coordinator."""
     desk = TcpTransport(COORDINATOR, TOKEN, FlatMemory())
-    rendezvous = Rendezvous(desk, [worker(0), worker(1)])
+    rendezvous = Rendezvous(
+        desk, [worker(0), worker(1)], lambda seconds: desk.call_later(seconds, lambda: rendezvous.tick())
+    )
     rendezvous.hosts.update({worker(0): "heron", worker(1): "ibis"})
     desk.open(Desk(Node(desk, FlatMemory()), rendezvous))
     made = [desk]

@@ -40,7 +40,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunLock:
     with monkeypatch.context() as there:
         there.setattr("socket.gethostname", lambda: "elsewhere.example")
         there.setattr(lock_file, "boot_id", lambda: "another-boot")
-        there.setattr("paceline.runtime.run_folder.run_lock._lock", lambda file: True)
+        there.setattr("paceline.runtime.run_folder.run_lock.try_lock", lambda file: True)
         return RunLock(tmp_path, "theirs")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import threading
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from paceline.runtime.replay.run_replay import coordinator_recording
 from tests.launch.process_tree import comm, descendants, within
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import assert_same, config_for, one_process, saved
@@ -43,9 +45,13 @@ def test_with_copies_every_update_counts_once(processes: Runner, out: Path, opti
         cluster={"ack": "replica", "snapshot_every": 0.0, "step_ms": 25.0},
         checkpoint={"every": 0.0},
     )
+    config = dataclasses.replace(config, run=dataclasses.replace(config.run, record=True))
     killer = kill_once(out / "trace.jsonl", "server 1", 20)
     summary = processes(config)
     killer.join()
     assert '"replaced"' in (out / "trace.jsonl").read_text(), "it was killed too late"
     assert [worker.steps for worker in summary.workers] == [STEPS] * 2
     assert_same(saved(config), one_process(config, STEPS))
+    replayed = list(coordinator_recording(out).replay())
+    assert [one.recorded.what for one in replayed if not one.equal] == []
+    assert ["lost", "server 1"] in [one.recorded.what[:2] for one in replayed]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gzip
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,6 +52,7 @@ class Watching(Silent):
 def test_no_secret_is_in_what_a_run_shows_and_leaves(host: LocalHost, out: Path) -> None:
     watching = Watching()
     config = config_for(out, steps=STEPS, cluster={"tls": "on"})
+    config = dataclasses.replace(config, run=dataclasses.replace(config.run, record=True))
     supervisor = make_supervisor(config, host.launcher(), watching)
     credentials = supervisor._credentials
     assert credentials is not None
@@ -58,6 +61,9 @@ def test_no_secret_is_in_what_a_run_shows_and_leaves(host: LocalHost, out: Path)
     assert len(set(secrets)) > config.cluster.workers + config.cluster.servers
     supervisor.run()
     left = b"".join(file.read_bytes() for file in sorted(out.rglob("*")) if file.is_file())
+    recordings = sorted(out.rglob("*.jsonl.gz"))
+    assert recordings
+    left += b"".join(gzip.decompress(file.read_bytes()) for file in recordings)
     assert [secret for secret in secrets if secret.encode() in watching.seen + left] == []
     assert any(line.startswith("security: TLS 1.3 on 127.0.0.1") for line in watching.header)
     assert not Path(credentials.path).exists(), "the keys go with the run"

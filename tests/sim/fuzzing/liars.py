@@ -7,7 +7,7 @@ from dataclasses import replace
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.scheme import names
 from paceline.sim.fuzzing import lying_workers
-from paceline.sim.fuzzing.fuzz import CALM_S, FuzzPlan, draw, go_on_to_the_end
+from paceline.sim.fuzzing.fuzz import CALM_S, FuzzPlan, draw, go_on_to_the_end, simulation
 from paceline.sim.fuzzing.random_parameters import schemes_of
 from paceline.sim.simulation import Simulation
 
@@ -21,4 +21,6 @@ def with_liar(seed: int) -> FuzzPlan | None:
 def play(seed: int) -> Simulation:
     plan = with_liar(seed)
     assert plan
-    return go_on_to_the_end(plan, lambda record: None)[0]
+    sim = simulation(plan)
+    go_on_to_the_end(sim)
+    return sim

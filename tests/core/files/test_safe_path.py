@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core.errors import ConfigError
-from paceline.core.safe_path import safe_join
+from paceline.core.files.safe_path import safe_join
 
 ROOT = Path("/tmp/of-a-run")
 NAMES = st.text(st.sampled_from("abz09._-/\\\0 é~$"), max_size=70) | st.sampled_from(["..", ".", "", "/etc/passwd"])

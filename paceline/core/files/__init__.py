@@ -1,0 +1,4 @@
+"""Asks the operating system for what files need: a lock that ends with its process, a path that stays in its folder.
+
+Read `file_lock.py` first. Of `core/` it may import the files beside the folders.
+"""

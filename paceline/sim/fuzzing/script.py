@@ -1,0 +1,109 @@
+"""Fault scripts: one fuzzed run as a text that can be read, changed, kept and replayed.
+
+seed = 4711                 # of all that is drawn while the run goes on
+scheme = "ssp"
+runs = ["faults"]           # of fuzz.RUNS
+samples = [3, 7]            # in a batch, by rank
+leased = [60, 7]            # samples of an epoch and of a lease
+[parameters]                # of the scheme
+staleness = 2
+[cluster]                   # as in a cluster file
+[[cluster.faults]]
+kind = "crash"
+at_s = 3.25
+hosts = ["worker-1"]
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+from paceline.core.errors import ConfigError
+from paceline.core.scheme import make
+from paceline.core.trace import Record, Span, to_dict
+from paceline.sim.checking.invariants import InvariantBroken
+from paceline.sim.cluster.model import Fault
+from paceline.sim.cluster.toml_file import cluster_of, table_text
+from paceline.sim.fuzzing.fuzz import RUNS, FuzzPlan, go_on_to_the_end, simulation
+
+
+def script_of(plan: FuzzPlan, *, about: str = "") -> str:
+    """Returns the script of a plan. `about` becomes a comment at its top."""
+    lines = [f"# {line}" for line in about.splitlines()]
+    lines += [f"seed = {plan.seed}", f"scheme = {json.dumps(plan.scheme.name)}"]
+    for name in ("runs", "samples", "leased"):
+        lines.append(f"{name} = {json.dumps(getattr(plan, name))}")
+    lines += ["", "[parameters]"]
+    lines += [f"{name} = {json.dumps(value)}" for name, value in plan.scheme.parameters().items()]
+    return "\n".join([*lines, "", table_text(plan.cluster, "cluster")])
+
+
+def plan_of(text: str) -> FuzzPlan:
+    """Returns the plan of a script. Raises ConfigError, in one line, for what is wrong."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"the script: {error}") from None
+    if unknown := table.keys() - {"seed", "scheme", "runs", "samples", "leased", "parameters", "cluster"}:
+        raise ConfigError(f"the script has an unknown key: {', '.join(sorted(unknown))}")
+    cluster = cluster_of(table.get("cluster"), "cluster")
+    runs, samples, leased = (
+        _tuple(table, name, kind) for name, kind in (("runs", str), ("samples", int), ("leased", int))
+    )
+    if not isinstance(table.get("seed"), int) or not isinstance(table.get("scheme"), str):
+        raise ConfigError("the script needs a seed, a whole number, and a scheme, its name")
+    if not runs or set(runs) - set(RUNS):
+        raise ConfigError(f"runs: give some of {', '.join(RUNS)}")
+    if len(samples) != cluster.workers or len(leased) != 2 or min(*samples, *leased) < 1:
+        raise ConfigError(f"samples: give {cluster.workers} numbers, one a worker, and two for leased, all 1 or more")
+    scheme = make(table["scheme"], dict(table.get("parameters", {})))
+    scheme.check(cluster.workers, cluster.servers)
+    return FuzzPlan(table["seed"], scheme, cluster, samples, leased, runs)
+
+
+def _tuple(table: dict[str, Any], name: str, kind: type) -> tuple[Any, ...]:
+    values = table.get(name)
+    if not isinstance(values, list) or not all(type(value) is kind for value in values):
+        raise ConfigError(f"the script needs {name}, a list")
+    return tuple(values)
+
+
+def transcript(plan: FuzzPlan) -> Iterator[str]:
+    """Yields what happens in the run with faults, a line each: the faults, and the records of the trace.
+
+    Spans of time are left out. Times are virtual seconds of the simulation, in the order in which things happen. It
+    ends with the violation, if there is one.
+    """
+    told: list[tuple[float, str]] = [(fault.at_s, _fault_line(fault)) for fault in plan.cluster.faults]
+
+    def tell(record: Record) -> None:
+        if not isinstance(record, Span):
+            told.append((sim.now, _record_line(record)))
+
+    sim = simulation(plan, tell)
+    try:
+        last = go_on_to_the_end(sim) or "no violation"
+    except InvariantBroken as error:
+        last = f"VIOLATION: {error}".splitlines()[0]
+    told = [(at, line) for at, line in told if at <= sim.now]
+    yield from (f"{at:9.3f} s  {line}" for at, line in sorted(told, key=lambda one: one[0]))
+    yield f"{sim.now:9.3f} s  {last}"
+
+
+def _fault_line(fault: Fault) -> str:
+    whom = ", ".join([*(f"worker {rank}" for rank in fault.workers), *fault.hosts, *fault.sites])
+    lasting = f" for {fault.for_s:g} s" if fault.for_s else ""
+    return f"FAULT {fault.kind} of {whom}{lasting}"
+
+
+def _record_line(record: Record) -> str:
+    kind, *rest = ((name, value) for name, value in to_dict(record).items() if name != "at")
+    return " ".join(
+        [
+            str(kind[1]),
+            *(f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}" for name, value in rest),
+        ]
+    )

@@ -1,0 +1,1 @@
+"""As much of nose as MXNet's tests use."""
