@@ -68,7 +68,7 @@ def _form_of(cls: type) -> Callable[[Any], Any]:
         return lambda value: str(value) or repr(value)
     if _is_message(cls):
         return message_text
-    if issubclass(cls, Action):
+    if dataclasses.is_dataclass(cls):  # an action
         names = [field.name for field in dataclasses.fields(cls)]
         return lambda value: {name: plain(getattr(value, name)) for name in names}
     return msgspec.to_builtins
