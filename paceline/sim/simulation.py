@@ -40,9 +40,9 @@ from paceline.core.scheme import Scheme
 from paceline.core.trace import Record, Span
 from paceline.sim.checking.invariants import Invariants
 from paceline.sim.cluster.model import Cluster, uniform
-from paceline.sim.faults.confirmed_membership import AckedMembership
+from paceline.sim.faults.coordination import Members
 from paceline.sim.faults.fault_schedule import schedule
-from paceline.sim.faults.membership import Members
+from paceline.sim.faults.lossy_coordination import LossyMembers
 from paceline.sim.faults.sample_leases import SimulatedLeases
 from paceline.sim.kernel.event_queue import Heap
 from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
@@ -147,7 +147,7 @@ class Simulation:
         self.network = self.world.network
         self._work, self.worked = self.leasing or work, self._worked  # bound once, for every step needs it
         hazards = self.cluster.hazards
-        self.members: Members = AckedMembership(self, hazards, passage) if hazards else Members(self)
+        self.members: Members = LossyMembers(self, hazards, passage) if hazards else Members(self)
         self.streams = self.members.streams
         self.messaging = Messaging(self, mean or "ring", passage, coding)
         self._arms: Arms = {**self.messaging.arms, Compute: self._compute, Train: self._train}

@@ -161,9 +161,18 @@ class World:
         server.on = server.role.on
         server.open.clear()
 
-    def newcomer(self, rank: int) -> SimulatedProcess:
-        """Returns worker `rank` anew: a fresh role on the same machine, with the current model and the state its peers
-        agree on.
+    def next_worker(self, rank: int, incarnation: int) -> SimulatedProcess:
+        """Returns a process that is to take the place of worker `rank`. It has no box yet, only a plain Role."""
+        old = self.workers[rank]
+        party = SimulatedProcess(
+            old.name, Role(self.scheme, old.role.place), old.nic, old.skew_s, old.speed, incarnation
+        )
+        party.here = False
+        return party
+
+    def newcomer(self, rank: int, party: SimulatedProcess | None = None) -> SimulatedProcess:
+        """Makes `party`, or a new process, worker `rank`: a fresh role on the same machine, with the current model and
+        the state its peers agree on.
 
         The weights are those of the peer that is furthest behind, where all workers hold the same model; otherwise
         they are `model()`. The state comes from that same peer, because a newcomer that was ahead of anybody would
@@ -177,9 +186,8 @@ class World:
         role = type(old.role)(self.scheme, RoleContext(me=rank, w=w, update=update, **self._place))  # type: ignore[arg-type]
         if peer:
             role.load_join_state(peer.role.join_state())
-        party = self.workers[rank] = SimulatedProcess(
-            old.name, role, old.nic, old.skew_s, old.speed, old.incarnation + 1
-        )
+        party = self.workers[rank] = party or self.next_worker(rank, old.incarnation + 1)
+        party.role, party.on, party.here = role, role.on, True
         party.told_at, party.sent, party.received = old.told_at, old.sent, old.received
         return party
 

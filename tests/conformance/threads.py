@@ -17,6 +17,8 @@ from typing import Any, Protocol
 
 from paceline.core.collective.choice import Choice
 from paceline.core.collective.mean_server import Averaged, MeanServer, Part
+from paceline.core.coordination.decisions import FailureKind
+from paceline.core.coordination.lifecycle import RunRules, RunSize
 from paceline.core.effects import Compute, Computed, Mean, Train, Trained
 from paceline.core.errors import Stopped
 from paceline.core.role import Role, RoleContext
@@ -26,8 +28,6 @@ from paceline.core.trace import Record
 from paceline.live import party
 from paceline.live.control.session import Session
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.decisions import FailureKind
-from paceline.live.coordinator.lifecycle import RunRules, RunSize
 from paceline.live.coordinator.planning import RunChoices
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.net.tcp_transport import TcpTransport

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from paceline.core.collective import Choice
+from paceline.core.coordination.decisions import FailureKind
+from paceline.core.coordination.lifecycle import RunPhase, RunRules, RunSize, StopRule
+from paceline.core.coordination.server_recovery import Snapshots
 from paceline.core.effects import Reply
 from paceline.core.role import Role, RoleContext
 from paceline.core.sharding import lay_out
 from paceline.core.trace import Ended, Record
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.decisions import FailureKind
-from paceline.live.coordinator.lifecycle import RunPhase, RunRules, RunSize, StopRule
 from paceline.live.coordinator.planning import RunChoices
-from paceline.live.coordinator.server_recovery import Snapshots
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
 from paceline.live.party import COORDINATOR, EVALUATOR, Party, server, worker

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from paceline.core.collective.mean_server import MeanServer
+from paceline.core.fault_tolerance.membership import Membership
 from paceline.core.fault_tolerance.replication import Copies
 from paceline.core.fault_tolerance.server_recovery import Replacing
 from paceline.core.local.push_sum import Holder
@@ -15,7 +16,6 @@ from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.paramserver.round import Round
 from paceline.core.scheme import lookup
 from paceline.sim.faults import server_recovery
-from paceline.sim.faults.confirmed_membership import AckedMembership
 from paceline.sim.faults.lossy_links import LossyLinks
 from paceline.sim.faults.reliable_delivery import DeliveryVerdict, Receiver, Sender
 from paceline.sim.kernel.processes import SimulatedProcess
@@ -114,28 +114,16 @@ def what_was_said_is_forgotten_in_a_crash(patch: Patch) -> None:
     patch.setattr(LossyLinks, "crash", forgets)
 
 
-def a_newcomer_enters_before_the_dead_is_fenced(patch: Patch) -> None:
-    is_gone = AckedMembership._is_gone
-
-    def at_once(self: AckedMembership, party: SimulatedProcess, nic: Any) -> None:
-        is_gone(self, party, nic)
-        for news in [news for news in self._under_way if news.who is party]:
-            news.missing.clear()
-            self._done(news)
-
-    patch.setattr(AckedMembership, "_is_gone", at_once)
-
-
 def a_newcomer_enters_before_everybody_knows(patch: Patch) -> None:
-    tell_all = AckedMembership._tell_all
+    ready = Membership.ready
 
-    def at_once(self: AckedMembership, src: SimulatedProcess, news: Any) -> None:
-        tell_all(self, src, news)
-        if news.hear == self._hears_of_arrival:
-            news.missing.clear()
-            self._done(news)
+    def at_once(self: Membership[Any], now: float, who: Any) -> Any:
+        announced = ready(self, now, who)
+        for member in self._announced.values():
+            member.unaware.clear()
+        return [*announced, *self._entering(now)]
 
-    patch.setattr(AckedMembership, "_tell_all", at_once)
+    patch.setattr(Membership, "ready", at_once)
 
 
 def carriers_of_means_are_not_told_who_is_gone(patch: Patch) -> None:

@@ -138,7 +138,7 @@ class Regrouper:
             self.seconds[rank] = known + SMOOTHING * (seconds - known)
             self.untimed.discard(rank)
         self.reports += 1
-        if self.reports >= self.due and not self.untimed and not self.lagging:
+        if self.reports >= self.due and self.seconds and not self.untimed and not self.lagging:
             self._look()
         answer = self._verdict(now, rank), self.number
         self.told[rank] = done, answer
@@ -260,6 +260,7 @@ class GroupedServer(ClockedServer):
         super().__init__(scheme, place)
         self.rounds_of: dict[tuple[int, tuple[int, ...]], Round] = {}  # those of the last regrouping
         self.number = 0
+        self.named = 0  # what the coordinator calls the regrouping that is `number` here
         self.since: dict[int, float] = {}  # of those who came back: no earlier regrouping meant them
 
     def partition(self) -> Groups:
@@ -295,9 +296,13 @@ class GroupedServer(ClockedServer):
 
         A new round expects only those members that are here, that the regrouping meant, and that joined no other group.
         """
-        if number > self.number:  # everybody has joined its group of the regrouping before
-            number, self.rounds_of = self.number + 1, {}
-            self.number = number
+        # Everybody has joined its group of the regrouping before. The coordinator's numbers leave out regroupings in
+        # which nobody moved, and a worker may claim any number. So what is counted here is that the number changes.
+        if number > self.number and number != self.named:
+            self.named, self.rounds_of = number, {}
+            self.number += 1
+        if number == self.named:
+            number = self.number
         if self.since.get(src) == math.inf:
             self.since[src] = number
         if (number, group) not in self.rounds_of:

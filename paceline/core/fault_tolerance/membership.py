@@ -10,7 +10,8 @@
       training
     training               no step for stuck_s, though it waits for nobody     Evict             lost
     any                    left                                                                  left
-    any                    hello of a later incarnation                        Evict if not lost joining
+    left, lost             hello of a later incarnation                                          joining
+    any other              hello of a later incarnation                        Evict             joining
     any                    hello of a burnt incarnation                        Refuse            as it was
 
 A member is a worker, a server, or another process; its name is anything hashable. It has an incarnation, a number that
@@ -21,9 +22,8 @@ A newcomer goes through `announced` so that nothing begins with it before all ot
 would otherwise have one more member for some than for others, and nobody would ever complete it.
 
 The machine has no clock and sends nothing: it is told what happened and when, on one monotonic clock, and returns
-decisions with their reasons. The live coordinator runs it (`live/coordinator/elasticity.py`). The simulator does not:
-it has a membership of its own, by the same rules (`sim/faults/membership.py`, `sim/faults/confirmed_membership.py`), so
-fuzzing says nothing about this file.
+decisions with their reasons. `paceline.core.coordination.elasticity` runs it, in live runs and in simulated ones, so
+`paceline fuzz` runs this file.
 """
 
 from __future__ import annotations
@@ -140,6 +140,7 @@ class Membership(Generic[Who]):
         self.patience = patience or Patience()
         self.view = 0
         self._members: dict[Who, MemberRecord[Who]] = {}
+        self._announced: dict[Who, MemberRecord[Who]] = {}  # those of them in that state, in their order
         self._ticked: float | None = None
 
     # ---- looking at it -----------------------------------------------------------------------------------
@@ -163,7 +164,10 @@ class Membership(Generic[Who]):
         member = self._members.setdefault(who, MemberRecord())
         if incarnation <= member.burnt:
             return [Refuse(who, incarnation, f"incarnation {incarnation} of {who} is over: {member.burnt} are burnt")]
-        decisions = self.lost(now, who, member.incarnation, "came back") if incarnation > member.incarnation else []
+        decisions: list[MembershipDecision[Who]] = []
+        if incarnation > member.incarnation and member.state is not MembershipState.LEFT:
+            decisions = self.lost(now, who, member.incarnation, "came back")
+        member.burnt = max(member.burnt, incarnation - 1)
         member.state, member.incarnation, member.since = MembershipState.JOINING, incarnation, now
         member.heard = member.progressed = now
         member.steps, member.step_s = 0, 0.0
@@ -185,19 +189,21 @@ class Membership(Generic[Who]):
         # Taken before the newcomer itself counts as here: it need not acknowledge itself.
         member.unaware = set(self.here())
         member.state, member.view = MembershipState.ANNOUNCED, self.view
+        self._announced[who] = member
         return [Announce(who, member.incarnation, self.view), *self._entering(now)]
 
     def acknowledged(self, now: float, who: Who, view: int) -> list[MembershipDecision[Who]]:
         """`who` has heard of every change up to `view`."""
-        for member in self._members.values():
+        for member in self._announced.values():
             if member.view <= view:
                 member.unaware.discard(who)
         return self._entering(now)
 
     def _entering(self, now: float) -> list[MembershipDecision[Who]]:
         entering: list[MembershipDecision[Who]] = []
-        for who, member in self._members.items():
-            if member.state is MembershipState.ANNOUNCED and not member.unaware:
+        for who, member in list(self._announced.items()):
+            if not member.unaware:
+                del self._announced[who]
                 self._enters(now, member)
                 entering.append(Enter(who, member.incarnation, member.view))
         return entering
@@ -224,13 +230,13 @@ class Membership(Generic[Who]):
         member.steps, member.step_s = steps, step_s
 
     # ---- going -------------------------------------------------------------------------------------------
-    def left(self, now: float, who: Who) -> int:
-        """`who` has left cleanly and takes no further part. Returns the view in which the others hear of it."""
+    def left(self, now: float, who: Who) -> list[MembershipDecision[Who]]:
+        """`who` has left cleanly and takes no further part; nobody waits for what it would still acknowledge."""
         member = self._members[who]
         member.state, member.since = MembershipState.LEFT, now
-        member.unaware.clear()
+        self._announced.pop(who, None)
         self.view += 1
-        return self.view
+        return self._entering_without(now, who)
 
     def lost(self, now: float, who: Who, incarnation: int, reason: str) -> list[MembershipDecision[Who]]:
         """Ends that incarnation of `who`, after a reset connection or a failed call; a second report of the same is
@@ -247,11 +253,15 @@ class Membership(Generic[Who]):
         known = member.state is not MembershipState.JOINING
         self.view += known
         member.state, member.burnt, member.since = MembershipState.LOST, incarnation, now
-        member.unaware.clear()
+        self._announced.pop(who, None)
         evicted: MembershipDecision[Who] = Evict(who, incarnation, self.view, reason, known)
-        for other in self._members.values():
-            other.unaware.discard(who)  # its acknowledgement will never come
-        return [evicted, *self._entering(now)]
+        return [evicted, *self._entering_without(now, who)]
+
+    def _entering_without(self, now: float, who: Who) -> list[MembershipDecision[Who]]:
+        """Lets those enter that only `who` had not acknowledged, which never will."""
+        for other in self._announced.values():
+            other.unaware.discard(who)
+        return self._entering(now)
 
     def tick(self, now: float) -> list[MembershipDecision[Who]]:
         """Evicts the members whose time is up. It has to be called several times in `dead_s`.

@@ -12,7 +12,7 @@ WHOLE is an empty `away`; `rolled_back` tells SNAPSHOT from COPY. Each loss and 
 with a new number (`order`), and no answer to an earlier one counts. All go back together, because slices of different
 moments do not make one model.
 
-Nothing here knows a clock or a connection: live (`paceline.live.coordinator.server_recovery`) and simulated runs are
+Nothing here knows a clock or a connection: live (`paceline.core.coordination.server_recovery`) and simulated runs are
 driven by the same code.
 """
 

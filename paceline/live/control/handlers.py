@@ -30,6 +30,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.core.coordination import loop_messages
 from paceline.core.effects import Data
 from paceline.core.errors import CoordinatorGone, ProtocolError, Stopped
 from paceline.live import party
@@ -43,7 +44,6 @@ from paceline.live.node.node import Node
 from paceline.live.node.published_state import ReadState, StateGone
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
-from paceline.live.protocol import loop_messages
 from paceline.live.protocol.message_parts import MessageParts
 from paceline.live.protocol.transport import CONTROL, Envelope, Kind, LossCause, Transport
 

@@ -7,10 +7,10 @@ import threading
 import time
 from typing import Any, TypeVar
 
+from paceline.core.coordination import loop_messages
 from paceline.core.errors import ProtocolError, TimedOut
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
-from paceline.live.protocol import loop_messages
 
 M = TypeVar("M")
 AWAKE = object()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 
+from paceline.core.coordination import loop_messages
 from paceline.core.errors import ProtocolError
 from paceline.core.fault_tolerance.replication import Complete, Copied, Kept
 from paceline.core.message import plane_of
@@ -24,7 +25,6 @@ from paceline.live.node.node import Node
 from paceline.live.node.published_state import PublishedState, ReadState, StateGone
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
-from paceline.live.protocol import loop_messages
 from paceline.live.protocol.transport import Envelope, Kind
 
 WORKER, SERVER, EVALUATOR, COORDINATOR = "worker", "server", "evaluator", "coordinator"

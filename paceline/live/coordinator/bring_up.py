@@ -18,9 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paceline.core.trace import MemberChange, Record
-from paceline.live.collectives.store import Rendezvous
-from paceline.live.coordinator.decisions import (
+from paceline.core.coordination.decisions import (
     BeginSnapshots,
     PartyJoined,
     PlanAgreed,
@@ -29,12 +27,14 @@ from paceline.live.coordinator.decisions import (
     Timer,
     TrainingStarted,
 )
-from paceline.live.coordinator.elasticity import Elasticity
+from paceline.core.coordination.elasticity import Elasticity
+from paceline.core.coordination.lifecycle import WAIT_SECONDS, RunContext, RunPhase, RunRules, moving_seconds
+from paceline.core.coordination.sample_leases import Leasing
+from paceline.core.coordination.server_recovery import Snapshots
+from paceline.core.trace import MemberChange, Record
+from paceline.live.collectives.store import Rendezvous
 from paceline.live.coordinator.evaluator_watch import EvaluatorLives
-from paceline.live.coordinator.lifecycle import WAIT_SECONDS, RunContext, RunPhase, RunRules, moving_seconds
 from paceline.live.coordinator.planning import RunChoices, make_plan, role_context
-from paceline.live.coordinator.sample_leases import Leasing
-from paceline.live.coordinator.server_recovery import Snapshots
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
 

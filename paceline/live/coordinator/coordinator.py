@@ -1,14 +1,17 @@
 """The coordinator's end of the control plane: brings a run up, watches it, ends it.
 
-    lifecycle.py         the phases of a run (the table is there), and what its parts share
     bring_up.py          from Hello to Go; and from the last Saved to Exit
+    evaluator_watch.py   the evaluator's incarnations
+    executor.py          carries out what the parts decide
+
+    core/coordination/
+    lifecycle.py         the phases of a run (the table is there), and what its parts share
     elasticity.py        workers that are lost, join late and leave while the others train
     server_recovery.py   servers that are lost and replaced
-    evaluator_watch.py   the evaluator's incarnations
     ending.py            what stops a run
     sample_leases.py     which worker trains which samples
     roster.py            who takes part, and the progress of each worker
-    decisions.py         what the parts decide, as one value, and who carries it out
+    decisions.py         what the parts decide, as one value
     inputs.py            what comes in, and who observes that and the decisions
 
 Everything runs on the transport's thread. `Coordinator` hands each input to the part that it concerns:
@@ -33,6 +36,14 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from paceline.core.coordination import loop_messages, sample_leases
+from paceline.core.coordination.decisions import Decisions, FailureKind, ProgressReported, RunFailure, Timer
+from paceline.core.coordination.elasticity import Elasticity
+from paceline.core.coordination.ending import RunEnding
+from paceline.core.coordination.lifecycle import RunContext, RunPhase, RunRules, RunSize, RunState
+from paceline.core.coordination.roster import ProgressTotals, RunRoster
+from paceline.core.coordination.sample_leases import Leasing, Quotas
+from paceline.core.coordination.server_recovery import Recovery, Snapshots
 from paceline.core.errors import ProtocolError
 from paceline.core.fault_tolerance.membership import Membership, Patience
 from paceline.core.trace import Decided
@@ -40,30 +51,14 @@ from paceline.live import party
 from paceline.live.collectives.store import QUESTIONS, Rendezvous
 from paceline.live.control import permissions
 from paceline.live.control.trace_records import records_from
-from paceline.live.coordinator import sample_leases
 from paceline.live.coordinator.bring_up import BringUp, TrainingParts
-from paceline.live.coordinator.decisions import (
-    CoordinatorListener,
-    DecisionExecutor,
-    Decisions,
-    FailureKind,
-    ProgressReported,
-    RunFailure,
-    Timer,
-)
-from paceline.live.coordinator.elasticity import Elasticity
-from paceline.live.coordinator.ending import RunEnding
 from paceline.live.coordinator.evaluator_watch import EvaluatorLives
+from paceline.live.coordinator.executor import CoordinatorListener, DecisionExecutor
 from paceline.live.coordinator.inputs import NO_OBSERVER, CoordinatorObserver, InputKind
-from paceline.live.coordinator.lifecycle import RunContext, RunPhase, RunRules, RunSize, RunState
 from paceline.live.coordinator.planning import RunChoices
-from paceline.live.coordinator.roster import ProgressTotals, RunRoster
-from paceline.live.coordinator.sample_leases import Leasing, Quotas
-from paceline.live.coordinator.server_recovery import Recovery, Snapshots
 from paceline.live.node.node import Node
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
-from paceline.live.protocol import loop_messages
 from paceline.live.protocol.transport import CONTROL, Envelope, Kind, LossCause, Transport
 
 STUCK_STEPS = 20.0

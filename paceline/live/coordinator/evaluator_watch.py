@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from paceline.core.coordination.decisions import FailCallsTo, PartyJoined, Timer
+from paceline.core.coordination.ending import RunEnding
+from paceline.core.coordination.lifecycle import RunContext, RunPhase
+from paceline.core.coordination.server_recovery import Recovery
 from paceline.core.fault_tolerance.membership import Evict, Membership, MembershipDecision, MembershipState, Patience
 from paceline.core.trace import MemberChange
-from paceline.live.coordinator.decisions import FailCallsTo, PartyJoined, Timer
-from paceline.live.coordinator.ending import RunEnding
-from paceline.live.coordinator.lifecycle import RunContext, RunPhase
-from paceline.live.coordinator.server_recovery import Recovery
 from paceline.live.party import EVALUATOR, Party
 from paceline.live.protocol import control_messages as control
 

@@ -20,7 +20,7 @@ import enum
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from paceline.live.coordinator.decisions import CoordinatorDecision
+from paceline.core.coordination.decisions import CoordinatorDecision
 
 
 class InputKind(enum.Enum):

@@ -5,18 +5,18 @@ The functions are pure: they take the reports and return the plan, so tests need
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from paceline.core.collective import Choice
+from paceline.core.coordination.lifecycle import StopRule
+from paceline.core.coordination.same_model import other_model
 from paceline.core.errors import ConfigError
 from paceline.core.role import Role, RoleContext
 from paceline.core.sharding import Layout
 from paceline.core.trace import Record
-from paceline.live.coordinator.lifecycle import StopRule
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import SHARED, TCP
 
@@ -24,10 +24,6 @@ LayOut = Callable[[Sequence[control.Ready], Sequence[control.Hello]], tuple[Layo
 """Chooses which server holds what, and says why, from the reports of the workers and the servers."""
 ChooseAllreduce = Callable[[Sequence[control.Ready], Sequence[control.Hello], int], Choice]
 """Chooses who carries means, from the reports of the workers and the number of servers."""
-
-
-NAMED_MAX = 100
-"""Characters of what two workers say differently: they have sent the names themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +59,6 @@ def crowded(workers: Sequence[control.Hello], servers: Sequence[control.Hello]) 
     if len({hello.host for hello in everybody}) > 1 or not 0 < cores < busy:
         return ""
     return f"{busy} processes of {everybody[0].host} share {cores} core{'s' * (cores > 1)}"
-
-
-def other_model(rank: int, ready: control.Ready, first: control.Ready) -> str:
-    """Returns an error text if this worker trains another model than worker 0 reported; else nothing."""
-    if (ready.fingerprint, ready.length) == (first.fingerprint, first.length):
-        return ""
-    others = _differences(ready.optimizer, first.optimizer)
-    if ready.length == first.length and others:
-        return (
-            f"worker {rank} trains in another way than worker 0: its {', '.join(others)[:NAMED_MAX]} differ; "
-            "all workers give paceline.join the same (`loaded`: a state, which all of them have or none)"
-        )
-    return (
-        f"worker {rank} trains another model than worker 0 "
-        f"({ready.length} against {first.length} parameters, or other names or shapes)"
-    )
-
-
-def _differences(recipe: str, first: str) -> list[str]:
-    """Returns the names of what two recipes say differently; none where they cannot be compared."""
-    try:
-        mine, theirs = json.loads(recipe), json.loads(first)
-        return sorted(name for name in mine if mine[name] != theirs.get(name))
-    except (ValueError, AttributeError, TypeError, RecursionError):  # whatever a worker has sent
-        return []
 
 
 def make_plan(

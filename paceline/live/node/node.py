@@ -193,7 +193,8 @@ class Node(StateReader):
     def leave(self) -> None:
         """Takes no further part: the role sends its last messages, and calls of others are declined.
 
-        Returns when everything that this party told others has been handled, and what those that had left sent back.
+        Returns when everything that this party told other workers has been handled, and what those that had left sent
+        back; and when servers have what they were asked in the background. Nobody hears first that this party is gone.
         """
         with self._lock:
             role = self._hosted[0].role
@@ -203,6 +204,11 @@ class Node(StateReader):
                 for rank, id in self._unanswered.clear():
                     self._decline(party.worker(rank), id)
         self.neighbours.settle()
+        with self._lock:
+            asked = self.calls.servers_asked()
+        for server in asked:  # else one counts its part of a mean, and another closes the mean without it
+            with contextlib.suppress(PeerLost, Stopped):
+                self.read_state_of(server, PRESENCE)
 
     def _decline(self, to: Party, id: int) -> None:
         """Answers that this party has no answer, so that the caller does not wait for ever."""

@@ -20,10 +20,10 @@ import time
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
+from paceline.core.coordination.decisions import CoordinatorDecision
+from paceline.core.coordination.server_recovery import Snapshots
 from paceline.core.message import plane_of
-from paceline.live.coordinator.decisions import CoordinatorDecision
 from paceline.live.coordinator.inputs import InputKind, NoObserver
-from paceline.live.coordinator.server_recovery import Snapshots
 from paceline.live.party import Party
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind, Transport

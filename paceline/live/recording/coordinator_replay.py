@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
+from paceline.core.coordination.decisions import CoordinatorDecision, FailureKind, Timer
+from paceline.core.coordination.server_recovery import Snapshots
 from paceline.core.errors import ConfigError, PeerLost, ProtocolError
 from paceline.core.trace import Record
 from paceline.core.vector import Memory
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.decisions import CoordinatorDecision, CoordinatorListener, FailureKind, Timer
+from paceline.live.coordinator.executor import CoordinatorListener
 from paceline.live.coordinator.inputs import CoordinatorObserver, InputKind
-from paceline.live.coordinator.server_recovery import Snapshots
 from paceline.live.node.node import Node
 from paceline.live.party import COORDINATOR, Party
 from paceline.live.protocol import control_messages as control

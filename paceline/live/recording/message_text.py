@@ -7,6 +7,7 @@ decision      [{"SendMessage": {"to": ["worker 0"], "message": {...}}}, ...]
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import json
 from collections.abc import Callable, Iterable
@@ -14,11 +15,11 @@ from typing import Any
 
 import msgspec
 
+from paceline.core.coordination.decisions import Action, WriteRecord
 from paceline.core.errors import ConfigError
 from paceline.core.message import name_of, named, plane_of, scalar_fields, vector_fields
 from paceline.core.role import Role
 from paceline.core.trace import Record, to_dict
-from paceline.live.coordinator.decisions import Action, WriteRecord
 from paceline.live.party import Party
 from paceline.live.protocol.transport import Envelope, Kind
 
@@ -65,10 +66,12 @@ def _form_of(cls: type) -> Callable[[Any], Any]:
         return envelope_text
     if issubclass(cls, BaseException):
         return lambda value: str(value) or repr(value)
-    if issubclass(cls, msgspec.Struct):
-        names = cls.__struct_fields__
+    if _is_message(cls):
+        return message_text
+    if dataclasses.is_dataclass(cls):  # an action
+        names = [field.name for field in dataclasses.fields(cls)]
         return lambda value: {name: plain(getattr(value, name)) for name in names}
-    return message_text if _is_message(cls) else msgspec.to_builtins
+    return msgspec.to_builtins
 
 
 def _is_message(cls: type) -> bool:

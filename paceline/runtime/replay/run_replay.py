@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paceline.core.coordination.server_recovery import Snapshots
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.live import party
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.decisions import CoordinatorListener
+from paceline.live.coordinator.executor import CoordinatorListener
 from paceline.live.coordinator.inputs import CoordinatorObserver
-from paceline.live.coordinator.server_recovery import Snapshots
 from paceline.live.node.node import Node
 from paceline.live.protocol.transport import Transport
 from paceline.live.recording.coordinator_replay import CoordinatorReplay, RecordedInput, ReplayedInput, inputs_of

@@ -6,7 +6,7 @@ it rests: a long silence is a rest, or an evaluation under way, and no sign that
 
 from __future__ import annotations
 
-from paceline.live.coordinator.lifecycle import RunPhase
+from paceline.core.coordination.lifecycle import RunPhase
 from paceline.observe.formatting.number_format import accuracy_text, seconds_text
 
 JUDGING, JUDGING_TO_TARGET = 0.5, 0.25

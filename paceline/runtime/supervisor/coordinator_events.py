@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from paceline.config import Config
+from paceline.core.coordination.decisions import FailureKind
 from paceline.core.trace import Evaluated, MemberChange, Record
 from paceline.live import party
-from paceline.live.coordinator.decisions import FailureKind
 from paceline.live.party import Party
 from paceline.live.protocol.control_messages import Hello, Plan, Progress
 from paceline.runtime.spec.job_spec import Recipe

@@ -8,12 +8,12 @@ from __future__ import annotations
 import functools
 import math
 
+from paceline.core.coordination.lifecycle import RunRules, RunSize, StopRule
+from paceline.core.coordination.server_recovery import Snapshots
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.decisions import CoordinatorListener
+from paceline.live.coordinator.executor import CoordinatorListener
 from paceline.live.coordinator.inputs import NO_OBSERVER, CoordinatorObserver
-from paceline.live.coordinator.lifecycle import RunRules, RunSize, StopRule
 from paceline.live.coordinator.planning import RunChoices
-from paceline.live.coordinator.server_recovery import Snapshots
 from paceline.live.node.node import Node
 from paceline.live.protocol.transport import Transport
 from paceline.runtime.collectives.choice import choose_allreduce

@@ -18,10 +18,10 @@ from __future__ import annotations
 import time
 
 from paceline.config import Config
+from paceline.core.coordination.decisions import FailureKind
+from paceline.core.coordination.lifecycle import RunPhase
 from paceline.live import party
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.decisions import FailureKind
-from paceline.live.coordinator.lifecycle import RunPhase
 from paceline.live.party import Party
 from paceline.observe.runs.summary import TARGET_LOSS
 from paceline.observe.terminal.progress import ProgressDisplay

@@ -6,7 +6,7 @@ import contextlib
 import queue
 from dataclasses import dataclass
 
-from paceline.live.coordinator.decisions import FailureKind
+from paceline.core.coordination.decisions import FailureKind
 from paceline.live.party import Party
 from paceline.runtime.spec.launcher import ProcessEnded
 

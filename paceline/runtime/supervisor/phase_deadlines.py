@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from paceline.core.coordination.lifecycle import WAIT_SECONDS, RunPhase, moving_seconds
 from paceline.core.errors import PacelineError
-from paceline.live.coordinator.lifecycle import WAIT_SECONDS, RunPhase, moving_seconds
 from paceline.live.party import Party
 
 INTERRUPT_SECONDS = {"SIGTERM": 10.0, "SIGINT": 2.5, "SIGHUP": 2.5}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.live.coordinator.decisions import FailureKind
+from paceline.core.coordination.decisions import FailureKind
 from paceline.runtime.supervisor.events import Failure
 
 DISTANCE = {FailureKind.ENDED: 0, FailureKind.ERROR: 1, FailureKind.WAS_LOST: 2, FailureKind.LOST_ANOTHER: 2}

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from paceline.checkpoint.redis_url import NO_SECRETS, StoreSecrets
 from paceline.config import Config
+from paceline.core.coordination.decisions import FailureKind
 from paceline.live import party
-from paceline.live.coordinator.decisions import FailureKind
 from paceline.live.net.message_log import with_logging
 from paceline.live.node.node import Node
 from paceline.live.numpy_memory import PlainMemory

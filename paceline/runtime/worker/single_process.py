@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 import threading
 
+from paceline.core.coordination.decisions import FailureKind
+from paceline.core.coordination.lifecycle import RunRules, RunSize
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
@@ -15,8 +17,6 @@ from paceline.engine.vectors.chunked import RopeMemory
 from paceline.live import party
 from paceline.live.control.session import Session
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.decisions import FailureKind
-from paceline.live.coordinator.lifecycle import RunRules, RunSize
 from paceline.live.coordinator.planning import RunChoices
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node

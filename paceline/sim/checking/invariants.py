@@ -314,7 +314,7 @@ class Invariants:
         `under_way`: contributions of each worker that may be on their way now.
         """
         servers = self._sim.members.servers
-        if servers and servers.replacing.away:  # not all of them are back
+        if servers and servers.any_is_away:  # not all of them are back
             return
         for rank in set(range(self._sim.cluster.workers)) - self._liars:
             torn, lost = self.torn(rank), self._lost[rank]

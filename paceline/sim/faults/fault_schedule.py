@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import TYPE_CHECKING
 
+from paceline.core.coordination.party import Party, worker
 from paceline.sim.cluster.model import Device, DevicePlacement, Fault, Spot
 from paceline.sim.cluster.step_times import Speed
 from paceline.sim.kernel.event_queue import Event
@@ -97,7 +98,7 @@ class _Happening:
             "slow-disk": self._slow_disk,
             "mute": lambda: self._cut_off(hears=False),
             "deaf": lambda: self._cut_off(hears=True),
-            "reset": lambda: self._streams.reset(self._names),
+            "reset": self._reset,
             "clock-step": self._step_clocks,
             "disk-full": self._fill_disks,
             "torn-write": self._tear,
@@ -161,18 +162,20 @@ class _Happening:
         return self._sim.streams
 
     def _silent(self) -> None:
-        """Has the membership declare lost whoever stays silent for `suspect_after_s`, if the fault lasts longer."""
-        suspect_after_s = self._sim.cluster.suspect_after_s
-        if self._sim.streams and self._fault.for_s > suspect_after_s:
-            self._sim.heap.push(self._sim.now + suspect_after_s, self._each, self._sim.members.suspect)
-            if self._sim.members.servers:
-                for server in self._servers:
-                    self._sim.heap.push(self._sim.now + suspect_after_s, self._sim.members.servers.suspect, server.me)
+        """Lets the coordinator hear nothing of these processes: after `suspect_after_s` it declares them lost."""
+        self._sim.members.silent(self._names, self._fault.for_s)
 
     def _cut_off(self, *, hears: bool) -> None:
         """Lets nothing that the parties send arrive, or (`hears`) nothing reach them."""
         self._streams.cut(self._names, hears=hears, for_s=self._fault.for_s)
         self._silent()
+
+    def _reset(self) -> None:
+        """Breaks the connections of the hosts: what is on its way is lost, and their processes count as failed."""
+        self._streams.reset(self._names)
+        self._each(lambda rank: self._sim.members.connection_lost(worker(rank)))
+        for shard in self._servers:
+            self._sim.members.connection_lost(Party("server", shard.me))
 
     def _step_clocks(self) -> None:
         """Sets the clocks of the hosts ahead by `extra_s`: schemes must not depend on clocks that agree."""

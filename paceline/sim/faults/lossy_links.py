@@ -17,7 +17,7 @@ roles see each message once and in order, as over TCP.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -351,6 +351,12 @@ class LossyLinks:
     def quiet(self, party: SimulatedProcess) -> bool:
         """Returns True if nothing is unacknowledged to or from that process."""
         return not any(way.sender for key, way in self._ways.items() if party.process in key)
+
+    def settled(self, party: SimulatedProcess, kinds: Sequence[str]) -> bool:
+        """Returns True if the processes of these kinds have acknowledged all that `party` has sent to them."""
+        return not any(
+            way.sender for (src, _), way in self._ways.items() if src == party.process and way.dst.kind in kinds
+        )
 
     def under_way(self) -> Iterator[tuple[Act, tuple[Any, ...]]]:
         """Yields the action and arguments of every message that has not arrived and still may."""

@@ -12,9 +12,9 @@ not put to the role a second time. What a receiver took, the fences, what it has
 state of its role change together, and are saved and restored as one; then a crash at any moment loses and repeats
 nothing. `state()` of both classes is made of dicts, lists, strings and numbers for that purpose.
 
-Nothing here knows a clock or a connection: whoever drives it decides when to send again. The simulator drives it, where
-messages are lost (`sim/faults/lossy_links.py`). No live run does: there TCP keeps the order, and a connection that
-breaks is the loss of a party.
+Nothing here knows a clock or a connection: whoever drives it decides when to send again. The simulator drives it as its
+model of TCP, where messages are lost (`sim/faults/lossy_links.py`). No live run does: there TCP itself keeps the order,
+and a connection that breaks is the loss of a party.
 """
 
 from __future__ import annotations

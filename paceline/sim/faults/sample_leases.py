@@ -1,24 +1,20 @@
-"""Connects leases of samples to a simulation in which processes die: what workers, servers and coordinator tell the
-queue.
+"""Leases of samples in a simulation in which processes die: what workers and the first server tell the coordinator.
 
-    a worker       takes leases while it counts as alive, and says after a rollback how far nothing is under way
-    server 0       tells what became of each contribution, what it has after it went back, and what still waits of an
-                   incarnation once it has heard that this one is over
-    coordinator    asks for that again when servers are back, since whoever was asked may have been lost
+    a worker       takes leases while it counts as alive (Want); says after a rollback what is not under way (Past)
+    server 0       tells what became of each contribution (SamplesResolved), what it has after it went back (Restored),
+                   and, asked by Fence, what still waits of an incarnation that is over (Fenced)
 
-The queue itself (`core/samples/sample_leases.py`) is that of a live run. What differs from a live run
-(`paceline.live.coordinator.sample_leases`): a lease is there at once, and what processes tell the queue arrives in
-order however bad the links are; it is lost with its sender only.
+The coordinator's part is that of a live run (`paceline.core.coordination.sample_leases`). What differs from a live run:
+a lease is there at once.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Callable
-from functools import partial
+from collections import defaultdict
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.effects import Compute, Computed, Data, Piece, Train, Trained
 from paceline.core.paramserver.gated_server import ClockedServer, settles
 from paceline.core.samples.sample_leases import LATE, Leases, joined
@@ -27,10 +23,11 @@ from paceline.sim.kernel.processes import SimulatedProcess
 from paceline.sim.kernel.workload import Workload
 
 if TYPE_CHECKING:
+    from paceline.sim.faults.lossy_coordination import LossyMembers
     from paceline.sim.simulation import Simulation
 
-DELAY_MAX_S = 0.3
-"""The longest delay of what a process tells the queue: a live server reports what it has settled that often."""
+SETTLED_MAX_S = 0.3
+"""The longest time that a server keeps to itself what it has settled, as a live one does."""
 OPEN_MAX = 64
 """The most pieces of work of one process that are remembered while their end is not known."""
 
@@ -54,16 +51,17 @@ class _Taken:
 
 
 class SimulatedLeases:
-    """Connects the workers and the first server to the queue `leases`; it is the `Workload` of leased samples."""
+    """Connects the workers and the first server to the coordinator's leases; it is the `Workload` of leased samples.
 
-    def __init__(self, sim: Simulation, leases: Leases, work: Workload) -> None:
-        self._sim, self.leases, self._work = sim, leases, work
+    sizes: a queue of so many samples an epoch, in leases of that size.
+    """
+
+    def __init__(self, sim: Simulation, sizes: Leases, work: Workload) -> None:
+        self._sim, self._sizes, self._work = sim, sizes, work
         self.samples = Samples(sim.invariants.broken) if sim.invariants else None
         self._rng = Random(f"{sim.seed}/leases")
         self._taken: dict[tuple[str, int], _Taken] = defaultdict(_Taken)
-        self._told: dict[tuple[str, int], deque[Callable[[], None]]] = defaultdict(deque)  # on its way, by sender
-        self._over: set[tuple[str, int]] = set()  # processes that are heard no more
-        self._to_be_fenced: set[tuple[int, int]] = set()  # rank and incarnation
+        self._settled: dict[tuple[str, int], list[tuple[int, str, Data]]] = defaultdict(list)  # not told yet
         self.attach(sim.world.servers[0])
 
     @staticmethod
@@ -92,7 +90,7 @@ class SimulatedLeases:
         mine = self._taken[party.process]
         if mine.anew:
             mine.anew = False
-            self._tell(party, partial(self.leases.past, rank, party.incarnation, mine.handed))
+            self._tell(party, control.Past(handed=mine.handed))
         pieces: list[Piece] = []
         while samples and (mine.rest or party.here):
             epoch, start, stop = mine.rest or self._take(party)
@@ -110,7 +108,8 @@ class SimulatedLeases:
 
     def _take(self, party: SimulatedProcess) -> Piece:
         """Takes the next lease for the worker, and notes it for the oracle."""
-        piece = self.leases.take(party.me, party.incarnation)
+        want = control.Want(samples=self._sizes.samples, size=self._sizes.size)
+        piece = self._members.leases_to(party, want)
         if self.samples:
             self.samples.given(piece, party.me)
         return piece
@@ -118,7 +117,9 @@ class SimulatedLeases:
     def unused(self, rank: int, data: Data) -> None:
         """Returns samples to the queue, since the worker was restarted while it worked at them."""
         if self._taken[self._sim.world.workers[rank].process].open.pop(id(data), None):
-            self.leases.settled(rank, LATE, data)
+            leases = self._members.leasing.leases
+            assert leases is not None
+            leases.settled(rank, LATE, data)
 
     def on_rollback(self, party: SimulatedProcess) -> None:
         """Notes that the servers have gone back: the worker starts anew, and what it works at will not be handed
@@ -130,106 +131,48 @@ class SimulatedLeases:
     # ---- the first server ----------------------------------------------------------------------------------
     def attach(self, party: SimulatedProcess) -> None:
         """Makes that incarnation of the first server report the fate of each contribution."""
-        party.role.settled = lambda rank, fate, data: self._tell(  # type: ignore[attr-defined]
-            party, partial(self._settle, party, rank, fate, data)
-        )
 
-    def _settle(self, party: SimulatedProcess, rank: int, fate: str, data: Data) -> None:
-        """Tells the queue the fate of `data`. Samples that are not the worker's own are a strike; an honest worker has
-        none."""
-        try:
-            self.leases.settled(rank, fate, data)
-        except ValueError as error:  # a worker has named samples that are not its own
-            if self._sim.message_checks is None:
-                raise
-            self._sim.message_checks.strike(party, self._sim.world.workers[rank], str(error))
+        def settled(rank: int, fate: str, data: Data) -> None:
+            waiting = self._settled[party.process]
+            waiting.append((rank, fate, data))
+            if len(waiting) == 1:
+                self._sim.heap.push(self._sim.now + self._rng.random() * SETTLED_MAX_S, self._tells_settled, party)
+
+        party.role.settled = settled  # type: ignore[attr-defined]
+
+    def _tells_settled(self, party: SimulatedProcess) -> None:
+        """Tells the coordinator what the server has settled since it last did, if it still runs."""
+        if not party.hears:
+            if self._members.counts(party):  # it may come back as it was
+                self._sim.heap.push(self._sim.now + SETTLED_MAX_S, self._tells_settled, party)
+        elif settled := self._settled.pop(party.process, ()):
+            self._tell(party, control.SamplesResolved(contributions=tuple(settled)))
 
     def goes_back(self, party: SimulatedProcess) -> None:
-        """Attaches the restored first server, and tells the queue which samples its state contains."""
+        """Attaches the restored first server, and tells the coordinator which samples its state contains."""
         self.attach(party)
-        self._tell(party, partial(self._restored, tuple(party.role.done)))  # type: ignore[attr-defined]
+        self._tells_settled(party)
+        self._tell(party, control.Restored(done=tuple(party.role.done)))  # type: ignore[attr-defined]
 
-    def _restored(self, done: Data) -> None:
-        self.leases.restored(done)
+    def asked(self, party: SimulatedProcess, rank: int, incarnation: int) -> None:
+        """Answers Fence: which samples of an incarnation that is over wait in the open round of the first server."""
+        role = party.role
+        pending = role.pending(rank) if isinstance(role, ClockedServer) else ()
+        self._tells_settled(party)
+        self._tell(party, control.Fenced(rank=rank, incarnation=incarnation, pending=pending))
+
+    def restored(self) -> None:
+        """Notes that the coordinator has heard what the first server went back to."""
         if self.samples:
             self.samples.restored()
 
-    def is_back(self, party: SimulatedProcess) -> None:
-        """Delivers at once what the server has told, since nobody may go on before the queue knows it."""
-        told = self._told[party.process]
-        while told:
-            told.popleft()()
-
-    def heard_gone(self, party: SimulatedProcess, rank: int) -> None:
-        """A server has heard that an incarnation of the worker is over; the first one tells what still waits of it."""
-        who = self._sim.world.workers[rank]
-        if not who.here and (rank, who.incarnation) in self._to_be_fenced:
-            self._tell_what_waits(party, rank, who.incarnation)
-
-    def _tell_what_waits(self, party: SimulatedProcess, rank: int, incarnation: int) -> None:
-        """Tells the queue which samples of an ended incarnation wait in the open round of the first server."""
-        role = party.role
-        if party is self._sim.world.servers[0] and isinstance(role, ClockedServer):
-            self._tell(party, partial(self._fenced, rank, incarnation, role.pending(rank)))
-
-    def _fenced(self, rank: int, incarnation: int, pending: Data) -> None:
-        """Ends an incarnation's leases: only `pending` may still enter the model, and the rest is free again."""
-        self._to_be_fenced.discard((rank, incarnation))
-        self.leases.fenced(rank, incarnation, pending)
-
     # ---- the coordinator -----------------------------------------------------------------------------------
-    def gone(self, party: SimulatedProcess) -> None:
-        """Notes that an incarnation of a worker is over, shortly before the others are told."""
-        self._over.add(party.process)
-        if self.leases.leave(party.me, party.incarnation):
-            self._to_be_fenced.add((party.me, party.incarnation))
+    @property
+    def _members(self) -> LossyMembers:
+        return cast("LossyMembers", self._sim.members)  # `suits` says so
 
-    def server_lost(self, party: SimulatedProcess) -> None:
-        """Ignores what the lost server has told and has not arrived."""
-        self._over.add(party.process)
-
-    def servers_are_back(self, missed: Callable[[SimulatedProcess], bool]) -> None:
-        """Asks the first server again about every ended incarnation whose samples are not settled.
-
-        `missed`: returns True for a worker that has crashed and that nobody misses yet.
-        """
-        workers = self._sim.world.workers
-        # A crashed worker that nobody misses yet will be evicted, and is asked about then.
-        living = {party.me: party.incarnation for party in workers if party.here or missed(party)}
-        for rank, incarnation in list(self.leases.unsettled()):
-            if living.get(rank) != incarnation:
-                self._to_be_fenced.add((rank, incarnation))
-                self._sim.heap.push(
-                    self._sim.now + self._delay(), self._asked, self._sim.world.servers[0], rank, incarnation
-                )
-
-    def _asked(self, party: SimulatedProcess, rank: int, incarnation: int) -> None:
-        """The first server answers once it takes nothing more of that incarnation."""
-        if party.process in self._over or not isinstance(party.role, ClockedServer):
-            return
-        who = self._sim.world.workers[rank]
-        assert self._sim.streams is not None
-        fenced = self._sim.streams.receiver(party).refuses(who.name, incarnation)
-        if fenced or rank not in party.role.clocks or who.incarnation > incarnation:
-            self._tell_what_waits(party, rank, incarnation)
-        else:
-            self._sim.heap.push(self._sim.now + DELAY_MAX_S, self._asked, party, rank, incarnation)
-
-    # ---- the ways ------------------------------------------------------------------------------------------
-    def _delay(self) -> float:
-        """Returns a drawn delay in seconds, of at most DELAY_MAX_S."""
-        return self._rng.random() * DELAY_MAX_S
-
-    def _tell(self, party: SimulatedProcess, what: Callable[[], None]) -> None:
-        """Sends a report to the queue. Reports of one process arrive in order, each after a delay of its own."""
-        self._told[party.process].append(what)
-        self._sim.heap.push(self._sim.now + self._delay(), self._arrives, party)
-
-    def _arrives(self, party: SimulatedProcess) -> None:
-        """Delivers the oldest report of that process, unless it was lost: so order holds though delays differ."""
-        told = self._told[party.process]
-        if told and party.process not in self._over:
-            told.popleft()()
+    def _tell(self, party: SimulatedProcess, message: object) -> None:
+        self._members.tell(party, message)
 
     def all_is_accounted_for(self) -> None:
         """Checks the samples when everybody has left. Runs with a liar are not checked, for its claims cannot be."""
@@ -238,4 +181,5 @@ class SimulatedLeases:
         if self._sim.liars:  # what a worker says of its samples nobody can check; others' are out of its reach
             return
         if self.samples and isinstance(role, ClockedServer):
-            self.samples.all_is_accounted_for(self.leases, self._sim.invariants.shard(0), tuple(role.done))
+            leases = self._members.leasing.leases or self._sizes
+            self.samples.all_is_accounted_for(leases, self._sim.invariants.shard(0), tuple(role.done))

@@ -1,64 +1,44 @@
-"""Servers that are lost with all their state and replaced, by the rules and the copies of a live run.
+"""Servers that are lost with all their state and replaced, as the recovery of a live run orders it.
 
-    state       input                                   then                                              next
-    IN PLACE    it crashes                              nothing yet                                       CRASHED
-    CRASHED     silent for `suspect_after_s`            evicted; a new incarnation; orders (`_order_all`) RESTORING
-    IN PLACE    silent for so long, though it runs      evicted, too; it ends once it is told             RESTORING
-    RESTORING   its copy, from the next server          it has the copy's state, and says so              PREPARED
-    RESTORING   the newest snapshot (all servers)       all have the snapshot's state, and say so         PREPARED
-    RESTORING   the next server has no complete copy    a new order, by the snapshot                      RESTORING
-    PREPARED    all that were ordered are prepared      workers continue (`_resume`)                      IN PLACE
-    any         another server is evicted               a new order, with a new number                    RESTORING
+    the coordinator decides (`Recovery`)      carried out here, at the server
+    CloseConnection of a lost server          its process ends, once it is told; the next incarnation starts: Hello
+    Restore, from its copy                    it asks the next server for the copy, becomes that, and says Prepared
+    Restore, from the coordinator             it becomes what the newest snapshot says, and says Prepared
+    the next server has no complete copy      Prepared, failed: the coordinator gives another order
+    Go, Resume at a server                    it copies all to the next server again
+    Resume at a worker                        it repeats its unanswered calls, or, if all went back, starts anew
 
-Workers then repeat their unanswered calls, or, if all went back to the snapshot, start anew from it; messages of the
-earlier server view are dropped. `paceline.core.fault_tolerance.server_recovery` and `.replication` have the rules.
-
-What differs from a live run: snapshots and states travel as one message, and the coordinator, which keeps the
-snapshots, does not fail.
+`paceline.core.coordination.server_recovery` decides, and `paceline.core.fault_tolerance.replication` copies. What
+differs from a live run: a snapshot and a copy travel as one message each, with the order or the answer to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.decisions import Action, CloseConnection, SendMessage, SnapshotOrder
+from paceline.core.coordination.party import COORDINATOR, Party
 from paceline.core.effects import Reply, Tell
-from paceline.core.errors import PeerLost
 from paceline.core.fault_tolerance.replication import Copies, Kept, SliceState, mark_of
-from paceline.core.fault_tolerance.server_recovery import Replacing
 from paceline.core.message import size
 from paceline.core.paramserver.gated_server import among_others
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Scheme
-from paceline.core.trace import MemberChange
 from paceline.sim.checking.oracles.contributions import ShardRecount
-from paceline.sim.faults.snapshots import RECOUNT, UPDATE, WEIGHTS, SimulatedSnapshots, Snapshot, nbytes_of, state_of
+from paceline.sim.faults.snapshots import RECOUNT, UPDATE, WEIGHTS, SimulatedSnapshots, nbytes_of, state_of
 from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
-    from paceline.sim.faults.confirmed_membership import AckedMembership
+    from paceline.sim.faults.lossy_coordination import LossyMembers
     from paceline.sim.simulation import Simulation
-
-
-class ServerLost(PeerLost):
-    """Is raised when neither a copy nor a snapshot is left to restore a server from: the run is over."""
 
 
 def can_be_replaced(scheme: Scheme, servers: int) -> bool:
     """Returns True if servers and workers of this scheme can go back to an earlier state."""
     box = scheme.server(servers)
     return box is not None and not scheme.uses_mean(servers) and box.goes_back and scheme.worker(servers).goes_back
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """Orders a server to load its state from the snapshot, or else from the copy that server `keeper` has."""
-
-    number: int
-    server_view: int
-    snapshot: Snapshot | None
-    keeper: int
 
 
 class RecoverableServer:
@@ -132,27 +112,32 @@ def _nobody(shard: int) -> RoleContext:
     return RoleContext(me=shard, workers=(), w=None, update=lambda w, g, samples: w)
 
 
+RESTART_S = 1.0
+"""Seconds after which a process that died before its Hello is started again."""
+
+
 class Servers:
-    """Replaces the servers of `sim`. `control`: the process that gives the orders, in the coordinator's place."""
+    """Carries out at the servers of `sim` what its coordinator orders. `control`: the process of the coordinator."""
 
     def __init__(
-        self, sim: Simulation, members: AckedMembership, control: SimulatedProcess, every_s: float, *, copied: bool
+        self, sim: Simulation, members: LossyMembers, control: SimulatedProcess, every_s: float, *, copied: bool
     ) -> None:
         world = sim.world
         self.sim, self.streams, self._members, self._control = sim, members.streams, members, control
         self.copied: bool = copied and len(world.servers) > 1 and not sim.scheme.answers_what_no_copy_has
-        self.replacing = Replacing(len(world.servers))
         self.servers: list[RecoverableServer] = []
         self.servers = [RecoverableServer(self, *parties) for parties in zip(world.servers, world.means, strict=True)]
         self._all = {server.party.process: server for server in self.servers}
-        self._former: list[SimulatedProcess] = []  # of those that are being replaced: incarnations that are over
-        self._number = 0  # of the last order
         self.snapshots = SimulatedSnapshots(self, control, every_s)
-        self._afterwards: list[Callable[[], None]] = []
         for server in self.servers:
             self._listen(server)
-            sim.heap.push(0.0, self._begin, server, ())
+            sim.heap.push(0.0, self._begin, server)
         self.snapshots.keep_on()
+
+    @property
+    def any_is_away(self) -> bool:
+        """Returns True while a server does not run, or has not been restored."""
+        return self._members.recovery.under_way or not all(server.party.hears for server in self.servers)
 
     def _listen(self, server: RecoverableServer) -> None:
         """Wraps the server's `on`: replies are held for copies, and snapshots are taken. Invariants see it first."""
@@ -165,27 +150,60 @@ class Servers:
 
         server.party.on = held
 
+    # ---- decisions are carried out -------------------------------------------------------------------------
+    def carries_out(self, action: Action) -> bool:
+        """Carries out what concerns servers; returns False for everything else."""
+        match action:
+            case SendMessage(to=to, message=control.Restore() as order):
+                for who in to:
+                    self._sends_order(self.servers[who.index], order)
+            case SnapshotOrder.HOLD:
+                self.snapshots.hold()
+            case SnapshotOrder.RELEASE:
+                self.snapshots.release()
+            case SendMessage(message=control.Resume(rolled_back=rolled_back)):
+                if self.sim.invariants:
+                    self.sim.invariants.servers_are_back(self._members.recovery.number, rolled_back=rolled_back)
+                return False
+            case CloseConnection(who=who) if who.kind == "server":
+                self._replaces(self.servers[who.index])
+            case _:
+                return False
+        return True
+
+    def hears(self, party: SimulatedProcess, message: Any) -> None:
+        """Handles a message of the coordinator at a server or a worker."""
+        match message:
+            case control.Go():
+                self._begin(self._all[party.process])
+            case control.Resume() if party.kind == "server":
+                for dead in self._former(message.replaced):
+                    self._knows_of_loss(self._all[party.process], dead)
+                self._begin(self._all[party.process])
+            case control.Resume():
+                self._resume(party, message)
+
     # ---- copies --------------------------------------------------------------------------------------------
-    def _begin(self, server: RecoverableServer, former: tuple[SimulatedProcess, ...]) -> None:
-        """Starts copying to the next server, once all servers are in place and the `former` incarnations are over."""
-        for dead in former:
-            self._knows_of_loss(server, self._all[dead.process])
+    def _begin(self, server: RecoverableServer) -> None:
+        """Starts copying to the next server: all servers are in place."""
         if server.copies:
             server.after = self.servers[(server.shard + 1) % len(self.servers)]
             server.copies.begin()
 
     def hears_copy(self, server: RecoverableServer, src: RecoverableServer, message: Any) -> None:
-        """Handles a message of the copies at `server`. A message of a later incarnation of `src` proves the earlier one
-        lost."""
+        """Handles a message of the copies at `server`."""
         assert server.copies is not None
-        # Who hears a later incarnation has lost the connection to the one before.
-        for other in list(self._all.values()):
-            if other.shard == src.shard and other.party.incarnation < src.party.incarnation:
-                self._knows_of_loss(server, other)
+        self._meets(server, src)
         if not isinstance(message, Kept):
             server.before = src
         for _ in server.copies.on(self.sim.now, src.shard, message):
             raise AssertionError("copies answer by what they tell")
+
+    def _meets(self, server: RecoverableServer, src: RecoverableServer) -> None:
+        """A later incarnation has connected to `server`: the connections of the earlier ones are over."""
+        for other in list(self._all.values()):
+            if other.shard == src.shard and other.party.incarnation < src.party.incarnation:
+                self._knows_of_loss(server, other)
 
     def released(self, server: RecoverableServer, effects: Iterable[Tell | Reply]) -> None:
         """Sends effects that had waited for their copy; replies to workers that left meanwhile are dropped."""
@@ -202,16 +220,16 @@ class Servers:
         if self.sim.invariants and type(effect) is Reply:
             self.sim.invariants.answered(server.party, effect.to)
 
-    def knows(self, party: SimulatedProcess, rank: int, *, here: bool) -> None:
+    def knows(self, party: SimulatedProcess, rank: int) -> None:
         """Lets a server's copies hear that worker `rank` has left; they need no notice of one that joins."""
         server = self._all.get(party.process)
-        if server and server.party is party and server.copies and not here:
+        if server and server.party is party and server.copies:
             list(server.copies.on_worker_left(self.sim.now, rank))
 
     def kept_recounts(self) -> Iterator[tuple[int, ShardRecount]]:
         """Yields, for every server whose state is wholly copied, its number and the recount that travelled with the
         copy."""
-        for server in self.servers if not self.replacing.away else ():
+        for server in self.servers if not self._members.recovery.under_way else ():
             keeper = self.servers[(server.shard + 1) % len(self.servers)]
             if keeper.copies and keeper.copies.complete:
                 yield server.shard, keeper.copies.held[0].vectors[RECOUNT].value
@@ -238,60 +256,41 @@ class Servers:
         server = self._all.get(party.process)
         if server is None:
             return False
-        if not server.lost and party.hears and self._can_be_replaced():
+        if server.lost and not party.hears:
+            server = self.servers[party.me]  # the one that is in its place by now
+        if server.party.hears and (server.lost or self._members.survives(server.shard)):
             self.streams.injected["server lost"] += 1
             self._die(server)
-            self.sim.heap.push(self.sim.now + self.sim.cluster.suspect_after_s, self._evict, server)
+            if not server.lost and not self._members.counts(server.party):  # nobody waits to hear of it
+                self.sim.heap.push(self.sim.now + RESTART_S, self._replaces, server)
         return True
 
-    def suspect(self, shard: int) -> None:
-        """Evicts a server that was silent for `suspect_after_s`, whether or not it still runs."""
-        if self._can_be_replaced():
-            self._evict(self.servers[shard])
-
-    def _can_be_replaced(self) -> bool:
-        """Returns True if a lost server could be restored now: from its copy, or from a complete snapshot."""
-        return self.copied or self.snapshots.newest is not None
-
     def _die(self, server: RecoverableServer) -> None:
-        """Stops the processes of a server; what they sent and was not acknowledged is lost."""
+        """Stops the processes of a server; what they sent and was not acknowledged is lost.
+
+        Its host may be gone as well, so nobody notices. Neighbours learn of it when the next incarnation connects.
+        """
         for party in server.parties:
             party.hears = False
         self.streams.forget(server.party)
+        if server.lost:  # the coordinator has closed its connection
+            self.streams.give_up(self._control, server.party)
 
-    def _evict(self, server: RecoverableServer) -> None:
-        """Declares a server lost, puts a successor in its place, and orders every server concerned to restore its
-        state.
-
-        The order of the steps matters: other servers learn of the loss before any restored state arrives, and joins
-        under way are aborted before new orders are numbered.
-        """
-        if server.lost:
-            return
-        server.lost = True
-        self._note(server, "lost", f"silent for {self.sim.cluster.suspect_after_s:g} s")
-        self._former.append(server.party)
-        # The lost server would never deliver its part of the snapshot that is being taken.
-        self.snapshots.break_off()
+    def _replaces(self, server: RecoverableServer) -> None:
+        """Starts the next incarnation of a server that was evicted. One that still runs ends once it is told."""
         if self.sim.invariants:
             self.sim.invariants.forget_server(server.party)
-        if self.sim.leasing:
-            self.sim.leasing.server_lost(server.party)
         if server.party.hears:
             self.streams.send(self._control, server.party, 0, self._is_told_it_is_lost, (server.party,))
-        self.servers[server.shard] = self._successor(server)
-        for other in self.servers:
-            if other.party.hears:
-                self.streams.send(self._control, other.party, 0, self._hears_of_loss, (other, server))
-        self.replacing.lost(server.shard, copied=self.copied)
-        self._members.server_is_gone(server.parties)
-        self._order_all()
-
-    def _successor(self, lost: RecoverableServer) -> RecoverableServer:
-        """Makes the next incarnation of the lost server, without state."""
-        server, means = self.sim.world.next_server(lost.party, lost.means)
-        made = self._all[server.process] = RecoverableServer(self, server, means)
-        return made
+        else:
+            self.streams.give_up(self._control, server.party)
+        server.lost = True
+        party, means = self.sim.world.next_server(server.party, server.means)
+        made = self._all[party.process] = RecoverableServer(self, party, means)
+        self.servers[server.shard] = made
+        for dead in self._members.lost_processes():  # nobody tells them where the new process is
+            self.streams.fence(party, dead)
+        self._members.tell(party, control.Hello(address="", pid=0, host="", device="", incarnation=party.incarnation))
 
     def _is_told_it_is_lost(self, party: SimulatedProcess) -> None:
         self.learns_it_is_lost(party)
@@ -303,16 +302,12 @@ class Servers:
             return False
         if server.lost and party.hears:
             self._die(server)
-            self.streams.give_up(self._control, party)
         return True
-
-    def _hears_of_loss(self, server: RecoverableServer, dead: RecoverableServer) -> None:
-        self._knows_of_loss(server, dead)
 
     def _knows_of_loss(self, server: RecoverableServer, dead: RecoverableServer) -> None:
         """Lets `server` fence the `dead` incarnation; copies with that neighbour end. A second notice changes
         nothing."""
-        if dead.shard in server.lost_incarnations and dead.party.incarnation <= server.lost_incarnations[dead.shard]:
+        if dead.party.incarnation <= server.lost_incarnations.get(dead.shard, -1):
             return
         server.lost_incarnations[dead.shard] = dead.party.incarnation
         self.streams.fence(server.party, dead.party)
@@ -320,46 +315,36 @@ class Servers:
             server.copies.lost(dead.shard)
 
     # ---- restored ------------------------------------------------------------------------------------------
-    def _order_all(self) -> None:
-        """Orders every server concerned to restore its state, under one new number: from copies, or all from the
-        snapshot.
+    def _sends_order(self, server: RecoverableServer, order: control.Restore) -> None:
+        """Sends an order to restore; what the coordinator's snapshot says of the server travels with it."""
+        newest = self.snapshots.newest if order.source == str(COORDINATOR) else None
+        state = newest.states[server.shard] if newest else None
+        nbytes = nbytes_of(state) if state else 0
+        self.streams.send(self._control, server.party, nbytes, self._restore, (server, order, state))
 
-        Raises ServerLost if the servers must go back to a snapshot and there is none.
-        """
-        replacing = self.replacing
-        if replacing.rolled_back and self.snapshots.newest is None:
-            raise ServerLost("servers were lost with the copies of what they held, before the first snapshot")
-        self._number += 1
-        replacing.order(self._number)
-        for shard in replacing.concerned():
-            keeper, server = replacing.source(shard), self.servers[shard]
-            snapshot = self.snapshots.newest if keeper is None else None
-            order = Order(self._number, replacing.server_view, snapshot, keeper or 0)
-            nbytes = nbytes_of(snapshot.states[shard]) if snapshot else 0
-            self.streams.send(self._control, server.party, nbytes, self._restore, (server, order))
-
-    def _restore(self, server: RecoverableServer, order: Order) -> None:
-        """Carries out an order at `server`: it has the snapshot's state at hand, or asks the `keeper` for its copy."""
-        if order.snapshot:
-            self._become(server, order, order.snapshot.states[server.shard])
+    def _restore(self, server: RecoverableServer, order: control.Restore, state: SliceState | None) -> None:
+        """Carries out an order at `server`: it has the snapshot's state at hand, or asks the keeper for its copy."""
+        if state:
+            self._become(server, order, state)
         else:
-            keeper = self.servers[order.keeper]
+            keeper = self.servers[Party.parse(order.source).index]
             self.streams.send(server.copier, keeper.copier, 0, self._asks_for_copy, (keeper, server, order))
 
-    def _asks_for_copy(self, keeper: RecoverableServer, server: RecoverableServer, order: Order) -> None:
+    def _asks_for_copy(self, keeper: RecoverableServer, server: RecoverableServer, order: control.Restore) -> None:
         """Answers a server that asks for its copy; without a complete copy the answer is empty and costs no bytes."""
+        self._meets(keeper, server)
         state = keeper.copies.held[0] if keeper.copies and keeper.copies.complete else None
         nbytes = nbytes_of(state) if state else 0
         self.streams.send(keeper.copier, server.copier, nbytes, self._has_copy, (server, order, state))
 
-    def _has_copy(self, server: RecoverableServer, order: Order, state: SliceState | None) -> None:
-        """Restores `server` from the copy, or reports to the coordinator's place that there is none."""
+    def _has_copy(self, server: RecoverableServer, order: control.Restore, state: SliceState | None) -> None:
+        """Restores `server` from the copy, or reports to the coordinator that there is none."""
         if state:
             self._become(server, order, state)
         else:
-            self.streams.send(server.party, self._control, 0, self._failed, (self._control, order))
+            self._members.tell(server.party, control.Prepared(number=order.number, failed=True))
 
-    def _become(self, server: RecoverableServer, order: Order, state: SliceState) -> None:
+    def _become(self, server: RecoverableServer, order: control.Restore, state: SliceState) -> None:
         """Makes `server` the state that was kept: role, oracle, copies, server view, and who takes part; then it
         reports.
 
@@ -367,99 +352,74 @@ class Servers:
         """
         if server.lost or order.number < server.ordered:
             return
-        party, world = server.party, self.sim.world
+        party, world, rolled_back = server.party, self.sim.world, order.source == str(COORDINATOR)
         before, server.ordered, server.wanted = server.version, order.number, None
         # From a snapshot all servers go back together, and workers start anew. From a copy the others go on, so the
         # tables are kept as they are.
-        tables = among_others(state.facts["tables"]) if order.snapshot else state.facts["tables"]
+        tables = among_others(state.facts["tables"]) if rolled_back else state.facts["tables"]
         world.revive(server.party, state.vectors[WEIGHTS], state.vectors[UPDATE].value, tables)
         world.servers[server.shard], world.means[server.shard] = party, server.means
         if self.sim.invariants:
-            self.sim.invariants.revived(
-                party, state.vectors[RECOUNT].value, order.number, copied=order.snapshot is None
-            )
+            recount = state.vectors[RECOUNT].value
+            self.sim.invariants.revived(party, recount, order.number, copied=not rolled_back)
         self._listen(server)
-        if self.sim.leasing and not server.shard:
-            self.sim.leasing.goes_back(party)
         if server.copies:
             server.copies.forget()
         self.streams.server_views[party.process] = order.server_view
-        self._learns_who_is_here(server, anew=order.snapshot is not None)
+        if self.sim.leasing and not server.shard:
+            self.sim.leasing.goes_back(party)
+        self._learns_who_is_here(server, order)
         if party.incarnation:
             self._meet_all(server)
-        prepared = (self._control, server, order.number, max(0, before - server.version))
-        self.streams.send(party, self._control, 0, self._prepared, prepared)
+        undone = max(0, before - server.version)
+        self._members.tell(party, control.Prepared(number=order.number, version=server.version, undone=undone))
+
+    def _learns_who_is_here(self, server: RecoverableServer, order: control.Restore) -> None:
+        """Later incarnations of workers begin where the others are, whatever was known of former ones."""
+        departed = {*order.departed, *self._members.departed(server.party)}
+        for rank in sorted({*departed, *order.returned}):
+            self._members.hears_gone(server.party, rank)
+        for rank in order.returned:
+            if rank not in departed:
+                self._members.hears_came(server.party, rank)
 
     def _meet_all(self, server: RecoverableServer) -> None:
-        """Introduces a new incarnation to all: it sets every fence, and sends one message to each worker and server."""
-        for dead in self._members.fences():
-            self.streams.fence(server.party, dead)
-        workers = [party for party in self.sim.world.workers if party.here]
-        for other in (*workers, *(other.party for other in self.servers if other is not server)):
-            self.streams.send(server.party, other, 0, self._meets, (other,))
-
-    def _learns_who_is_here(self, server: RecoverableServer, *, anew: bool) -> None:
-        """Later incarnations of workers begin where the others are, whatever was known of former ones."""
-        workers = self.sim.world.workers
-        departed = [party for party in workers if not party.here and not self._members.is_missed(party)]
-        returned = [party for party in workers if anew and party.incarnation]
-        for party in dict.fromkeys((*departed, *returned)):
-            self._members.hears_gone(server.party, party.me)
-        for party in returned:
-            if party not in departed:
-                self._members.hears_came(server.party, party.me)
-
-    def _meets(self, party: SimulatedProcess) -> None:
-        """It has heard of the new incarnation, and nothing of an earlier one from here on."""
-
-    def _failed(self, control: SimulatedProcess, order: Order) -> None:
-        """Handles a copy that does not exist: the rules fall back to the snapshot, and new orders are given."""
-        if self.replacing.failed(order.number):
-            self._order_all()
-
-    def _prepared(self, control: SimulatedProcess, server: RecoverableServer, number: int, undone: int) -> None:
-        """Notes that a server carried out its order; the last one lets training go on. `undone`: updates it went back
-        by."""
-        if server is not self.servers[server.shard]:
-            return
-        if self.sim.leasing:
-            self.sim.leasing.is_back(server.party)
-        if self.replacing.prepared(server.shard, number):
-            self._go_on()
-
-    def _go_on(self) -> None:
-        """Lets training continue: servers copy again, workers repeat their calls or start anew, and delayed joins
-        proceed."""
-        replacing, former = self.replacing, tuple(self._former)
-        rolled_back, back, server_view = replacing.rolled_back, set(replacing.away), replacing.server_view
-        replacing.done()
-        self._former.clear()
-        if self.sim.invariants:
-            self.sim.invariants.servers_are_back(replacing.number, rolled_back=rolled_back)
-        if self.sim.leasing:
-            self.sim.leasing.servers_are_back(self._members.is_missed)
-        for shard in sorted(back):
-            self._note(self.servers[shard], "replaced", "from the snapshot" if rolled_back else "from its copy")
-        for server in self.servers:
-            self.streams.send(self._control, server.party, 0, self._begin, (server, former))
+        """Connects a new incarnation to all workers and servers, each of which then drops the former one."""
+        for other in self.servers:
+            if other is not server:
+                self.streams.send(server.party, other.party, 0, self._meets, (other, server))
         for party in self.sim.world.workers:
             if party.here:
-                self.streams.send(self._control, party, 0, self._resume, (party, server_view, rolled_back, former))
-            for dead in former if not party.here else ():
-                self.streams.give_up(party, dead)
-        waiting, self._afterwards = self._afterwards, []
-        for act in waiting:
-            act()
+                self.streams.send(server.party, party, 0, self._meets_worker, (party,))
 
-    def _resume(
-        self, party: SimulatedProcess, server_view: int, rolled_back: bool, former: tuple[SimulatedProcess, ...]
-    ) -> None:
-        """Continues at a worker: it repeats unanswered calls, or, if the servers went back, starts anew."""
-        asked = [question for dead in former for question in self.streams.unanswered(party, dead)]
+    def _meets_worker(self, party: SimulatedProcess) -> None:
+        """It has heard of the new incarnation, and nothing of an earlier one from here on."""
+
+    def _former(self, replaced: Iterable[int]) -> list[RecoverableServer]:
+        """Returns the incarnations before the present ones of the servers that were replaced.
+
+        The present one may be lost by now, and its successor not restored; of that the coordinator tells later.
+        """
+        present = self.sim.world.servers
+        return [
+            old
+            for old in self._all.values()
+            if old.shard in replaced and old.party.incarnation < present[old.shard].incarnation
+        ]
+
+    def _resume(self, party: SimulatedProcess, resume: control.Resume) -> None:
+        """Continues at a worker: it repeats unanswered calls, or, if the servers went back, starts anew.
+
+        One that has left asks nothing more.
+        """
+        former = self._former(resume.replaced)
+        asked = [question for dead in former for question in self.streams.unanswered(party, dead.party)]
         for dead in former:
-            self.streams.fence(party, dead)
-        if rolled_back:
-            self.streams.server_views[party.process] = server_view
+            self.streams.fence(party, dead.party)
+        if not party.here:
+            return
+        if resume.rolled_back:
+            self.streams.server_views[party.process] = resume.server_view
             if self.sim.leasing:
                 self.sim.leasing.on_rollback(party)
             party.role.on_rollback()
@@ -469,14 +429,3 @@ class Servers:
         for shard, act, call, message in asked:
             server = self.sim.world.servers[shard]
             self.streams.send(party, server, size(message), act, (server, call, message))
-
-    def afterwards(self, act: Callable[[], None]) -> bool:
-        """Calls `act` once all servers are restored, and returns True; returns False if they are in place."""
-        if self.replacing.away:
-            self._afterwards.append(act)
-        return bool(self.replacing.away)
-
-    def _note(self, server: RecoverableServer, event: str, reason: str) -> None:
-        """Writes a membership event of a server into the trace."""
-        if self.sim.trace:
-            self.sim.trace(MemberChange(at=self.sim.now, party=server.party.name, event=event, reason=reason))

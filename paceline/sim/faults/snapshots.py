@@ -9,6 +9,7 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.fault_tolerance.replication import SliceState
 from paceline.sim.kernel.processes import SimulatedProcess
 
@@ -46,7 +47,7 @@ class SimulatedSnapshots:
         self._whole, self._control, self._every_s = whole, control, every_s
         self.newest: Snapshot | None = None
         self._coming = Snapshot(0, {})
-        self._capturing = False
+        self._capturing = self._held = False
 
     def keep_on(self) -> None:
         """Takes snapshots every `every_s` seconds as long as somebody trains. It may be called again when
@@ -55,6 +56,34 @@ class SimulatedSnapshots:
             self._capturing = True
             self._whole.sim.heap.push(self._whole.sim.now, self._capture)
 
+    # ---- what the coordinator asks and orders ----------------------------------------------------------------
+    @property
+    def copies(self) -> bool:
+        """Returns True if each server copies its updates to the next one before it answers."""
+        return self._whole.copied
+
+    @property
+    def available(self) -> bool:
+        """Returns True once there is a snapshot to restore from."""
+        return self.newest is not None
+
+    def refuses(self, ready: control.Ready, servers: int) -> str:
+        """Returns an empty text: `can_be_replaced` was asked before."""
+        return ""
+
+    def begin(self, plan: control.Plan) -> None:
+        """Does nothing: snapshots are taken from the beginning."""
+
+    def hold(self) -> None:
+        """Keeps the newest snapshot; the one that is being taken is dropped, as a lost server has part of it."""
+        self._held = True
+        self.break_off()
+
+    def release(self) -> None:
+        """Takes snapshots again."""
+        self._held = False
+
+    # ---- taken -----------------------------------------------------------------------------------------------
     def break_off(self) -> None:
         """Drops the snapshot that is being taken; its states that still arrive do not count."""
         self._coming = Snapshot(self._coming.number + 1, {})
@@ -74,7 +103,7 @@ class SimulatedSnapshots:
         if not self._capturing:
             return
         whole.sim.heap.push(whole.sim.now + self._every_s, self._capture)
-        if whole.replacing.away:
+        if self._held:
             return
         # The very first snapshot is of now: until it is complete, a lost server would end the run.
         wanted = max(server.version for server in whole.servers) + (AHEAD if self.newest else 0)
@@ -90,7 +119,7 @@ class SimulatedSnapshots:
     def _captured(self, control: SimulatedProcess, number: int, shard: int, state: SliceState) -> None:
         """Takes the state of one shard; the last one completes the snapshot. States of a snapshot that was dropped are
         ignored."""
-        if self._whole.replacing.away or number != self._coming.number:
+        if self._held or number != self._coming.number:
             return
         self._coming.states[shard] = state
         if len(self._coming.states) == len(self._whole.servers):

@@ -24,7 +24,8 @@ from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
 from paceline.core.vector import Ghost
 from paceline.sim.cluster.model import LASTING, SERVERS_KEEP, Cluster, Fault, Hazards, uniform
-from paceline.sim.faults.server_recovery import ServerLost, can_be_replaced
+from paceline.sim.faults.coordination import RunLost
+from paceline.sim.faults.server_recovery import can_be_replaced
 from paceline.sim.fuzzing import lying_workers, stalls
 from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation
@@ -192,7 +193,7 @@ def go_on_to_the_end(sim: Simulation) -> str:
             sim.run(until=CALM_S)
             go_on(sim)
             end(sim)
-        except ServerLost as error:  # before there was a snapshot; a run that says so has kept its word
+        except RunLost as error:  # before there was a snapshot; a run that says so has kept its word
             return str(error)
     return ""
 

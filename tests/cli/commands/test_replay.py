@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from paceline.cli.commands.replay import main
+from paceline.core.coordination.elasticity import Elasticity
 from paceline.core.errors import ConfigError
-from paceline.live.coordinator.elasticity import Elasticity
 from paceline.live.recording.recording_file import RecordingWriter
 
 KILLED = str(Path(__file__).resolve().parents[2] / "recordings" / "worker-and-server-killed.jsonl")

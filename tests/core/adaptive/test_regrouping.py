@@ -5,8 +5,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from paceline.core.adaptive.regrouping import Move
+from paceline.core.adaptive.regrouping import GroupingCoordinator, Move, Timed
 from paceline.core.paramserver.gated_server import Push
+from paceline.core.role import RoleContext
 from paceline.core.scheme import make
 from paceline.core.trace import Applied, Decided, Record
 from paceline.core.vector import Ghost
@@ -100,3 +101,23 @@ def test_a_group_does_not_wait_for_a_member_that_moved_and_did_not_push_its_part
     assert set(by_hand.on(2, Push(clock=1, **push))) == {2}
     assert by_hand.on(0, Push(clock=2, **push)) == by_hand.on(1, Push(clock=2, **push)) == {}
     assert set(by_hand.on(2, Move(clock=2, group=(2,), number=1, **push))) == {0, 1, 2}
+
+
+def test_those_of_a_new_group_meet_in_one_round_though_regroupings_without_a_move_came_between() -> None:
+    gsp = server("gsp", workers=4, regroup=1)
+    for rank in (0, 1, 2, 3):
+        gsp.push(rank, clock=1)
+    push = {"g": np.zeros(1), "samples": 1}
+    assert set(gsp.on(0, Move(clock=2, group=(0, 1), number=3, **push))) == set()
+    assert set(gsp.on(1, Move(clock=2, group=(0, 1), number=3, **push))) == {0, 1}
+
+
+def test_a_newcomer_that_finds_nobody_whose_speed_is_known_gets_an_answer() -> None:
+    place = RoleContext(me=0, workers=(0, 1), w=None, update=lambda w, g, samples: w)
+    coordinator = GroupingCoordinator(make("gsp", {"regroup": 1}), place)
+    for rank in (0, 1):
+        list(coordinator.on_worker_left(0.0, rank))
+    list(coordinator.on_worker_joined(1.0, 0))
+    for done in range(4):
+        (reply,) = coordinator.on(2.0 + done, 0, Timed(done=done, seconds=0.0))
+        assert reply.message.group in ((), (0,))

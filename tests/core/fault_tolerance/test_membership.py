@@ -146,12 +146,29 @@ def test_patience_without_end_calls_nobody_stuck() -> None:
 
 def test_one_that_has_left_is_neither_silent_nor_stuck() -> None:
     members = training("a", "b", patience=Patience(dead_s=1.0))
-    assert members.left(0.5, "b") == 2
+    assert members.left(0.5, "b") == []
+    assert members.view == 2
     for k in range(1, 40):
         members.heard(k / 10, "a")
         members.progressed(k / 10, "a", k, waits=False)
         assert members.tick(k / 10) == []
     assert members.state("b") is MembershipState.LEFT
+
+
+def test_nobody_waits_for_what_one_that_has_left_would_acknowledge() -> None:
+    members = training("a", "b")
+    members.hello(1.0, "new", 0)
+    members.ready(1.0, "new")
+    assert members.acknowledged(1.1, "a", members.view) == []
+    assert members.left(1.2, "b") == [Enter("new", 0, 2)]
+
+
+def test_a_later_incarnation_of_one_that_has_left_is_let_in_and_nobody_hears_of_a_loss() -> None:
+    members = training("a", "b")
+    members.left(0.5, "b")
+    assert members.hello(1.0, "b", 1) == []
+    assert members.state("b") is MembershipState.JOINING
+    assert isinstance(members.hello(1.1, "b", 0)[0], Refuse)
 
 
 @pytest.mark.parametrize("seed", range(40))

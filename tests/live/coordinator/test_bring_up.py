@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.errors import ConfigError
 from paceline.core.sharding import Layout
-from paceline.live.coordinator.lifecycle import RunPhase
 from paceline.live.party import EVALUATOR, Party
 from paceline.live.protocol import control_messages as control
 from tests.live.fakes import take

@@ -6,8 +6,8 @@ import contextlib
 import queue
 from typing import Any
 
+from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.trace import MemberChange
-from paceline.live.coordinator.lifecycle import RunPhase
 from paceline.live.party import EVALUATOR
 from paceline.live.protocol import control_messages as control
 from tests.live.fakes import Recorder

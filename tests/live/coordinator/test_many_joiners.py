@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from paceline.core.collective import Choice
+from paceline.core.coordination.lifecycle import RunRules, RunSize
 from paceline.core.role import Role
 from paceline.core.sharding import lay_out
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.lifecycle import RunRules, RunSize
 from paceline.live.coordinator.planning import RunChoices
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node

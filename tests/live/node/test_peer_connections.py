@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from paceline.core.collective.mean_server import MeanServer
-from paceline.core.effects import Call, Effect, Mean, Reply, Start, Tell, Wait
+from paceline.core.effects import SERVERS, Call, Effect, Mean, Reply, Start, Tell, Wait
 from paceline.core.errors import PeerLost, ProtocolError, Stopped
 from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import FINAL
 from paceline.live.party import server, worker
-from tests.live.fakes import in_background
+from tests.live.fakes import PATIENCE_SECONDS, in_background
 from tests.live.node_fixture import LAYOUT, PLACE, TEN, WHOLE, WORK, Answerer, Ask, Asker, Loop, Said, Stage, nothing
 
 
@@ -120,6 +120,33 @@ def test_calls_of_one_that_has_left_are_declined_and_what_it_is_told_is_heard(st
     assert caught == ["worker 0 has left"] * 2
     assert left.heard()
     assert [ask.n for _, ask in left.came] == [1, 3]
+
+
+def test_one_that_leaves_waits_until_the_servers_have_what_it_has_asked_them(stage: Stage) -> None:
+    """Otherwise a server could hear from the coordinator first that the worker is gone."""
+    order: list[str] = []
+    go_on = threading.Event()
+
+    def slow(src: int, message: Any) -> Iterator[Any]:
+        go_on.wait(PATIENCE_SECONDS)
+        order.append("taken in")
+        yield from ()
+
+    stage.node(server(0)).host([ServedSlice(WHOLE.length, Answerer(slow))])
+    node = stage.node(worker(0))
+    node.place(Asker(Start(Call(SERVERS, Ask(v=TEN, n=1))), WORK), WHOLE)
+    node.advance()
+
+    def leave() -> None:
+        node.leave()
+        order.append("left")
+
+    leaving = threading.Thread(target=leave)
+    leaving.start()
+    leaving.join(0.2)  # without the wait it would be gone by now
+    go_on.set()
+    leaving.join()
+    assert order == ["taken in", "left"]
 
 
 def test_a_scheme_that_does_not_expect_to_lose_a_peer_ends_with_it(stage: Stage) -> None:

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.collective import Choice
+from paceline.core.coordination.lifecycle import RunRules, RunSize
+from paceline.core.coordination.server_recovery import Snapshots
 from paceline.core.effects import Reply
 from paceline.core.message import message
 from paceline.core.role import Role
 from paceline.core.sharding import lay_out
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.decisions import CoordinatorListener
+from paceline.live.coordinator.executor import CoordinatorListener
 from paceline.live.coordinator.inputs import CoordinatorObserver
-from paceline.live.coordinator.lifecycle import RunRules, RunSize
 from paceline.live.coordinator.planning import RunChoices
-from paceline.live.coordinator.server_recovery import Snapshots
 from paceline.live.node.node import Node
 from paceline.live.party import Party, server, worker
 from paceline.live.protocol import control_messages as control

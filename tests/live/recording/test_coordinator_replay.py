@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination.decisions import Timer
+from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.errors import ConfigError, ProtocolError
 from paceline.core.fault_tolerance.membership import Membership
-from paceline.live.coordinator.decisions import Timer
-from paceline.live.coordinator.lifecycle import RunPhase
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Kind
 from paceline.live.recording.coordinator_replay import ReplayedInput, inputs_of

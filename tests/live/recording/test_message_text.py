@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.core.coordination.decisions import SendMessage, StartTimer, Timer
 from paceline.core.errors import ConfigError
 from paceline.core.message import named, vector_fields
 from paceline.core.paramserver.gated_server import Push
 from paceline.core.sharding import Layout
 from paceline.live.collectives.store import Put
-from paceline.live.coordinator.decisions import SendMessage, StartTimer, Timer
 from paceline.live.party import worker
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind

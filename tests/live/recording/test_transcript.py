@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from paceline.live.coordinator.decisions import Timer
+from paceline.core.coordination.decisions import Timer
 from paceline.live.protocol import control_messages as control
 from paceline.live.recording.coordinator_replay import ReplayedInput
 from paceline.live.recording.transcript import decided_lines, difference_lines, input_lines, is_routine

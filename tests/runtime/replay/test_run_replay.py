@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination.elasticity import Elasticity
 from paceline.core.errors import ConfigError
-from paceline.live.coordinator.elasticity import Elasticity
 from paceline.live.recording.message_text import json_of
 from paceline.runtime.replay.run_replay import coordinator_recording
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.live.coordinator.decisions import FailureKind
+from paceline.core.coordination.decisions import FailureKind
 from paceline.live.party import Party, server, worker
 from paceline.runtime.supervisor.events import Failure
 from paceline.runtime.supervisor.root_cause import root_of

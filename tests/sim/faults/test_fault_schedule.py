@@ -52,7 +52,7 @@ def test_a_long_partition_costs_the_leases_of_those_who_do_not_see_the_coordinat
     sim = simulate(two_sites(30.0), "bsp", trace=records.append)
     lost, joined = news(records)[:2], news(records)[2:]
     assert sorted(lost) == [("lost", "worker 2"), ("lost", "worker 3")]
-    assert sorted(joined) == [("joined", "worker 2"), ("joined", "worker 3")]
+    assert sorted(joined) == [("returned", "worker 2"), ("returned", "worker 3")]
     assert 85 <= sim.steps[0] <= 92
     assert 60 <= sim.steps[2] <= 70
 
@@ -63,7 +63,7 @@ def test_spot_workers_are_taken_away_and_come_back() -> None:
     records: list[Record] = []
     sim = simulate(cluster, "asp", until=1000.0, trace=records.append)
     lost = sum(event == "lost" for event, _ in news(records))
-    joined = sum(event == "joined" for event, _ in news(records))
+    joined = sum(event == "returned" for event, _ in news(records))
     assert 0 <= lost - joined <= 20
     assert 20 * 1000 / 60 * 0.8 < lost < 20 * 1000 / 60 * 1.2
     assert sum(sim.steps) / 20_000 == pytest.approx(50 / 60, abs=0.06)
@@ -74,7 +74,7 @@ def test_spot_times_may_be_given() -> None:
     cluster = Cluster(hosts=(host, Host(name="rest", devices=(Device(),), servers=1)), suspect_after_s=2.0)
     records: list[Record] = []
     simulate(cluster, trace=records.append)
-    assert [event for event, _ in news(records)] == ["lost", "joined", "lost", "joined"]
+    assert [event for event, _ in news(records)] == ["lost", "returned", "lost", "returned"]
 
 
 DIGEST = """

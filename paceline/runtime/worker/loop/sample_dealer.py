@@ -10,10 +10,10 @@ from __future__ import annotations
 import queue
 from collections import deque
 
+from paceline.core.coordination import loop_messages
 from paceline.core.effects import Piece
 from paceline.core.errors import TimedOut
 from paceline.live.control.session import Session
-from paceline.live.protocol import loop_messages
 
 AHEAD_SECONDS = 0.1
 """A worker asks for what it trains in so many seconds."""

@@ -21,14 +21,14 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import Party
+from paceline.core.coordination.roster import ProgressTotals, RunRoster
 from paceline.core.effects import Data
 from paceline.core.fault_tolerance.membership import Membership
-from paceline.live.coordinator.roster import ProgressTotals, RunRoster
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 
 if TYPE_CHECKING:  # whoever only reads the phase of a run needs no coordinator
-    from paceline.live.coordinator.decisions import Decisions
+    from paceline.core.coordination.decisions import Decisions
 
 
 class RunPhase(enum.Enum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.live.coordinator.lifecycle import RunPhase, StopRule
+from paceline.core.coordination.lifecycle import RunPhase, StopRule
 from paceline.live.party import EVALUATOR
 from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Kind

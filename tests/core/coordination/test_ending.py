@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.core.coordination.lifecycle import StopRule
 from paceline.core.trace import Ended, Evaluated
-from paceline.live.coordinator.lifecycle import StopRule
 from paceline.live.party import EVALUATOR
 from paceline.live.protocol import control_messages as control
 from tests.live.scripted_parties import W0, W1, Company, finish, judged

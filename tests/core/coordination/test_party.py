@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.live.party import COORDINATOR, EVALUATOR, Party, server, worker
+from paceline.core.coordination.party import COORDINATOR, EVALUATOR, Party, server, worker
 
 
 @pytest.mark.parametrize("who", [worker(0), worker(12), server(3), COORDINATOR, EVALUATOR])

@@ -25,7 +25,7 @@ def test_a_crash_is_noticed_when_the_lease_ends_and_stalls_a_barrier_until_then(
 def test_a_crashed_worker_that_is_back_before_its_lease_ends_is_a_newcomer() -> None:
     records: list[Record] = []
     sim = with_fault(kind="crash", at_s=20.5, for_s=4.0, workers=(1,), more={"trace": records.append})
-    assert news(records) == [("lost", "worker 1"), ("joined", "worker 1")]
+    assert news(records) == [("lost", "worker 1"), ("returned", "worker 1")]
     assert sim.steps == [100, 20 + 75, 100]
 
 

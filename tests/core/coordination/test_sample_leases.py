@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination.sample_leases import Leasing
 from paceline.core.errors import ProtocolError
 from paceline.core.trace import Leased
-from paceline.live.coordinator.sample_leases import Leasing
 from paceline.live.party import Party, server, worker
 from paceline.live.protocol import control_messages as control
 
@@ -58,7 +58,7 @@ def test_an_epoch_is_over_when_servers_have_told_of_all_of_it(scene: Scene) -> N
 
 def test_the_first_server_is_asked_for_what_a_lost_worker_left_and_the_rest_goes_to_others(scene: Scene) -> None:
     scene.leasing.heard(worker(0), 0, WANT)
-    scene.leasing.gone(0, 0)
+    scene.leasing.gone(0, 0, ask=True)
     fence = ("server 0", control.Fence(rank=0, incarnation=0))
     assert scene.said[1:] == [fence]
     scene.leasing.servers_are_back({1: 0})  # the server that was asked may be gone
@@ -68,11 +68,19 @@ def test_the_first_server_is_asked_for_what_a_lost_worker_left_and_the_rest_goes
     assert scene.said[3:] == [("worker 1", control.Lease(epoch=0, start=1, stop=4))]
 
 
+def test_a_first_server_that_is_being_restored_is_asked_when_it_is_back(scene: Scene) -> None:
+    scene.leasing.heard(worker(0), 0, WANT)
+    scene.leasing.gone(0, 0, ask=False)
+    assert [whom for whom, _ in scene.said] == ["worker 0"]
+    scene.leasing.servers_are_back({1: 0})
+    assert scene.said[1:] == [("server 0", control.Fence(rank=0, incarnation=0))]
+
+
 def test_one_that_had_nothing_left_is_asked_for_by_nobody(scene: Scene) -> None:
-    scene.leasing.gone(0, 0)
+    scene.leasing.gone(0, 0, ask=True)
     scene.leasing.heard(worker(0), 0, WANT)
     scene.settled(0, "applied", 0, 4)
-    scene.leasing.gone(0, 0)
+    scene.leasing.gone(0, 0, ask=True)
     assert [whom for whom, _ in scene.said] == ["worker 0"]
 
 

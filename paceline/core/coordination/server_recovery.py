@@ -27,11 +27,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from paceline.core.fault_tolerance.membership import MembershipState
-from paceline.core.fault_tolerance.server_recovery import Replacing
-from paceline.core.trace import Applied, MemberChange, Record
-from paceline.live import party
-from paceline.live.coordinator.decisions import (
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
+from paceline.core.coordination.decisions import (
     FailCallsTo,
     FailureKind,
     SnapshotKeeper,
@@ -39,9 +37,11 @@ from paceline.live.coordinator.decisions import (
     Timer,
     VoidCallsToServers,
 )
-from paceline.live.coordinator.lifecycle import RunContext, moving_seconds
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
+from paceline.core.coordination.lifecycle import RunContext, moving_seconds
+from paceline.core.coordination.party import Party
+from paceline.core.fault_tolerance.membership import MembershipState
+from paceline.core.fault_tolerance.server_recovery import Replacing
+from paceline.core.trace import Applied, MemberChange, Record
 
 PATIENCE_SECONDS = 60.0
 INCARNATIONS_MAX = 4  # of one server, each of them short
@@ -89,6 +89,11 @@ class Recovery:
     @property
     def server_view(self) -> int:
         return self._replacing.server_view
+
+    @property
+    def number(self) -> int:
+        """Returns the number of the last order."""
+        return self._replacing.number
 
     def afterwards(self, act: Callable[[], None]) -> None:
         """Calls `act` once all servers are restored."""

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination import server_recovery
+from paceline.core.coordination.decisions import Timer
+from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.effects import SERVERS, Call, Compute, Effect, Tell
 from paceline.core.errors import PeerLost, ProtocolError, Undone
 from paceline.core.trace import Applied, MemberChange
-from paceline.live.coordinator import server_recovery
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.coordinator.decisions import Timer
-from paceline.live.coordinator.lifecycle import RunPhase
 from paceline.live.net.inprocess_transport import HubTransport
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import PublishedState

@@ -9,12 +9,12 @@ FINISHING    Saved of everybody that is not lost        Exit to everybody (`brin
 
 from __future__ import annotations
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.decisions import ModelEvaluated
+from paceline.core.coordination.lifecycle import TARGET_REACHED, RunContext, RunPhase, StopRule
+from paceline.core.coordination.sample_leases import Leasing
+from paceline.core.coordination.server_recovery import Recovery
 from paceline.core.trace import Ended, Evaluated
-from paceline.live.coordinator.decisions import ModelEvaluated
-from paceline.live.coordinator.lifecycle import TARGET_REACHED, RunContext, RunPhase, StopRule
-from paceline.live.coordinator.sample_leases import Leasing
-from paceline.live.coordinator.server_recovery import Recovery
-from paceline.live.protocol import control_messages as control
 
 
 class RunEnding:

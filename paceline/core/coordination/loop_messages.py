@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from paceline.core.coordination.control_messages import finite
 from paceline.core.message import message
 from paceline.core.validation import bounds
-from paceline.live.protocol.control_messages import finite
 
 
 @message("control.Draw", plane="control")

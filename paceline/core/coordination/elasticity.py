@@ -25,10 +25,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from paceline.core.errors import ProtocolError
-from paceline.core.fault_tolerance.membership import Announce, Enter, Evict, MembershipDecision, MembershipState, Refuse
-from paceline.core.trace import MemberChange
-from paceline.live.coordinator.decisions import (
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.decisions import (
     FailCallsTo,
     FailureKind,
     NotifyWorkerJoined,
@@ -36,13 +34,15 @@ from paceline.live.coordinator.decisions import (
     PartyJoined,
     Timer,
 )
-from paceline.live.coordinator.ending import RunEnding
-from paceline.live.coordinator.lifecycle import RunContext, RunPhase
-from paceline.live.coordinator.planning import other_model
-from paceline.live.coordinator.sample_leases import Leasing, Quotas
-from paceline.live.coordinator.server_recovery import Recovery
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
+from paceline.core.coordination.ending import RunEnding
+from paceline.core.coordination.lifecycle import RunContext, RunPhase
+from paceline.core.coordination.party import Party
+from paceline.core.coordination.same_model import other_model
+from paceline.core.coordination.sample_leases import Leasing, Quotas
+from paceline.core.coordination.server_recovery import Recovery
+from paceline.core.errors import ProtocolError
+from paceline.core.fault_tolerance.membership import Announce, Enter, Evict, MembershipDecision, MembershipState, Refuse
+from paceline.core.trace import MemberChange
 
 TICK_SECONDS = 0.25
 
@@ -148,7 +148,7 @@ class Elasticity:
         now = self._run.now()
         self._decide.record(MemberChange(at=now, party=str(who), event="drained" if drained else "left", reason=reason))
         self._recovery.departed.add(who.index)
-        self._members.left(now, who)
+        entering = self._members.left(now, who)
         self.quotas.gone(who.index)
         if self._state.training and not self._state.stopping:
             incarnation = self._members.incarnation(who) if drained else 0
@@ -156,9 +156,10 @@ class Elasticity:
                 self._roster.present(), control.WorkerLeft(rank=who.index, lost=drained, incarnation=incarnation)
             )
             self._decide.add(NotifyWorkerLeft(who.index))
-            self._leasing.gone(who.index, self._members.incarnation(who))
+            self._end_leases(who, self._members.incarnation(who))
         if drained:
             self._decide.send([who], control.Exit())
+        self.carry_out(entering)
 
     def look(self) -> None:
         """Looks for silent and stuck workers and servers, several times a second during training.
@@ -206,10 +207,13 @@ class Elasticity:
             gone = control.WorkerLeft(rank=who.index, lost=True, incarnation=decision.incarnation)
             self._decide.send(self._roster.present(), gone)
             self._decide.add(NotifyWorkerLeft(who.index))
-            self._leasing.gone(who.index, decision.incarnation)
+            self._end_leases(who, decision.incarnation)
         self._decide.close_connection(who, decision.incarnation, why)
         if self._state.stopping and not self._roster.training and self._state.holder is not None:
             self._ending.finish()
+
+    def _end_leases(self, who: Party, incarnation: int) -> None:
+        self._leasing.gone(who.index, incarnation, ask=not self._recovery.under_way)
 
     # ---- joining -----------------------------------------------------------------------------------------
     def hello(self, who: Party, hello: control.Hello) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.errors import PeerLost
 from paceline.core.trace import MemberChange
-from paceline.live.coordinator.lifecycle import RunPhase
 from paceline.live.node.timing import Times
 from paceline.live.party import COORDINATOR, EVALUATOR, Party, worker
 from paceline.live.protocol import control_messages as control

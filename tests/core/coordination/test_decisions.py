@@ -6,29 +6,26 @@ from typing import Any
 
 import pytest
 
-from paceline.core.fault_tolerance.membership import Membership, Patience
-from paceline.core.sharding import lay_out
-from paceline.core.trace import Ended, MemberChange
-from paceline.live.coordinator.decisions import (
+from paceline.core.coordination.decisions import (
     CloseConnection,
-    CoordinatorDecision,
-    DecisionExecutor,
     Decisions,
     FailCallsTo,
     NotifyWorkerLeft,
     RunFailure,
     SendMessage,
-    SnapshotOrder,
     StartTimer,
     Timer,
     WriteRecord,
 )
-from paceline.live.coordinator.elasticity import Elasticity
-from paceline.live.coordinator.ending import RunEnding
-from paceline.live.coordinator.lifecycle import RunContext, RunPhase, RunState, StopRule
-from paceline.live.coordinator.roster import ProgressTotals, RunRoster
-from paceline.live.coordinator.sample_leases import Leasing, Quotas
-from paceline.live.coordinator.server_recovery import Recovery
+from paceline.core.coordination.elasticity import Elasticity
+from paceline.core.coordination.ending import RunEnding
+from paceline.core.coordination.lifecycle import RunContext, RunPhase, RunState, StopRule
+from paceline.core.coordination.roster import ProgressTotals, RunRoster
+from paceline.core.coordination.sample_leases import Leasing, Quotas
+from paceline.core.coordination.server_recovery import Recovery
+from paceline.core.fault_tolerance.membership import Membership, Patience
+from paceline.core.sharding import lay_out
+from paceline.core.trace import Ended, MemberChange
 from paceline.live.party import Party, server, worker
 from paceline.live.protocol import control_messages as control
 from tests.live.node_fixture import nothing
@@ -125,38 +122,3 @@ def test_a_decision_says_what_to_send_to_record_and_to_start() -> None:
     assert decision.records == [ended]
     assert decision.timers == [StartTimer(2.0, Timer.SERVERS_BACK, 7)]
     assert decide.take() is None
-
-
-class Everything:
-    """Transport, node, listener and snapshots in one: notes which of their methods was called with what."""
-
-    def __init__(self) -> None:
-        self.called: list[tuple[str, Any]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *arguments, **_: self.called.append((name, arguments))
-
-
-@pytest.mark.parametrize("actions", [(0, 1, 2, 3, 4), (4, 3, 2, 1, 0)])
-def test_actions_are_carried_out_in_the_order_in_which_they_were_decided(actions: tuple[int, ...]) -> None:
-    all_of_them = [
-        (WriteRecord(Ended(at=1.0, reason="r")), "recorded"),
-        (SendMessage((W0,), control.Exit()), "send"),
-        (NotifyWorkerLeft(1), "gone"),
-        (SnapshotOrder.HOLD, "hold"),
-        (CloseConnection(W1, 0, "why"), "drop"),
-    ]
-    world: Any = Everything()
-    executor = DecisionExecutor(world, world, world, world, on_timer=nothing, on_clock=nothing)
-    executor.carry_out(CoordinatorDecision(tuple(all_of_them[n][0] for n in actions)))  # type: ignore[misc]
-    assert [name for name, _ in world.called] == [all_of_them[n][1] for n in actions]
-
-
-def test_a_timer_says_by_name_what_is_to_be_looked_at() -> None:
-    world: Any = Everything()
-    rung: list[Any] = []
-    executor = DecisionExecutor(world, world, world, None, on_timer=lambda *which: rung.append(which), on_clock=nothing)
-    executor.carry_out(CoordinatorDecision((StartTimer(3.0, Timer.SERVERS_BACK, 7),)))
-    ((name, (seconds, ring)),) = world.called
-    ring()
-    assert (name, seconds, rung) == ("call_later", 3.0, [(Timer.SERVERS_BACK, 7)])

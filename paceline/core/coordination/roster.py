@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.fault_tolerance.membership import Membership
-from paceline.live import party
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 
 
 class RunRoster:
@@ -17,12 +17,12 @@ class RunRoster:
     """
 
     def __init__(self, workers: int, servers: int, evaluator: bool, not_started: Collection[int]) -> None:
-        """`not_started`: the ranks of workers that may join later; they are the highest."""
+        """`not_started`: the ranks of workers that may join later; in a live run they are the highest."""
         self.workers = [party.worker(rank) for rank in range(workers)]
         self.servers = [party.server(shard) for shard in range(servers)]
         self.evaluator = [party.EVALUATOR] if evaluator else []
         self.not_started = {self.workers[rank] for rank in not_started}  # they have never been there
-        self.beginning = self.workers[: workers - len(not_started)]
+        self.beginning = [who for who in self.workers if who not in self.not_started]
         self.training = set(self.beginning)
         self.joining: dict[Party, control.Hello] = {}  # newcomers that do not train yet
         self.lost = set(self.not_started)

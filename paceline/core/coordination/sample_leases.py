@@ -19,17 +19,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import loop_messages
+from paceline.core.coordination.lifecycle import StopRule
+from paceline.core.coordination.party import Party, server, worker
+from paceline.core.coordination.roster import ProgressTotals
 from paceline.core.effects import Data
 from paceline.core.errors import ProtocolError
 from paceline.core.samples.sample_budget import Budget
 from paceline.core.samples.sample_leases import Leases
 from paceline.core.samples.sample_queue import SampleQueue
 from paceline.core.trace import Leased
-from paceline.live.coordinator.lifecycle import StopRule
-from paceline.live.coordinator.roster import ProgressTotals
-from paceline.live.party import Party, server, worker
-from paceline.live.protocol import control_messages as control
-from paceline.live.protocol import loop_messages
 
 FIRST = server(0)
 MESSAGES = (control.Want, control.Past, control.SamplesResolved, control.Fenced, control.Restored)
@@ -57,6 +57,11 @@ class Leasing:
         self._tell, self._recorded, self._now, self._done = tell, recorded, now, done
         self._leases: Leases | None = None
         self._on_false_claim = on_false_claim
+
+    @property
+    def leases(self) -> Leases | None:
+        """Returns the queue; None before the first Want."""
+        return self._leases
 
     @property
     def epochs(self) -> int:
@@ -111,13 +116,17 @@ class Leasing:
             self._on_false_claim(worker(rank), str(error))
 
     # ---- membership --------------------------------------------------------------------------------------
-    def gone(self, rank: int, incarnation: int) -> None:
-        """Ends the leases of an incarnation, once everybody was told that it is lost or has left."""
-        if self._leases is not None and self._leases.leave(rank, incarnation):
+    def gone(self, rank: int, incarnation: int, *, ask: bool) -> None:
+        """Ends the leases of an incarnation, once everybody was told that it is lost or has left.
+
+        ask: the first server is in its place. One that is being restored has no open round yet, and would answer that
+        nothing waits there; it is asked when it is back (`servers_are_back`).
+        """
+        if self._leases is not None and self._leases.leave(rank, incarnation) and ask:
             self._tell([FIRST], control.Fence(rank=rank, incarnation=incarnation))
 
     def servers_are_back(self, living: dict[int, int]) -> None:
-        """Repeats the Fences that are not answered, since a lost server may have lost the question.
+        """Sends the Fences that are not answered: nobody was asked, or a lost server may have lost the question.
 
         living: the incarnation of each training worker, by rank; their samples are still in their hands.
         """

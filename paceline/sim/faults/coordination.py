@@ -1,0 +1,406 @@
+"""The coordinator of a simulation: it decides by the code of live runs, and this file carries the decisions out.
+
+    input                                          the coordinator's parts        what they decide, carried out here
+    a worker leaves                                `Elasticity.left`              everybody is told; a record
+    its process has been dead so long              `Elasticity.lost`              its calls fail; everybody is told
+    it is expelled                                 `Elasticity.expel`             the same; it may not rejoin
+    a later incarnation starts                     `Elasticity.hello`, `.ready`   everybody is told
+    everybody has heard of it (`acknowledged`)     `Membership`                   it begins to train
+
+The parts are those of `paceline.core.coordination`; which decision follows from which input is said there. What is said
+here is how long it takes: without hazards no message is lost, so a notice is one event at each party that reacts to
+it, and its acknowledgement takes no time. `lossy_coordination.py` is the same where messages may be lost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.decisions import (
+    Action,
+    CloseConnection,
+    Decisions,
+    FailCallsTo,
+    NotifyWorkerJoined,
+    NotifyWorkerLeft,
+    RunFailure,
+    SendMessage,
+    WriteRecord,
+)
+from paceline.core.coordination.elasticity import Elasticity
+from paceline.core.coordination.ending import RunEnding
+from paceline.core.coordination.lifecycle import RunContext, RunPhase, RunState, StopRule
+from paceline.core.coordination.party import COORDINATOR, Party, worker
+from paceline.core.coordination.roster import ProgressTotals, RunRoster
+from paceline.core.coordination.sample_leases import Leasing, Quotas
+from paceline.core.coordination.server_recovery import Recovery, Snapshots
+from paceline.core.effects import Reply, Tell
+from paceline.core.fault_tolerance.membership import Membership, MembershipState, Patience
+from paceline.core.paramserver.gated_server import ClockedServer
+from paceline.core.role import Role
+from paceline.core.sharding import Layout
+from paceline.sim.kernel.event_queue import Event
+from paceline.sim.kernel.processes import Incarnation, PendingCall, SimulatedProcess
+
+if TYPE_CHECKING:
+    from paceline.sim.faults.lossy_links import LossyLinks
+    from paceline.sim.faults.server_recovery import Servers
+    from paceline.sim.simulation import Simulation
+
+MODEL = control.Ready(length=0, fingerprint="", seconds_per_step=0.0, optimizer="")
+"""What every simulated worker reports of its model: all train the same."""
+ASKED = "asked to"
+"""The reason with which a simulated worker leaves."""
+
+
+class RunLost(Exception):  # noqa: N818  names what happened
+    """Is raised when the coordinator ends the run as failed, because of a loss that nothing can replace."""
+
+
+class Members:
+    """Drives the coordinator's parts for `sim`, and ends and begins the incarnations of its workers.
+
+    leaving: ranks that leave at their next step.
+    """
+
+    streams: LossyLinks | None = None  # a cluster without hazards loses no message
+    servers: Servers | None = None  # set if servers can be lost with their state
+
+    def __init__(self, sim: Simulation, snapshots: Snapshots | None = None) -> None:
+        """`snapshots`: those from which lost servers are restored; None where servers keep what they acknowledged."""
+        self.leaving: set[int] = set()
+        self._sim = sim
+        self._lost: set[SimulatedProcess] = set()  # crashed, and the others do not know yet
+        self._carrying_out = False
+        hosts = [placement.host for placement in sim.cluster.worker_placements()]
+        absent = [rank for rank, host in enumerate(hosts) if host.joins_at_s > 0]
+        roster = RunRoster(sim.cluster.workers, sim.cluster.servers, False, absent)
+        # A step may take any time here, and no process hangs but by a fault that also silences it.
+        patience = Patience(dead_s=sim.cluster.suspect_after_s, stuck_s=math.inf)
+        self._state = RunState(RunPhase.TRAINING, model=MODEL, agreed=self._plan(snapshots))
+        self._run = RunContext(
+            self._state, roster, ProgressTotals(), Membership[Party](patience), Decisions(), lambda: sim.now
+        )
+        self._decide, self._roster, self._members = self._run.decide, roster, self._run.members
+        self.leasing = Leasing(self._says, self._decide.record, self._run.now, (), on_false_claim=self._false_claim)
+        self.recovery = Recovery(self._run, snapshots)
+        ending = RunEnding(self._run, StopRule(), self.recovery, self.leasing)
+        quotas = Quotas(StopRule(), self._run.totals)
+        self._elasticity = Elasticity(self._run, self.recovery, ending, self.leasing, quotas, min_workers=0)
+        self._elasticity.begin()
+        self._carry_out()
+
+    def _plan(self, snapshots: Snapshots | None) -> control.Plan:
+        """Returns the plan of a run that survives every loss of a worker, whoever carries its means."""
+        cluster = self._sim.cluster
+        return control.Plan(
+            workers=cluster.workers,
+            servers=cluster.servers,
+            length=self._sim.length,
+            layout=Layout((0, self._sim.length), ()),
+            seconds_per_step=(),
+            optimizer="",
+            replaced=snapshots is not None,
+            copied=snapshots is not None and snapshots.copies,
+        )
+
+    @property
+    def banned(self) -> set[int]:
+        """Returns the ranks of workers that were expelled and may not rejoin."""
+        return {who.index for who in self._roster.banned}
+
+    def _false_claim(self, who: Party, why: str) -> None:
+        """Handles a worker that named samples which are not its own: a strike, which no honest worker may have."""
+        sim = self._sim
+        assert sim.message_checks is not None, why
+        sim.message_checks.strike(sim.world.servers[0], sim.world.workers[who.index], why)
+
+    def _says(self, to: Iterable[Party], message: Any) -> None:
+        """Sends a message about leases."""
+        self._decide.send(to, message)
+
+    # ---- decisions are carried out -------------------------------------------------------------------------
+    def _carry_out(self) -> None:
+        """Carries out what was decided, in that order, and what follows from that afterwards."""
+        if self._carrying_out:
+            return
+        self._carrying_out = True
+        try:
+            while decision := self._decide.take():
+                for action in decision.actions:
+                    self._act(action)
+        finally:
+            self._carrying_out = False
+
+    def _act(self, action: Action) -> None:
+        """Carries out one action. Those that are left out concern parties that no simulation has."""
+        match action:
+            case SendMessage(to=to, message=message):
+                self._send(to, message)
+            case WriteRecord(record=record):
+                if self._sim.trace:
+                    self._sim.trace(record)
+            case FailCallsTo(who=who) if who.kind == "worker":
+                self._is_cut_off(who)
+            case CloseConnection(who=who, incarnation=incarnation):
+                self._closes(who, incarnation)
+            case NotifyWorkerLeft(rank=rank):
+                self._own_roles_hear(self.hears_gone, rank)
+            case NotifyWorkerJoined(rank=rank):
+                self._own_roles_hear(self.hears_came, rank)
+            case RunFailure(cause=cause):
+                raise RunLost(cause)
+            case _:
+                pass
+
+    def _send(self, to: tuple[Party, ...], message: Any) -> None:
+        """Sends a message of the control plane. A newcomer is ready at once, and begins when it is told to."""
+        match message:
+            case control.WorkerLeft(rank=rank):
+                self._announce(self._sim.world.workers[rank], to, self.hears_gone, None)
+            case control.WorkerJoined(rank=rank, view=view):
+                self._announce(self._sim.world.workers[rank], to, self.hears_came, view)
+            case control.Roster():
+                self._elasticity.ready(to[0], MODEL)
+            case control.Go():
+                self._enter(self._sim.world.workers[to[0].index])
+
+    def _own_roles_hear(self, hear: Callable[[SimulatedProcess, int], None], rank: int) -> None:
+        """Lets those hear who are no parties: the carrier of means among workers, and the scheme's role at the
+        coordinator."""
+        world = self._sim.world
+        if world.peers:
+            hear(world.peers, rank)
+        if world.coordinator:
+            self._hears_later(world.coordinator, world.workers[rank], hear)
+
+    # ---- left and lost -------------------------------------------------------------------------------------
+    def leave(self, incarnation: Incarnation) -> None:
+        """Ends an incarnation cleanly: its role sends its last messages, and all are told."""
+        party = incarnation.party
+        self._sends_its_last(incarnation)
+        self._left(party)
+
+    def _sends_its_last(self, incarnation: Incarnation) -> None:
+        """Ends a loop, lets its role send its last messages, and declines the calls that wait for it."""
+        sim, party = self._sim, incarnation.party
+        self.leaving.discard(incarnation.rank)
+        incarnation.end()
+        sim.messaging.say_all(party, party.role.leave(sim.now + party.skew_s))
+        party.here = False
+        if sim.invariants and sim.invariants.mass:
+            sim.invariants.mass.left(party)
+        self._declines(party)
+
+    def _left(self, party: SimulatedProcess) -> None:
+        """Tells the coordinator that a worker has left."""
+        self._elasticity.left(worker(party.me), ASKED, drained=False)
+        self._carry_out()
+
+    def crash(self, rank: int) -> None:
+        """Ends the process of worker `rank`; the others are told after `suspect_after_s` seconds of silence."""
+        party = self._sim.world.workers[rank]
+        if self._dies(party):
+            self._sim.heap.push(self._sim.now + self._sim.cluster.suspect_after_s, self._suspect, party)
+
+    def _dies(self, party: SimulatedProcess) -> bool:
+        """Ends the process of a worker that is present, and returns True if it was."""
+        if not party.here:
+            return False
+        self._sim.incarnations[party.me].end()
+        party.here = party.hears = False
+        self._lost.add(party)
+        if self._sim.invariants:
+            self._sim.invariants.crashed(party.me)
+        return True
+
+    def expel(self, rank: int, reason: str) -> None:
+        """Crashes worker `rank` and has it expelled in one go. It may not rejoin."""
+        party = self._sim.world.workers[rank]
+        if self._dies(party):
+            self._elasticity.expel(worker(rank), reason)
+            self._carry_out()
+
+    def silent(self, names: Iterable[str], for_s: float) -> None:
+        """Does nothing: without hazards a process that lives is heard in the end, however late."""
+
+    def connection_lost(self, who: Party) -> None:
+        """Does nothing: without hazards no connection breaks before its process ends."""
+
+    def _suspect(self, party: SimulatedProcess) -> None:
+        """Reports a crashed worker as lost, unless it rejoined meanwhile."""
+        if party in self._lost:
+            self._reports_lost(party, f"silent for {self._sim.cluster.suspect_after_s:g} s")
+
+    def _reports_lost(self, party: SimulatedProcess, why: str) -> None:
+        self._elasticity.lost(worker(party.me), why)
+        self._carry_out()
+
+    def _is_cut_off(self, who: Party) -> None:
+        """Drops what the lost worker had on its way, and fails the calls that wait at it."""
+        party = self._sim.world.workers[who.index]
+        self._lost.discard(party)
+        self._fence(party)
+        self._declines(party)
+
+    def _closes(self, who: Party, incarnation: int) -> None:
+        """Does nothing: without hazards only processes that have ended are lost."""
+
+    def _fence(self, party: SimulatedProcess) -> None:
+        """Drops what the lost worker had on its way: it could not be told from what its next incarnation sends."""
+
+        def unless_its_own(event: Event) -> float | None:
+            at, _, _, args = event
+            sender = args[1] if len(args) > 1 else None
+            if isinstance(sender, PendingCall):
+                sender = sender.incarnation.party
+            return None if sender is party else at
+
+        self._sim.heap.change(unless_its_own)
+
+    def _declines(self, party: SimulatedProcess) -> None:
+        """Fails the calls that wait at a worker that is gone."""
+        for calls in party.open.values():
+            for call in calls:
+                self._sim.heap.push(self._sim.now, self._sim.messaging.lost, call, party.name)
+        party.open.clear()
+
+    def asked_in_vain(self, party: SimulatedProcess, call: PendingCall) -> None:
+        """Handles a call to a worker that is absent: it waits until a crash is noticed, or fails at once after a clean
+        leave."""
+        if party in self._lost:
+            party.admit(call)
+        else:
+            self._sim.messaging.lost(call, party.name)
+
+    def is_missed(self, party: SimulatedProcess) -> bool:
+        """Returns True if that worker has crashed and the coordinator does not know yet."""
+        return party in self._lost
+
+    # ---- coming --------------------------------------------------------------------------------------------
+    def absent_at_first(self, rank: int) -> None:
+        """Marks worker `rank` as absent from the beginning of the run; everybody knows it without a message."""
+        sim, world = self._sim, self._sim.world
+        sim.incarnations[rank].end()
+        world.workers[rank].here = world.workers[rank].hears = False
+        for party in [*world.others, *([world.peers] if world.peers else []), *world.workers]:
+            if party.here:
+                self.hears_gone(party, rank)
+
+    def join(self, rank: int) -> None:
+        """Starts a new incarnation of worker `rank`: all are told first, and it trains when the last one has heard.
+
+        This does nothing for a worker that is present. One that crashed unnoticed is reported as lost first.
+        """
+        self.leaving.discard(rank)
+        party = self._sim.world.workers[rank]
+        if party in self._lost:
+            self._reports_lost(party, "came back")
+        elif party.here or self._members.state(worker(rank)) in (MembershipState.JOINING, MembershipState.ANNOUNCED):
+            return
+        self._its_process_has_ended(party)
+        self._elasticity.hello(worker(rank), self._hello(party.incarnation + 1))
+        self._carry_out()
+
+    def _its_process_has_ended(self, party: SimulatedProcess) -> None:
+        """Reports the end of the process of a worker that had left; the coordinator lets no other one in before."""
+        if worker(party.me) not in self._roster.lost:
+            self._state.holder = COORDINATOR  # no simulated model is lost with the worker that left last
+            self._reports_lost(party, "its process ended")
+
+    def _hello(self, incarnation: int) -> control.Hello:
+        return control.Hello(address="", pid=0, host="", device="", incarnation=incarnation)
+
+    def _enter(self, old: SimulatedProcess) -> None:
+        """Begins the new incarnation. Everybody knows of it, so every round that begins from here on counts it."""
+        self._begins(self._sim.world.newcomer(old.me))
+
+    def _begins(self, party: SimulatedProcess) -> None:
+        """Starts the loop of a newcomer when the weights have travelled to it from the coordinator's card."""
+        sim, rank = self._sim, party.me
+        if sim.invariants:
+            sim.invariants.watch(party)
+            if not any(other.here for other in sim.world.workers if other is not party):
+                sim.invariants.begins_anew()
+        arrived = sim.network.arrival(sim.now, sim.world.control, party.nic, party.role.w.nbytes)
+        incarnation = sim.begin(party, sim.incarnations[rank].number + 1, arrived)
+        incarnation.fresh = True
+        sim.incarnations[rank] = incarnation
+
+    # ---- how the others hear of it -------------------------------------------------------------------------
+    def _announce(
+        self,
+        who: SimulatedProcess,
+        to: tuple[Party, ...],
+        hear: Callable[[SimulatedProcess, int], None],
+        view: int | None,
+    ) -> None:
+        """Tells servers, and those of the workers `to` whose role reacts to it. `view`: what all of `to` acknowledge.
+
+        A worker whose role does not react acknowledges at once.
+        """
+        world, curious = self._sim.world, self._curious()
+        told: dict[Party, float] = {}
+        workers = [curious[other.index] for other in to if other.kind == "worker"] if curious else []
+        for party in (*world.servers, *world.means, *workers):
+            if party is not who and party.here:
+                told[Party(party.kind, party.me)] = self._hears_later(party, who, hear)  # a server's roles share a card
+        if view is None:
+            return
+        for other in to:
+            if other in told:
+                self._sim.heap.push(told[other], self._acknowledged, other, view)
+            else:
+                self._elasticity.carry_out(self._members.acknowledged(self._sim.now, other, view))
+
+    def _hears_later(
+        self, party: SimulatedProcess, who: SimulatedProcess, hear: Callable[[SimulatedProcess, int], None]
+    ) -> float:
+        """Lets `party` hear of `who` when the notice has come over the network; returns that time in seconds.
+
+        A loss is told by the coordinator. All else travels from the card of the worker itself, as its Left or Hello
+        does. Each party hears in the order in which it was told (`told_at`), whatever the way.
+        """
+        lost = self._members.state(worker(who.me)) is MembershipState.LOST
+        nic = self._sim.world.control if lost else who.nic
+        party.told_at = max(self._sim.network.arrival(self._sim.now, nic, party.nic, 0), party.told_at)
+        self._sim.heap.push(party.told_at, hear, party, who.me)
+        return party.told_at
+
+    def _acknowledged(self, who: Party, view: int) -> None:
+        self._elasticity.carry_out(self._members.acknowledged(self._sim.now, who, view))
+        self._carry_out()
+
+    def _curious(self) -> list[SimulatedProcess]:
+        """Returns the workers if their role reacts to changes of membership; otherwise nobody need tell them."""
+        box = type(self._sim.world.workers[0].role)
+        deaf = box.on_worker_left is Role.on_worker_left and box.on_worker_joined is Role.on_worker_joined
+        return [] if deaf else self._sim.world.workers
+
+    def hears_gone(self, party: SimulatedProcess, rank: int) -> None:
+        """Lets the role of `party` hear that worker `rank` is gone, and sends what it yields."""
+        party.open.pop(rank, None)
+        effects: Iterable[Tell | Reply] = party.role.on_worker_left(self._sim.now + party.skew_s, rank)
+        if self._sim.invariants:
+            self._sim.invariants.gone(party, rank)
+            effects = self._sim.invariants.answering(party, effects)
+        self._sim.messaging.say_all(party, self._held(party, effects))
+        if self._sim.lender and party is self._sim.world.servers[0] and isinstance(party.role, ClockedServer):
+            # Of the leased samples of that worker, only those in the open round may still enter the model; the others
+            # are free again.
+            self._sim.lender.gone(rank, party.role.pending(rank))
+
+    def hears_came(self, party: SimulatedProcess, rank: int) -> None:
+        """Lets the role of `party` hear that worker `rank` joins, and sends what it yields."""
+        effects: Iterable[Tell | Reply] = party.role.on_worker_joined(self._sim.now + party.skew_s, rank)
+        if self._sim.invariants:
+            self._sim.invariants.came(party, rank)
+            effects = self._sim.invariants.answering(party, effects)
+        self._sim.messaging.say_all(party, self._held(party, effects))
+
+    def _held(self, party: SimulatedProcess, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
+        """Returns those of the effects that may leave at once: here all of them."""
+        return effects

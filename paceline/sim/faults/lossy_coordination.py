@@ -1,0 +1,445 @@
+"""The coordinator of a simulation whose messages may be lost, and whose processes may be cut off and yet run.
+
+    at a party                                        at the coordinator
+    it is silent for `suspect_after_s`                `Elasticity.look` evicts it: WorkerLeft to all others
+    it was evicted, and still runs: a zombie          drops its messages, and tells it; it ends, and starts again
+    WorkerLeft: it fences the lost incarnation
+    WorkerJoined: its role hears of it; Aware         `Membership.acknowledged`
+    a new process starts: Hello                       `Elasticity.hello`: Roster
+    Roster: it fences those that are lost; Ready      `Elasticity.ready`: WorkerJoined to all others; Go when all know
+    a worker leaves: Left, when the other workers     `Elasticity.left`: WorkerLeft to all others
+    have taken in all that it told them
+
+A fence means that the receiver takes nothing more of that incarnation; a live process closes the connection instead.
+Who is heard is not simulated by messages: a process counts as heard while it lives and no fault silences it. The
+coordinator itself does not fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.decisions import Action, StartTimer, Timer
+from paceline.core.coordination.party import Party, server, worker
+from paceline.core.effects import Piece, Reply, Tell
+from paceline.core.fault_tolerance.membership import HERE, MembershipState
+from paceline.core.role import Role, RoleContext
+from paceline.sim.faults.coordination import ASKED, MODEL, Members
+from paceline.sim.faults.lossy_links import LossyLinks
+from paceline.sim.faults.server_recovery import Servers, can_be_replaced
+from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
+
+if TYPE_CHECKING:
+    from paceline.sim.cluster.model import Hazards
+    from paceline.sim.messaging import WireCodec
+    from paceline.sim.simulation import Simulation
+
+LOOK_AGAIN_S = 0.2
+"""Seconds between two looks whether the last messages of a worker that leaves have arrived."""
+
+
+class LossyMembers(Members):
+    """Does what `Members` does, over lossy links: a party knows what has reached it."""
+
+    streams: LossyLinks
+
+    def __init__(self, sim: Simulation, hazards: Hazards, passage: WireCodec | None) -> None:
+        self.streams = LossyLinks(sim, hazards, passage, self.learns_it_is_fenced, self._sent_in_vain)
+        place = RoleContext(me=0, workers=sim.world.ranks, w=None, update=lambda w, g, samples: w)
+        self.control = SimulatedProcess("control plane", Role(sim.scheme, place), sim.world.control, 0.0)
+        self._processes = {party.process: party for party in sim.world.workers}  # of workers, those that are over too
+        self._newcomers: dict[int, SimulatedProcess] = {}  # by rank: processes that do not train yet
+        self._departed: dict[tuple[str, int], set[int]] = {}  # by process: the workers that it knows to be gone
+        self._joined: dict[int, set[int]] = {}  # by rank of a newcomer: who joined after it got its roster
+        self._left_cleanly: set[tuple[str, int]] = set()  # processes
+        self._silent_until: dict[str, float] = {}
+        self._watching = False
+        self._lease: Piece = (0, 0, 0)
+        if hazards.servers_keep != "all" and can_be_replaced(sim.scheme, sim.cluster.servers):
+            copied = hazards.servers_keep == "replica"
+            self.servers = Servers(sim, self, self.control, hazards.snapshot_every_s, copied=copied)
+            self.streams.loses = self.servers.crash
+        super().__init__(sim, self.servers.snapshots if self.servers else None)
+
+    # ---- decisions are carried out -------------------------------------------------------------------------
+    def _act(self, action: Action) -> None:
+        match action:
+            case StartTimer(seconds=seconds, timer=timer, number=number):
+                self._start(seconds, timer, number)
+            case _ if not (self.servers and self.servers.carries_out(action)):
+                super()._act(action)
+
+    def _own_roles_hear(self, hear: Callable[[SimulatedProcess, int], None], rank: int) -> None:
+        world = self._sim.world
+        for party in (world.peers, world.coordinator):
+            if party and hear == self.hears_gone and self._members.state(worker(rank)) is MembershipState.LOST:
+                self._stops_hearing(party, world.workers[rank])
+            if party:
+                hear(party, rank)
+
+    def _start(self, seconds: float, timer: Timer, number: int) -> None:
+        """Starts a timer. That which looks for the silent ends when nobody is left to be watched (`_watch`)."""
+        self._watching = self._watching or timer is Timer.MEMBERS
+        self._sim.heap.push(self._sim.now + seconds, self._rings, timer, number)
+
+    def _rings(self, timer: Timer, number: int) -> None:
+        if timer is Timer.MEMBERS:
+            self._watching = False
+            if self._roster.training or self._newcomers or (self.servers and self.servers.any_is_away):
+                self._hears_from_all()
+                self._elasticity.look()
+        elif timer is Timer.SERVERS_BACK:
+            self.recovery.still_waiting(number)
+        self._carry_out()
+
+    def _watch(self) -> None:
+        """Looks for silent processes again, now that there is somebody to watch."""
+        if not self._watching:
+            self._rings(Timer.MEMBERS, 0)
+
+    def _hears_from_all(self) -> None:
+        """Notes everybody as heard that lives and that no fault silences."""
+        now = self._sim.now
+        for party in (*self._sim.world.workers, *self._newcomers.values(), *self._present_servers()):
+            silent = not party.hears or self._silent_until.get(party.name, 0.0) > now
+            if self.counts(party) and not (silent and self._may_be_missed(party)):
+                self._members.heard(now, Party(party.kind, party.me))
+
+    def _may_be_missed(self, party: SimulatedProcess) -> bool:
+        """Returns False for a server that comes back as it was, or without which the run would end."""
+        if party.kind != "server":
+            return True
+        return self.servers is not None and (not party.hears or self.survives(party.me))
+
+    def _present_servers(self) -> Sequence[SimulatedProcess]:
+        return [s.party for s in self.servers.servers] if self.servers else self._sim.world.servers
+
+    def silent(self, names: Iterable[str], for_s: float) -> None:
+        """Lets nothing be heard of these processes for `for_s` seconds."""
+        for name in names:
+            self._silent_until[name] = max(self._sim.now + for_s, self._silent_until.get(name, 0.0))
+
+    def connection_lost(self, who: Party) -> None:
+        """Reports that the connection to a process has broken: it counts as failed, though it may still run.
+
+        Nothing happens to a server that comes back as it was, or without which the run would end.
+        """
+        party = self._process_of(who)
+        if party and party.hears and self._may_be_missed(party) and self._members.state(who) in HERE:
+            self._elasticity.lost(who, "its connection was reset")
+            self._carry_out()
+
+    def counts(self, src: SimulatedProcess) -> bool:
+        """Returns True if the coordinator listens to that process; a live one closes the connection otherwise."""
+        who = Party(src.kind, src.me)
+        return self._members.incarnation(who) == src.incarnation and self._members.state(who) not in (
+            MembershipState.LOST,
+            MembershipState.NOT_STARTED,
+        )
+
+    # ---- messages of the control plane ---------------------------------------------------------------------
+    def _send(self, to: tuple[Party, ...], message: Any) -> None:
+        for who in to:
+            if who.kind == "worker" and isinstance(message, control.Go):
+                self._enters_when_quiet(self._newcomers[who.index])
+            elif process := self._process_of(who):
+                self.streams.send(self.control, process, 0, self._hears, (process, message))
+
+    def _process_of(self, who: Party) -> SimulatedProcess | None:
+        """Returns the process to which the coordinator has a connection; None for a worker that is gone."""
+        if who.kind == "server":
+            return self._present_servers()[who.index]
+        party = self._newcomers.get(who.index) or self._sim.world.workers[who.index]
+        return party if self.counts(party) else None
+
+    def _says(self, to: Iterable[Party], message: Any) -> None:
+        """Sends a message about leases. A lease is there at once: no simulated worker waits for its samples."""
+        if isinstance(message, control.Lease):
+            self._lease = message.epoch, message.start, message.stop
+        else:
+            super()._says(to, message)
+
+    def leases_to(self, party: SimulatedProcess, want: control.Want) -> Piece:
+        """Returns the next lease of a worker."""
+        self.leasing.heard(worker(party.me), party.incarnation, want)
+        self._carry_out()
+        return self._lease
+
+    def tell(self, src: SimulatedProcess, message: Any) -> None:
+        """Sends a message of a party to the coordinator."""
+        self.streams.send(src, self.control, 0, self._is_told, (self.control, src, message))
+
+    def _is_told(self, _control: SimulatedProcess, src: SimulatedProcess, message: Any) -> None:
+        """Handles a message of a party as the live coordinator does."""
+        who = Party(src.kind, src.me)
+        if isinstance(message, control.Hello):
+            if src.hears:
+                self._elasticity.hello(who, message)
+        elif self.counts(src):
+            self._listens(who, message)
+        self._carry_out()
+
+    def _listens(self, who: Party, message: Any) -> None:
+        match message:
+            case control.Ready():
+                self._elasticity.ready(who, message)
+            case control.Aware(view=view):
+                self._elasticity.carry_out(self._members.acknowledged(self._sim.now, who, view))
+            case control.Left(reason=reason):
+                self._left_cleanly.add((str(who), self._members.incarnation(who)))
+                self._elasticity.left(who, reason, drained=False)
+            case control.Prepared():
+                self.recovery.prepared(who, message)
+                if not self.recovery.under_way:
+                    training = {w.index: self._members.incarnation(w) for w in self._roster.training}
+                    self.leasing.servers_are_back(training)
+            case said:
+                self.leasing.heard(who, self._members.incarnation(who), said)
+                if isinstance(said, control.Restored) and self._sim.leasing:
+                    self._sim.leasing.restored()
+
+    def _hears(self, party: SimulatedProcess, message: Any) -> None:
+        """Handles a message of the coordinator at a party."""
+        match message:
+            case control.WorkerLeft():
+                self._hears_who_left(party, message)
+            case control.WorkerJoined(rank=rank, view=view):
+                self._departed.setdefault(party.process, set()).discard(rank)
+                if party is self._newcomers.get(party.me):
+                    self._joined[party.me].add(rank)
+                for role in self._roles(party):
+                    self.hears_came(role, rank)
+                self._after_replicated(party, lambda: self.tell(party, control.Aware(view=view)))
+            case control.Roster():
+                self._has_roster(party, message)
+            case control.Fence(rank=rank, incarnation=incarnation):
+                assert self._sim.leasing is not None
+                self._sim.leasing.asked(party, rank, incarnation)
+            case _ if self.servers:
+                self.servers.hears(party, message)
+
+    def _roles(self, party: SimulatedProcess) -> Iterable[SimulatedProcess]:
+        """Returns all roles of the process of `party`: a server also carries means."""
+        if party.kind != "server":
+            return (party,)
+        return [other for other in self._sim.world.others if other.process == party.process]
+
+    def _hears_who_left(self, party: SimulatedProcess, left: control.WorkerLeft) -> None:
+        """Handles WorkerLeft: of an incarnation that was lost the party takes nothing more."""
+        rank = left.rank
+        self._departed.setdefault(party.process, set()).add(rank)
+        if party is self._newcomers.get(party.me):
+            self._joined[party.me].discard(rank)
+        who = self._sim.world.workers[rank]
+        if left.lost:
+            who = self._processes[who.name, left.incarnation]
+        for role in self._roles(party):
+            self._calls_end(role, who)
+        if left.lost:
+            self._stops_hearing(party, who)
+        for role in self._roles(party):
+            self.hears_gone(role, rank)
+
+    def _stops_hearing(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:
+        """Lets `party` take nothing more of an incarnation that was declared lost."""
+        self.streams.fence(party, dead)
+        if self._sim.invariants:
+            self._sim.invariants.deliveries.fenced(party, dead)
+
+    def _calls_end(self, party: SimulatedProcess, who: SimulatedProcess) -> None:
+        """Fails the calls of `party` to a worker that is gone."""
+        who.open.pop(party.me, None)
+        for call in self.streams.questions(party, who):
+            self._sim.heap.push(self._sim.now, self._sim.messaging.lost, call, who.name)
+
+    def _sent_in_vain(self, dst: SimulatedProcess, act: Callable[..., None], args: tuple[Any, ...]) -> None:
+        """Handles a message to a process known to be dead: a call fails at once."""
+        if act is self._sim.messaging.asked:
+            self._sim.heap.push(self._sim.now, self._sim.messaging.lost, args[1], dst.name)
+
+    # ---- lost and left -------------------------------------------------------------------------------------
+    def leave(self, incarnation: Incarnation) -> None:
+        """Ends an incarnation that leaves: it says so when the workers have taken in all that it told them.
+
+        A zombie is out of the membership already, so nobody is told.
+        """
+        if not incarnation.party.here:
+            self.leaving.discard(incarnation.rank)
+            self._end(incarnation.party)
+            return
+        self._sends_its_last(incarnation)
+        self._leaves_when_settled(incarnation.party)
+
+    def _leaves_when_settled(self, party: SimulatedProcess) -> None:
+        # A live worker waits for other workers and servers. What its role told the coordinator's is before Left on the
+        # same connection; here these are two streams.
+        if not self.streams.settled(party, ("worker", "server", "coordinator")):
+            self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self._leaves_when_settled, party)
+        elif party.hears:
+            self.tell(party, control.Left(reason=ASKED))
+
+    def crash(self, rank: int) -> None:
+        """Crashes the process of worker `rank`, or that which is to take its place; its silence is noticed.
+
+        All messages that it had not delivered are lost.
+        """
+        party, newcomer = self._sim.world.workers[rank], self._newcomers.get(rank)
+        if newcomer:
+            newcomer.hears = False
+            self.streams.forget(newcomer)
+        elif not party.here and party.hears and self._sim.incarnations[rank].alive:  # a zombie
+            self._end(party)
+        elif self._dies(party):
+            self.streams.forget(party)
+
+    def expel(self, rank: int, reason: str) -> None:
+        party = self._sim.world.workers[rank]
+        super().expel(rank, reason)
+        if not party.hears:
+            self.streams.forget(party)
+
+    def _is_cut_off(self, who: Party) -> None:
+        """Ends the part that a worker takes, before anybody is told, so that no call is opened at it meanwhile."""
+        party = self._sim.world.workers[who.index]
+        if who.index in self._newcomers:
+            return  # nobody asks a newcomer
+        if party not in self._lost and self._sim.invariants:
+            self._sim.invariants.crashed(who.index)
+        party.here = False
+        self._lost.discard(party)
+        self._declines(party)
+
+    def _closes(self, who: Party, incarnation: int) -> None:
+        """Closes the connection to a process that was evicted: it ends once it learns that, if it still runs."""
+        party = self._processes[str(who), incarnation]
+        if self._newcomers.get(who.index) is party:
+            del self._newcomers[who.index], self._joined[who.index]
+        if party.hears:
+            self.streams.send(self.control, party, 0, self.learns_it_is_fenced, (party,))
+        else:
+            self.streams.give_up(self.control, party)
+
+    def learns_it_is_fenced(self, party: SimulatedProcess) -> None:
+        """Ends a process that runs although it was declared dead, and starts another one in its place."""
+        if self.servers and self.servers.learns_it_is_lost(party):
+            return
+        if not party.hears or party.kind != "worker" or self.counts(party):
+            return
+        if party.process in self._left_cleanly:  # it stays for what others still send to it
+            self.streams.give_up(party, self.control)
+            return
+        self._end(party)
+        self._sim.join(party.me)
+
+    def _end(self, party: SimulatedProcess) -> None:
+        """Ends a process for good: nothing that it has sent is sent again, and nothing is sent to it any more."""
+        if self._sim.incarnations[party.me].party is party:
+            self._sim.incarnations[party.me].end()
+        party.hears = False
+        self.streams.forget(party)
+        self.streams.give_up(self.control, party)
+
+    # ---- joining -------------------------------------------------------------------------------------------
+    def join(self, rank: int) -> None:
+        """Starts a new process of worker `rank`, which says Hello.
+
+        This does nothing for a worker that is present or that already joins. A zombie joins later, when it has learnt
+        of its eviction.
+        """
+        self.leaving.discard(rank)
+        party, newcomer = self._sim.world.workers[rank], self._newcomers.get(rank)
+        if newcomer and not newcomer.hears:
+            self._ends_early(newcomer)
+        if party.here or self._sim.incarnations[rank].alive or rank in self._newcomers:
+            return
+        if party in self._lost:
+            self._reports_lost(party, "came back")
+        if worker(rank) in self._roster.training:  # it leaves, and has not said so yet
+            self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self.join, rank)
+            return
+        self._its_process_has_ended(party)
+        last = max(incarnation for name, incarnation in self._processes if name == party.name)
+        newcomer = self._newcomers[rank] = self._sim.world.next_worker(rank, last + 1)
+        self._processes[newcomer.process] = newcomer
+        self._joined[rank] = set()
+        self.tell(newcomer, self._hello(newcomer.incarnation))
+        self._watch()
+
+    def _ends_early(self, newcomer: SimulatedProcess) -> None:
+        """Reports the end of a process that died before it trained."""
+        if self.counts(newcomer):
+            self._reports_lost(newcomer, "its process ended")
+        else:  # it has not said Hello
+            del self._newcomers[newcomer.me], self._joined[newcomer.me]
+
+    def _has_roster(self, party: SimulatedProcess, roster: control.Roster) -> None:
+        """Learns who is gone. A newcomer that is a worker is ready then: all train the same model."""
+        own = {party.me} if party.kind == "worker" else set()
+        self._departed[party.process] = set(roster.gone) - own
+        for rank in set(roster.lost) - own - set(roster.joining) if roster.incarnations else ():
+            self._stops_hearing(party, self._processes[self._sim.world.workers[rank].name, roster.incarnations[rank]])
+        if party.kind == "worker":
+            self.streams.server_views[party.process] = roster.server_view
+            self.tell(party, MODEL)
+
+    def _enters_when_quiet(self, newcomer: SimulatedProcess) -> None:
+        """Begins the new incarnation of a worker that everybody expects.
+
+        What a worker that left cleanly has sent arrives first. Its role hears what the process has heard before.
+        """
+        rank, world = newcomer.me, self._sim.world
+        if self._newcomers.get(rank) is not newcomer or not newcomer.hears:
+            return  # it was lost meanwhile, or has died and will be missed
+        old = world.workers[rank]
+        if old.hears and not self.streams.quiet(old):
+            self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self._enters_when_quiet, newcomer)
+            return
+        self._end(old)
+        joined, departed = self._joined.pop(rank), self._departed[newcomer.process]
+        del self._newcomers[rank]
+        if self.servers and self._sim.invariants:
+            self._sim.invariants.enters(rank, self.servers.kept_recounts())
+        self._begins(world.newcomer(rank, newcomer))
+        if self.servers:
+            self.servers.snapshots.keep_on()
+        for gone in sorted(departed):
+            self.hears_gone(newcomer, gone)
+        for came in sorted(joined - departed):
+            self.hears_came(newcomer, came)
+
+    # ---- servers that are lost and replaced ----------------------------------------------------------------
+    def departed(self, party: SimulatedProcess) -> set[int]:
+        """Returns the ranks of the workers that the process of `party` knows to be gone."""
+        return self._departed.setdefault(party.process, set())
+
+    def lost_processes(self) -> Iterable[SimulatedProcess]:
+        """Returns the incarnations of workers that were evicted: they are never told where a new process is."""
+        return [party for party in self._processes.values() if self._is_burnt(party)]
+
+    def _is_burnt(self, party: SimulatedProcess) -> bool:
+        last = self._members.incarnation(worker(party.me))
+        lost = self._members.state(worker(party.me)) is MembershipState.LOST
+        return party.incarnation < last or (party.incarnation == last and lost)
+
+    def survives(self, shard: int) -> bool:
+        """Returns True if the run would go on without that server now."""
+        return self._elasticity.survives(server(shard))
+
+    def hears_gone(self, party: SimulatedProcess, rank: int) -> None:
+        """Lets `party` hear that worker `rank` is gone: what waits for a copy at a server hears it with the role."""
+        if self.servers:
+            self.servers.knows(party, rank)
+        super().hears_gone(party, rank)
+
+    def _held(self, party: SimulatedProcess, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
+        """Returns the effects of a server that may leave before its copy knows them."""
+        return self.servers.hold(party, effects) if self.servers else effects
+
+    def _after_replicated(self, party: SimulatedProcess, act: Callable[[], object]) -> None:
+        """Calls `act` once the copy of that server knows what it knows, so that its successor would know it too."""
+        if self.servers:
+            self.servers.after_replicated(party, act)
+        else:
+            act()
