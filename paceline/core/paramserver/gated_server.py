@@ -23,8 +23,9 @@ What becomes of one push:
     one of several of its round                    the round's sum                        waits until the round closes
     the last of its round                          one update; all of the round may go    may go if may_go says so
 
-The factor of a late update is the scheme's `weighting`, of one that derives from `Weighted`. A question that a scheme does not override is never asked,
-which is decided when the server is made: a push costs what its scheme needs to know, and no more.
+The factor of a late update is the scheme's `weighting`, of one that derives from `Weighted`. A question that a scheme
+does not override is never asked, which is decided when the server is made: a push costs what its scheme needs to know,
+and no more.
 
 Rules that look at clocks or at fixed groups alone may be held by every shard on its own: whatever order the pushes come
 in, the slowest worker is let go everywhere. A rule that looks at the order of arrival could make two shards hold

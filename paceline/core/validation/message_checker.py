@@ -10,9 +10,11 @@ rank, a group) has no nearest value, and the message is dropped.
 Clocks are bounded by those already seen. A worker's clock counts its pushes, so each is one more than the last:
 
     the clock is                              then
-    the first of its sender                   accepted if 1; of a newcomer, up to 2 more than the furthest worker
+    the first of its sender                   accepted if 1; of a newcomer, up to 2 more than the furthest worker; any,
+                                              where the checker itself began in the middle of the run
     one more than the last                    accepted
     the last one again                        accepted, up to `repeats` times: a restarted worker repeats its push
+                                              (live runs allow none: there a restart is a new incarnation)
     anything else                             at fault
 
 A driver says so when a clock may begin anew. `came` tells of a worker's next incarnation, `forget_all` of servers that

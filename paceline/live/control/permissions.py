@@ -7,8 +7,8 @@
     connection       nothing: these messages belong to the two ends of a connection
 
 The class of a message declares its plane (`paceline.core.message.Plane`). Certificate and token prove which party a
-sender is; this file says what that party may do. A worker that may not send a message is expelled by the server that
-gets it (`handlers.py`); from anybody else such a message ends the connection.
+sender is; this file says what that party may do. A server or the coordinator that gets such a message of a worker has
+the worker expelled (`handlers.py`); from anybody else the message ends the connection.
 """
 
 from __future__ import annotations

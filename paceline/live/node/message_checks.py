@@ -3,9 +3,11 @@
     within its bounds                 accepted
     beyond them                       a strike against its sender; accepted as the nearest message within the bounds,
                                       so that the round it belongs to does not wait for ever
-    where there is no nearest one     dropped, and its sender is expelled at once, since nothing can be answered
+    where there is no nearest one     dropped, and its sender is expelled at once, since nothing can be answered;
+                                      in place of a reply the caller is told that there is none
 
-A worker is expelled at its third strike; the coordinator is told (`Unfit`) or does it itself. Workers cannot have one
+A worker is expelled at its third strike at one receiver, over all its incarnations; each slice of a message is a
+message of its own. The coordinator is told (`Unfit`) or does it itself. Workers cannot have one
 another expelled, or a Byzantine worker could accuse the others: they accept what is within its bounds and log what was
 not. The bounds are in `paceline.core.validation.bounds`; messages of the coordinator are trusted and not checked.
 """
@@ -69,7 +71,7 @@ class MessageChecks:
         self._checker = Checker(limits_of(plan, self._me), from_start=not (late or plan.resumed))
 
     def came(self, rank: int) -> None:
-        """Forgets what the sender's earlier incarnation had counted, since a worker rejoined."""
+        """Forgets the clocks of the sender's earlier incarnation, since a worker rejoined; its strikes stay."""
         self._checker.came(party.worker(rank))
 
     def begin_server_view(self) -> None:
