@@ -2,7 +2,8 @@
 
 A section is a frozen dataclass; each field carries its help, its limits and, where the plain field name would not
 do, its flag. To add a setting, add a field: the flag of `paceline train`, the TOML key, the help and the range check
-follow from it, and every process reads it as `spec.config.<section>.<field>`.
+follow from it, and every process reads it as `spec.config.<section>.<field>`. A worker that is somebody's own script
+reads the default there, unless the field says `variable=True` (then it is in the script's environment).
 
 Example. This field of ClusterSettings
 
