@@ -122,7 +122,10 @@ def _bounded(config: Config, launcher: Launcher, display: ProgressDisplay, until
 
 @contextlib.contextmanager
 def ending_after(seconds: float) -> Iterator[None]:
-    """Ends the block HANG_SECONDS after so many seconds. Raises PacelineError then."""
+    """Ends the block HANG_SECONDS after so many seconds, by SIGINT. Raises PacelineError then."""
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored:  # a shell starts its background commands so, and nothing would end the block
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     over, lock = threading.Event(), threading.Lock()
 
     def end() -> None:
@@ -145,6 +148,8 @@ def ending_after(seconds: float) -> Iterator[None]:
         with lock:
             done = True
         timer.cancel()
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 # ---- links ---------------------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paceline.compat.speedo.caffe_net import TRAIN, source_of
 from paceline.compat.speedo.text_format import Message, one, read_text
 from paceline.core.errors import ConfigError
 
@@ -179,6 +178,8 @@ def _task(flags: SpeedoFlags, solver: Solver, own_code: str) -> tuple[int, list[
         )
     )
     words = ["--lr", f"{rate:g}", "--momentum", f"{momentum:g}", "--weight-decay", f"{decay:g}"]
+    from paceline.compat.speedo.caffe_net import TRAIN, source_of  # imports torch, which --help does not need
+
     source = source_of(solver.net, TRAIN) if solver.net else None
     batch = flags.batch or (source.batch_size if source else BATCH)
     words += ["--batch-size", str(batch)]

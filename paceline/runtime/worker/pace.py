@@ -5,8 +5,8 @@
             loss_of(model(x), y).backward()
             pace.step()                                        instead of optimizer.step()
 
-Where things are: `joining.py` makes the parts, `loop/batch_feed.py` has the samples, `loop/step_runner.py` makes a step,
-`loop/run_end.py` says whether the run is over, `lifecycle.py` talks to the others before training and after it.
+Where things are: `joining.py` makes the parts, `loop/batch_feed.py` has the samples, `loop/step_runner.py` makes a
+step, `loop/run_end.py` says whether the run is over, `lifecycle.py` talks to the others before training and after it.
 """
 
 from __future__ import annotations
