@@ -6,6 +6,7 @@ or says that it has written what it has not (`paceline.sim.kernel.virtual_disk`)
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -113,7 +114,13 @@ class RealDisk:
         missing = [folder for folder in path.parents if not folder.exists()]
         for folder in [*reversed(missing), path]:
             folder.mkdir(exist_ok=folder != path)  # another process may make one of those above
-            self.settle(folder.parent)
+            try:
+                self.settle(folder.parent)
+            except OSError:
+                # Were it left there, the next attempt would take its name for one that is on the disk.
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+                raise
 
     def names(self, folder: Path) -> list[str]:
         try:

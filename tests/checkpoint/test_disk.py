@@ -86,3 +86,20 @@ def test_the_name_of_each_folder_that_is_made_is_synced(tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd))[1])
     REAL_DISK.make_folder(tmp_path / "x" / "y")
     assert synced == [str(tmp_path), str(tmp_path / "x")]
+
+
+def test_a_folder_is_gone_again_where_its_name_cannot_be_brought_to_the_disk(
+    disk: Disk, at: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were it left, the next attempt would take its name for one that is on the disk, and a power cut would lose all."""
+
+    def fails(folder: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(disk, "settle", fails)
+        with pytest.raises(OSError, match="Input/output error"):
+            disk.make_folder(at("x/y"))
+    assert not disk.exists(at("x"))
+    disk.make_folder(at("x/y"))
+    assert disk.exists(at("x/y"))

@@ -215,7 +215,7 @@ module = types.ModuleType("paceline.schemes.saasgd")
 sys.modules[module.__name__] = module
 exec({scheme!r}, module.__dict__)
 from tests.conformance.schemes_table import Case
-assert eval("[" + {row!r} + "]")[0].scheme == "saasgd"
+assert eval({row!r}.strip()).scheme == "saasgd"
 test = {{}}
 exec({paper_test!r}, test)
 test["test_a_gradient_counts_one_over_y"]()

@@ -111,7 +111,11 @@ class VirtualDisk:
             if folder not in self._names:
                 self._call()
                 self._name(folder, _Content(is_folder=True))
-                self.settle(folder.parent)
+                try:
+                    self.settle(folder.parent)
+                except OSError:
+                    self._name(folder, None)
+                    raise
 
     def names(self, folder: Path) -> list[str]:
         return [path.name for path in self._names if path.parent == folder and path != folder]

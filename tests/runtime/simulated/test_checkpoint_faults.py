@@ -28,6 +28,12 @@ def test_a_full_disk_costs_the_checkpoint_that_does_not_fit_and_no_other() -> No
         play(replace(PLAN, faults=DiskFaults(capacity_bytes=room), cuts_power=False))
 
 
+def test_a_folder_whose_name_did_not_reach_the_disk_is_made_again() -> None:
+    play(
+        draw(3040)
+    )  # EIO when the first checkpoint makes the folder of all; the second one is saved, then the power is cut
+
+
 def test_seeds_draw_every_kind_of_fault_and_none_breaks_anything() -> None:
     drawn: Counter[str] = Counter()
     for seed in range(150):
