@@ -91,7 +91,7 @@ def test_the_name_of_each_folder_that_is_made_is_synced(tmp_path: Path, monkeypa
 def test_a_folder_is_gone_again_where_its_name_cannot_be_brought_to_the_disk(
     disk: Disk, at: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Were it left, the next attempt would take its name for one that is on the disk, and a power cut would lose all."""
+    """Were it left, the next attempt would take its name for one that is on the disk."""
 
     def fails(folder: Path) -> None:
         raise OSError(5, "Input/output error")
