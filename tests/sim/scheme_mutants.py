@@ -99,6 +99,18 @@ def dssp_grants_one_iteration_beyond_its_range(patch: Patch) -> None:
     patch.setattr(server, "_extra", extra)
 
 
+def who_waits_for_a_merge_is_answered_before_it(patch: Patch) -> None:
+    server = lookup("decoupled").Server
+    go_on = server.go_on
+
+    def hasty(self: Any, now: float) -> Iterator[Any]:
+        yield from go_on(self, now)
+        waiting, self.waiting = self.waiting, {}
+        yield from [self.answer(rank, m) for rank, m in waiting.items()]
+
+    patch.setattr(server, "go_on", hasty)
+
+
 def a_barrier_waits_for_one_who_has_left(patch: Patch) -> None:
     server = lookup("partial").Server
 

@@ -16,7 +16,7 @@ EPILOG = """`paceline codecs NAME` shows one in full: what it does, when to use 
 `--codec NAME` of train, race, launch and simulate encodes what workers send, `--codec-down NAME` what servers send;
 parameters stand in parentheses: --codec "topk(ratio=0.02)"."""
 
-NAME, WHAT = 9, 73
+NAME, WHAT = 11, 73
 LENGTH = 1_000_000
 """Numbers of the vector whose encoded size a codec's page shows."""
 

@@ -27,7 +27,7 @@ CHUNK = 4096
 
 @codec(
     "sparse2bit",
-    summary="the largest numbers of each chunk, in two bits, and a residual that may decay: 110 times smaller",
+    summary="the largest of each chunk in 2 bits, and a residual: 110 times smaller",
     paper=Paper(
         key="sarfi2025sparseloco",
         authors="Sarfi, Amir and Therien, Benjamin and Lidin, Joel and Belilovsky, Eugene",

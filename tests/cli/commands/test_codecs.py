@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paceline.cli.commands.schemes import COLUMNS
 from paceline.cli.main import main
 from paceline.codec.base import names
 from tests.cli.conftest import Capture, refused_here
@@ -11,6 +12,7 @@ def test_the_table_has_a_line_for_each_codec_with_what_it_does_to_weights(capsys
     assert main(["codecs"]) == 0
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
     assert rows.keys() - {"codec"} == set(names())
+    assert max(map(len, rows.values())) <= COLUMNS
     assert {name: rows[name].split()[-1] for name in ("fp16", "topk")} == {"fp16": "same", "topk": "differences"}
 
 

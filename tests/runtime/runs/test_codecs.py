@@ -22,8 +22,19 @@ USUAL = {
     "randomk": "randomk(ratio=0.2)",
 }
 """For a model of 2,410 parameters and mean gradients, where the default would take long to learn."""
-SMALLER = {"fp16": 1.9, "bf16": 1.9, "int8": 3.5, "2bit": 12, "1bit": 20, "sign": 20, "topk": 8, "dgc": 6, "randomk": 4}
-"""Than without a codec, at least; the initial weights travel as they are."""
+SMALLER = {
+    "fp16": 1.9,
+    "bf16": 1.9,
+    "int8": 3.5,
+    "2bit": 12,
+    "1bit": 20,
+    "sign": 20,
+    "topk": 8,
+    "dgc": 6,
+    "randomk": 4,
+    "sparse2bit": 25,
+}
+"""Than without a codec, at least; the initial weights travel as they are, and in some runs a few whole models more."""
 STEPS = 100
 
 

@@ -21,6 +21,9 @@ SOME = "costs at most the updates of the last 30 s"
 EARLY = "ksync answers contributions of which no copy knows yet"
 
 
+ALONE = EARLY.replace("ksync", "decoupled")
+
+
 NONE = "it has no snapshot (--snapshot-every 0)"
 
 
@@ -31,6 +34,8 @@ NONE = "it has no snapshot (--snapshot-every 0)"
         ("bsp", 0.0, True, ALL),
         ("ksync", 30.0, False, f"{SOME}; {EARLY}"),
         ("ksync", 0.0, False, f"ends the run: {EARLY}; {NONE}"),
+        ("decoupled", 30.0, False, f"{SOME}; {ALONE}"),
+        ("decoupled", 0.0, False, f"ends the run: {ALONE}; {NONE}"),
     ],
 )
 def test_copies_are_made_where_they_are_of_all_that_was_answered(
@@ -46,7 +51,7 @@ def test_copies_are_made_where_they_are_of_all_that_was_answered(
 
 def test_which_schemes_can_go_back_to_a_snapshot() -> None:
     refused = {name: refuses(Recipe(scheme=name), 2, by_rows=False) for name in names()}
-    assert {"bsp", "asp", "ssp", "dssp", "ksync", "partial", "weedout", "dcasgd"} == {
+    assert {"bsp", "asp", "ssp", "dssp", "ksync", "partial", "weedout", "dcasgd", "decoupled"} == {
         name for name, why in refused.items() if not why
     }
     assert "carry means" in refused["esync"]

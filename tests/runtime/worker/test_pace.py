@@ -32,6 +32,7 @@ SHORT = {
     "eamsgd": {"tau": 2},
     "diloco": {"h": 2},
     "asyncdiloco": {"h": 2},
+    "sparseloco": {"h": 2},
 }
 """Rounds that fit into eight steps, where those by default do not."""
 

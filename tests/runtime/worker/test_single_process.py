@@ -66,19 +66,51 @@ def assert_same(model: nn.Module, other: nn.Module) -> None:
         torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6, msg=lambda text, n=name: f"{n}: {text}")
 
 
-NOT_PLAIN = {"slowmo", "diloco", "asyncdiloco", "easgd", "eamsgd", "lbbsp"}
+NOT_PLAIN = {"slowmo", "diloco", "asyncdiloco", "decoupled", "easgd", "eamsgd", "lbbsp"}
 """An outer optimizer, a spring to a centre, batches that run over the end of an epoch: more than the plain loop."""
+ROUNDS = {"sparseloco": {"h": 8}}
+"""Rounds of which the 24 steps are a multiple, where by default they are not: what a round has not finished is lost."""
 
 
 @pytest.mark.parametrize("scheme", sorted(set(names()) - NOT_PLAIN))
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_it_equals_the_plain_loop(scheme: str, optimizer: str) -> None:
     model = toy_model()
-    pace = paceline.join(model, OPTIMIZERS[optimizer](model), scheme=scheme)
+    pace = paceline.join(model, OPTIMIZERS[optimizer](model), scheme=scheme, **ROUNDS.get(scheme, {}))
     steps = plain_steps(pace, model, toy_data())
     pace.close()
     assert (pace.rank, pace.workers, pace.steps) == (0, 1, steps)
     assert_same(model, plain(OPTIMIZERS[optimizer]))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(
+    ("scheme", "parameters"),
+    [("diloco", {"h": 8}), ("asyncdiloco", {"h": 8}), ("decoupled", {"h": 8, "fragments": 1, "tau": 0})],
+)
+def test_with_an_outer_step_that_takes_the_workers_model_it_is_the_plain_loop(
+    scheme: str, parameters: dict[str, int], optimizer: str
+) -> None:
+    model = toy_model()
+    outer = {"outer_lr": 1.0, "outer_momentum": 0.0}
+    with paceline.join(model, OPTIMIZERS[optimizer](model), scheme=scheme, **parameters, **outer) as pace:
+        plain_steps(pace, model, toy_data())
+    assert_same(model, plain(OPTIMIZERS[optimizer]))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("scheme", ["diloco", "asyncdiloco", "decoupled"])
+def test_alone_an_outer_optimizer_learns_no_worse_than_the_plain_loop(scheme: str, optimizer: str) -> None:
+    model, other, epochs = toy_model(), toy_model(), 20
+    with paceline.join(model, OPTIMIZERS[optimizer](model), scheme=scheme) as pace:
+        plain_steps(pace, model, toy_data(), epochs=epochs)
+    inner = OPTIMIZERS[optimizer](other)
+    for x, y in batches(epochs):
+        inner.zero_grad()
+        nn.functional.cross_entropy(other(x), y).backward()
+        inner.step()
+    x, y = toy_data().tensors
+    assert nn.functional.cross_entropy(model(x), y) < nn.functional.cross_entropy(other(x), y)
 
 
 @pytest.mark.parametrize("scheme", ["bsp", "asp", "esync"])

@@ -15,6 +15,7 @@ from paceline.core.trace import MemberChange
 from paceline.sim.fuzzing import random_parameters
 from paceline.sim.fuzzing.fuzz import draw, play
 from paceline.sim.fuzzing.random_parameters import schemes_of
+from tests.sim import scheme_mutants
 from tests.sim.all_mutants import PLANTED, Mutant
 
 SCHEMES = [make(name, {}) for name in names()]
@@ -106,6 +107,15 @@ def test_a_planted_bug_is_caught(mutant: Mutant, seed: int, monkeypatch: pytest.
         play(plan)
     mutant(monkeypatch)
     with pytest.raises(AssertionError, match=f"seed {seed}, at "):
+        play(plan)
+
+
+def test_who_goes_on_before_its_merge_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`decoupled` is not among the schemes of the noted seeds. Without the bug the same seed passes."""
+    plan = draw(0, schemes_of(0, ["decoupled"]))
+    play(plan)
+    scheme_mutants.who_waits_for_a_merge_is_answered_before_it(monkeypatch)
+    with pytest.raises(AssertionError, match=r"may go on; its contribution is in no update"):
         play(plan)
 
 

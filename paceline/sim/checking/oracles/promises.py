@@ -70,5 +70,8 @@ def _promise(scheme: Scheme) -> Promised:
             return Promised(waits=True)
         case "asp" | "dcasgd" | "weedout" | "partial" | "easgd" | "eamsgd" | "asyncdiloco":
             return Promised(together=1)
+        case "decoupled":
+            # A window may end before a quorum of several has come: only without one do all wait for their merge.
+            return Promised(waits=p["quorum"] == 1 or p["tau"] == 0)
         case _:
             return Promised(ahead=scheme.max_ahead())  # nothing else is known of it than what it says itself

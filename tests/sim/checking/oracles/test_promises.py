@@ -34,6 +34,13 @@ def test_k_is_that_of_the_parameters_and_no_more_than_are_present() -> None:
     assert promise.contributions(2) == 3
 
 
+def test_a_merge_is_waited_for_unless_its_window_may_end_before_the_quorum_is_there() -> None:
+    waits = {
+        (k, tau): promises_of(make("decoupled", {"quorum": k, "tau": tau}))[0].waits for k in range(3) for tau in (0, 2)
+    }
+    assert {at for at, kept in waits.items() if not kept} == {(0, 2), (2, 2)}
+
+
 def test_every_phase_has_a_promise_of_its_own() -> None:
     bsp, ssp, ksync = promises_of(make("hybrid", {"phases": BY_PHASE}))
     assert (bsp.ahead, ssp.ahead, ksync.together) == (0, 2, 2)
