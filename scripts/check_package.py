@@ -35,6 +35,7 @@ for x, y in pace.batches(data, batch_size=32, epochs=1):
     torch.nn.functional.cross_entropy(model(x), y).backward()
     pace.step()
 pace.close()
+print("steps:", pace.steps)
 """
 
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scripts.check_package import OWN_LOOP
+
 HIDDEN = """
 import os, sys
 for module in ("fcntl", "termios", "pwd", "grp"):
@@ -13,18 +15,6 @@ for module in ("fcntl", "termios", "pwd", "grp"):
 for name in ("memfd_create", "getuid", "geteuid", "fork", "killpg", "pidfd_open", "sched_getaffinity"):
     if hasattr(os, name):
         delattr(os, name)
-"""
-OWN_LOOP = """
-import paceline, torch
-images, targets = paceline.load_digits()
-data = torch.utils.data.TensorDataset(images.flatten(1), targets)
-model = torch.nn.Linear(64, 10)
-pace = paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme="esync")
-for x, y in pace.batches(data, batch_size=32, epochs=1):
-    torch.nn.functional.cross_entropy(model(x), y).backward()
-    pace.step()
-pace.close()
-print("steps:", pace.steps)
 """
 COMMAND = """
 from paceline.cli.main import main
