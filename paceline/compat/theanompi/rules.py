@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -71,15 +72,8 @@ class BulkRule(TrainingRule):
     def session(
         self, devices: Sequence[str], modelfile: str, modelclass: str, settings: dict[str, Any]
     ) -> TheanoMpiSession:
-        return TheanoMpiSession(
-            rule=self.name,
-            devices=tuple(devices),
-            modelfile=modelfile,
-            modelclass=modelclass,
-            sync_type=self.sync_type,
-            exch_strategy=self.exch_strategy,
-            settings={name: str(value) for name, value in settings.items()},
-        )
+        plain = super().session(devices, modelfile, modelclass, settings)
+        return dataclasses.replace(plain, sync_type=self.sync_type, exch_strategy=self.exch_strategy)
 
 
 class ElasticRule(TrainingRule):
