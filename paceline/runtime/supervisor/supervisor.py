@@ -38,8 +38,7 @@ from paceline.runtime.server.snapshot_store import SnapshotStore
 from paceline.runtime.spec.batch_size import batch_size_note, check_batch_size
 from paceline.runtime.spec.coordinator_setup import CoordinatorSetup
 from paceline.runtime.spec.launcher import Launcher
-from paceline.runtime.spec.process_spec import ProcessSpec
-from paceline.runtime.spec.process_specs import make_specs
+from paceline.runtime.spec.process_spec import ProcessSpec, make_specs
 from paceline.runtime.supervisor.artifacts import RunArtifacts
 from paceline.runtime.supervisor.coordinator_events import CoordinatorEvents
 from paceline.runtime.supervisor.coordinator_factory import make_coordinator
