@@ -60,8 +60,8 @@ def test_every_scheme_trains_the_digits(processes: Runner, out: Path, scheme: st
     assert summary.test_accuracy > 0.8
 
 
-def test_a_run_leaves_what_it_promises(processes: Runner, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()  # its curve is drawn
+@pytest.mark.usefixtures("drawn")
+def test_a_run_leaves_what_it_promises(processes: Runner, out: Path) -> None:
     cluster = {"slowdown": [1, 4], "step_ms": 4}
     stop = {"target_accuracy": 0.5, "seconds": 30}
     config = config_for(out, steps=0, scheme="ssp", cluster=cluster, stop=stop, evaluation={"every": 0.1})
