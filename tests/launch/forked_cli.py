@@ -148,6 +148,7 @@ def _keep(words: list[str], tmpfs: list[str] | None, draws: bool, fds: list[int]
 
 def _become(words: list[str], draws: bool, fds: list[int]) -> None:
     """The command. Ends as any Python program does."""
+    from paceline.bench import subprocess_job
     from paceline.cli.main import main
     from paceline.launch.local import launcher
     from paceline.runtime.supervisor import artifacts
@@ -160,6 +161,7 @@ def _become(words: list[str], draws: bool, fds: list[int]) -> None:
     os.dup2(fds[ERR], 2)
     os.closerange(3, max(fds) + 1)
     launcher.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": Forked})  # type: ignore[assignment]
+    subprocess_job.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedJob})  # type: ignore[assignment]
     sys.exit(main(words))
 
 
@@ -193,6 +195,32 @@ class Forked:
         if not within(timeout or 60.0, lambda: not alive(self.pid)):
             raise subprocess.TimeoutExpired("the fork server", timeout or 60.0)
         return os.waitpid(self.pid, 0)[1]
+
+
+class ForkedJob:
+    """A process that `paceline bench` measures: a fork of the command."""
+
+    def __init__(self, command: Sequence[str], **_: Any) -> None:
+        from paceline.bench.subprocess_job import main
+
+        role, job = command[-2:]
+        (their_in, stdin), (stdout, their_out) = os.pipe(), os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.setsid()
+            os.dup2(their_in, 0)
+            os.dup2(their_out, 1)
+            os.closerange(3, 1024)
+            main(role, job)
+        os.close(their_in)
+        os.close(their_out)
+        self.stdin, self.stdout = os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb")
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 if __name__ == "__main__":
