@@ -50,12 +50,12 @@ def assert_sensible(summary: Summary) -> None:
 @pytest.mark.parametrize("scheme", names())
 def test_every_scheme_trains_the_digits(processes: Runner, out: Path, scheme: str) -> None:
     # Momentum and staleness do not go together; a rate that suits all schemes.
-    config = config_for(out, steps=60, scheme=scheme, workers=3, model={"width": 1.0}, optimizer={"lr": 0.3})
+    config = config_for(out, steps=120, scheme=scheme, workers=3, model={"width": 1.0}, optimizer={"lr": 0.2})
     summary = processes(config)
     assert_sensible(summary)
     assert summary.scheme == scheme
     assert summary.reason == "steps"
-    assert [worker.steps for worker in summary.workers] == [60] * 3
+    assert [worker.steps for worker in summary.workers] == [120] * 3
     assert summary.test_accuracy is not None
     assert summary.test_accuracy > 0.8
 
