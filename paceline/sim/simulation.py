@@ -199,13 +199,13 @@ class Simulation:
                 return True
             # `due` is sorted with the next event last. The next event is the earlier one of `due[-1]` and `soon[0]`;
             # the number in each event decides between equal times.
-            event = heappop(soon) if soon and not (due and due[-1] < soon[0]) else due.pop()
-            if event[0] > until:
-                self.heap.put_back(event)
+            entry = heappop(soon) if soon and not (due and due[-1] < soon[0]) else due.pop()
+            if entry[0] > until:
+                self.heap.put_back(entry)
                 break
-            self.now, _, act, args = event
+            self.now, _, act, a, b, c = entry
             self.events += 1
-            act(*args)
+            act(a, b, c)
             if stop is not None and stop(self):
                 break
         return False
@@ -314,7 +314,7 @@ class Simulation:
         if speed := incarnation.party.speed:
             seconds = speed.seconds(self.now, result.seconds, steps)
             result = Computed(result.g, result.samples, seconds, result.data, result.unused)
-        self.heap.put(self.now + result.seconds, self.worked, (incarnation, result, steps))
+        self.heap.put(self.now + result.seconds, self.worked, incarnation, result, steps)
         return BLOCKED
 
     def _train(self, incarnation: Incarnation, wanted: Train) -> object:
@@ -331,7 +331,7 @@ class Simulation:
         if speed := incarnation.party.speed:
             seconds = speed.seconds(self.now, result.seconds, steps)
             result = Trained(result.x, result.samples, seconds, result.memory, result.data)
-        self.heap.put(self.now + result.seconds, self.worked, (incarnation, result, steps))
+        self.heap.put(self.now + result.seconds, self.worked, incarnation, result, steps)
         return BLOCKED
 
     def _worked(self, incarnation: Incarnation, result: Computed | Trained, steps: int) -> None:
