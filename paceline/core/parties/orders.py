@@ -6,7 +6,8 @@
     WorkerJoined                  RolesHearJoined, ConfirmJoined
     Fence, at a server            ReportResolved, ReportPending
     Resume, at a server           BeginCopies
-    Resume, from a copy           RepeatRate, ReportNotUnderWay, RepeatCalls: the calls of a worker are still good
+    Resume, from a copy           RepeatRate, RepeatCalls: the calls of a worker are still good; ReportNotUnderWay
+                                  before them, if the first server was replaced
     Resume, all went back         RepeatRate, VoidCalls: they are not, and a worker starts anew
     Resume, at the evaluator      RepeatRate, VoidCalls
     (a newcomer has its role)     RolesHearLeft, RolesHearJoined: what it heard before (`enter`)
@@ -23,6 +24,7 @@ from typing import Any
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import Party
+from paceline.core.coordination.sample_leases import FIRST
 from paceline.core.parties.known_workers import KnownWorkers
 
 
@@ -139,7 +141,10 @@ class PartyOrders:
         if self._kind == "server":
             return [BeginCopies(resume.replaced)]
         if self._kind == "worker" and not resume.rolled_back:
-            return [RepeatRate(), ReportNotUnderWay(), RepeatCalls(resume.replaced)]
+            # A first server that stays reports every contribution itself. What it resolved a moment ago may not be told
+            # yet, and would be given to somebody else.
+            past = [ReportNotUnderWay()] if FIRST.index in resume.replaced else []
+            return [RepeatRate(), *past, RepeatCalls(resume.replaced)]
         return [RepeatRate(), VoidCalls(resume.server_view, resume.rolled_back, resume.replaced)]
 
     def enter(self) -> list[OrderAction]:

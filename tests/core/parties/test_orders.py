@@ -60,7 +60,7 @@ ALL_WENT_BACK = control.Resume(server_view=4, rolled_back=True, replaced=(1,))
     [
         (server(0), FROM_A_COPY, [BeginCopies((1,))]),
         (server(0), ALL_WENT_BACK, [BeginCopies((1,))]),
-        (worker(0), FROM_A_COPY, [RepeatRate(), ReportNotUnderWay(), RepeatCalls((1,))]),
+        (worker(0), FROM_A_COPY, [RepeatRate(), RepeatCalls((1,))]),
         (worker(0), ALL_WENT_BACK, [RepeatRate(), VoidCalls(4, True, (1,))]),
         (EVALUATOR, FROM_A_COPY, [RepeatRate(), VoidCalls(4, False, (1,))]),
     ],
@@ -69,6 +69,12 @@ def test_only_a_worker_whose_servers_have_all_it_was_answered_repeats_its_calls(
     me: Party, resume: control.Resume, actions: list[OrderAction]
 ) -> None:
     assert orders(me).told(resume) == actions
+
+
+def test_only_where_the_first_server_was_replaced_a_worker_says_which_samples_are_not_under_way() -> None:
+    """Any other one leaves the first server in place, which has resolved samples that it has not reported yet."""
+    resume = control.Resume(server_view=0, rolled_back=False, replaced=(0, 2))
+    assert orders(worker(1)).told(resume) == [RepeatRate(), ReportNotUnderWay(), RepeatCalls((0, 2))]
 
 
 def test_the_role_of_a_newcomer_hears_what_its_process_has_heard_since_the_roster() -> None:
