@@ -16,6 +16,7 @@ from typing import Any
 from paceline.config.config import SECTIONS, Config
 from paceline.config.flags import Flag, present_name, settings
 from paceline.config.parsing import shown
+from paceline.config.validation import check
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.core.scheme import names
@@ -45,7 +46,9 @@ def build(values: Mapping[str, Mapping[str, Any]]) -> Config:
     # so that the saved file does not freeze defaults of others.
     sections = {name: cls(**checked.get(name, {})) for name, cls in SECTIONS.items()}
     parameters = {name: checked[name] for name in names() if name in checked}
-    return Config(**sections, parameters=parameters).check()
+    config = Config(**sections, parameters=parameters)
+    check(config)
+    return config
 
 
 def _section_with(word: str, known: Mapping[str, Mapping[str, Flag]]) -> str:

@@ -1,6 +1,6 @@
 """Refuses settings that contradict one another, each with the way out.
 
-`Config.check` calls `check`, before any process starts. A limit of a single value belongs to its field in
+`toml_file.build` calls `check`, before any process starts. A limit of a single value belongs to its field in
 `sections.py`. What depends on the data or the model is checked later, when the workers have measured them.
 
     check         refuses
@@ -21,9 +21,9 @@ Every error is one line: which flag, what is wrong, what to give instead.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paceline.checkpoint.redis_url import Address
+from paceline.config.config import Config
 from paceline.config.parsing import shown
 from paceline.core.errors import ConfigError
 from paceline.core.paramserver.gated_server import settles
@@ -39,16 +39,9 @@ from paceline.engine.import_path import is_path
 from paceline.live.addresses import check_bind
 from paceline.live.same_host.shared_memory import segments_for
 
-if TYPE_CHECKING:
-    from paceline.config.config import Config
-
 
 def check(config: Config) -> None:
-    """Raises ConfigError for settings that contradict one another.
-
-    Only the first contradiction is
-    reported.
-    """
+    """Raises ConfigError for settings that contradict one another; only the first contradiction is reported."""
     workers, stop = config.cluster.workers, config.stop
     for flag, entries in (("slowdown", config.cluster.slowdown), ("device", config.cluster.device.split(","))):
         if len(entries) > 1 and len(entries) != workers:

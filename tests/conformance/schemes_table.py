@@ -104,6 +104,13 @@ CASES = [
     Case(scheme="eamsgd", parameters={"tau": 2, "delta": 0.5, "synchronous": True}, servers=(0, 3), lr=0.3, steps=150),
     Case(scheme="diloco", parameters={"h": 2}, servers=(0, 1, 3), lr=0.3, steps=150),
     Case(scheme="diloco", parameters={"h": 6, "fragments": 2, "delay": 1}, servers=(0, 1, 3), lr=0.3, steps=150),
+    Case(scheme="diloco", parameters={"h": 2, "eager": True, "outer_momentum": 0.5}, servers=(0, 1, 3)),
+    Case(
+        scheme="diloco",
+        parameters={"h": 6, "fragments": 3, "eager": True, "outer_momentum": 0.5},
+        servers=(0, 3),
+        steps=150,
+    ),
     Case(scheme="asyncdiloco", parameters={"h": 2}, lr=0.3, steps=150),
     Case(scheme="decoupled", parameters={"h": 6, "fragments": 2}, servers=(1, 3), lr=0.3, steps=150),
     Case(scheme="decoupled", parameters={"h": 2, "fragments": 1, "tau": 0, "quorum": 0}, lr=0.3, steps=150),
