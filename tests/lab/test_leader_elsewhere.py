@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline.engine.data.digits import TRAIN_SAMPLES
 from tests.lab.lab import Lab, missing, opened
 from tests.lab.launch_run import Launched, path
 from tests.launch.process_tree import within
@@ -63,5 +64,7 @@ def test_a_run_outlives_the_terminal_on_another_host_and_the_death_of_its_leader
     assert attached.returncode == 0, attached.stderr
     assert "asp: test accuracy" in attached.stdout
     summary = json.loads((lab.folder / "run" / "summary.json").read_text())
-    assert summary["epochs"] == pytest.approx(12, abs=0.1)  # of both leaders together
+    assert summary["samples"] == pytest.approx(12 * TRAIN_SAMPLES, rel=0.02), summary[
+        "samples"
+    ]  # of both leaders together
     assert len(summary["workers"]) == 2
