@@ -116,6 +116,7 @@ CASES = [
     Case(scheme="decoupled", parameters={"h": 2, "fragments": 1, "tau": 0, "quorum": 0}, lr=0.3, steps=150),
     Case(scheme="decoupled", parameters={"h": 9, "fragments": 3, "quorum": 3, "grace": 1.0}, lr=0.3, steps=150),
     Case(scheme="sparseloco", parameters={"h": 3}, servers=(0, 1, 3)),
+    Case(scheme="muloco", parameters={"h": 2}, servers=(0, 1, 3), lr=0.3),
     Case(scheme="gosgd", parameters={"p": 0.3}, servers=(0, 1)),
     Case(scheme="adpsgd", servers=(0, 1)),
     Case(scheme="adpsgd", parameters={"topology": "complete", "memory": "reset"}, servers=(0,)),

@@ -187,7 +187,7 @@ def test_a_newcomer_asks_for_the_mean_under_way_without_a_part_in_it() -> None:
         ({"h": 10, "fragments": 2, "delay": 5}, "5 steps later; take less"),
         ({"h": 10, "delay": 2, "memory": "average"}, "nobody pauses to average"),
         ({"h": 10, "eager": True, "memory": "average"}, "needs diloco.eager = false"),
-        ({"h": 10, "eager": True, "delay": 2}, "leave out diloco.delay"),
+        ({"h": 10, "eager": True, "delay": 2}, "leave out the delay"),
     ],
 )
 def test_what_cannot_work_is_refused(parameters: dict[str, Any], reason: str) -> None:
