@@ -3,8 +3,8 @@
 python benchmarks/integrations.py [--rounds 1] [--frameworks lightning,trainer,accelerate] [--schemes bsp,esync,asp]
 
 Three workers, of which one is three times as slow (`--slowdown 1,1,3 --step-ms 30`), and a server run the examples of
-the integrations as they are; the scheme is the command's. Schemes run in turn. All workers together train each sample once
-an epoch, so all runs train as many. Twice as fast workers are 2.33 times the speed of the slowest three at best.
+the integrations as they are; the scheme is the command's. Schemes run in turn. All workers together train each sample
+once an epoch, so all runs train as many. Twice as fast workers are 2.33 times the speed of the slowest three at best.
 
 The claim: asp and esync are at least 1.9 times as fast as bsp in each framework.
 """
