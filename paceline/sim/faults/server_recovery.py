@@ -409,7 +409,7 @@ class Servers:
         if self.sim.leasing and not server.shard:
             self.sim.leasing.attach(party)
             done = tuple(party.role.done)  # type: ignore[attr-defined]
-        departed = self._members.known(party).departed
+        departed = self._members.orders.known(party).departed
         became = server.restoring.became(order, departed, before=before, version=server.version, done=done)
         self._carry_out_restore(server, became)
 
