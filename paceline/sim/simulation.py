@@ -124,8 +124,7 @@ class Simulation:
         self.seed, self.length = seed, len(w0)
         self.now, self.events = 0.0, 0
         self.steps = [0] * self.cluster.workers
-        self.trace = trace
-        self.heap = Heap()
+        self.trace, self.heap = trace, Heap()
         self.message_checks, self.lies = message_checks_and_lies(self, leases.samples if leases else 0, batch_samples)
         self.invariants = Invariants(self, robust=rounds is not None) if watched else None
         self.world = World(

@@ -5,10 +5,10 @@ Which workers take part is known by the code that simulated runs have too (`pace
 
 from __future__ import annotations
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.parties.known_workers import KnownWorkers
-from paceline.live import party
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 
 
 class PartyDirectory(KnownWorkers):
