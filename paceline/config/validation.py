@@ -122,6 +122,8 @@ def _check_optimizer(config: Config) -> None:
     if optimizer.nesterov and not optimizer.momentum:
         raise ConfigError("--nesterov needs --momentum above 0")
     scheme, servers = config.scheme(), config.cluster.servers
+    if optimizer.name == specs.MUON and scheme.computes:
+        raise ConfigError(f"--optimizer muon makes local steps, and {scheme.name} has others: give --scheme muloco")
     # A scheme that has a form with whole updates is made in that form (`Config.scheme`), and passes here.
     if optimizer.clip_norm and servers > 1 and scheme.computes and scheme.server(servers) is not None:
         raise ConfigError(
@@ -130,6 +132,8 @@ def _check_optimizer(config: Config) -> None:
         )
     if max(optimizer.beta1, optimizer.beta2) >= 1:
         raise ConfigError("--beta1 and --beta2 must be below 1")
+    if optimizer.muon_momentum >= 1:
+        raise ConfigError("--muon-momentum must be below 1")
     if schedule.name == "step" and not schedule.factor:
         raise ConfigError("--schedule-factor must be above 0")
     if schedule.at and schedule.name != "step":

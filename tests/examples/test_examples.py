@@ -1,7 +1,7 @@
 """Every numbered example runs as its first lines say, and prints what they promise.
 
-The first two are started as users start them, each with all of torch of its own. So are the scripts of `paceline
-launch`; the command, and an example that is alone, are forked from a process that has imported torch.
+The first two and those of the frameworks are started as users start them, each with all of torch of its own. So are the
+scripts of `paceline launch`; the command, and an example that is alone, are forked from a process that has torch.
 """
 
 from __future__ import annotations
@@ -190,6 +190,16 @@ def test_lightning_shares_the_epochs_by_speed_and_worker_0_reports(warm: Warm, t
     assert fast > 1.5 * slow
     assert summary["samples"] == 3 * 1500
     assert summary["test_accuracy"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("example", "said"),
+    [("13_trainer.py", r"loss (0\.\d+)"), ("14_accelerate.py", r"accuracy 0\.[6-9]\d*")],
+    ids=["trainer", "accelerate"],
+)
+def test_a_frameworks_loop_trains_alone(example: str, said: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install 'paceline[integrations]'")
+    assert re.search(said, run("-W", "ignore", str(EXAMPLES / example), folder=tmp_path))
 
 
 def test_a_model_of_theano_mpis_contract_under_two_rules(warm: Warm, tmp_path: Path) -> None:
