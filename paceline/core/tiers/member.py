@@ -1,0 +1,147 @@
+"""A worker as one member of its group: it asks who speaks, and takes part by the inner scheme's role.
+
+What the inner role has for servers or a coordinator, and its means, go to the speaker (`group_server.py`).
+
+    state                 input                              next
+    NO SPEAKER            the coordinator's answer           FOLLOWS it, or SPEAKS (`worker.py`)
+    FOLLOWS               PeerLost, of the speaker           NO SPEAKER; the group's next term begins with new roles
+    FOLLOWS, averaging    as many exchanges as were asked    enters again, for the next weights
+    any                   restarted                          goes on where it is
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Generator, Iterable
+from typing import Any, ClassVar
+
+from paceline.core.collective.mean_server import Part
+from paceline.core.effects import COORDINATOR, Call, Compute, Effect, Mean, Start, Tell
+from paceline.core.errors import PeerLost
+from paceline.core.role import Role, RoleContext
+from paceline.core.tiers.messages import EnterGroup, GroupBegin, RoundBegin, Speaker, WhoSpeaks
+
+
+class GroupMember(Role):
+    """Takes part in its group. `averages`: members average among themselves, instead of pushing to a server.
+
+    number: its place in the group, by which the inner scheme knows it. cast: the number of that in which `inner` was
+    made. round: under way. turn: the last that was finished.
+    """
+
+    averages: ClassVar[bool] = False
+
+    def __init__(self, scheme: Any, place: RoleContext) -> None:
+        super().__init__(scheme, place)
+        self.map = scheme.rank_groups(place)
+        self.group: int = self.map.group_of[self.me]
+        self.ranks: tuple[int, ...] = self.map.groups[self.group]
+        self.number: int = self.map.number_of[self.me]
+        self.speaker: Speaker | None = None
+        self.term = 0
+        self.begin_term()
+
+    def begin_term(self) -> None:
+        """Forgets what belonged to the last speaker's term."""
+        self.inner: Role | None = None
+        self.round: RoundBegin | None = None
+        self.cast = self.turn = 0
+        self.began_at = self.samples_before = 0
+
+    def run(self) -> Generator[Effect, Any, None]:
+        while True:
+            if self.speaker is None:
+                found: Speaker = yield Call(COORDINATOR, WhoSpeaks(after=self.term))
+                self.begin_term()
+                self.speaker, self.term = found, found.term
+            if self.speaker.rank == self.me:
+                yield from self.speak()
+            with contextlib.suppress(PeerLost):
+                yield from self.follow()
+            self.speaker = None
+
+    def speak(self) -> Generator[Effect, Any, None]:
+        """Speaks for the group, until the run is over."""
+        raise NotImplementedError
+
+    def follow(self) -> Generator[Effect, Any, None]:
+        """Takes part under a speaker. Raises PeerLost when that one is lost."""
+        while self.averages:
+            yield from self.average()
+        begin: GroupBegin = yield self.to_speaker(self.enter())
+        self.w = None
+        run, value = self.member(self.scheme.inner_for(begin.steps)).run(), None
+        with contextlib.closing(run):
+            while True:
+                value = yield self.within(run.send(value))
+
+    def member(self, scheme: Any, cast: Iterable[int] = (), w: Any = None) -> Role:
+        """Returns this member's role in the inner scheme; a new one if it has none. `cast`: all of the group if ()."""
+        if self.inner is None:
+            workers = tuple(cast) or tuple(range(len(self.ranks)))
+            place = dataclasses.replace(
+                self.place, me=self.number, workers=workers, w=w, note=None, seconds_per_step=self.seconds()
+            )
+            self.inner = scheme.worker(1)(scheme, place)
+        return self.inner
+
+    def seconds(self) -> tuple[float, ...]:
+        """Returns the measured step times of the group, by number."""
+        measured = self.place.seconds_per_step
+        return tuple(measured[rank] for rank in self.ranks) if measured else ()
+
+    def average(self) -> Generator[Effect, Any, Role]:
+        """Makes one round by averages with the others; returns the inner role, which has the weights after it.
+
+        A restarted worker goes on with the round that it is in, for which others may wait.
+        """
+        if self.round is None:
+            begin: RoundBegin = yield self.to_speaker(self.enter())
+            if begin.casts != self.cast:
+                self.inner, self.cast = None, begin.casts
+            role = self.member(self.scheme.inner_scheme, begin.cast, begin.w)
+            self.round, role.w, self.w = begin, begin.w, None
+            self.began_at, self.samples_before = exchanges(role), role.samples_seen
+        assert self.inner is not None
+        role, until = self.inner, self.began_at + self.round.steps
+        run, value = role.run(), None
+        with contextlib.closing(run):
+            while True:
+                effect = run.send(value)
+                if exchanges(role) >= until:
+                    break
+                value = yield self.within(effect)
+        self.round, self.turn = None, self.round.turn
+        return role
+
+    def enter(self) -> EnterGroup:
+        assert self.speaker is not None
+        return EnterGroup(number=self.speaker.number, turn=self.turn)
+
+    def to_speaker(self, message: Any) -> Call:
+        assert self.speaker is not None
+        return Call(self.speaker.rank, message)
+
+    def within(self, effect: Effect) -> Effect:
+        """Returns an effect of the inner role as the group carries it out."""
+        assert self.speaker is not None
+        match effect:
+            case Call(message=message):
+                return Call(self.speaker.rank, message)
+            case Tell(message=message):
+                return Tell(self.speaker.rank, message)
+            case Mean():
+                return Call(self.speaker.rank, Part.of(effect))
+            case Start(effect=Call() | Mean() as started):
+                inside = self.within(started)
+                assert isinstance(inside, Call)
+                return Start(inside)
+            case Compute(w=w, steps=steps, samples=samples):
+                return Compute(w, steps, samples)  # not streaming: a speaker looks at its own gradient, too
+        return effect
+
+
+def exchanges(role: Role) -> int:
+    """Returns how many exchanges an inner role has finished: the first thing that it has in common with the others."""
+    return int(getattr(role, role.common[0]))

@@ -1,0 +1,98 @@
+"""The messages that groups of workers need besides those of their inner and outer scheme.
+
+A *term* is the time for which one worker speaks for its group; the coordinator counts the terms of each group.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from paceline.core.message import STATE, Nature, message
+from paceline.core.validation import bounds
+
+
+@message("tiers.WhoSpeaks")
+class WhoSpeaks:
+    """A worker asks the coordinator who speaks for its group in a term later than `after`; answered by Speaker."""
+
+    after: bounds.Count
+
+
+@message("tiers.Speaker")
+class Speaker:
+    """Names the speaker of a group, and what `GroupMembers` says."""
+
+    rank: bounds.Rank
+    term: bounds.Count
+    number: bounds.Count
+    ranks: bounds.Ranks
+    since: bounds.Counts
+
+
+@message("tiers.GroupMembers")
+class GroupMembers:
+    """Tells the speaker which `ranks` of its group take part. `number` counts the changes in this group.
+
+    since: by member, the number of the change with which its present incarnation came.
+    """
+
+    term: bounds.Count
+    number: bounds.Count
+    ranks: bounds.Ranks
+    since: bounds.Counts
+
+
+@message("tiers.Speaks")
+class Speaks:
+    """Tells the servers that the sender speaks for its group from now on; answered by Heard."""
+
+    begins_anew: ClassVar[bool] = True
+
+    term: bounds.Count
+
+
+@message("tiers.Heard")
+class Heard:
+    """Answers Speaks."""
+
+
+@message("tiers.Enter")
+class EnterGroup:
+    """A member asks its speaker to take part. `number`: the last change of the group that it knows of.
+
+    turn: the last round that it has finished. Answered by GroupBegin, or by RoundBegin where the members average among
+    themselves.
+    """
+
+    begins_anew: ClassVar[bool] = True
+
+    number: bounds.Count
+    turn: bounds.Count
+
+
+@message("tiers.Begin")
+class GroupBegin:
+    """The member may begin; `steps` mini-batches make one contribution of it."""
+
+    steps: bounds.Count
+
+
+@message("tiers.RoundBegin")
+class RoundBegin:
+    """The group begins round `turn`: `steps` exchanges of its inner scheme, from the weights `w`.
+
+    cast: the numbers of those who take part; `casts` counts them. A new cast begins with new roles.
+    """
+
+    carries: ClassVar[Nature] = STATE
+
+    w: bounds.Whole
+    turn: bounds.Count
+    steps: bounds.Count
+    casts: bounds.Count
+    cast: bounds.Counts
+
+
+@message("tiers.RoundOver")
+class RoundOver:
+    """Answers the speaker's own call to its group's server: the group has made the steps that were asked for."""
