@@ -101,6 +101,7 @@ class Scheme:
     whole_rounds: an update is the mean of one contribution of each worker, all computed on the same weights.
     workers_differ: each worker has a model of its own, and that of the run is their mean, weighted by `Role.model`.
     mixes_steps: an update may be made of gradients of different steps of the workers' loops, or steps differ in size.
+    composite: it is made of other schemes, and cannot be a part of one that is.
     """
 
     name: ClassVar[str] = ""
@@ -117,6 +118,7 @@ class Scheme:
     whole_rounds: ClassVar[bool] = False
     workers_differ: ClassVar[bool] = False
     mixes_steps: ClassVar[bool] = False
+    composite: ClassVar[bool] = False
 
     @property
     def trains_locally(self) -> bool:

@@ -30,7 +30,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,27 +37,18 @@ from paceline.core.adaptive.grouping import parse_groups, parse_labels
 from paceline.core.effects import KEEP
 from paceline.core.errors import ConfigError
 from paceline.core.message import STATE, Nature
-from paceline.core.parameter_syntax import parameters_in, with_parameters
+from paceline.core.parameter_syntax import with_parameters
 from paceline.core.paramserver.gated_server import GRADIENT, WEIGHTS, ClockedServer
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.role import Role, RoleContext
-from paceline.core.scheme import Paper, Scheme, lookup, make, parameter, scheme, types_of
+from paceline.core.scheme import Paper, Scheme, make, parameter, scheme
 from paceline.core.tiers.outer_server import OuterServer
 from paceline.core.tiers.rank_groups import RankGroups, groups_by_place
+from paceline.core.tiers.scheme_text import parse_tier
 from paceline.core.tiers.speakers import SpeakersCoordinator
 from paceline.core.tiers.worker import TierWorker
 
 AUTO = "auto"
-_NAMED = re.compile(r"\s*(?P<name>[\w-]+)\s*(?:\((?P<in>.*)\))?\s*")
-
-
-def parse_tier(text: str) -> tuple[str, dict[str, Any]]:
-    """`"localsgd(tau=4)"` -> ("localsgd", {"tau": 4}). Raises ValueError for what names no scheme."""
-    found = _NAMED.fullmatch(text)
-    if found is None:
-        raise ValueError("write a scheme, as 'bsp' or 'localsgd(tau=4)'")
-    name = found["name"]
-    return name, parameters_in(found["in"] or "", f"scheme {name}", types_of(lookup(name)))
 
 
 def _check_groups(text: str) -> None:
@@ -110,6 +100,7 @@ class Tiers(Scheme):
 
     needs_peers = True
     mixes_steps = True
+    composite = True
 
     @functools.cached_property
     def inner_scheme(self) -> Scheme:
@@ -128,6 +119,9 @@ class Tiers(Scheme):
 
     def _refuse_outer(self) -> str:
         own = self.outer_scheme
+        for part in (own, self.inner_scheme):
+            if part.composite:
+                return f"{part.name} is made of several schemes; take one"
         if own.server(1) is None or own.uses_mean(1) or own.needs_peers or own.model_of(1) != "servers":
             return f"{own.name} keeps its model on workers; take asyncdiloco, decoupled, bsp or asp as outer"
         if own.Coordinator is not None:

@@ -275,7 +275,7 @@ class AveragingGroup(GroupServer):
     """Carries the members' means, and lets them begin a round of the outer scheme together.
 
     cast: who takes part in the means. One that comes in later is in the next cast, and all begin with new roles.
-    begun: who has been told to begin the present round.
+    begun: who has been told to begin the present round. recast: somebody has come since the cast was made.
     """
 
     def __init__(self, scheme: Any, place: RoleContext, me: int, size: int, **more: Any) -> None:
@@ -285,7 +285,7 @@ class AveragingGroup(GroupServer):
         self.casts = self.turn = 0
         self.waiting: set[int] = set()
         self.begun: set[int] = set()
-        self.opening = False
+        self.opening, self.recast = False, True
 
     def open(self, w: Any, steps: int) -> Iterator[Tell | Reply]:
         if self.goes_on(w):
@@ -308,8 +308,8 @@ class AveragingGroup(GroupServer):
         """Lets everybody go once all members wait and there is work to do."""
         if not self.opening or not self.members or not self.members.keys() <= self.waiting:
             return
-        if self.means is None or not self.members.keys() <= set(self.cast):
-            self.cast, self.casts = tuple(sorted(self.members)), self.casts + 1
+        if self.recast:
+            self.cast, self.casts, self.recast = tuple(sorted(self.members)), self.casts + 1, False
             absent = self.absent(self.place.workers)
             self.means = MeanServer(self.scheme, self.place)
             for member in absent:
@@ -340,4 +340,5 @@ class AveragingGroup(GroupServer):
 
     def member_joined(self, now: float, member: int) -> Iterator[Tell | Reply]:
         """A newcomer is in the next cast: the means and the coordinator of this one never hear of it."""
+        self.recast = True
         yield from ()

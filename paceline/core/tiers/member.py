@@ -4,7 +4,7 @@ What the inner role has for servers or a coordinator, and its means, go to the s
 
     state                 input                              next
     NO SPEAKER            the coordinator's answer           FOLLOWS it, or SPEAKS (`worker.py`)
-    FOLLOWS               PeerLost, of the speaker           NO SPEAKER; the group's next term begins with new roles
+    FOLLOWS               the speaker is lost                NO SPEAKER; the group's next term begins with new roles
     FOLLOWS, averaging    as many exchanges as were asked    enters again, for the next weights
     any                   restarted                          goes on where it is
 """
@@ -13,14 +13,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any, ClassVar
 
 from paceline.core.collective.mean_server import Part
-from paceline.core.effects import COORDINATOR, Call, Compute, Effect, Mean, Start, Tell
+from paceline.core.effects import COORDINATOR, Call, Compute, Effect, Mean, Reply, Start, Tell
 from paceline.core.errors import PeerLost
 from paceline.core.role import Role, RoleContext
 from paceline.core.tiers.messages import EnterGroup, GroupBegin, RoundBegin, Speaker, WhoSpeaks
+
+
+class TermOver(Exception):  # noqa: N818  a state, not a fault
+    """The speaker that a member follows is lost, or this worker, which speaks, was declared lost."""
 
 
 class GroupMember(Role):
@@ -44,6 +48,7 @@ class GroupMember(Role):
 
     def begin_term(self) -> None:
         """Forgets what belonged to the last speaker's term."""
+        self.lost_speaker = False
         self.inner: Role | None = None
         self.round: RoundBegin | None = None
         self.cast = self.turn = 0
@@ -55,10 +60,8 @@ class GroupMember(Role):
                 found: Speaker = yield Call(COORDINATOR, WhoSpeaks(after=self.term))
                 self.begin_term()
                 self.speaker, self.term = found, found.term
-            if self.speaker.rank == self.me:
-                yield from self.speak()
-            with contextlib.suppress(PeerLost):
-                yield from self.follow()
+            with contextlib.suppress(TermOver):
+                yield from self.speak() if self.speaker.rank == self.me else self.follow()
             self.speaker = None
 
     def speak(self) -> Generator[Effect, Any, None]:
@@ -66,15 +69,28 @@ class GroupMember(Role):
         raise NotImplementedError
 
     def follow(self) -> Generator[Effect, Any, None]:
-        """Takes part under a speaker. Raises PeerLost when that one is lost."""
-        while self.averages:
-            yield from self.average()
+        """Takes part under a speaker. Raises TermOver when that one is lost."""
+        try:
+            while self.averages:
+                yield from self.average()
+            yield from self.push()
+        except PeerLost:
+            raise TermOver from None
+
+    def push(self) -> Generator[Effect, Any, None]:
+        """Runs the inner role, whose server is the speaker's."""
         begin: GroupBegin = yield self.to_speaker(self.enter())
         self.w = None
         run, value = self.member(self.scheme.inner_for(begin.steps)).run(), None
         with contextlib.closing(run):
             while True:
                 value = yield self.within(run.send(value))
+
+    def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Follows a lost speaker no further, also if its next incarnation is there before this worker calls it."""
+        if self.speaker is not None and rank == self.speaker.rank:
+            self.lost_speaker = True
+        yield from ()
 
     def member(self, scheme: Any, cast: Iterable[int] = (), w: Any = None) -> Role:
         """Returns this member's role in the inner scheme; a new one if it has none. `cast`: all of the group if ()."""
@@ -120,12 +136,17 @@ class GroupMember(Role):
         return EnterGroup(number=self.speaker.number, turn=self.turn)
 
     def to_speaker(self, message: Any) -> Call:
+        """Returns a call to the speaker. Raises TermOver if that is lost."""
         assert self.speaker is not None
+        if self.lost_speaker:
+            raise TermOver
         return Call(self.speaker.rank, message)
 
     def within(self, effect: Effect) -> Effect:
-        """Returns an effect of the inner role as the group carries it out."""
+        """Returns an effect of the inner role as the group carries it out. Raises TermOver if the speaker is lost."""
         assert self.speaker is not None
+        if self.lost_speaker:
+            raise TermOver
         match effect:
             case Call(message=message):
                 return Call(self.speaker.rank, message)

@@ -53,7 +53,12 @@ class Speaks:
 
 @message("tiers.Heard")
 class Heard:
-    """Answers Speaks."""
+    """Answers Speaks: the weights `w`, from which the speaker's outer role begins."""
+
+    carries: ClassVar[Nature] = STATE
+
+    w: bounds.Whole
+    version: bounds.Count
 
 
 @message("tiers.Enter")

@@ -31,6 +31,8 @@ class OuterServer(Role):
         self.author = {g: ranks[0] for g, ranks in enumerate(self.map.groups)}  # of the last contribution of each group
         self.here = [set(ranks) for ranks in self.map.groups]
         self.away: set[int] = set()  # groups that the outer server does not count
+        self.known: set[int] = set()  # groups that somebody has spoken for
+        self.early: dict[int, tuple[int, int]] = {}  # by group: who would speak for it, and the term
         note, gate, made_of = place.note, place.gate, place.contributing
         own = dataclasses.replace(
             place,
@@ -87,17 +89,21 @@ class OuterServer(Role):
 
     def hear_speaker(self, now: float, g: int, src: int, term: int) -> Iterator[Tell | Reply]:
         """Takes the sender for the group's speaker, unless another one has spoken for it in a later term."""
-        if term < self.term[g] or src not in self.here[g]:
+        if src not in self.here[g]:
+            return
+        if term < self.term[g]:
+            self.early[g] = src, term  # the coordinator knows of a loss that this server has not heard of yet
             return
         if term > self.term[g]:
-            again, self.term[g], self.speaker[g] = self.term[g] > 0, term, src
+            again, self.term[g], self.speaker[g] = g in self.known, term, src
+            self.known.add(g)
             if again and g not in self.away:
                 self.away.add(g)
                 yield from self.passed_on(self.outer.on_worker_left(now, g))
             if g in self.away:
                 self.away.discard(g)
                 yield from self.passed_on(self.outer.on_worker_joined(now, g))
-        yield Reply(src, Heard())
+        yield Reply(src, Heard(w=self.w, version=self.version))
 
     def passed_on(self, effects: Iterable[Tell | Reply]) -> Iterator[Tell | Reply]:
         """Yields the answers to groups as answers to their speakers; a group that has lost its own gets none."""
@@ -110,8 +116,15 @@ class OuterServer(Role):
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         g = self.map.group_of[rank]
         self.here[g].discard(rank)
+        src, term = self.early.get(g, (rank, 0))
+        if src == rank:
+            self.early.pop(g, None)
         if self.speaker.get(g) == rank:
             del self.speaker[g]
+            self.term[g] = 0  # whatever it called its term
+            if src != rank:
+                del self.early[g]
+                yield from self.hear_speaker(now, g, src, term)
         if not self.here[g] and g not in self.away:
             self.away.add(g)
             yield from self.passed_on(self.outer.on_worker_left(now, g))

@@ -17,12 +17,13 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 from paceline.core.effects import SERVERS, Call, Compute, Computed, Effect, Reply, Tell, Train, Trained
-from paceline.core.errors import Unexpected
+from paceline.core.errors import PeerLost, Unexpected
 from paceline.core.paramserver.gated_server import Pull
 from paceline.core.role import Role, RoleContext
 from paceline.core.tiers.group_server import DONE, AveragingGroup, ClockedGroup, GradientMean
-from paceline.core.tiers.member import GroupMember
+from paceline.core.tiers.member import GroupMember, TermOver
 from paceline.core.tiers.messages import GroupMembers, RoundOver, Speaker, Speaks
+from paceline.core.validation.bounds import SAMPLES_MAX
 
 
 class TierWorker(GroupMember):
@@ -76,12 +77,9 @@ class TierWorker(GroupMember):
     def speak(self) -> Generator[Effect, Any, None]:
         """Runs the outer scheme's worker, with the group in place of a device."""
         yield from self.serve_group()
-        yield Call(SERVERS, Speaks(term=self.term))
         if self.outer is None:
-            groups = tuple(range(len(self.map.groups)))
-            place = dataclasses.replace(self.place, me=self.group, workers=groups, note=None, seconds_per_step=(), w=self.w)
-            self.outer, self.w = self.scheme.outer_scheme.worker(2)(self.scheme.outer_scheme, place), None
-            self.outer.keeps_w = True
+            heard = yield Call(SERVERS, Speaks(term=self.term))
+            self.outer, self.w = self.outer_role(heard.w), None
         run, value = self.outer.run(), None
         self.inner_run = self.wanted = self.value = None
         try:
@@ -89,7 +87,7 @@ class TierWorker(GroupMember):
                 effect = run.send(value)
                 match effect:
                     case Compute(w=w, steps=steps) | Train(x=w, steps=steps):
-                        value = yield from self.average_from(w, steps) if self.averages else self.push_from(w, steps)
+                        value = yield from self.work(w, steps)
                     case Call(to=to, message=message):
                         value = yield Call(to, message)
                     case _:
@@ -98,6 +96,13 @@ class TierWorker(GroupMember):
             run.close()
             if self.inner_run is not None:
                 self.inner_run.close()
+
+    def outer_role(self, w: Any) -> Role:
+        """Returns the outer scheme's worker, to which groups are workers."""
+        groups, outer = tuple(range(len(self.map.groups))), self.scheme.outer_scheme
+        place = dataclasses.replace(self.place, me=self.group, workers=groups, note=None, seconds_per_step=(), w=w)
+        role: Role = outer.worker(2)(outer, place)
+        return role
 
     def serve_group(self) -> Iterator[Tell | Reply]:
         """Makes the group's server, and takes up what others have sent it already."""
@@ -117,6 +122,13 @@ class TierWorker(GroupMember):
         for src, message in early:
             yield from self.on(self.now, src, message)
 
+    def work(self, w: Any, steps: int) -> Generator[Effect, Any, Computed | Trained]:
+        """Has the group make `steps` exchanges from `w`. Raises TermOver if this worker was declared lost."""
+        try:
+            return (yield from self.average_from(w, steps) if self.averages else self.push_from(w, steps))
+        except PeerLost:  # only its calls to itself fail here
+            raise TermOver from None
+
     def average_from(self, w: Any, steps: int) -> Generator[Effect, Any, Trained]:
         """Has the group train `steps` exchanges from `w` by averages among its members."""
         server = self.server
@@ -129,7 +141,7 @@ class TierWorker(GroupMember):
                 break
         server.take()
         samples = role.samples_seen - self.samples_before
-        return Trained(role.w, samples, max(server.ended - server.began, 0.0))
+        return Trained(role.w, min(samples, SAMPLES_MAX), max(server.ended - server.began, 0.0))
 
     def push_from(self, w: Any, steps: int) -> Generator[Effect, Any, Computed | Trained]:
         """Has the group's server take `steps` exchanges from `w`, and this worker push to it like the others."""
@@ -151,5 +163,5 @@ class TierWorker(GroupMember):
         seconds = max(server.ended - server.began, 0.0)
         assert server.server is not None
         if isinstance(server.server, GradientMean):
-            return Computed(server.server.g, server.server.samples, seconds)
-        return Trained(server.server.w, server.samples, seconds)
+            return Computed(server.server.g, min(server.server.samples, SAMPLES_MAX), seconds)
+        return Trained(server.server.w, min(server.samples, SAMPLES_MAX), seconds)
