@@ -50,8 +50,9 @@ class GroupServer:
             place, me=0, workers=tuple(range(size)), note=None, gate=None, seconds_per_step=seconds, w=None
         )
         self.members: dict[int, int] = {}  # by number: the change of the group with which it came
+        self.gone: dict[int, int] = {}  # the last one of each member that is known to be over
         self.number = 0  # of the last change that is known here
-        self.early: list[tuple[int, Any]] = []  # who enters and is not known here yet
+        self.early: dict[int, EnterGroup] = {}  # who enters and is not known here yet
         self.coordinator: Role | None = None
         self.now = self.began = self.ended = 0.0
         self.opened: Any = None  # the weights of the present work
@@ -62,6 +63,8 @@ class GroupServer:
         """Takes the list of members after change `number`; an older one changes nothing."""
         if number < self.number:
             return
+        gone = self.gone.items()
+        members = {member: since for member, since in members.items() if (member, since) not in gone}
         before, self.members, self.number = self.members, members, number
         for member, since in before.items():
             if members.get(member) != since:
@@ -69,9 +72,16 @@ class GroupServer:
         for member, since in members.items():
             if before.get(member) != since:
                 yield from self.member_joined(now, member)
-        early, self.early = self.early, []
-        for src, message in early:
+        early, self.early = self.early, {}
+        for src, message in early.items():
             yield from self.on(now, src, message)
+
+    def leaves(self, now: float, member: int) -> Iterator[Tell | Reply]:
+        """A member is gone, as the speaker's driver says; the coordinator's list may come later."""
+        self.early.pop(member, None)
+        if member in self.members:
+            self.gone[member] = self.members.pop(member)
+            yield from self.member_left(now, member)
 
     def member_left(self, now: float, member: int) -> Iterator[Tell | Reply]:
         """Expects nothing more of a member."""
@@ -89,7 +99,7 @@ class GroupServer:
         self.now = now
         if isinstance(message, EnterGroup):
             if message.number > self.number:
-                self.early.append((src, message))
+                self.early[src] = message
             elif src in self.members:
                 yield from self.enter(src, message)
         elif src in self.members:
@@ -182,7 +192,6 @@ class ClockedGroup(GroupServer):
         if self.server is None:
             self.entered[src] = None
             return
-        self.server.waiting.pop(src, None)  # what its last incarnation had asked for
         yield self.begin(src)
 
     def hear(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
@@ -193,6 +202,7 @@ class ClockedGroup(GroupServer):
             yield from super().hear(now, src, message)
             return
         if self.state == CLOSED:
+            self.forget(src)  # a restarted member asks again
             self.kept.append((src, message))
             return
         if not self.timed:

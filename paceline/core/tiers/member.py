@@ -79,9 +79,12 @@ class GroupMember(Role):
 
     def push(self) -> Generator[Effect, Any, None]:
         """Runs the inner role, whose server is the speaker's."""
-        begin: GroupBegin = yield self.to_speaker(self.enter())
-        self.w = None
-        run, value = self.member(self.scheme.inner_for(begin.steps)).run(), None
+        if self.inner is None:
+            begin: GroupBegin = yield self.to_speaker(self.enter())
+            self.member(self.scheme.inner_for(begin.steps))
+            self.w = None
+        assert self.inner is not None
+        run, value = self.inner.run(), None
         with contextlib.closing(run):
             while True:
                 value = yield self.within(run.send(value))

@@ -46,10 +46,6 @@ class GroupMembers:
 class Speaks:
     """Tells the servers that the sender speaks for its group from now on; answered by Heard."""
 
-    begins_anew: ClassVar[bool] = True
-
-    term: bounds.Count
-
 
 @message("tiers.Heard")
 class Heard:

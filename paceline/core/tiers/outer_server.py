@@ -1,10 +1,12 @@
 """The servers of the outer scheme know each group as one worker, whoever speaks for it.
 
     input                                     then
-    Speaks of a later term than the last      the group's worker is a fresh one: the outer server hears that it left
+    Speaks, and the group has no speaker      the group's worker is a fresh one: the outer server hears that it left
                                               and came; its speaker is the sender
+    Speaks, and it has another speaker        as soon as this server has heard that the other one is gone
     a message of the group's speaker          the outer server's answer, to the speaker
-    a message of any other worker             nothing: it has spoken for the group, and was lost
+    a message of any other worker             nothing
+    the speaker leaves                        the outer server goes on without it, and waits for the next one
     the last member of a group leaves         the outer server hears that the group left
 """
 
@@ -27,12 +29,14 @@ class OuterServer(Role):
         self.map = scheme.rank_groups(place)
         groups = tuple(range(len(self.map.groups)))
         self.speaker: dict[int, int] = {}  # by group
-        self.term = dict.fromkeys(groups, 0)
         self.author = {g: ranks[0] for g, ranks in enumerate(self.map.groups)}  # of the last contribution of each group
+        self.waiting: list[list[int]] = [[] for _ in groups]  # whose contributions may not be in an update yet, by group
+        self.clocks: dict[int, int] = {}  # of each speaker's last contribution
         self.here = [set(ranks) for ranks in self.map.groups]
         self.away: set[int] = set()  # groups that the outer server does not count
         self.known: set[int] = set()  # groups that somebody has spoken for
-        self.early: dict[int, tuple[int, int]] = {}  # by group: who would speak for it, and the term
+        self.early: dict[int, int] = {}  # by group: who would speak for it
+        self.seen = dict.fromkeys(place.workers, 0)  # by rank: the version of the weights that it was given last
         note, gate, made_of = place.note, place.gate, place.contributing
         own = dataclasses.replace(
             place,
@@ -69,10 +73,20 @@ class OuterServer(Role):
         return int(self.outer.version)  # type: ignore[attr-defined]
 
     def in_ranks(self, record: Record) -> Record:
-        """Returns a record of the outer scheme with the ranks of speakers in place of groups."""
+        """Returns a record of the outer scheme with the ranks of speakers in place of groups.
+
+        Two speakers may have contributed for one group before there is an update. Their staleness is that of the
+        weights that each was given.
+        """
         match record:
-            case Applied(ranks=groups):
-                return dataclasses.replace(record, ranks=tuple(sorted(self.author[g] for g in groups)))
+            case Applied(ranks=groups, weight=weight, version=version):
+                ranks: list[int] = []
+                for g in groups:
+                    of = self.waiting[g] if weight > 0 and self.waiting[g] else [self.author[g]]
+                    self.waiting[g] = [rank for rank in self.waiting[g] if rank not in of]
+                    ranks += of
+                staleness = version - (weight > 0) - min(self.seen[rank] for rank in ranks)
+                return dataclasses.replace(record, ranks=tuple(sorted(ranks)), staleness=staleness)
             case Decided(rank=g, whom=groups):
                 named = tuple(sorted(self.speaker.get(other, self.author[other]) for other in groups))
                 return dataclasses.replace(record, rank=self.speaker.get(g, self.author[g]), whom=named)
@@ -81,28 +95,31 @@ class OuterServer(Role):
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
         g = self.map.group_of[src]
         if isinstance(message, Speaks):
-            yield from self.hear_speaker(now, g, src, message.term)
+            yield from self.hear_speaker(now, g, src)
         elif self.speaker.get(g) == src:
-            if hasattr(message, "clock"):
-                self.author[g] = src
+            clock = getattr(message, "clock", 0)
+            if clock > self.clocks.get(src, 0):  # no repetition, of a restarted speaker
+                self.author[g], self.clocks[src] = src, clock
+                self.waiting[g] = [*(other for other in self.waiting[g] if other != src), src]
             yield from self.passed_on(self.outer.on(now, g, message))
 
-    def hear_speaker(self, now: float, g: int, src: int, term: int) -> Iterator[Tell | Reply]:
-        """Takes the sender for the group's speaker, unless another one has spoken for it in a later term."""
+    def hear_speaker(self, now: float, g: int, src: int) -> Iterator[Tell | Reply]:
+        """Takes the sender for the group's speaker, once it has no other one."""
         if src not in self.here[g]:
             return
-        if term < self.term[g]:
-            self.early[g] = src, term  # the coordinator knows of a loss that this server has not heard of yet
+        if self.speaker.get(g, src) != src:
+            self.early[g] = src  # the coordinator knows of a loss that this server has not heard of yet
             return
-        if term > self.term[g]:
-            again, self.term[g], self.speaker[g] = g in self.known, term, src
-            self.known.add(g)
-            if again and g not in self.away:
+        if g not in self.speaker:
+            self.speaker[g] = src
+            if g in self.known and g not in self.away:
                 self.away.add(g)
                 yield from self.passed_on(self.outer.on_worker_left(now, g))
+            self.known.add(g)
             if g in self.away:
                 self.away.discard(g)
                 yield from self.passed_on(self.outer.on_worker_joined(now, g))
+        self.seen[src] = self.version
         yield Reply(src, Heard(w=self.w, version=self.version))
 
     def passed_on(self, effects: Iterable[Tell | Reply]) -> Iterator[Tell | Reply]:
@@ -111,20 +128,18 @@ class OuterServer(Role):
             assert isinstance(effect, Reply), "an outer scheme's servers answer, and say nothing else"
             speaker = self.speaker.get(effect.to)
             if speaker is not None:
+                self.seen[speaker] = self.version
                 yield Reply(speaker, effect.message)
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         g = self.map.group_of[rank]
         self.here[g].discard(rank)
-        src, term = self.early.get(g, (rank, 0))
-        if src == rank:
-            self.early.pop(g, None)
+        if self.early.get(g) == rank:
+            del self.early[g]
         if self.speaker.get(g) == rank:
             del self.speaker[g]
-            self.term[g] = 0  # whatever it called its term
-            if src != rank:
-                del self.early[g]
-                yield from self.hear_speaker(now, g, src, term)
+            if g in self.early:
+                yield from self.hear_speaker(now, g, self.early.pop(g))
         if not self.here[g] and g not in self.away:
             self.away.add(g)
             yield from self.passed_on(self.outer.on_worker_left(now, g))
@@ -132,6 +147,8 @@ class OuterServer(Role):
     def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         """A newcomer is heard of; its group takes part again once somebody speaks for it."""
         self.here[self.map.group_of[rank]].add(rank)
+        self.seen[rank] = self.version
+        self.clocks.pop(rank, None)
         yield from ()
 
     def samples_waiting(self) -> int:

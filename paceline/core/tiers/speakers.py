@@ -4,6 +4,7 @@
     WhoSpeaks, after < term       it has a speaker                   Speaker, at once
     WhoSpeaks, after >= term      the speaker is not known as lost   Speaker, once another one is appointed
     WhoSpeaks of a newcomer       not heard of yet                   Speaker, once the newcomer is heard of
+    WhoSpeaks of a newcomer       it has no speaker                  the next term: a newcomer that asks can be called
     the speaker leaves            others take part                   the next term; those that asked are answered
     the last member leaves        none takes part                    no speaker until somebody comes
     a member comes or leaves      it has a speaker                   GroupMembers to the speaker
@@ -32,6 +33,7 @@ class _GroupState:
         self.speaker: int | None = ranks[0]
         self.term = 1
         self.asked: dict[int, int] = {}  # by rank: after which term
+        self.begun = set(ranks)  # members that run, as far as is known; others have been announced
 
     def members(self) -> GroupMembers:
         ranks, since = tuple(self.since), tuple(self.since.values())
@@ -53,7 +55,7 @@ class SpeakersCoordinator(Role):
             return
         state = self.states[self.map.group_of[src]]
         state.asked[src] = message.after
-        yield from self._answer(state)
+        yield from self._heard_of(now, state, src)
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         """Appoints another speaker if the group has lost its own, and otherwise tells the speaker."""
@@ -62,6 +64,7 @@ class SpeakersCoordinator(Role):
             return
         del state.since[rank]
         state.asked.pop(rank, None)
+        state.begun.discard(rank)
         state.number += 1
         if rank == state.speaker:
             state.speaker = None
@@ -76,16 +79,23 @@ class SpeakersCoordinator(Role):
             return
         state.number += 1
         state.since[rank] = state.number
+        yield from self._tell(state)
+        yield from self._heard_of(now, state, rank)
+
+    def _heard_of(self, now: float, state: _GroupState, rank: int) -> Iterator[Tell | Reply]:
+        """Answers a member that has asked and is known to have come; appoints it if nobody speaks."""
+        if rank not in state.since or rank not in state.asked:
+            return
+        state.begun.add(rank)
         if state.speaker is None:
             yield from self._appoint(now, state, "nobody else is there")
         else:
-            yield from self._tell(state)
             yield from self._answer(state)
 
     def _appoint(self, now: float, state: _GroupState, why: str) -> Iterator[Tell | Reply]:
-        if not state.since:
+        state.speaker = next((rank for rank in state.since if rank in state.begun), None)
+        if state.speaker is None:
             return
-        state.speaker = next(iter(state.since))
         state.term += 1
         if self.note:
             verdict = f"speaks for group {self.map.group_of[state.speaker]}"

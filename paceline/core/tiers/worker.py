@@ -26,6 +26,10 @@ from paceline.core.tiers.messages import GroupMembers, RoundOver, Speaker, Speak
 from paceline.core.validation.bounds import SAMPLES_MAX
 
 
+GROUP_SAMPLES_MAX = SAMPLES_MAX // 8
+"""A group counts no more for one piece of work: an outer scheme may add a few up, and one member may have lied."""
+
+
 class TierWorker(GroupMember):
     """Is a member of its group, or its speaker.
 
@@ -35,7 +39,7 @@ class TierWorker(GroupMember):
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         self.now = 0.0
-        self.early: list[tuple[int, Any]] = []
+        self.early: dict[int, Any] = {}
         self.news: GroupMembers | None = None
         super().__init__(scheme, place)
 
@@ -59,9 +63,16 @@ class TierWorker(GroupMember):
         if self.map.group_of[src] != self.group:
             raise Unexpected(f"worker {src} is in another group, and sends {type(message).__name__}")
         if self.server is None:
-            self.early.append((src, message))
+            self.early[src] = message  # it enters; a restarted one enters again
             return ()
         return self.in_ranks(self.server.on(now, self.map.number_of[src], message))
+
+    def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Expects nothing more of a member, before the coordinator says so: nobody may answer it any more."""
+        yield from super().on_worker_left(now, rank)
+        self.early.pop(rank, None)
+        if self.server is not None and self.map.group_of[rank] == self.group:
+            yield from self.in_ranks(self.server.leaves(now, self.map.number_of[rank]))
 
     def numbered(self, members: GroupMembers | Speaker) -> dict[int, int]:
         """Returns the members of a list by their numbers, with the change with which each came."""
@@ -78,7 +89,7 @@ class TierWorker(GroupMember):
         """Runs the outer scheme's worker, with the group in place of a device."""
         yield from self.serve_group()
         if self.outer is None:
-            heard = yield Call(SERVERS, Speaks(term=self.term))
+            heard = yield Call(SERVERS, Speaks())
             self.outer, self.w = self.outer_role(heard.w), None
         run, value = self.outer.run(), None
         self.inner_run = self.wanted = self.value = None
@@ -118,8 +129,8 @@ class TierWorker(GroupMember):
         for said in (self.speaker, self.news):
             if said is not None:
                 yield from self.in_ranks(self.server.change(self.now, said.number, self.numbered(said)))
-        early, self.early = self.early, []
-        for src, message in early:
+        early, self.early = self.early, {}
+        for src, message in early.items():
             yield from self.on(self.now, src, message)
 
     def work(self, w: Any, steps: int) -> Generator[Effect, Any, Computed | Trained]:
@@ -141,7 +152,7 @@ class TierWorker(GroupMember):
                 break
         server.take()
         samples = role.samples_seen - self.samples_before
-        return Trained(role.w, min(samples, SAMPLES_MAX), max(server.ended - server.began, 0.0))
+        return Trained(role.w, min(samples, GROUP_SAMPLES_MAX), max(server.ended - server.began, 0.0))
 
     def push_from(self, w: Any, steps: int) -> Generator[Effect, Any, Computed | Trained]:
         """Has the group's server take `steps` exchanges from `w`, and this worker push to it like the others."""
@@ -163,5 +174,5 @@ class TierWorker(GroupMember):
         seconds = max(server.ended - server.began, 0.0)
         assert server.server is not None
         if isinstance(server.server, GradientMean):
-            return Computed(server.server.g, min(server.server.samples, SAMPLES_MAX), seconds)
-        return Trained(server.server.w, min(server.samples, SAMPLES_MAX), seconds)
+            return Computed(server.server.g, min(server.server.samples, GROUP_SAMPLES_MAX), seconds)
+        return Trained(server.server.w, min(server.samples, GROUP_SAMPLES_MAX), seconds)
