@@ -33,7 +33,7 @@ from paceline.core.collective.mean_server import MeanServer, Part
 from paceline.core.effects import Reply, Tell
 from paceline.core.paramserver.gated_server import ClockedServer, Pull, Push
 from paceline.core.role import Role, RoleContext
-from paceline.core.tiers.messages import EnterGroup, GroupBegin, GroupMembers, RoundBegin, RoundOver
+from paceline.core.tiers.messages import EnterGroup, GroupBegin, RoundBegin, RoundOver
 
 CLOSED, OPEN, DONE = "closed", "open", "done"
 
@@ -41,47 +41,31 @@ CLOSED, OPEN, DONE = "closed", "open", "done"
 class GroupServer:
     """Holds what both kinds share: who takes part, and the inner scheme's coordinator.
 
-    `scheme`: the inner one. `place`: of the speaker. `me`: its number. `size`: of the whole group.
+    `scheme`: the inner one. `place`: of the group; its workers are the numbers of all. `me`: the speaker's. `members`:
+    those that take part now.
     """
 
-    def __init__(self, scheme: Any, place: RoleContext, me: int, size: int, *, seconds: tuple[float, ...] = ()) -> None:
+    def __init__(self, scheme: Any, place: RoleContext, me: int, members: set[int]) -> None:
         self.scheme, self.me, self.state = scheme, me, CLOSED
-        self.place = dataclasses.replace(
-            place, me=0, workers=tuple(range(size)), note=None, gate=None, seconds_per_step=seconds, w=None
-        )
-        self.members: dict[int, int] = {}  # by number: the change of the group with which it came
-        self.gone: dict[int, int] = {}  # the last one of each member that is known to be over
-        self.number = 0  # of the last change that is known here
-        self.early: dict[int, EnterGroup] = {}  # who enters and is not known here yet
+        self.place = place
+        self.members = members
         self.coordinator: Role | None = None
         self.now = self.began = self.ended = 0.0
         self.opened: Any = None  # the weights of the present work
         self.steps = 0
 
     # ---- who takes part ------------------------------------------------------------------------------------
-    def change(self, now: float, number: int, members: dict[int, int]) -> Iterator[Tell | Reply]:
-        """Takes the list of members after change `number`; an older one changes nothing."""
-        if number < self.number:
-            return
-        gone = self.gone.items()
-        members = {member: since for member, since in members.items() if (member, since) not in gone}
-        before, self.members, self.number = self.members, members, number
-        for member, since in before.items():
-            if members.get(member) != since:
-                yield from self.member_left(now, member)
-        for member, since in members.items():
-            if before.get(member) != since:
-                yield from self.member_joined(now, member)
-        early, self.early = self.early, {}
-        for src, message in early.items():
-            yield from self.on(now, src, message)
-
     def leaves(self, now: float, member: int) -> Iterator[Tell | Reply]:
-        """A member is gone, as the speaker's driver says; the coordinator's list may come later."""
-        self.early.pop(member, None)
+        """Goes on without a member."""
         if member in self.members:
-            self.gone[member] = self.members.pop(member)
+            self.members.discard(member)
             yield from self.member_left(now, member)
+
+    def joins(self, now: float, member: int) -> Iterator[Tell | Reply]:
+        """Takes a newcomer in."""
+        if member not in self.members:
+            self.members.add(member)
+            yield from self.member_joined(now, member)
 
     def member_left(self, now: float, member: int) -> Iterator[Tell | Reply]:
         """Expects nothing more of a member."""
@@ -97,16 +81,12 @@ class GroupServer:
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
         """Handles a message of member `src`."""
         self.now = now
-        if isinstance(message, EnterGroup):
-            if message.number > self.number:
-                self.early[src] = message
-            elif src in self.members:
-                yield from self.enter(src, message)
-        elif src in self.members:
-            yield from self.hear(now, src, message)
+        if src not in self.members:
+            return  # what was still on its way changes nothing
+        yield from self.enter(src, message) if isinstance(message, EnterGroup) else self.hear(now, src, message)
 
     def enter(self, src: int, message: EnterGroup) -> Iterator[Tell | Reply]:
-        """A member, known here, asks to take part."""
+        """A member asks to take part."""
         raise NotImplementedError
 
     def hear(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
@@ -148,9 +128,9 @@ class ClockedGroup(GroupServer):
     """
 
     def __init__(
-        self, scheme: Any, place: RoleContext, me: int, size: int, *, box: type[ClockedServer], **more: Any
+        self, scheme: Any, place: RoleContext, me: int, members: set[int], *, box: type[ClockedServer]
     ) -> None:
-        super().__init__(scheme, place, me, size, **more)
+        super().__init__(scheme, place, me, members)
         self.box = box
         self.server: ClockedServer | None = None
         self.entered: dict[int, None] = {}
@@ -288,8 +268,8 @@ class AveragingGroup(GroupServer):
     begun: who has been told to begin the present round. recast: somebody has come since the cast was made.
     """
 
-    def __init__(self, scheme: Any, place: RoleContext, me: int, size: int, **more: Any) -> None:
-        super().__init__(scheme, place, me, size, **more)
+    def __init__(self, scheme: Any, place: RoleContext, me: int, members: set[int]) -> None:
+        super().__init__(scheme, place, me, members)
         self.means: MeanServer | None = None
         self.cast: tuple[int, ...] = ()
         self.casts = self.turn = 0
@@ -316,7 +296,7 @@ class AveragingGroup(GroupServer):
 
     def begin_together(self) -> Iterator[Tell | Reply]:
         """Lets everybody go once all members wait and there is work to do."""
-        if not self.opening or not self.members or not self.members.keys() <= self.waiting:
+        if not self.opening or not self.members or not self.members <= self.waiting:
             return
         if self.recast:
             self.cast, self.casts, self.recast = tuple(sorted(self.members)), self.casts + 1, False
@@ -327,8 +307,9 @@ class AveragingGroup(GroupServer):
             self.coordinator = self.inner_coordinator(absent)
         self.opening, self.began, self.turn = False, self.now, self.turn + 1
         self.waiting, self.begun = set(), set(self.members)
-        for member in self.members:
-            yield Reply(member, self.begin())
+        for member in self.cast:
+            if member in self.members:
+                yield Reply(member, self.begin())
 
     def hear(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
         if src not in self.begun:

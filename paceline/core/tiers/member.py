@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from paceline.core.collective.mean_server import Part
@@ -43,6 +43,7 @@ class GroupMember(Role):
         self.ranks: tuple[int, ...] = self.map.groups[self.group]
         self.number: int = self.map.number_of[self.me]
         self.speaker: Speaker | None = None
+        self.away: set[int] = set()
         self.term = 0
         self.begin_term()
 
@@ -80,7 +81,7 @@ class GroupMember(Role):
     def push(self) -> Generator[Effect, Any, None]:
         """Runs the inner role, whose server is the speaker's."""
         if self.inner is None:
-            begin: GroupBegin = yield self.to_speaker(self.enter())
+            begin: GroupBegin = yield self.to_speaker(EnterGroup(turn=self.turn))
             self.member(self.scheme.inner_for(begin.steps))
             self.w = None
         assert self.inner is not None
@@ -91,24 +92,36 @@ class GroupMember(Role):
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         """Follows a lost speaker no further, also if its next incarnation is there before this worker calls it."""
+        self.away.add(rank)
         if self.speaker is not None and rank == self.speaker.rank:
             self.lost_speaker = True
         yield from ()
 
+    def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        self.away.discard(rank)
+        yield from ()
+
+    def join_state(self) -> dict[str, Any]:
+        return {"away": sorted(self.away)}
+
+    def load_join_state(self, shown: Mapping[str, Any]) -> None:
+        """A newcomer takes over who is away; all else of its group it hears from the speaker."""
+        self.away = set(shown["away"]) - {self.me}
+
     def member(self, scheme: Any, cast: Iterable[int] = (), w: Any = None) -> Role:
         """Returns this member's role in the inner scheme; a new one if it has none. `cast`: all of the group if ()."""
         if self.inner is None:
-            workers = tuple(cast) or tuple(range(len(self.ranks)))
-            place = dataclasses.replace(
-                self.place, me=self.number, workers=workers, w=w, note=None, seconds_per_step=self.seconds()
-            )
-            self.inner = scheme.worker(1)(scheme, place)
+            self.inner = scheme.worker(1)(scheme, self.of_group(self.number, tuple(cast), w))
         return self.inner
 
-    def seconds(self) -> tuple[float, ...]:
-        """Returns the measured step times of the group, by number."""
+    def of_group(self, me: int, workers: tuple[int, ...] = (), w: Any = None) -> RoleContext:
+        """Returns the context of an inner role; `workers`: all of the group if ()."""
         measured = self.place.seconds_per_step
-        return tuple(measured[rank] for rank in self.ranks) if measured else ()
+        seconds = tuple(measured[rank] for rank in self.ranks) if measured else ()
+        workers = workers or tuple(range(len(self.ranks)))
+        return dataclasses.replace(
+            self.place, me=me, workers=workers, w=w, note=None, gate=None, seconds_per_step=seconds
+        )
 
     def average(self) -> Generator[Effect, Any, Role]:
         """Makes one round by averages with the others; returns the inner role, which has the weights after it.
@@ -116,7 +129,7 @@ class GroupMember(Role):
         A restarted worker goes on with the round that it is in, for which others may wait.
         """
         if self.round is None:
-            begin: RoundBegin = yield self.to_speaker(self.enter())
+            begin: RoundBegin = yield self.to_speaker(EnterGroup(turn=self.turn))
             if begin.casts != self.cast:
                 self.inner, self.cast = None, begin.casts
             role = self.member(self.scheme.inner_scheme, begin.cast, begin.w)
@@ -133,10 +146,6 @@ class GroupMember(Role):
                 value = yield self.within(effect)
         self.round, self.turn = None, self.round.turn
         return role
-
-    def enter(self) -> EnterGroup:
-        assert self.speaker is not None
-        return EnterGroup(number=self.speaker.number, turn=self.turn)
 
     def to_speaker(self, message: Any) -> Call:
         """Returns a call to the speaker. Raises TermOver if that is lost."""

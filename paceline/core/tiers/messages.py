@@ -20,26 +20,10 @@ class WhoSpeaks:
 
 @message("tiers.Speaker")
 class Speaker:
-    """Names the speaker of a group, and what `GroupMembers` says."""
+    """Names the speaker of a group, and its term."""
 
     rank: bounds.Rank
     term: bounds.Count
-    number: bounds.Count
-    ranks: bounds.Ranks
-    since: bounds.Counts
-
-
-@message("tiers.GroupMembers")
-class GroupMembers:
-    """Tells the speaker which `ranks` of its group take part. `number` counts the changes in this group.
-
-    since: by member, the number of the change with which its present incarnation came.
-    """
-
-    term: bounds.Count
-    number: bounds.Count
-    ranks: bounds.Ranks
-    since: bounds.Counts
 
 
 @message("tiers.Speaks")
@@ -59,15 +43,13 @@ class Heard:
 
 @message("tiers.Enter")
 class EnterGroup:
-    """A member asks its speaker to take part. `number`: the last change of the group that it knows of.
+    """A member asks its speaker to take part. `turn`: the last round that it has finished.
 
-    turn: the last round that it has finished. Answered by GroupBegin, or by RoundBegin where the members average among
-    themselves.
+    Answered by GroupBegin, or by RoundBegin where the members average among themselves.
     """
 
     begins_anew: ClassVar[bool] = True
 
-    number: bounds.Count
     turn: bounds.Count
 
 

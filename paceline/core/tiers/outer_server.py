@@ -1,13 +1,13 @@
 """The servers of the outer scheme know each group as one worker, whoever speaks for it.
 
-    input                                     then
-    Speaks, and the group has no speaker      the group's worker is a fresh one: the outer server hears that it left
-                                              and came; its speaker is the sender
-    Speaks, and it has another speaker        as soon as this server has heard that the other one is gone
-    a message of the group's speaker          the outer server's answer, to the speaker
-    a message of any other worker             nothing
-    the speaker leaves                        the outer server goes on without it, and waits for the next one
-    the last member of a group leaves         the outer server hears that the group left
+input                                     then
+Speaks, and the group has no speaker      the group's worker is a fresh one: the outer server hears that it left
+                                          and came; its speaker is the sender
+Speaks, and it has another speaker        as soon as this server has heard that the other one is gone
+a message of the group's speaker          the outer server's answer, to the speaker
+a message of any other worker             nothing
+the speaker leaves                        the outer server goes on without it, and waits for the next one
+the last member of a group leaves         the outer server hears that the group left
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class OuterServer(Role):
         groups = tuple(range(len(self.map.groups)))
         self.speaker: dict[int, int] = {}  # by group
         self.author = {g: ranks[0] for g, ranks in enumerate(self.map.groups)}  # of the last contribution of each group
-        self.waiting: list[list[int]] = [[] for _ in groups]  # whose contributions may not be in an update yet, by group
+        self.waiting: list[list[int]] = [
+            [] for _ in groups
+        ]  # whose contributions may not be in an update yet, by group
         self.clocks: dict[int, int] = {}  # of each speaker's last contribution
         self.here = [set(ranks) for ranks in self.map.groups]
         self.away: set[int] = set()  # groups that the outer server does not count
@@ -175,5 +177,3 @@ class _GateByGroup:
 
     def came(self, rank: int) -> None:
         self.gate.came(self.author[rank])
-
-

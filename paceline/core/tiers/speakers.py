@@ -7,7 +7,6 @@
     WhoSpeaks of a newcomer       it has no speaker                  the next term: a newcomer that asks can be called
     the speaker leaves            others take part                   the next term; those that asked are answered
     the last member leaves        none takes part                    no speaker until somebody comes
-    a member comes or leaves      it has a speaker                   GroupMembers to the speaker
 
 One party decides, so no two members follow different speakers for long: who still follows an old one loses its
 calls, and asks.
@@ -20,24 +19,22 @@ from typing import Any
 
 from paceline.core.effects import Reply, Tell
 from paceline.core.role import Role, RoleContext
-from paceline.core.tiers.messages import GroupMembers, Speaker, WhoSpeaks
+from paceline.core.tiers.messages import Speaker, WhoSpeaks
 from paceline.core.trace import Decided
 
 
 class _GroupState:
-    """Who takes part in one group, in the order in which they came, and who speaks."""
+    """Who takes part in one group, in the order in which they came, and who speaks.
+
+    begun: members that run, as far as is known; others have been announced. asked: by rank, after which term.
+    """
 
     def __init__(self, ranks: tuple[int, ...]) -> None:
-        self.since = dict.fromkeys(ranks, 0)
-        self.number = 0
+        self.members = dict.fromkeys(ranks)
+        self.begun = set(ranks)
         self.speaker: int | None = ranks[0]
         self.term = 1
-        self.asked: dict[int, int] = {}  # by rank: after which term
-        self.begun = set(ranks)  # members that run, as far as is known; others have been announced
-
-    def members(self) -> GroupMembers:
-        ranks, since = tuple(self.since), tuple(self.since.values())
-        return GroupMembers(term=self.term, number=self.number, ranks=ranks, since=since)
+        self.asked: dict[int, int] = {}
 
 
 class SpeakersCoordinator(Role):
@@ -58,33 +55,25 @@ class SpeakersCoordinator(Role):
         yield from self._heard_of(now, state, src)
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
-        """Appoints another speaker if the group has lost its own, and otherwise tells the speaker."""
+        """Appoints another speaker if the group has lost its own."""
         state = self.states[self.map.group_of[rank]]
-        if rank not in state.since:
+        if rank not in state.members:
             return
-        del state.since[rank]
+        del state.members[rank]
         state.asked.pop(rank, None)
         state.begun.discard(rank)
-        state.number += 1
         if rank == state.speaker:
-            state.speaker = None
             yield from self._appoint(now, state, f"worker {rank}, who spoke for it, is gone")
-        else:
-            yield from self._tell(state)
 
     def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         """Takes a newcomer into its group, as the last one that would speak."""
         state = self.states[self.map.group_of[rank]]
-        if rank in state.since:
-            return
-        state.number += 1
-        state.since[rank] = state.number
-        yield from self._tell(state)
+        state.members.setdefault(rank)
         yield from self._heard_of(now, state, rank)
 
     def _heard_of(self, now: float, state: _GroupState, rank: int) -> Iterator[Tell | Reply]:
         """Answers a member that has asked and is known to have come; appoints it if nobody speaks."""
-        if rank not in state.since or rank not in state.asked:
+        if rank not in state.members or rank not in state.asked:
             return
         state.begun.add(rank)
         if state.speaker is None:
@@ -93,29 +82,19 @@ class SpeakersCoordinator(Role):
             yield from self._answer(state)
 
     def _appoint(self, now: float, state: _GroupState, why: str) -> Iterator[Tell | Reply]:
-        state.speaker = next((rank for rank in state.since if rank in state.begun), None)
+        state.speaker = next((rank for rank in state.members if rank in state.begun), None)
         if state.speaker is None:
             return
         state.term += 1
         if self.note:
             verdict = f"speaks for group {self.map.group_of[state.speaker]}"
-            decided = Decided(at=now, party="coordinator", rank=state.speaker, verdict=verdict, reason=why)
-            self.note(decided)
+            self.note(Decided(at=now, party="coordinator", rank=state.speaker, verdict=verdict, reason=why))
         yield from self._answer(state)
 
-    def _tell(self, state: _GroupState) -> Iterator[Tell]:
-        if state.speaker is not None:
-            yield Tell(state.speaker, state.members())
-
     def _answer(self, state: _GroupState) -> Iterator[Reply]:
-        """Answers those who asked, as far as there is an answer. Only the speaker needs to know the members."""
+        """Answers those who asked, as far as there is an answer."""
         if state.speaker is None:
             return
-        ready = [rank for rank, after in state.asked.items() if after < state.term and rank in state.since]
-        for rank in ready:
+        for rank in [rank for rank, after in state.asked.items() if after < state.term and rank in state.members]:
             del state.asked[rank]
-            named = state.members() if rank == state.speaker else None
-            ranks, since = (named.ranks, named.since) if named else ((), ())
-            yield Reply(
-                rank, Speaker(rank=state.speaker, term=state.term, number=state.number, ranks=ranks, since=since)
-            )
+            yield Reply(rank, Speaker(rank=state.speaker, term=state.term))

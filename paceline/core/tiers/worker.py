@@ -22,9 +22,8 @@ from paceline.core.paramserver.gated_server import Pull
 from paceline.core.role import Role, RoleContext
 from paceline.core.tiers.group_server import DONE, AveragingGroup, ClockedGroup, GradientMean
 from paceline.core.tiers.member import GroupMember, TermOver
-from paceline.core.tiers.messages import GroupMembers, RoundOver, Speaker, Speaks
+from paceline.core.tiers.messages import RoundOver, Speaks
 from paceline.core.validation.bounds import SAMPLES_MAX
-
 
 GROUP_SAMPLES_MAX = SAMPLES_MAX // 8
 """A group counts no more for one piece of work: an outer scheme may add a few up, and one member may have lied."""
@@ -33,14 +32,13 @@ GROUP_SAMPLES_MAX = SAMPLES_MAX // 8
 class TierWorker(GroupMember):
     """Is a member of its group, or its speaker.
 
-    early: what others said before this worker knew that it speaks. news: the last list of members until then.
+    early: what others said before this worker knew that it speaks.
     wanted: the effect of its own inner role that comes next, if that is known; value: the result of the last one.
     """
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         self.now = 0.0
         self.early: dict[int, Any] = {}
-        self.news: GroupMembers | None = None
         super().__init__(scheme, place)
 
     def begin_term(self) -> None:
@@ -53,13 +51,8 @@ class TierWorker(GroupMember):
 
     # ---- upon receiving ------------------------------------------------------------------------------------
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
-        """Takes what the members of a group send to their speaker, and the coordinator's lists of members."""
+        """Takes what the members of a group send to their speaker."""
         self.now = now
-        if isinstance(message, GroupMembers):
-            if self.server is None:
-                self.news = message
-                return ()
-            return self.in_ranks(self.server.change(now, message.number, self.numbered(message)))
         if self.map.group_of[src] != self.group:
             raise Unexpected(f"worker {src} is in another group, and sends {type(message).__name__}")
         if self.server is None:
@@ -68,15 +61,15 @@ class TierWorker(GroupMember):
         return self.in_ranks(self.server.on(now, self.map.number_of[src], message))
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
-        """Expects nothing more of a member, before the coordinator says so: nobody may answer it any more."""
         yield from super().on_worker_left(now, rank)
         self.early.pop(rank, None)
         if self.server is not None and self.map.group_of[rank] == self.group:
             yield from self.in_ranks(self.server.leaves(now, self.map.number_of[rank]))
 
-    def numbered(self, members: GroupMembers | Speaker) -> dict[int, int]:
-        """Returns the members of a list by their numbers, with the change with which each came."""
-        return dict(zip(map(self.map.number_of.__getitem__, members.ranks), members.since, strict=True))
+    def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        yield from super().on_worker_joined(now, rank)
+        if self.server is not None and self.map.group_of[rank] == self.group:
+            yield from self.in_ranks(self.server.joins(now, self.map.number_of[rank]))
 
     def in_ranks(self, effects: Iterable[Tell | Reply]) -> Iterator[Tell | Reply]:
         """Yields the effects of the group's server with ranks in place of numbers."""
@@ -119,16 +112,13 @@ class TierWorker(GroupMember):
         """Makes the group's server, and takes up what others have sent it already."""
         if self.server is not None:
             return
-        assert self.speaker is not None
-        scheme, size = self.scheme.inner_scheme, len(self.ranks)
+        scheme, place = self.scheme.inner_scheme, self.of_group(0)
+        members = {number for number, rank in enumerate(self.ranks) if rank not in self.away}
         if self.averages:
-            self.server = AveragingGroup(scheme, self.place, self.number, size, seconds=self.seconds())
+            self.server = AveragingGroup(scheme, place, self.number, members)
         else:
             box = GradientMean if self.scheme.passes_gradients else scheme.server(1)
-            self.server = ClockedGroup(scheme, self.place, self.number, size, box=box, seconds=self.seconds())
-        for said in (self.speaker, self.news):
-            if said is not None:
-                yield from self.in_ranks(self.server.change(self.now, said.number, self.numbered(said)))
+            self.server = ClockedGroup(scheme, place, self.number, members, box=box)
         early, self.early = self.early, {}
         for src, message in early.items():
             yield from self.on(self.now, src, message)

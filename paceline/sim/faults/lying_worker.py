@@ -34,7 +34,7 @@ FACTORS = (-1, 2, 10, 1000)
 STANDS_STILL = {
     *("Sent.round", "Report.round", "PhaseEntered.phase", "PhaseEnded.phase", "GoOn.phase", "GoOn.number", "GoOn.meet"),
     *("Move.group", "Move.number", "Timed.done", "Part.among", "Report.seconds", "Entered.round"),
-    *("EnterGroup.number", "EnterGroup.turn", "WhoSpeaks.after", "GroupBegin.steps"),
+    *("EnterGroup.turn", "WhoSpeaks.after", "GroupBegin.steps"),
     *("RoundBegin.turn", "RoundBegin.steps", "RoundBegin.casts", "RoundBegin.cast"),
 }
 """Fields that say where a worker is. Who names a round, a phase or a group in which nobody else is stands still, and
