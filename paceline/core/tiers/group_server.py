@@ -82,7 +82,9 @@ class GroupServer:
         """Handles a message of member `src`."""
         self.now = now
         if src not in self.members:
-            return  # what was still on its way changes nothing
+            if not isinstance(message, EnterGroup):
+                return  # what was still on its way changes nothing
+            yield from self.joins(now, src)  # a newcomer of which a speaker that is one, too, was not told
         yield from self.enter(src, message) if isinstance(message, EnterGroup) else self.hear(now, src, message)
 
     def enter(self, src: int, message: EnterGroup) -> Iterator[Tell | Reply]:
