@@ -40,6 +40,7 @@ from paceline.core.message import STATE, Nature
 from paceline.core.parameter_syntax import with_parameters
 from paceline.core.paramserver.gated_server import GRADIENT, WEIGHTS, ClockedServer
 from paceline.core.paramserver.gated_worker import ClockedWorker
+from paceline.core.paramserver.options import Delta
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Paper, Scheme, make, parameter, scheme
 from paceline.core.tiers.outer_server import OuterServer
@@ -111,12 +112,6 @@ class Tiers(Scheme):
         return make(*parse_tier(self.outer))
 
     # ---- what goes with what -------------------------------------------------------------------------------
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for why in (self._refuse_outer(), self._refuse_inner()):
-            if why:
-                raise ConfigError(f"tiers: {why}")
-
     def _refuse_outer(self) -> str:
         own = self.outer_scheme
         for part in (own, self.inner_scheme):
@@ -147,10 +142,15 @@ class Tiers(Scheme):
         if not outer.computes:
             return ""
         if not own.whole_rounds or getattr(own, "payload", "") != GRADIENT:
-            return f"{outer.name} wants gradients, which of these bsp alone makes: give --{outer.name}.payload delta"
+            return f"{outer.name} wants gradients, which {own.name} does not make: {self._way_out(outer)}"
         if getattr(own, "steps", 1) != 1:
             return f"{outer.name} says how many mini-batches make a gradient: give --{outer.name}.steps"
         return ""
+
+    @staticmethod
+    def _way_out(outer: Scheme) -> str:
+        delta = f", or --{outer.name}.payload delta" if isinstance(outer, Delta) else ""
+        return f"take bsp inside{delta}, or asyncdiloco as outer"
 
     @staticmethod
     def _has_own_vectors(own: Scheme) -> bool:
@@ -159,6 +159,9 @@ class Tiers(Scheme):
 
     def check(self, workers: int, servers: int) -> None:
         super().check(workers, servers)
+        for why in (self._refuse_outer(), self._refuse_inner()):
+            if why:
+                raise ConfigError(f"tiers: {why}")
         self.outer_scheme.check(max(1, len(self.written()) or 2), servers)
         if self.labels and self.groups != AUTO:
             raise ConfigError("tiers.groups and tiers.labels both say who is in a group: leave one out")
