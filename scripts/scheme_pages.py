@@ -47,6 +47,7 @@ SHORTER: dict[str, dict[str, Any]] = {
     "slowmo": {"tau": 2},
     "sparseloco": {"h": 4},
     "ssp": {"staleness": 1},
+    "tiers": {"outer": "asyncdiloco(h=3)"},
 }
 """Parameters of the figures, where the defaults are for longer runs than ten seconds."""
 

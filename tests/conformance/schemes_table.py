@@ -112,7 +112,9 @@ CASES = [
     Case(scheme="tiers", parameters={"outer": "asyncdiloco(h=2)"}, lr=0.3, steps=150),
     Case(scheme="tiers", parameters={"outer": "asp(weighting=inverse)", "groups": "0,2,3;1"}),
     Case(scheme="tiers", parameters={"inner": "ssp", "outer": "bsp(payload=delta, steps=2)", "groups": "0,1,2,3"}),
-    Case(scheme="tiers", parameters={"inner": "esync", "outer": "decoupled(h=2, fragments=1, tau=0)"}, lr=0.3, steps=150),
+    Case(
+        scheme="tiers", parameters={"inner": "esync", "outer": "decoupled(h=2, fragments=1, tau=0)"}, lr=0.3, steps=150
+    ),
     Case(scheme="gosgd", parameters={"p": 0.3}, servers=(0, 1)),
     Case(scheme="adpsgd", servers=(0, 1)),
     Case(scheme="adpsgd", parameters={"topology": "complete", "memory": "reset"}, servers=(0,)),

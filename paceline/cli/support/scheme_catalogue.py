@@ -15,8 +15,8 @@ TOGETHER = "In rounds: one update, made of everybody's gradient"
 AS_THEY_COME = "On servers: gradients are applied as they come, some wait, some are dropped"
 LOCALLY = "Local steps: workers train on their own and meet, or report, now and then"
 GOSSIP = "Without servers: every worker has a model of its own, and they are mixed"
-IN_TURN = "Several schemes: in turn, or one inside another"
-FAMILIES = (TOGETHER, AS_THEY_COME, LOCALLY, GOSSIP, IN_TURN)
+COMPOSITE = "Several schemes: in turn, or one inside another"
+FAMILIES = (TOGETHER, AS_THEY_COME, LOCALLY, GOSSIP, COMPOSITE)
 
 
 def families() -> dict[str, list[str]]:
@@ -28,7 +28,7 @@ def family_of(cls: type[Scheme]) -> str:
     """Follows from what a scheme declares, with the parameters that it has by default."""
     scheme = cls()
     if scheme.composite:
-        return IN_TURN
+        return COMPOSITE
     if scheme.needs_peers:
         return GOSSIP
     if scheme.trains_locally or scheme.own_momentum:
@@ -57,7 +57,7 @@ def description(name: str) -> str:
 def needs(name: str) -> dict[str, str]:
     """What it runs on, where model and optimizer are, and what travels: in words, by what it is about."""
     scheme = lookup(name)()
-    if family_of(lookup(name)) == IN_TURN:
+    if family_of(lookup(name)) == COMPOSITE:
         return {"runs on": _runs_on(scheme), "all else": "as the schemes have it that it is made of"}
     return {
         "runs on": _runs_on(scheme),

@@ -136,7 +136,7 @@ class GroupMember(Role):
             self.round, role.w, self.w = begin, begin.w, None
             self.began_at, self.samples_before = exchanges(role), role.samples_seen
         assert self.inner is not None
-        role, until = self.inner, self.began_at + self.round.steps
+        role, until, turn = self.inner, self.began_at + self.round.steps, self.round.turn
         run, value = role.run(), None
         with contextlib.closing(run):
             while True:
@@ -144,7 +144,7 @@ class GroupMember(Role):
                 if exchanges(role) >= until:
                     break
                 value = yield self.within(effect)
-        self.round, self.turn = None, self.round.turn
+        self.round, self.turn = None, turn
         return role
 
     def to_speaker(self, message: Any) -> Call:

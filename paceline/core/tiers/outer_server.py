@@ -62,7 +62,7 @@ class OuterServer(Role):
         self.outer.w = w
 
     @property
-    def samples_seen(self) -> int:  # type: ignore[override]
+    def samples_seen(self) -> int:
         return self.outer.samples_seen
 
     @samples_seen.setter
@@ -75,19 +75,20 @@ class OuterServer(Role):
         return int(self.outer.version)  # type: ignore[attr-defined]
 
     def in_ranks(self, record: Record) -> Record:
-        """Returns a record of the outer scheme with the ranks of speakers in place of groups.
+        """Returns a record of the outer scheme with ranks in place of groups.
 
-        Two speakers may have contributed for one group before there is an update. Their staleness is that of the
-        weights that each was given.
+        An update is made of the work of all members of its groups. Its staleness is that of the weights that those were
+        given who handed it over: two speakers may have done so for one group before there is an update.
         """
         match record:
             case Applied(ranks=groups, weight=weight, version=version):
-                ranks: list[int] = []
+                ranks: set[int] = set()
+                staleness = 0
                 for g in groups:
-                    of = self.waiting[g] if weight > 0 and self.waiting[g] else [self.author[g]]
-                    self.waiting[g] = [rank for rank in self.waiting[g] if rank not in of]
-                    ranks += of
-                staleness = version - (weight > 0) - min(self.seen[rank] for rank in ranks)
+                    brought = self.waiting[g] if weight > 0 and self.waiting[g] else [self.author[g]]
+                    self.waiting[g] = [rank for rank in self.waiting[g] if rank not in brought]
+                    staleness = max(staleness, version - (weight > 0) - min(self.seen[rank] for rank in brought))
+                    ranks |= self.here[g].union(brought)
                 return dataclasses.replace(record, ranks=tuple(sorted(ranks)), staleness=staleness)
             case Decided(rank=g, whom=groups):
                 named = tuple(sorted(self.speaker.get(other, self.author[other]) for other in groups))
