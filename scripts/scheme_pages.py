@@ -59,7 +59,7 @@ def cluster(servers: int) -> Cluster:
 
 
 def servers_of(scheme: Scheme) -> int:
-    return 0 if scheme.needs_peers else 1
+    return 0 if scheme.needs_peers and scheme.server(1) is None else 1
 
 
 class Post:
@@ -136,7 +136,7 @@ def command(name: str) -> str:
 
 
 def quoted(value: Any) -> str:
-    return f'"{value}"' if " " in str(value) else str(value)
+    return f'"{value}"' if any(sign in str(value) for sign in " ()") else str(value)
 
 
 # ---- the page ----------------------------------------------------------------------------------------------------

@@ -1,28 +1,32 @@
 """Tiers: one scheme inside groups of workers, another one between the groups, each of which is one worker to it.
 
-    group G:    one of its members speaks for it, and has the group's server
+    group G:    one of its workers speaks for it, and has the group's server
     speaker:    the outer worker's box; where it says  g <- grad f(w)  or  H local steps from x,  the group does it:
-    member i:   the inner worker's box; what it has for its servers, or averages, goes to the speaker
+    worker i:   the inner worker's box; what it has for its servers, or averages, goes to the speaker
                 until the group has made H exchanges of the inner scheme from x; what it has then is x' or g
     server:     the outer server's box, with groups in place of workers
 
 An exchange of the inner scheme is to the group what a step is to a worker: a round of all members, or as many pushes
 as there are members. Samples are those of the whole group. So bsp in bsp is bsp; one group whose outer scheme is an
-average is the inner scheme; bsp inside and asp with 1/Y outside is gsp; bsp inside asyncdiloco is the two-site setting
-of HierFAVG (Liu et al., ICC 2020, Algorithm 1: kappa_1 local steps to the edge, kappa_2 edge averages to the cloud)
-without waiting at the cloud. That paper has federated averaging on both tiers; the composition is ours.
+average is the inner scheme; bsp inside and asp with 1/Y outside is gsp. Local SGD with tau = kappa_1 inside and averages
+of every kappa_2-th of its rounds outside (`bsp(payload=delta, steps=kappa_2)`) are HierFAVG (Liu et al., ICC 2020,
+Algorithm 1), which we cite for that; the composition of any two is ours.
 
 Inside: a scheme with a clock-gated server (bsp, asp, ssp, dssp, gsp, ksync, dcasgd, ...), or whose members average in
 lock-step (esync, localsgd, postlocal, slowmo, diloco in one piece, sparseloco). Outside: a scheme that keeps its model
-on servers. An outer scheme of gradients (asp, ssp, ...) needs bsp inside, or `payload` = delta, with which the group
-hands over what it has learnt.
+on servers and has no coordinator (asyncdiloco, decoupled, bsp, asp, ssp, ksync, easgd, ...). An outer scheme of
+gradients needs bsp inside, or `payload` = delta, with which the group hands over what it has learnt. Two tiers, no more.
 
-A group's traffic stays in the group. The speaker is the member that has been there longest; the coordinator names the
-next one when it is lost. The group then goes on from the servers' weights: what it did since the last exchange is lost,
-and so are the momenta of its server and outer worker. A group that is lost as a whole is a lost worker to the others.
+Groups: `auto` is by site in a simulated cluster of several, else by host where some host has several workers, else two
+halves; or written down, or by labels.
+
+The speaker is the member that has been there longest. When it is lost the coordinator names the next one, and the group
+goes on from the servers' weights: what it did since the last exchange is lost, and so are the momenta of its server and
+outer worker. So is what a group has not handed over when the run ends. A group that is lost as a whole is a lost worker
+to the others. A lost server ends the run. Members trust their speaker: one that lies to them misleads its own group.
 
 Use it where links within a site are fast and those between sites are slow. Not on one switch: the flat schemes do the
-same there with one hop less. Ours: groups `auto`, by site, by host, or two halves where neither tells.
+same there with one hop less.
 """
 
 from __future__ import annotations
