@@ -8,14 +8,15 @@
 
 An exchange of the inner scheme is to the group what a step is to a worker: a round of all members, or as many pushes
 as there are members. Samples are those of the whole group. So bsp in bsp is bsp; one group whose outer scheme is an
-average is the inner scheme; bsp inside and asp with 1/Y outside is gsp. Local SGD with tau = kappa_1 inside and averages
-of every kappa_2-th of its rounds outside (`bsp(payload=delta, steps=kappa_2)`) are HierFAVG (Liu et al., ICC 2020,
-Algorithm 1), which we cite for that; the composition of any two is ours.
+average is the inner scheme; bsp inside and asp with 1/Y outside is gsp. Local SGD with tau = kappa_1 inside and an
+average of every kappa_2-th of its rounds outside (`bsp(payload=delta, steps=kappa_2)`) is HierFAVG (Liu et al., ICC
+2020, Algorithm 1), which we cite for that; the composition of any two is ours.
 
 Inside: a scheme with a clock-gated server (bsp, asp, ssp, dssp, gsp, ksync, dcasgd, ...), or whose members average in
 lock-step (esync, localsgd, postlocal, slowmo, diloco in one piece, sparseloco). Outside: a scheme that keeps its model
 on servers and has no coordinator (asyncdiloco, decoupled, bsp, asp, ssp, ksync, easgd, ...). An outer scheme of
-gradients needs bsp inside, or `payload` = delta, with which the group hands over what it has learnt. Two tiers, no more.
+gradients needs bsp inside, or `payload` = delta, with which the group hands over what it has learnt. Two tiers, not
+more.
 
 Groups: `auto` is by site in a simulated cluster of several, else by host where some host has several workers, else two
 halves; or written down, or by labels.
