@@ -70,9 +70,9 @@ def one(scheme: str, workers: int, servers: int, events: int) -> dict[str, float
     import paceline.schemes  # noqa: F401  enters them into the registry
     from paceline.core.scheme import make
     from paceline.core.vector import Ghost
-    from paceline.sim import LocalSteps, Simulation
+    from paceline.sim import LocalSteps, Simulation, UniformSeconds
 
-    work = LocalSteps(lambda rank, rng: rng.uniform(1.0, 4.0))
+    work = LocalSteps(UniformSeconds(1.0, 4.0))
     made = make(scheme, parameters(scheme, workers))
     sim = Simulation(made, Ghost(1_000_000), work, workers=workers, servers=servers, watched=False)
     sim.run(max_events=6 * workers * max(1, servers))

@@ -28,10 +28,11 @@ class OuterNesterovWorker(Trainer):
         self.x: Any = place.w
         self.v: Any = place.w * 0.0
         self.parts = cut(len(place.w), scheme.fragments)
+        self.whole = len(self.parts) == 1  # nothing is cut
 
     @property
     def private(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("x",) if len(self.parts) > 1 or self.scheme.delay else ()  # else x is w after an exchange
+        return () if self.whole and not self.scheme.delay else ("x",)  # without it, x is w after an exchange
 
     def run(self) -> Generator[Effect, Any, None]:
         tau, between = self.scheme.delay, self.scheme.h // self.scheme.fragments
@@ -41,14 +42,18 @@ class OuterNesterovWorker(Trainer):
                 self.done = yield self.train(self.x, between - (tau if self.round else 0))
             turn = self.round % len(self.parts)
             x, p = self.done.x, self.parts[turn]
-            yield from self.average_memory()
+            if self.scheme.memory == AVERAGE:
+                yield from self.average_memory()
             samples = self.samples_ahead + self.done.samples  # all that have moved x since the last exchange
-            ticket = yield Start(self.mean(x[p] - self.w[p], float(samples), series=turn))
-            ahead = 0
+            minus_delta = x - self.w if self.whole else x[p] - self.w[p]
+            exchange, ahead = self.mean(minus_delta, float(samples), series=turn), 0
             if tau:
+                ticket = yield Start(exchange)
                 t = yield self.train(x, tau, begins=False)
                 x, ahead = t.x, t.samples
-            mean = yield Wait(ticket)
+                mean = yield Wait(ticket)
+            else:
+                mean = yield exchange
             self.receive(p, mean.v, x)
             self.samples_seen += int(mean.weight)
             self.samples_ahead = ahead
@@ -56,9 +61,13 @@ class OuterNesterovWorker(Trainer):
 
     def receive(self, p: slice, minus_delta: Any, x: Any) -> None:
         alpha = self.scheme.alpha if self.scheme.delay else 0.0
-        w, v = self.scheme.outer(self.w[p], self.v[p], minus_delta * -1.0)
-        self.v, self.w = splice(self.v, p, v), splice(self.w, p, w)
-        self.x = splice(x, p, x[p] * alpha + w * (1 - alpha) if alpha else w)
+        w_p, v_p, x_p = (self.w, self.v, x) if self.whole else (self.w[p], self.v[p], x[p])
+        w, v = self.scheme.outer(w_p, v_p, minus_delta * -1.0)
+        x_p = x_p * alpha + w * (1 - alpha) if alpha else w
+        if self.whole:
+            self.v, self.w, self.x = v, w, x_p
+        else:
+            self.v, self.w, self.x = splice(self.v, p, v), splice(self.w, p, w), splice(x, p, x_p)
 
 
 class EagerWorker(Trainer):
