@@ -102,6 +102,7 @@ class Scheme:
     workers_differ: each worker has a model of its own, and that of the run is their mean, weighted by `Role.model`.
     local_optimizer: the optimizer of the local steps, where a run names none; "" for the usual one.
     mixes_steps: an update may be made of gradients of different steps of the workers' loops, or steps differ in size.
+    composite: it is made of other schemes, and cannot be a part of one that is.
     """
 
     name: ClassVar[str] = ""
@@ -119,6 +120,7 @@ class Scheme:
     workers_differ: ClassVar[bool] = False
     local_optimizer: ClassVar[str] = ""
     mixes_steps: ClassVar[bool] = False
+    composite: ClassVar[bool] = False
 
     @property
     def trains_locally(self) -> bool:

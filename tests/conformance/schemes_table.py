@@ -117,6 +117,12 @@ CASES = [
     Case(scheme="decoupled", parameters={"h": 9, "fragments": 3, "quorum": 3, "grace": 1.0}, lr=0.3, steps=150),
     Case(scheme="sparseloco", parameters={"h": 3}, servers=(0, 1, 3)),
     Case(scheme="muloco", parameters={"h": 2}, servers=(0, 1, 3), lr=0.3),
+    Case(scheme="tiers", parameters={"outer": "asyncdiloco(h=2)"}, lr=0.3, steps=150),
+    Case(scheme="tiers", parameters={"outer": "asp(weighting=inverse)", "groups": "0,2,3;1"}),
+    Case(scheme="tiers", parameters={"inner": "ssp", "outer": "bsp(payload=delta, steps=2)", "groups": "0,1,2,3"}),
+    Case(
+        scheme="tiers", parameters={"inner": "esync", "outer": "decoupled(h=2, fragments=1, tau=0)"}, lr=0.3, steps=150
+    ),
     Case(scheme="gosgd", parameters={"p": 0.3}, servers=(0, 1)),
     Case(scheme="noloco", parameters={"h": 2}, servers=(0, 1), lr=0.3),
     Case(scheme="noloco", parameters={"h": 3, "gamma": 1.0, "memory": "reset"}, servers=(0,)),

@@ -123,6 +123,7 @@ def role_context(plan: control.Plan, workers: int, seed: int, note: Callable[[Re
         seconds_per_step=plan.seconds_per_step,
         most_samples=plan.contribution,
         note=note,
+        hosts=plan.hosts,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from paceline.core.collective.mean_server import Part
@@ -49,8 +49,16 @@ class Scatter:
 class MessageSender:
     """Sends from any thread. `lock` is that of the party: while it is held no call is opened or closed."""
 
-    def __init__(self, channel: MessageChannel, memory: Memory, lock: threading.RLock, timeout_s: float) -> None:
-        """`timeout_s` bounds the wait for each answer, in seconds."""
+    def __init__(
+        self,
+        channel: MessageChannel,
+        memory: Memory,
+        lock: threading.RLock,
+        timeout_s: float,
+        loopback: Callable[[Envelope], None],
+    ) -> None:
+        """`timeout_s` bounds the wait for each answer, in seconds. `loopback` takes what this party sends itself."""
+        self.loopback = loopback
         self.memory, self.timeout_s = memory, timeout_s
         self._channel, self._lock = channel, lock
         self.streams = DeferredSends(channel)
@@ -65,6 +73,9 @@ class MessageSender:
 
         Raises PeerLost, unless `to` is a server that will be replaced: then the call stays open and is repeated.
         """
+        if to == self._channel.me:
+            self.loopback(envelope)
+            return
         encode = vector_fields(type(envelope.message)) and (lambda: self._channel.encode_and_send(to, envelope, part))
         try:
             self.streams.send(to, envelope, encode or None)

@@ -83,7 +83,7 @@ class Node(StateReader):
         self.me, self.times, self._clock = transport.me, Times(), clock
         self._memory, self._lock = memory, threading.RLock()
         self.channel = MessageChannel(transport, memory, packer)
-        super().__init__(MessageSender(self.channel, memory, self._lock, timeout_s))
+        super().__init__(MessageSender(self.channel, memory, self._lock, timeout_s, self._hears_itself))
         self.calls, self.neighbours = self.out.calls, self.out.neighbours
         self._hosted: Sequence[ServedSlice] = (ServedSlice(),)
         self._carrier: Carrier | None = None
@@ -319,6 +319,14 @@ class Node(StateReader):
             return
         if vector_fields(type(envelope.message)):
             self.channel.decode(src, envelope, functools.partial(self.room_for, src, envelope.kind, envelope.id))
+        self._dispatch(src, envelope)
+
+    def _hears_itself(self, envelope: Envelope) -> None:
+        """Handles a message of this party's role to itself, at once: it passes no transport, and no codec."""
+        self._dispatch(self.me, envelope)
+
+    def _dispatch(self, src: Party, envelope: Envelope) -> None:
+        """Hands a decoded message to the role or the call it is for. Raises ProtocolError as `deliver` does."""
         if self._is_of_another_view(src, envelope):
             return  # sent before the servers went back
         if envelope.kind == REPLY:

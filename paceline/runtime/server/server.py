@@ -250,6 +250,7 @@ class Shard:
             contributing=functools.partial(self._follow, at),
             offset=self._plan.layout.edges[number],
             length=self._plan.layout.length,
+            hosts=self._plan.hosts,
         )
 
     def _set_rate(self, rank: int, rate: control.Rate) -> None:

@@ -168,6 +168,7 @@ class WorkerLifecycle:
             seconds_per_step=plan.seconds_per_step,
             note=self._session.reports.note,
             samples_seen=self._samples_seen,
+            hosts=plan.hosts,
         )
         self._node.calls.retries = plan.replaced
         box: type[Role] = self._scheme.worker(len(plan.layout.holders))

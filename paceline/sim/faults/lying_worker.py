@@ -43,9 +43,12 @@ STANDS_STILL = {
         "GoOn.meet",
     ),
     *("Move.group", "Move.number", "Timed.done", "Part.among", "Report.seconds", "Entered.round"),
+    *("EnterGroup.turn", "WhoSpeaks.after", "GroupBegin.steps"),
+    *("RoundBegin.turn", "RoundBegin.steps", "RoundBegin.casts", "RoundBegin.cast"),
 }
 """Fields that say where a worker is. Who names a round, a phase or a group in which nobody else is stands still, and
-holds the others up as a worker does that incarnations and does nothing; nothing in a scheme tells the two apart."""
+holds the others up as a worker does that incarnations and does nothing; nothing in a scheme tells the two apart. So
+does one that speaks for a group, and tells its members of another round than its own."""
 AT_THE_EDGE = 0.3
 """How likely a lie is to be the last value within the bound, or the first beyond it."""
 EACH_SERVER_ANOTHER = 0.5

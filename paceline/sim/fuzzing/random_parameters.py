@@ -16,17 +16,20 @@ from typing import Any
 
 from paceline.core.phases.grammar import Condition, Phase
 from paceline.core.scheme import Scheme, make
+from paceline.core.tiers.scheme_text import parse_tier
 
 Drawn = Mapping[str, Any]
 
 PAYLOADS = ("gradient", "delta", "weights")
 MEMORY = ("keep", "reset", "average")
-NEWER = ("decoupled", "sparseloco", "muloco", "noloco")
+NEWER = ("decoupled", "sparseloco", "muloco", "noloco", "tiers")
 """Schemes that came when seeds of the others were noted already, in tests and issues.
 
 They replace a phase of `hybrid` after everything else of it was drawn, so those seeds still draw the same.
 """
 SHARE_OF_NEWER = 0.25
+COMPOSITE = {"hybrid", "tiers"}
+"""Schemes that are made of others, and are no phase of `hybrid`."""
 GOSSIP = {"gosgd", "adpsgd", "sgp", "noloco"}
 """Schemes of which two in a row are refused by `hybrid`."""
 
@@ -163,10 +166,26 @@ def _sgp(r: Random) -> Drawn:
     return {"topology": topology, "tau": r.randint(0, 2), "memory": r.choice(MEMORY[:2])}
 
 
+INNER = ("bsp", "asp", "ssp", "gsp", "ksync", "esync(cap=3)", "localsgd(tau=2)", "slowmo(tau=2)", "diloco(h=2)")
+"""Schemes inside a group, of which all work there with the weights of the outer ones."""
+OUTER = (
+    *("asyncdiloco(h=2)", "asyncdiloco(h=3, dynamic=false)", "bsp(payload=delta, steps=2)", "asp(payload=delta)"),
+    *("decoupled(h=2, fragments=1, tau=0)", "decoupled(h=6, fragments=2, tau=1)", "ssp(staleness=1)", "bsp", "asp"),
+    *("ksync(k=1)", "easgd(tau=2)", "dcasgd"),
+)
+
+
+def _tiers(r: Random) -> Drawn:
+    """Draws what is inside the groups and between them; outer schemes of gradients have bsp inside."""
+    outer = r.choice(OUTER)
+    name, given = parse_tier(outer)
+    return {"outer": outer, "inner": "bsp" if make(name, given).computes else r.choice(INNER)}
+
+
 def _hybrid(r: Random) -> Drawn:
     """Draws two or three phases, so short that all are seen. Of two gossip schemes in a row, which are refused, one
     goes."""
-    known = [name for name in PARAMETERS if name != "hybrid" and name not in NEWER]
+    known = [name for name in PARAMETERS if name not in COMPOSITE and name not in NEWER]
     drawn = r.sample(known, r.randint(2, 3))
     names = [name for number, name in enumerate(drawn) if not (number and {name, drawn[number - 1]} <= GOSSIP)]
     last = len(names) - 1
@@ -175,7 +194,7 @@ def _hybrid(r: Random) -> Drawn:
         for number, name in enumerate(names)
     ]
     if r.random() < SHARE_OF_NEWER:
-        name = r.choice(NEWER)
+        name = r.choice([name for name in NEWER if name not in COMPOSITE])
         number = r.randrange(len(phases))
         beside = {phase.scheme for phase in (*phases[max(0, number - 1) : number], *phases[number + 1 : number + 2])}
         if name in GOSSIP and beside & GOSSIP:
@@ -217,5 +236,6 @@ PARAMETERS: Mapping[str, Callable[[Random], Drawn]] = {
     "adpsgd": _adpsgd,
     "sgp": _sgp,
     "hybrid": _hybrid,
+    "tiers": _tiers,
 }
 """By name of a scheme, the function that draws its parameters."""

@@ -35,6 +35,7 @@ SHORT = {
     "sparseloco": {"h": 2},
     "muloco": {"h": 2},
     "noloco": {"h": 2},
+    "tiers": {"outer": "asyncdiloco(h=2)"},
 }
 """Rounds that fit into eight steps, where those by default do not."""
 
