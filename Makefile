@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 # Without a torch there already, this release is installed first, so that no other one is drawn in with it.
 TORCH  ?= torch==2.13.0
 
-.PHONY: help demo test nightly lab-packages lab-test package page-test metrics-test screenshots check format lint types bench fuzz pages readme docs papers clean
+.PHONY: help demo test nightly lab-packages lab-test package sbom container-test page-test metrics-test screenshots check format lint types bench fuzz pages readme docs papers clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,20 @@ lab-test: $(READY) lab-packages  ## those tests, and what CI does without: Grid 
 
 package: $(READY)  ## build the wheel and the sdist, install each with its dependencies in a new environment, train there
 	$(BIN)/python -m scripts.check_package --install
+
+sbom: $(READY)  ## what the package draws in, as a bill of materials: build/sbom.json (CycloneDX)
+	@test -x build/sbom/bin/python || $(PYTHON) -m venv build/sbom
+	build/sbom/bin/python -c 'import torch' 2>/dev/null || build/sbom/bin/pip install --quiet '$(TORCH)'
+	build/sbom/bin/pip install --quiet .
+	@test -x build/sbom-tool/bin/cyclonedx-py || { $(PYTHON) -m venv build/sbom-tool && build/sbom-tool/bin/pip install --quiet 'cyclonedx-bom>=7'; }
+	build/sbom-tool/bin/cyclonedx-py environment --pyproject pyproject.toml --output-file build/sbom.json build/sbom/bin/python
+
+# A folder of wheels that pip looks into as well.
+WHEELS ?=
+container-test: $(READY)  ## the Dockerfile's steps in a debootstrap root, then the compose file's services there; as root
+	@command -v debootstrap >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap
+	mkdir -p build
+	$(BIN)/python -m scripts.container_root build/container $(if $(WHEELS),--find-links $(WHEELS))
 
 page-test: $(READY)  ## the live page in a headless browser; installs Debian's chromium where there is none
 	@command -v chromium >/dev/null || apt-get install -y --no-install-recommends chromium fonts-dejavu-core

@@ -17,15 +17,17 @@ from typing import Any, Protocol
 
 from paceline.core.collective.choice import Choice
 from paceline.core.collective.mean_server import Averaged, MeanServer, Part
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
 from paceline.core.coordination.decisions import FailureKind
 from paceline.core.coordination.lifecycle import RunRules, RunSize
+from paceline.core.coordination.party import Party
 from paceline.core.effects import Compute, Computed, Mean, Train, Trained
 from paceline.core.errors import Stopped
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Scheme
 from paceline.core.sharding import lay_out
 from paceline.core.trace import Record
-from paceline.live import party
 from paceline.live.control.session import Session
 from paceline.live.coordinator.coordinator import Coordinator
 from paceline.live.coordinator.planning import RunChoices
@@ -33,8 +35,6 @@ from paceline.live.net.inprocess_transport import Hub
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Transport
 from paceline.live.same_host.shared_memory import Segments

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from paceline.config import Config
+from paceline.core.coordination import party
 from paceline.launch.local.launcher import LocalHost
 from paceline.launch.local.train import Silent, make_supervisor
-from paceline.live import party
 from paceline.live.net.inprocess_transport import Hub
 from paceline.observe.runs.summary import Summary
 from paceline.observe.terminal.progress import ProgressDisplay

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from paceline.live import party
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 
 
 class PartyDirectory:

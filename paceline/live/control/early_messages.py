@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import threading
 
+from paceline.core.coordination.party import Party
 from paceline.live.node.published_state import ReadState
-from paceline.live.party import Party
 from paceline.live.protocol.transport import REPLY, Envelope
 
 

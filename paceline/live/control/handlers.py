@@ -30,10 +30,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.core.coordination import loop_messages
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import loop_messages, party
+from paceline.core.coordination.party import Party
 from paceline.core.effects import Data
 from paceline.core.errors import CoordinatorGone, ProtocolError, Stopped
-from paceline.live import party
 from paceline.live.control import permissions
 from paceline.live.control.directory import PartyDirectory
 from paceline.live.control.early_messages import EarlyMessages
@@ -42,8 +43,6 @@ from paceline.live.control.reports import Reports
 from paceline.live.control.server_messages import ServerMessages
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import ReadState, StateGone
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.message_parts import MessageParts
 from paceline.live.protocol.transport import CONTROL, Envelope, Kind, LossCause, Transport
 

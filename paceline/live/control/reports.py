@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.effects import Data
 from paceline.core.errors import PeerLost
 from paceline.core.trace import Record, Row, from_row, to_row
-from paceline.live import party
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 
 REPORT_SECONDS = 0.25

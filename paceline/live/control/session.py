@@ -31,10 +31,12 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost, Stopped
 from paceline.core.role import Role
 from paceline.core.sharding import Layout
-from paceline.live import party
 from paceline.live.control.directory import PartyDirectory
 from paceline.live.control.early_messages import EarlyMessages
 from paceline.live.control.handlers import MessageHandlers, PartyCallbacks
@@ -45,8 +47,6 @@ from paceline.live.control.reports import Reports
 from paceline.live.control.server_messages import ServerMessages
 from paceline.live.node.hosted_slice import Carrier
 from paceline.live.node.node import Node
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 
 M = TypeVar("M")

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import (
     BeginSnapshots,
     PartyJoined,
@@ -29,14 +30,13 @@ from paceline.core.coordination.decisions import (
 )
 from paceline.core.coordination.elasticity import Elasticity
 from paceline.core.coordination.lifecycle import WAIT_SECONDS, RunContext, RunPhase, RunRules, moving_seconds
+from paceline.core.coordination.party import Party
 from paceline.core.coordination.sample_leases import Leasing
 from paceline.core.coordination.server_recovery import Snapshots
 from paceline.core.trace import MemberChange, Record
 from paceline.live.collectives.store import Rendezvous
 from paceline.live.coordinator.evaluator_watch import EvaluatorLives
 from paceline.live.coordinator.planning import RunChoices, make_plan, role_context
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,18 +36,19 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from paceline.core.coordination import loop_messages, sample_leases
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import loop_messages, party, sample_leases
 from paceline.core.coordination.decisions import Decisions, FailureKind, ProgressReported, RunFailure, Timer
 from paceline.core.coordination.elasticity import Elasticity
 from paceline.core.coordination.ending import RunEnding
 from paceline.core.coordination.lifecycle import RunContext, RunPhase, RunRules, RunSize, RunState
+from paceline.core.coordination.party import Party
 from paceline.core.coordination.roster import ProgressTotals, RunRoster
 from paceline.core.coordination.sample_leases import Leasing, Quotas
 from paceline.core.coordination.server_recovery import Recovery, Snapshots
 from paceline.core.errors import ProtocolError
 from paceline.core.fault_tolerance.membership import Membership, Patience
 from paceline.core.trace import Decided
-from paceline.live import party
 from paceline.live.collectives.store import QUESTIONS, Rendezvous
 from paceline.live.control import permissions
 from paceline.live.control.trace_records import records_from
@@ -57,8 +58,6 @@ from paceline.live.coordinator.executor import CoordinatorListener, DecisionExec
 from paceline.live.coordinator.inputs import NO_OBSERVER, CoordinatorObserver, InputKind
 from paceline.live.coordinator.planning import RunChoices
 from paceline.live.node.node import Node
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import CONTROL, Envelope, Kind, LossCause, Transport
 
 STUCK_STEPS = 20.0

@@ -35,6 +35,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.vector import Memory
 from paceline.live.addresses import check_bind, is_loopback
@@ -43,7 +44,6 @@ from paceline.live.net.accept_loop import BACKLOG, EVICTED, READ_AFTER, RETRY_SE
 from paceline.live.net.connection import Connection
 from paceline.live.net.dialer import Dialer, stays_here, widen
 from paceline.live.net.striping import enough_for
-from paceline.live.party import Party
 from paceline.live.protocol.transport import SHARED, TCP, Envelope, Handler, Kind, LossCause
 from paceline.live.same_host import unix_socket
 from paceline.live.same_host.shared_memory import Segments

@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost
 from paceline.core.message import vector_fields
 from paceline.core.vector import is_arriving
-from paceline.live.party import Party
 from paceline.live.protocol.transport import Envelope, Post
 
 Action = Callable[[], None]

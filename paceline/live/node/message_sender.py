@@ -13,17 +13,17 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from paceline.core.collective.mean_server import Part
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.effects import SERVERS, Mean, To
 from paceline.core.errors import PeerLost, Stopped, Undone
 from paceline.core.message import scatter, vector_fields
 from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory
-from paceline.live import party
 from paceline.live.node.deferred_send import DeferredSends
 from paceline.live.node.open_calls import OutgoingCalls
 from paceline.live.node.peer_connections import PeerConnections
 from paceline.live.node.published_state import ReadState
-from paceline.live.party import Party
 from paceline.live.protocol.channel import MessageChannel
 from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope, Kind

@@ -29,13 +29,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, assert_never
 
 from paceline.core.collective.mean_server import Part
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.effects import Compute, Mean, Reply, Tell, Train
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, Undone, Unexpected
 from paceline.core.message import vector_fields
 from paceline.core.role import Role
 from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory
-from paceline.live import party
 from paceline.live.collectives.peer_backend import PeerCarrier
 from paceline.live.node.effect_loop import EffectLoop
 from paceline.live.node.hosted_slice import IN_VAIN, Carrier, Declined, ServedSlice
@@ -55,7 +56,6 @@ from paceline.live.node.published_state import (
 )
 from paceline.live.node.state_reader import StateReader
 from paceline.live.node.timing import AwaitedSeconds, Times
-from paceline.live.party import Party
 from paceline.live.protocol.channel import MessageChannel
 from paceline.live.protocol.pending_reply import PendingReply, rooms_for
 from paceline.live.protocol.row_packing import Packer

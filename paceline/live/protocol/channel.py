@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.codec.pipeline.stage import Room, Stage
+from paceline.core.coordination.party import Party
 from paceline.core.message import nature_of
 from paceline.core.vector import Memory
-from paceline.live.party import Party
 from paceline.live.protocol.row_packing import Packed, Packer, PackingPost
 from paceline.live.protocol.transport import Envelope, Post, Transport, progress_of
 

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost
-from paceline.live.party import Party
 
 SHARED, TCP, HERE = "shared memory", "TCP", "this process"
 """Ways between two parties: of one host, of two hosts or where memory is not shared, of one process."""

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import Party
 from paceline.live.node.node import Node
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 from paceline.live.state.slice_state import FORGET, VERSION, check_one_capture
 
 

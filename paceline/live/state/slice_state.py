@@ -13,11 +13,11 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import PacelineError
 from paceline.core.fault_tolerance.replication import SliceState
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE, PublishedState
-from paceline.live.party import Party
 
 VERSION, LOCK_STEP = "version", "lock-step"
 CHECKPOINT, SNAPSHOT = "", "snapshot"

@@ -35,17 +35,17 @@ from paceline.checkpoint.folder_store import CHECKPOINTS, MODEL, FolderStore
 from paceline.checkpoint.redis_store import RedisStore, StoreTimeoutError
 from paceline.checkpoint.redis_url import NO_SECRETS, StoreSecrets
 from paceline.config import Config
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
 from paceline.core.effects import SERVERS
 from paceline.core.errors import ConfigError, Diverged, PeerLost, TimedOut, Undone
 from paceline.core.sharding import Layout
 from paceline.core.trace import NOT_SAVED, Decided
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.vectors.flat import Flat
-from paceline.live import party
 from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
 from paceline.live.node.published_state import STATE
-from paceline.live.protocol import control_messages as control
 from paceline.live.state.capture_request import CaptureRequest
 from paceline.live.state.slice_state import (
     AHEAD,

@@ -22,6 +22,9 @@ from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
 from paceline.core.collective.mean_server import Averaged, MeanServer
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.effects import Data
 from paceline.core.errors import PeerLost
 from paceline.core.fault_tolerance.replication import SliceState, mark_of
@@ -35,13 +38,10 @@ from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.coordinate_sort import Sorting
 from paceline.engine.vectors.flat import FlatMemory
 from paceline.engine.vectors.norm_probe import Probe
-from paceline.live import party
 from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
 from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.published_state import PRESENCE
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 from paceline.live.state.replication import COMPLETE, COPY, SliceReplication
 from paceline.live.state.slice_state import CHECKPOINT, FORGET, SNAPSHOT, fetch
 from paceline.runtime.checkpointing.checkpoint_validation import OPTIMIZER

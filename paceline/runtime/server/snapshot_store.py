@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
 from paceline.core.errors import PacelineError, Stopped
 from paceline.core.fault_tolerance.replication import SliceState
-from paceline.live import party
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE, PublishedState
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 from paceline.live.state.capture_request import CaptureRequest
 from paceline.live.state.slice_state import (

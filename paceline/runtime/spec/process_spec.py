@@ -16,12 +16,12 @@ import msgspec
 from paceline import config as configuration
 from paceline.checkpoint.redis_url import NO_SECRETS, StoreSecrets
 from paceline.config import Config
+from paceline.core.coordination.party import Party
 from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import HubTransport
 from paceline.live.net.message_log import with_logging
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node
-from paceline.live.party import Party
 from paceline.live.protocol.transport import Transport
 from paceline.live.recording.party_recorder import with_recording
 from paceline.live.same_host.shared_memory import segments_for

@@ -6,9 +6,9 @@ import dataclasses
 
 from paceline.checkpoint.redis_url import StoreSecrets
 from paceline.config import Config
-from paceline.live import party
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.runtime.spec.process_spec import ProcessSpec
 
 

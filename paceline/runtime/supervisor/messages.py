@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.config import Config
+from paceline.core.coordination.control_messages import Hello, Plan
+from paceline.core.coordination.party import Party
 from paceline.core.trace import NOT_SAVED, Decided, MemberChange, Record
-from paceline.live.party import Party
-from paceline.live.protocol.control_messages import Hello, Plan
 from paceline.runtime.run_folder.run_statistics import RunStatistics
 from paceline.runtime.run_folder.scale_up_signal import GROWS, grows
 from paceline.runtime.server.snapshot_policy import SnapshotPolicy

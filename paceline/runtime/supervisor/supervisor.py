@@ -17,12 +17,12 @@ from pathlib import Path
 
 from paceline.checkpoint.redis_url import NO_SECRETS, StoreSecrets
 from paceline.config import Config
+from paceline.core.coordination import party
 from paceline.core.coordination.decisions import FailureKind
-from paceline.live import party
+from paceline.core.coordination.party import Party
 from paceline.live.net.message_log import with_logging
 from paceline.live.node.node import Node
 from paceline.live.numpy_memory import PlainMemory
-from paceline.live.party import Party
 from paceline.live.protocol.transport import Transport
 from paceline.live.same_host.temporary_folder import TemporaryFolder
 from paceline.observe.plots.style import import_beside

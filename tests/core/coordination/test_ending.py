@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.lifecycle import StopRule
+from paceline.core.coordination.party import EVALUATOR
 from paceline.core.trace import Ended, Evaluated
-from paceline.live.party import EVALUATOR
-from paceline.live.protocol import control_messages as control
 from tests.live.scripted_parties import W0, W1, Company, finish, judged
 
 

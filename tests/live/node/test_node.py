@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from paceline.core.collective.mean_server import Part
+from paceline.core.coordination.party import server, worker
 from paceline.core.effects import SERVERS, Call, Mean
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
 from paceline.live.control.link_probe import measure_link
 from paceline.live.node.published_state import FREIGHT_LENGTH
-from paceline.live.party import server, worker
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.fakes import happened, in_background
 from tests.live.node_fixture import (

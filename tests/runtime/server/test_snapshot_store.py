@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from paceline.core.coordination.party import COORDINATOR, server
 from paceline.core.errors import PeerLost
 from paceline.core.fault_tolerance.replication import SliceState
 from paceline.core.paramserver.gated_server import Push
@@ -21,7 +22,6 @@ from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE
-from paceline.live.party import COORDINATOR, server
 from paceline.live.state.slice_state import SNAPSHOT, VERSION, Mixed, fetch, of_capture, publish_state
 from paceline.runtime.checkpointing.slice_capture import NOTHING, WEIGHTS, Captures
 from paceline.runtime.server import snapshot_store as snapshots

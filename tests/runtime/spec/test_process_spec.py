@@ -13,8 +13,8 @@ from paceline.cli.commands import launch, train
 from paceline.cli.support.options import config_of
 from paceline.config import SECTIONS, Config
 from paceline.config.sections import ClusterSettings, option
+from paceline.core.coordination import party
 from paceline.launch.local.environment import environment_of, spec_from
-from paceline.live import party
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.spec.process_specs import make_specs
 

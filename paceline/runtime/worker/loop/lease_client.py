@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import queue
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.effects import Data, Piece
 from paceline.core.errors import PeerLost, TimedOut
 from paceline.engine.data.leased_batches import LeasedBatches
 from paceline.live.control.session import Session
-from paceline.live.protocol import control_messages as control
 from paceline.runtime.worker.loop.sample_counts import ByQuota
 
 
