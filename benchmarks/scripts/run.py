@@ -99,7 +99,8 @@ def varied(name: str, of: dict[str, Any], variant: str) -> dict[str, Any]:
     """Returns a script's entry with what one of its variants has instead. Raises SystemExit if there is no such."""
     if variant not in (variants := of.get("variants", {})):
         raise SystemExit(f"{name} has no variant {variant!r} (it has: {', '.join(variants) or 'none'})")
-    return {**of, **variants[variant]}
+    replace = [*of.get("replace", []), *variants[variant].get("replace", [])]
+    return {**of, **variants[variant], "replace": replace}
 
 
 def run(name: str, of: dict[str, Any], schemes: list[str], options: argparse.Namespace, folder: Path) -> bool:
