@@ -176,6 +176,16 @@ def test_lightning_shares_the_epochs_by_speed_and_worker_0_reports(tmp_path: Pat
     assert summary["test_accuracy"] > 0.5
 
 
+@pytest.mark.parametrize(
+    ("example", "said"),
+    [("13_trainer.py", r"loss (0\.\d+)"), ("14_accelerate.py", r"accuracy 0\.[6-9]\d*")],
+    ids=["trainer", "accelerate"],
+)
+def test_a_frameworks_loop_trains_alone(example: str, said: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install 'paceline[integrations]'")
+    assert re.search(said, run("-W", "ignore", str(EXAMPLES / example), folder=tmp_path))
+
+
 def test_a_model_of_theano_mpis_contract_under_two_rules(tmp_path: Path) -> None:
     for rule, steps in (("BSP", r"0: 66, 1: 66"), ("EASGD", r"0: \d+, 1: \d+")):
         (tmp_path / rule).mkdir()

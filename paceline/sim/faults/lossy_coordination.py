@@ -25,6 +25,18 @@ from paceline.core.coordination.decisions import Action, StartTimer, Timer
 from paceline.core.coordination.party import Party, server, worker
 from paceline.core.effects import Piece, Reply, Tell
 from paceline.core.fault_tolerance.membership import HERE, MembershipState
+from paceline.core.parties.known_workers import KnownWorkers
+from paceline.core.parties.orders import (
+    ConfirmJoined,
+    OrderAction,
+    PartyOrders,
+    RefuseIncarnation,
+    ReportNotUnderWay,
+    ReportPending,
+    ReportResolved,
+    RolesHearJoined,
+    RolesHearLeft,
+)
 from paceline.core.role import Role, RoleContext
 from paceline.sim.faults.coordination import ASKED, MODEL, Members
 from paceline.sim.faults.lossy_links import LossyLinks
@@ -51,8 +63,7 @@ class LossyMembers(Members):
         self.control = SimulatedProcess("control plane", Role(sim.scheme, place), sim.world.control, 0.0)
         self._processes = {party.process: party for party in sim.world.workers}  # of workers, those that are over too
         self._newcomers: dict[int, SimulatedProcess] = {}  # by rank: processes that do not train yet
-        self._departed: dict[tuple[str, int], set[int]] = {}  # by process: the workers that it knows to be gone
-        self._joined: dict[int, set[int]] = {}  # by rank of a newcomer: who joined after it got its roster
+        self._known: dict[tuple[str, int], KnownWorkers] = {}  # by process
         self._left_cleanly: set[tuple[str, int]] = set()  # processes
         self._silent_until: dict[str, float] = {}
         self._watching = False
@@ -203,44 +214,50 @@ class LossyMembers(Members):
     def _hears(self, party: SimulatedProcess, message: Any) -> None:
         """Handles a message of the coordinator at a party."""
         match message:
-            case control.WorkerLeft():
-                self._hears_who_left(party, message)
-            case control.WorkerJoined(rank=rank, view=view):
-                self._departed.setdefault(party.process, set()).discard(rank)
-                if party is self._newcomers.get(party.me):
-                    self._joined[party.me].add(rank)
-                for role in self._roles(party):
-                    self.hears_came(role, rank)
-                self._after_replicated(party, lambda: self.tell(party, control.Aware(view=view)))
             case control.Roster():
                 self._has_roster(party, message)
-            case control.Fence(rank=rank, incarnation=incarnation):
-                assert self._sim.leasing is not None
-                self._sim.leasing.asked(party, rank, incarnation)
-            case _ if self.servers:
-                self.servers.hears(party, message)
+            case control.Go() if self.servers:
+                self.servers.begin(party)
+            case control.WorkerLeft() | control.WorkerJoined() | control.Fence() | control.Resume():
+                for action in PartyOrders(Party(party.kind, party.me), self.known(party)).told(message):
+                    self.carry_out(party, action)
+            case _:
+                pass  # a lease is there at once, and no worker waits to be told that it may end
+
+    def known(self, party: SimulatedProcess) -> KnownWorkers:
+        """Returns what the process of `party` knows of the workers."""
+        if party.process not in self._known:
+            self._known[party.process] = KnownWorkers(Party(party.kind, party.me))
+        return self._known[party.process]
+
+    def carry_out(self, party: SimulatedProcess, action: OrderAction) -> None:
+        """Carries out what an order means to `party`. What concerns replaced servers is in `server_recovery.py`."""
+        match action:
+            case RefuseIncarnation(rank=rank, incarnation=incarnation):
+                dead = self._processes[self._sim.world.workers[rank].name, incarnation]
+                self._calls_end(party, dead)
+                self._stops_hearing(party, dead)
+            case RolesHearLeft(rank=rank):
+                self._calls_end(party, self._sim.world.workers[rank])
+                for role in self._roles(party):
+                    self.hears_gone(role, rank)
+            case RolesHearJoined(rank=rank):
+                for role in self._roles(party):
+                    self.hears_came(role, rank)
+            case ConfirmJoined(view=view):
+                self._after_replicated(party, lambda: self.tell(party, control.Aware(view=view)))
+            case ReportResolved() | ReportPending() | ReportNotUnderWay():
+                if self._sim.leasing:
+                    self._sim.leasing.reports(party, action)
+            case _:
+                assert self.servers is not None
+                self.servers.carry_out(party, action)
 
     def _roles(self, party: SimulatedProcess) -> Iterable[SimulatedProcess]:
         """Returns all roles of the process of `party`: a server also carries means."""
         if party.kind != "server":
             return (party,)
         return [other for other in self._sim.world.others if other.process == party.process]
-
-    def _hears_who_left(self, party: SimulatedProcess, left: control.WorkerLeft) -> None:
-        """Handles WorkerLeft: of an incarnation that was lost the party takes nothing more."""
-        rank = left.rank
-        self._departed.setdefault(party.process, set()).add(rank)
-        if party is self._newcomers.get(party.me):
-            self._joined[party.me].discard(rank)
-        who = self._sim.world.workers[rank]
-        if left.lost:
-            who = self._processes[who.name, left.incarnation]
-        for role in self._roles(party):
-            self._calls_end(role, who)
-        if left.lost:
-            self._stops_hearing(party, who)
-        for role in self._roles(party):
-            self.hears_gone(role, rank)
 
     def _stops_hearing(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:
         """Lets `party` take nothing more of an incarnation that was declared lost."""
@@ -249,10 +266,11 @@ class LossyMembers(Members):
             self._sim.invariants.deliveries.fenced(party, dead)
 
     def _calls_end(self, party: SimulatedProcess, who: SimulatedProcess) -> None:
-        """Fails the calls of `party` to a worker that is gone."""
-        who.open.pop(party.me, None)
-        for call in self.streams.questions(party, who):
-            self._sim.heap.push(self._sim.now, self._sim.messaging.lost, call, who.name)
+        """Fails the calls of all roles of `party` to a worker that is gone."""
+        for role in self._roles(party):
+            who.open.pop(role.me, None)
+            for call in self.streams.questions(role, who):
+                self._sim.heap.push(self._sim.now, self._sim.messaging.lost, call, who.name)
 
     def _sent_in_vain(self, dst: SimulatedProcess, act: Callable[..., None], args: tuple[Any, ...]) -> None:
         """Handles a message to a process known to be dead: a call fails at once."""
@@ -315,7 +333,7 @@ class LossyMembers(Members):
         """Closes the connection to a process that was evicted: it ends once it learns that, if it still runs."""
         party = self._processes[str(who), incarnation]
         if self._newcomers.get(who.index) is party:
-            del self._newcomers[who.index], self._joined[who.index]
+            del self._newcomers[who.index]
         if party.hears:
             self.streams.send(self.control, party, 0, self.learns_it_is_fenced, (party,))
         else:
@@ -363,7 +381,6 @@ class LossyMembers(Members):
         last = max(incarnation for name, incarnation in self._processes if name == party.name)
         newcomer = self._newcomers[rank] = self._sim.world.next_worker(rank, last + 1)
         self._processes[newcomer.process] = newcomer
-        self._joined[rank] = set()
         self.tell(newcomer, self._hello(newcomer.incarnation))
         self._watch()
 
@@ -372,12 +389,12 @@ class LossyMembers(Members):
         if self.counts(newcomer):
             self._reports_lost(newcomer, "its process ended")
         else:  # it has not said Hello
-            del self._newcomers[newcomer.me], self._joined[newcomer.me]
+            del self._newcomers[newcomer.me]
 
     def _has_roster(self, party: SimulatedProcess, roster: control.Roster) -> None:
         """Learns who is gone. A newcomer that is a worker is ready then: all train the same model."""
         own = {party.me} if party.kind == "worker" else set()
-        self._departed[party.process] = set(roster.gone) - own
+        self.known(party).learn(roster)
         for rank in set(roster.lost) - own - set(roster.joining) if roster.incarnations else ():
             self._stops_hearing(party, self._processes[self._sim.world.workers[rank].name, roster.incarnations[rank]])
         if party.kind == "worker":
@@ -397,23 +414,16 @@ class LossyMembers(Members):
             self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self._enters_when_quiet, newcomer)
             return
         self._end(old)
-        joined, departed = self._joined.pop(rank), self._departed[newcomer.process]
         del self._newcomers[rank]
         if self.servers and self._sim.invariants:
             self._sim.invariants.enters(rank, self.servers.kept_recounts())
         self._begins(world.newcomer(rank, newcomer))
         if self.servers:
             self.servers.snapshots.keep_on()
-        for gone in sorted(departed):
-            self.hears_gone(newcomer, gone)
-        for came in sorted(joined - departed):
-            self.hears_came(newcomer, came)
+        for action in PartyOrders(worker(rank), self.known(newcomer)).enter():
+            self.carry_out(newcomer, action)
 
     # ---- servers that are lost and replaced ----------------------------------------------------------------
-    def departed(self, party: SimulatedProcess) -> set[int]:
-        """Returns the ranks of the workers that the process of `party` knows to be gone."""
-        return self._departed.setdefault(party.process, set())
-
     def lost_processes(self) -> Iterable[SimulatedProcess]:
         """Returns the incarnations of workers that were evicted: they are never told where a new process is."""
         return [party for party in self._processes.values() if self._is_burnt(party)]

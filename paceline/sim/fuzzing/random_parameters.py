@@ -21,7 +21,7 @@ Drawn = Mapping[str, Any]
 
 PAYLOADS = ("gradient", "delta", "weights")
 MEMORY = ("keep", "reset", "average")
-NEWER = ("decoupled", "sparseloco")
+NEWER = ("decoupled", "sparseloco", "muloco")
 """Schemes that came when seeds of the others were noted already, in tests and issues.
 
 They replace a phase of `hybrid` after everything else of it was drawn, so those seeds still draw the same.
@@ -119,6 +119,15 @@ def _diloco(r: Random) -> Drawn:
     }
 
 
+def _muloco(r: Random) -> Drawn:
+    """Draws parameters of DiLoCo, and in half of the runs eager updates; these need a smaller momentum."""
+    drawn = dict(_diloco(r))
+    if r.random() < 0.5:
+        return drawn
+    drawn |= {"delay": 0, "memory": r.choice(MEMORY[:2])}
+    return {**drawn, "eager": True, "outer_momentum": 0.5}
+
+
 def _asyncdiloco(r: Random) -> Drawn:
     """Draws the local steps, and whether the server gathers contributions for an update."""
     return {"h": r.randint(1, 4), "buffer": r.randint(0, 3), "dynamic": r.random() < 0.5}
@@ -199,6 +208,7 @@ PARAMETERS: Mapping[str, Callable[[Random], Drawn]] = {
     "asyncdiloco": _asyncdiloco,
     "decoupled": _decoupled,
     "sparseloco": lambda r: {"h": r.randint(1, 4), "alpha": r.choice((0.5, 1.0)), **_memory(r)},
+    "muloco": _muloco,
     "gosgd": _gossip,
     "adpsgd": _adpsgd,
     "sgp": _sgp,
