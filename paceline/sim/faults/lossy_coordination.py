@@ -45,8 +45,8 @@ from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.cluster.model import Hazards
+    from paceline.sim.faulted_driver import FaultedDriver
     from paceline.sim.messaging import WireCodec
-    from paceline.sim.simulation import Simulation
 
 LOOK_AGAIN_S = 0.2
 """Seconds between two looks whether the last messages of a worker that leaves have arrived."""
@@ -57,7 +57,7 @@ class LossyMembers(Members):
 
     streams: LossyLinks
 
-    def __init__(self, sim: Simulation, hazards: Hazards, passage: WireCodec | None) -> None:
+    def __init__(self, sim: FaultedDriver, hazards: Hazards, passage: WireCodec | None) -> None:
         self.streams = LossyLinks(sim, hazards, passage, self.learns_it_is_fenced, self._sent_in_vain)
         place = RoleContext(me=0, workers=sim.world.ranks, w=None, update=lambda w, g, samples: w)
         self.control = SimulatedProcess("control plane", Role(sim.scheme, place), sim.world.control, 0.0)

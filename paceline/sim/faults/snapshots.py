@@ -6,20 +6,50 @@ A snapshot counts when the states of all servers have arrived. One that is being
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.fault_tolerance.replication import SliceState
 from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
-    from paceline.sim.faults.server_recovery import RecoverableServer, Servers
+    from paceline.sim.faulted_driver import FaultedDriver
+    from paceline.sim.faults.lossy_links import LossyLinks
 
 WEIGHTS, UPDATE, RECOUNT = "weights", "update", "recount"
 """Names of the parts of a state: the shard's weights, its update rule with all it remembers, the oracle's recount."""
 AHEAD = 2
 """A snapshot is of a version this far ahead, so that each server hears of it before it gets there."""
+
+
+class SnapshotServer(Protocol):
+    """Shows one server to those who take snapshots. `wanted`: number and version of the next one, or None."""
+
+    wanted: tuple[int, int] | None
+
+    @property
+    def party(self) -> SimulatedProcess: ...
+    @property
+    def shard(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def whole(self) -> SnapshotServers: ...
+
+
+class SnapshotServers(Protocol):
+    """Shows all servers to those who take snapshots. `copied`: each copies its updates to the next one."""
+
+    @property
+    def sim(self) -> FaultedDriver: ...
+    @property
+    def streams(self) -> LossyLinks: ...
+    @property
+    def copied(self) -> bool: ...
+    @property
+    def servers(self) -> Sequence[SnapshotServer]: ...
 
 
 class Carried:
@@ -43,7 +73,7 @@ class Snapshot:
 class SimulatedSnapshots:
     """Takes snapshots of the servers `whole`, kept by `control`. `newest`: the last complete one, or None."""
 
-    def __init__(self, whole: Servers, control: SimulatedProcess, every_s: float) -> None:
+    def __init__(self, whole: SnapshotServers, control: SimulatedProcess, every_s: float) -> None:
         self._whole, self._control, self._every_s = whole, control, every_s
         self.newest: Snapshot | None = None
         self._coming = Snapshot(0, {})
@@ -88,7 +118,7 @@ class SimulatedSnapshots:
         """Drops the snapshot that is being taken; its states that still arrive do not count."""
         self._coming = Snapshot(self._coming.number + 1, {})
 
-    def look(self, server: RecoverableServer) -> None:
+    def look(self, server: SnapshotServer) -> None:
         """Sends the server's state if it has reached the version that is wanted of it."""
         if server.wanted and server.version >= server.wanted[1]:
             (number, _), server.wanted = server.wanted, None
@@ -111,7 +141,7 @@ class SimulatedSnapshots:
         for server in whole.servers:
             whole.streams.send(self._control, server.party, 0, self._want, (server, self._coming.number, wanted))
 
-    def _want(self, server: RecoverableServer, number: int, version: int) -> None:
+    def _want(self, server: SnapshotServer, number: int, version: int) -> None:
         """Notes at a server which version is wanted; it may have that version already."""
         server.wanted = number, version
         self.look(server)
@@ -126,7 +156,7 @@ class SimulatedSnapshots:
             self.newest = self._coming
 
 
-def state_of(server: RecoverableServer) -> SliceState:
+def state_of(server: SnapshotServer) -> SliceState:
     """Returns all the state of a server's role, and the oracle's recount of it."""
     role, invariants = server.party.role, server.whole.sim.invariants
     recount = Carried(invariants.recount(server.party) if invariants else None)
