@@ -19,17 +19,16 @@ A message with hazards passes `LossyLinks`; without, it is one event on the heap
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from paceline.core.collective.mean_server import Averaged, Part
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Mean, Reply, Start, Tell, To, Wait
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import gather, measures, scatter, size
 from paceline.sim.cluster.collective_time import CollectiveTiming
+from paceline.sim.faults.lying_worker import Lies
 from paceline.sim.kernel.processes import Incarnation, PeerMeanCall, PendingCall, SimulatedProcess
-
-if TYPE_CHECKING:
-    from paceline.sim.simulation import Simulation
+from paceline.sim.message_checks import CheckedDriver, SimulatedMessageChecks
 
 WireCodec = Callable[[SimulatedProcess, SimulatedProcess, Any], tuple[Any, int]]
 """Takes sender, receiver and message. Returns the message as it arrives, decoded, and the bytes of vectors that
@@ -45,6 +44,17 @@ class Coding(Protocol):
     def handed_out(self, mean: Averaged) -> Averaged: ...
 
 
+class MessagingDriver(CheckedDriver, Protocol):
+    """Shows a simulation to whoever carries its messages. `lies`, `message_checks`: None if nobody lies."""
+
+    @property
+    def lies(self) -> Lies | None: ...
+    @property
+    def message_checks(self) -> SimulatedMessageChecks | None: ...
+    def resume(self, incarnation: Incarnation, value: Any = None, error: Exception | None = None) -> None: ...
+    def note_span(self, incarnation: Incarnation, activity: str, seconds: float) -> None: ...
+
+
 BLOCKED = object()
 """Returned by an arm when the result of its effect comes later."""
 
@@ -55,7 +65,7 @@ class Messaging:
     `mean`: the schedule by which workers carry a `Mean` among themselves. `passage`, `coding`: see `Simulation`.
     """
 
-    def __init__(self, sim: Simulation, mean: str, passage: WireCodec | None, coding: Coding | None) -> None:
+    def __init__(self, sim: MessagingDriver, mean: str, passage: WireCodec | None, coding: Coding | None) -> None:
         self._sim, self._world = sim, sim.world
         self._collective_timing = CollectiveTiming(sim.network, sim.world.cards, mean)
         self._passage, self._coding = passage, coding

@@ -46,10 +46,10 @@ from paceline.sim.kernel.event_queue import Event
 from paceline.sim.kernel.processes import Incarnation, PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
+    from paceline.sim.faulted_driver import FaultedDriver
     from paceline.sim.faults.lossy_links import LossyLinks
     from paceline.sim.faults.run_end import SimulatedRunEnd
     from paceline.sim.faults.server_recovery import Servers
-    from paceline.sim.simulation import Simulation
 
 MODEL = control.Ready(length=0, fingerprint="", seconds_per_step=0.0, optimizer="")
 """What every simulated worker reports of its model: all train the same."""
@@ -71,7 +71,7 @@ class Members:
     servers: Servers | None = None  # set if servers can be lost with their state
     ends: SimulatedRunEnd | None = None  # set if this run is told to end
 
-    def __init__(self, sim: Simulation, snapshots: Snapshots | None = None) -> None:
+    def __init__(self, sim: FaultedDriver, snapshots: Snapshots | None = None) -> None:
         """`snapshots`: those from which lost servers are restored; None where servers keep what they acknowledged."""
         self.leaving: set[int] = set()
         self._sim = sim

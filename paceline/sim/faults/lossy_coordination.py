@@ -26,6 +26,7 @@ from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.coordination.party import Party, server, worker
 from paceline.core.effects import Piece, Reply, Tell
 from paceline.core.fault_tolerance.membership import HERE, MembershipState
+from paceline.core.parties.known_workers import KnownWorkers
 from paceline.core.role import Role, RoleContext
 from paceline.sim.faults.coordination import ASKED, MODEL, Members
 from paceline.sim.faults.lossy_links import LossyLinks
@@ -36,8 +37,8 @@ from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.cluster.model import Hazards
+    from paceline.sim.faulted_driver import FaultedDriver
     from paceline.sim.messaging import WireCodec
-    from paceline.sim.simulation import Simulation
 
 LOOK_AGAIN_S = 0.2
 """Seconds between two looks whether the last messages of a worker that leaves have arrived."""
@@ -48,7 +49,7 @@ class LossyMembers(Members):
 
     streams: LossyLinks
 
-    def __init__(self, sim: Simulation, hazards: Hazards, passage: WireCodec | None) -> None:
+    def __init__(self, sim: FaultedDriver, hazards: Hazards, passage: WireCodec | None) -> None:
         self.streams = LossyLinks(sim, hazards, passage, self.learns_it_is_fenced, self._sent_in_vain)
         place = RoleContext(me=0, workers=sim.world.ranks, w=None, update=lambda w, g, samples: w)
         self.control = SimulatedProcess("control plane", Role(sim.scheme, place), sim.world.control, 0.0)
@@ -443,6 +444,10 @@ class LossyMembers(Members):
     def survives(self, shard: int) -> bool:
         """Returns True if the run would go on without that server now."""
         return self._elasticity.survives(server(shard))
+
+    def known(self, party: SimulatedProcess) -> KnownWorkers:
+        """Returns what the process of `party` knows of the workers."""
+        return self.orders.known(party)
 
     def hears_gone(self, party: SimulatedProcess, rank: int) -> None:
         """Lets `party` hear that worker `rank` is gone: what waits for a copy at a server hears it with the role."""

@@ -28,8 +28,8 @@ from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.cluster.model import Hazards
+    from paceline.sim.faulted_driver import FaultedDriver
     from paceline.sim.messaging import WireCodec
-    from paceline.sim.simulation import Simulation
 
 Act = Callable[..., None]
 Item = tuple[int, Act, tuple[Any, ...], int]
@@ -66,7 +66,7 @@ class LossyLinks:
 
     def __init__(
         self,
-        sim: Simulation,
+        sim: FaultedDriver,
         hazards: Hazards,
         passage: WireCodec | None,
         fenced: Callable[[SimulatedProcess], None],

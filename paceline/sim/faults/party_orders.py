@@ -28,14 +28,13 @@ from paceline.sim.faults.lossy_links import LossyLinks
 from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
-    from paceline.sim.faults.lossy_coordination import LossyMembers
-    from paceline.sim.simulation import Simulation
+    from paceline.sim.faulted_driver import FaultedDriver, LossyFaultedMembers
 
 
 class SimulatedOrders:
     """Carries out orders at the parties of `sim`."""
 
-    def __init__(self, sim: Simulation, members: LossyMembers, streams: LossyLinks) -> None:
+    def __init__(self, sim: FaultedDriver, members: LossyFaultedMembers, streams: LossyLinks) -> None:
         self._sim, self._members, self._streams = sim, members, streams
         self._known: dict[tuple[str, int], KnownWorkers] = {}  # by process
 

@@ -27,8 +27,7 @@ from paceline.sim.kernel.event_queue import Event
 from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
-    from paceline.sim.faults.lossy_coordination import LossyMembers
-    from paceline.sim.simulation import Simulation
+    from paceline.sim.faulted_driver import FaultedDriver, LossyFaultedMembers
 
 SAVING_MAX_S = 2.0
 """The longest time that a party takes to read and save the last model."""
@@ -39,7 +38,7 @@ HANG_S = 1000.0
 class SimulatedRunEnd:
     """Ends the run of `sim` by `wish`: brings what may end it to the coordinator, and its orders to the parties."""
 
-    def __init__(self, sim: Simulation, members: LossyMembers, ending: RunEnding, wish: StopWish) -> None:
+    def __init__(self, sim: FaultedDriver, members: LossyFaultedMembers, ending: RunEnding, wish: StopWish) -> None:
         assert sim.invariants is not None
         self._sim, self._members, self._ending, self._wish = sim, members, ending, wish
         self._rng = Random(f"{sim.seed}/end of run")

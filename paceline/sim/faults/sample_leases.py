@@ -25,8 +25,7 @@ from paceline.sim.kernel.processes import SimulatedProcess
 from paceline.sim.kernel.workload import Workload
 
 if TYPE_CHECKING:
-    from paceline.sim.faults.lossy_coordination import LossyMembers
-    from paceline.sim.simulation import Simulation
+    from paceline.sim.faulted_driver import FaultedDriver, LossyFaultedMembers
 
 SETTLED_MAX_S = 0.3
 """The longest time that a server keeps to itself what it has settled, as a live one does."""
@@ -60,7 +59,7 @@ class SimulatedLeases:
     sizes: a queue of so many samples an epoch, in leases of that size.
     """
 
-    def __init__(self, sim: Simulation, sizes: Leases, work: Workload) -> None:
+    def __init__(self, sim: FaultedDriver, sizes: Leases, work: Workload) -> None:
         self._sim, self._sizes, self._work = sim, sizes, work
         self.samples = Samples(sim.invariants.broken) if sim.invariants else None
         self._rng = Random(f"{sim.seed}/leases")
@@ -69,7 +68,7 @@ class SimulatedLeases:
         self.attach(sim.world.servers[0])
 
     @staticmethod
-    def suits(sim: Simulation) -> bool:
+    def suits(sim: FaultedDriver) -> bool:
         """Returns True if leases are simulated here: with hazards, and a first server that settles contributions."""
         return sim.cluster.hazards is not None and settles(sim.scheme, sim.cluster.servers)
 
@@ -170,8 +169,8 @@ class SimulatedLeases:
 
     # ---- the coordinator -----------------------------------------------------------------------------------
     @property
-    def _members(self) -> LossyMembers:
-        return cast("LossyMembers", self._sim.members)  # `suits` says so
+    def _members(self) -> LossyFaultedMembers:
+        return cast("LossyFaultedMembers", self._sim.members)  # `suits` says so
 
     def _tell(self, party: SimulatedProcess, message: object) -> None:
         self._members.tell(party, message)

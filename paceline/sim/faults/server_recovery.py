@@ -15,7 +15,7 @@ differs from a live run: a snapshot and a copy travel as one message each, with 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import Action, CloseConnection, SendMessage, SnapshotOrder
@@ -49,8 +49,10 @@ from paceline.sim.faults.snapshots import RECOUNT, UPDATE, WEIGHTS, SimulatedSna
 from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
-    from paceline.sim.faults.lossy_coordination import LossyMembers
-    from paceline.sim.simulation import Simulation
+    from paceline.core.coordination.server_recovery import Recovery
+    from paceline.core.parties.known_workers import KnownWorkers
+    from paceline.sim.faulted_driver import FaultedDriver
+    from paceline.sim.faults.lossy_links import LossyLinks
 
 
 def can_be_replaced(scheme: Scheme, servers: int) -> bool:
@@ -134,11 +136,27 @@ RESTART_S = 1.0
 """Seconds after which a process that died before its Hello is started again."""
 
 
+class RecoveryMembers(Protocol):
+    """Says which workers and servers take part, and carries what servers and coordinator tell each other."""
+
+    @property
+    def streams(self) -> LossyLinks: ...
+    @property
+    def recovery(self) -> Recovery: ...
+    def survives(self, shard: int) -> bool: ...
+    def counts(self, src: SimulatedProcess) -> bool: ...
+    def lost_processes(self) -> Iterable[SimulatedProcess]: ...
+    def tell(self, src: SimulatedProcess, message: Any) -> None: ...
+    def hears_gone(self, party: SimulatedProcess, rank: int) -> None: ...
+    def hears_came(self, party: SimulatedProcess, rank: int) -> None: ...
+    def known(self, party: SimulatedProcess) -> KnownWorkers: ...
+
+
 class Servers:
     """Carries out at the servers of `sim` what its coordinator orders. `control`: the process of the coordinator."""
 
     def __init__(
-        self, sim: Simulation, members: LossyMembers, control: SimulatedProcess, every_s: float, *, copied: bool
+        self, sim: FaultedDriver, members: RecoveryMembers, control: SimulatedProcess, every_s: float, *, copied: bool
     ) -> None:
         world = sim.world
         self.sim, self.streams, self._members, self._control = sim, members.streams, members, control
@@ -411,7 +429,7 @@ class Servers:
         if self.sim.leasing and not server.shard:
             self.sim.leasing.attach(party)
             done = tuple(party.role.done)  # type: ignore[attr-defined]
-        departed = self._members.orders.known(party).departed
+        departed = self._members.known(party).departed
         became = server.restoring.became(order, departed, before=before, version=server.version, done=done)
         self._carry_out_restore(server, became)
 

@@ -7,18 +7,48 @@ differs: the keeper knows the versions of the servers at once, and a state trave
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.fault_tolerance.replication import SliceState
-from paceline.core.fault_tolerance.snapshots import SnapshotRounds, WantedVersion
+from paceline.core.fault_tolerance.snapshots import SnapshotRounds, WantedCapture, WantedVersion
 from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
-    from paceline.sim.faults.server_recovery import RecoverableServer, Servers
+    from paceline.sim.faulted_driver import FaultedDriver
+    from paceline.sim.faults.lossy_links import LossyLinks
 
 WEIGHTS, UPDATE, RECOUNT = "weights", "update", "recount"
 """Names of the parts of a state: the shard's weights, its update rule with all it remembers, the oracle's recount."""
+
+
+class SnapshotServer(Protocol):
+    """Shows one server to those who take snapshots. `wanted`: which state of it is to be sent for a snapshot."""
+
+    wanted: WantedCapture
+
+    @property
+    def party(self) -> SimulatedProcess: ...
+    @property
+    def shard(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def whole(self) -> SnapshotServers: ...
+
+
+class SnapshotServers(Protocol):
+    """Shows all servers to those who take snapshots. `copied`: each copies its updates to the next one."""
+
+    @property
+    def sim(self) -> FaultedDriver: ...
+    @property
+    def streams(self) -> LossyLinks: ...
+    @property
+    def copied(self) -> bool: ...
+    @property
+    def servers(self) -> Sequence[SnapshotServer]: ...
 
 
 class Carried:
@@ -34,7 +64,7 @@ class Carried:
 class SimulatedSnapshots:
     """Takes snapshots of the servers `whole`, kept by `control`."""
 
-    def __init__(self, whole: Servers, control: SimulatedProcess, every_s: float) -> None:
+    def __init__(self, whole: SnapshotServers, control: SimulatedProcess, every_s: float) -> None:
         self._whole, self._control = whole, control
         self._rounds = SnapshotRounds[SliceState](every_s)
         self._going = False
@@ -81,7 +111,7 @@ class SimulatedSnapshots:
         self._rounds.release()
 
     # ---- taken -----------------------------------------------------------------------------------------------
-    def look(self, server: RecoverableServer) -> None:
+    def look(self, server: SnapshotServer) -> None:
         """Sends the server's state if it has reached the version that is wanted of it."""
         if server.wanted.keeps(0, server.version):
             state = state_of(server)
@@ -106,7 +136,7 @@ class SimulatedSnapshots:
         """Schedules the next snapshot: the last one is complete, dropped or refused."""
         self._whole.sim.heap.push(self._whole.sim.now + self._rounds.wait_s, self._begin)
 
-    def _want(self, server: RecoverableServer, wanted: WantedVersion) -> None:
+    def _want(self, server: SnapshotServer, wanted: WantedVersion) -> None:
         """Notes at a server which version is wanted; it may have that version already."""
         server.wanted.want(*wanted)
         self.look(server)
@@ -117,7 +147,7 @@ class SimulatedSnapshots:
             self._over()
 
 
-def state_of(server: RecoverableServer) -> SliceState:
+def state_of(server: SnapshotServer) -> SliceState:
     """Returns all the state of a server's role, and the oracle's recount of it."""
     role, invariants = server.party.role, server.whole.sim.invariants
     recount = Carried(invariants.recount(server.party) if invariants else None)
