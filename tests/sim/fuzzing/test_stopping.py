@@ -52,7 +52,7 @@ def noted(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[FuzzPlan, StopWis
     return plan, wish
 
 
-TWICE, AGAIN = 178, 1346
+TWICE, AGAIN = 178, 5833
 """A newcomer that came too late was lost, and Finish went out twice. And: the push under way at a rollback was in the
 snapshot, so the next one counted as its repetition; its samples were in no update, and the run never ended."""
 
