@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -81,18 +82,28 @@ class Warm:
             command = [sys.executable, "-m", "tests.launch.forked_cli", str(theirs.fileno())]
             self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
 
-    def paceline(self, *words: str, tmpfs: tuple[Path, str] | None = None, draws: bool = False) -> Command:
+    def paceline(
+        self, *words: str, tmpfs: tuple[Path, str] | None = None, draws: bool = False, folder: Path = ROOT
+    ) -> Command:
         """`paceline WORDS...` in a session of its own, with pipes for what it says.
 
         `tmpfs`: in a mount namespace of its own, with a file system of these options in this folder. `draws`: it leaves
-        curve.png.
+        curve.png. `folder`: where it is started.
         """
+        mount = [str(tmpfs[0]), tmpfs[1]] if tmpfs else None
+        return self._fork({"words": words, "script": "", "tmpfs": mount, "draws": draws, "folder": str(folder)})
+
+    def python(self, script: Path, *words: str, folder: Path) -> Command:
+        """`python SCRIPT WORDS...`, started in this folder."""
+        request = {"words": words, "script": str(script), "tmpfs": None, "draws": False, "folder": str(folder)}
+        return self._fork(request)
+
+    def _fork(self, request: dict[str, Any]) -> Command:
         pipes = [os.pipe() for _ in (OUT, ERR, REPORT)]
-        request = json.dumps([words, tmpfs and [str(tmpfs[0]), tmpfs[1]], draws]).encode() + b"\n"
-        socket.send_fds(self._socket, [request], [write for _, write in pipes])
+        socket.send_fds(self._socket, [json.dumps(request).encode() + b"\n"], [write for _, write in pipes])
         for _, write in pipes:
             os.close(write)
-        return Command(words, pipes[REPORT][0], pipes[OUT][0], pipes[ERR][0])
+        return Command(request["words"], pipes[REPORT][0], pipes[OUT][0], pipes[ERR][0])
 
     def __enter__(self) -> Warm:
         return self
@@ -126,18 +137,18 @@ def serve(owner: socket.socket) -> None:
             os._exit(0)
         if os.fork() == 0:
             owner.close()
-            _keep(*json.loads(request), fds)
+            _keep(json.loads(request), fds)
         for fd in fds:
             os.close(fd)
 
 
-def _keep(words: list[str], tmpfs: list[str] | None, draws: bool, fds: list[int]) -> None:
+def _keep(request: dict[str, Any], fds: list[int]) -> None:
     """Tells the number and the exit code of the command, which is a child of this process."""
     pid = os.fork()
     if pid == 0:
-        if tmpfs:
-            mount_alone(*tmpfs)
-        _become(words, draws, fds)
+        if request["tmpfs"]:
+            mount_alone(*request["tmpfs"])
+        _become(request, fds)
     for fd in (fds[OUT], fds[ERR]):
         os.close(fd)
     os.write(fds[REPORT], b"%d\n" % pid)
@@ -146,14 +157,14 @@ def _keep(words: list[str], tmpfs: list[str] | None, draws: bool, fds: list[int]
     os._exit(0)
 
 
-def _become(words: list[str], draws: bool, fds: list[int]) -> None:
-    """The command. Ends as any Python program does."""
+def _become(request: dict[str, Any], fds: list[int]) -> None:
+    """The command, or the script. Ends as any Python program does."""
     from paceline.bench import subprocess_job
     from paceline.cli.main import main
     from paceline.launch.local import launcher
     from paceline.runtime.supervisor import artifacts
 
-    if not draws:
+    if not request["draws"]:
         artifacts.curve = lambda out, path: None
     os.setsid()
     _defaults()
@@ -162,7 +173,13 @@ def _become(words: list[str], draws: bool, fds: list[int]) -> None:
     os.closerange(3, max(fds) + 1)
     launcher.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": Forked})  # type: ignore[assignment]
     subprocess_job.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedJob})  # type: ignore[assignment]
-    sys.exit(main(words))
+    os.chdir(request["folder"])
+    if request["script"]:
+        sys.argv = [request["script"], *request["words"]]
+        sys.path[0] = str(Path(request["script"]).parent)
+        runpy.run_path(request["script"], run_name="__main__")
+        sys.exit()
+    sys.exit(main(request["words"]))
 
 
 def _defaults() -> None:

@@ -196,6 +196,9 @@ def _hybrid(r: Random) -> Drawn:
     if r.random() < SHARE_OF_NEWER:
         name = r.choice([name for name in NEWER if name not in COMPOSITE])
         number = r.randrange(len(phases))
+        beside = {phase.scheme for phase in (*phases[max(0, number - 1) : number], *phases[number + 1 : number + 2])}
+        if name in GOSSIP and beside & GOSSIP:
+            name = NEWER[0]
         phases[number] = replace(phases[number], scheme=name, parameters=PARAMETERS[name](r))
     return {"phases": "; ".join(map(str, phases)), "epoch_samples": 40}
 
