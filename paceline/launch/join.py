@@ -18,11 +18,12 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from paceline import schemes  # noqa: F401  enters the catalogue
 from paceline.codec import read
 from paceline.codec.pipeline.policy import Codecs
+from paceline.config import Config
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.scheme import Scheme, make
 from paceline.engine.model.several_models import together
@@ -32,7 +33,7 @@ from paceline.engine.optim.whole_tensors import imported, made_by, path_of
 from paceline.engine.specs import OptimizerRecipe
 from paceline.launch.exit_hook import ScriptExit, say_nothing_of_lost_peers
 from paceline.launch.external.detect import detect_external
-from paceline.launch.local.environment import scheme_from, spec_from
+from paceline.launch.local.environment import incarnation_from, scheme_from, spec_from
 from paceline.launch.own_run import Evaluate, begin_at, check_evaluated, evaluate_and_exit
 from paceline.live.control.session import Session
 from paceline.runtime.process_main import check_device_of
@@ -40,6 +41,9 @@ from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.spec.who_updates import check_several, fitted
 from paceline.runtime.worker.pace import Pace
+from paceline.runtime.worker.ranks.first_rank import FirstRankPace, telling
+from paceline.runtime.worker.ranks.meeting import Ranks, check_asked, check_recipe, meet
+from paceline.runtime.worker.ranks.other_rank import OtherRankPace
 from paceline.runtime.worker.single_process import servers_needed, sit_alone
 from paceline.runtime.worker.steps.random_generators import differ
 
@@ -64,6 +68,8 @@ def join(
     seed_ranks: bool = True,
     evaluate: Evaluate | None = None,
     state: Mapping[str, Any] | None = None,
+    group: Any = None,
+    data_group: Any = None,
     **parameters: Any,
 ) -> Pace:
     """Joins a run as a worker, and returns when training starts.
@@ -87,20 +93,34 @@ def join(
     nothing may change them after it. `evaluate(model)` is called in a process of its own, under `paceline launch
     --eval-every`, and returns an accuracy, or a dict with `accuracy`, `loss`. From `state`, which `pace.state_dict()`
     returned, the run goes on (docs/checkpoints.md); a checkpoint of `--resume` wins over it.
+    `group`: the process group of a worker of several devices, all of whose ranks call `join`; `data_group`: those that
+    have samples of their own (docs/workers-of-several-devices.md).
     `pace.close()`, or the end of the script, leaves the run (docs/launch.md) and loads the final model.
     Raises ConfigError for an unknown scheme or codec, a bad parameter, or an optimizer that is not supported.
     """
     scheme, parameters = _begin(scheme, parameters)
+    codecs = Codecs(up=codec, down=codec_down)
+
+    def recipe_with(how: OptimizerRecipe) -> Recipe:
+        """Returns what the workers agree on. Raises ConfigError for an unknown codec or a bad parameter."""
+        made = _with_codecs_known(make(scheme, parameters), codec, codec_down)
+        how = dataclasses.replace(how, lazy=lazy, clip_norm=clip_norm)
+        return Recipe(
+            scheme=scheme,
+            parameters=made.parameters(),
+            optimizer=how,
+            seed=seed,
+            codecs=codecs.or_that_of(made),
+        )
+
+    if group is not None:
+        check_asked(lazy=lazy, overlap=overlap, evaluate=evaluate, state=state)
+        place = spec_from(os.environ)
+        ranks = meet(model, optimizer, group, data_group, place.timeout_s if place else Config().cluster.timeout)
+        return _join_with_ranks(ranks, recipe_with, differing=seed if seed_ranks else None)
     module, given = _as_one(model, optimizer)
     whole, how = optimizer_of(module, given)
-    made = _with_codecs_known(make(scheme, parameters), codec, codec_down)
-    recipe = Recipe(
-        scheme=scheme,
-        parameters=made.parameters(),
-        optimizer=dataclasses.replace(how, lazy=lazy, clip_norm=clip_norm),
-        seed=seed,
-        codecs=Codecs(up=codec, down=codec_down).or_that_of(made),
-    )
+    recipe = recipe_with(how)
     spec, end = find_spec()
     recipe = _checked(recipe, spec, several=len(model) > 1 if isinstance(model, Mapping) else False)
     if spec and spec.who.kind == "evaluator":
@@ -108,6 +128,41 @@ def join(
     spec, session = _sit(spec, recipe, str(next(module.parameters()).device))
     pace = _begun(module, whole, recipe, spec.overlapping(overlap), session, seed_ranks=seed_ranks, state=state)
     check_evaluated(evaluate, pace.rank, session)
+    atexit.register(leave, pace, end)
+    return pace
+
+
+def _join_with_ranks(
+    ranks: Ranks, recipe_with: Callable[[OptimizerRecipe], Recipe], *, differing: int | None
+) -> Pace:
+    """Joins a run as one rank of a worker: the first one takes part in the run, the others follow it.
+
+    `differing`: by which seed the ranks' generators are to differ; None where they are not.
+    """
+    wanted = differing is not None
+    if not ranks.is_first:
+        other = OtherRankPace(ranks)
+        number = other.rank + other.workers * ranks.place[0]
+        differ(differing or 0, number, incarnation_from(os.environ), wanted=wanted)
+        atexit.register(leave, other, ScriptExit())
+        return cast(Pace, other)
+    with telling(ranks.link.order):
+        recipe = recipe_with(recipe_of(ranks.parts.optimizer, ranks.parts.trained))
+        spec, end = find_spec() if spec_from(os.environ) else (None, None)
+        recipe = _checked(recipe, spec, several=False)
+        check_recipe(recipe, servers_needed(recipe.make_scheme()) if spec is None else spec.servers)
+        whole = ranks.whole()
+        if spec and spec.who.kind == "evaluator":
+            evaluate_and_exit(whole.whole, whole.stand_in, recipe, spec, None)
+        spec, session = _sit(spec and dataclasses.replace(spec, device="cpu"), recipe, "cpu")
+        try:
+            recipe, behind = begin_at(whole.whole, recipe, spec, None)
+            whole.show_all()
+            pace = FirstRankPace(ranks, whole, recipe, spec.overlapping(False), session, behind=behind)
+            differ(recipe.seed, pace.rank, spec.incarnation, wanted=wanted and not behind.draws_on)
+        except BaseException:
+            session.close()
+            raise
     atexit.register(leave, pace, end)
     return pace
 

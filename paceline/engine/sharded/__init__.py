@@ -1,0 +1,4 @@
+"""A model of which each process of a worker holds a part: which part, and the whole of it on the first one.
+
+Read `blocks.py` first, then `local_parts.py` and `whole_model.py`. Of `engine/` it may import `model/` and `vectors/`.
+"""
