@@ -132,15 +132,14 @@ def join(
     return pace
 
 
-def _join_with_ranks(
-    ranks: Ranks, recipe_with: Callable[[OptimizerRecipe], Recipe], *, differing: int | None
-) -> Pace:
+def _join_with_ranks(ranks: Ranks, recipe_with: Callable[[OptimizerRecipe], Recipe], *, differing: int | None) -> Pace:
     """Joins a run as one rank of a worker: the first one takes part in the run, the others follow it.
 
     `differing`: by which seed the ranks' generators are to differ; None where they are not.
     """
     wanted = differing is not None
     if not ranks.is_first:
+        say_nothing_of_lost_peers()
         other = OtherRankPace(ranks)
         number = other.rank + other.workers * ranks.place[0]
         differ(differing or 0, number, incarnation_from(os.environ), wanted=wanted)

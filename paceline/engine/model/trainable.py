@@ -153,8 +153,8 @@ def _refuse_wrapped(module: nn.Module) -> None:
             )
         if kinds & {"FullyShardedDataParallel", "FSDPModule"}:
             raise ConfigError(
-                "the model is sharded by FSDP, and a worker of one process holds whole parameters: hand it over unsharded, "
-                "or say paceline.join(..., group=process_group)"
+                "the model is sharded by FSDP, and a worker of one process holds whole parameters: hand it over "
+                "unsharded, or say paceline.join(..., group=process_group)"
             )
 
 

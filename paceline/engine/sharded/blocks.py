@@ -107,8 +107,7 @@ def _overlap(blocks: Sequence[Block]) -> bool:
     """Returns True if two of the blocks have a number in common."""
     return any(
         all(
-            a < b + m and b < a + n
-            for a, n, b, m in zip(one.offset, one.shape, other.offset, other.shape, strict=True)
+            a < b + m and b < a + n for a, n, b, m in zip(one.offset, one.shape, other.offset, other.shape, strict=True)
         )
         for at, one in enumerate(blocks)
         for other in blocks[:at]

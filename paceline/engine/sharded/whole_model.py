@@ -27,8 +27,8 @@ from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.model.trainable import Rest
 from paceline.engine.sharded.blocks import PartLayout, local_of
 from paceline.engine.sharded.local_parts import GRADIENTS, REST, WEIGHTS, LocalParts
-from paceline.engine.vectors.flat import Flat
 from paceline.engine.sparse.sparse_vector import AnyFlat
+from paceline.engine.vectors.flat import Flat
 
 _version_of = attrgetter("_version")
 

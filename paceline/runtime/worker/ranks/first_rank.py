@@ -7,7 +7,8 @@
                                      model is a `WholeModel`
                                      tells how far the run is              hear it
 
-What a loop asks of `pace` between two steps (`over`, `total_samples`, ...) is as of the last step, the same on all ranks.
+What a loop asks of `pace` between two steps (`over`, `total_samples`, ...) is as of the last step, the same on all
+ranks.
 """
 
 from __future__ import annotations
@@ -34,9 +35,7 @@ from paceline.runtime.worker.ranks.meeting import Ranks
 from paceline.runtime.worker.ranks.rank_batches import SampleNumbers, check_loader, items_of, pair_of, part_of
 from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
 
-NO_STATE = (
-    "pace.state_dict() in a worker of several devices: its ranks hold parts; use `paceline launch --checkpoint-every 60`"
-)
+NO_STATE = "pace.state_dict() in a worker of several devices: use `paceline launch --checkpoint-every 60 --resume auto`"
 
 
 @contextlib.contextmanager
@@ -129,9 +128,7 @@ class FirstRankPace(Pace):
         """Yields this rank's part of the numbers of each mini-batch, and tells the others all of them."""
         with telling(self._link.order):
             numbers = self._numbers.setdefault(id(data), SampleNumbers(data))
-            told = super().loader(
-                numbers, batch_size, epochs=epochs, partition=partition, collate_fn=list, **settings
-            )
+            told = super().loader(numbers, batch_size, epochs=epochs, partition=partition, collate_fn=list, **settings)
             source = iter(told)
         while True:
             with telling(self._link.order):
@@ -163,6 +160,7 @@ class FirstRankPace(Pace):
         with contextlib.ExitStack() as stack:
             with telling(self._link.order):
                 stack.enter_context(super().shared_model())
+                self._whole.share_rest()
                 self._link.order("shown")
             yield self._ranks.module
         self._link.order("done")
@@ -182,7 +180,15 @@ class FirstRankPace(Pace):
                 self._link.order("closed")
 
     def abandon(self, cause: str, details: str = "", *, lost_another: bool = False) -> None:
-        if not self._worker.end.closed:
+        end = self._worker.end
+        if end.closed:
+            return
+        if self._link.lost:
+            # The worker is lost, and not the run: the coordinator sees the connection end, as of one that was killed.
+            end.closed = True
+            self._worker.stop_watching()
+            self._worker.run.session.close()
+        else:
             super().abandon(cause, details, lost_another=lost_another)
             with contextlib.suppress(PacelineError):
                 self._link.order("failed", why=cause)

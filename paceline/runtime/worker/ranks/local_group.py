@@ -45,7 +45,8 @@ class LocalGroup:
         """`carrier`: a process group of Gloo over the ranks."""
         self._carrier = carrier
         self._timeout = datetime.timedelta(seconds=timeout_s)
-        self.rank, self.size = carrier.rank(), carrier.size()
+        self.rank, self.size = int(carrier.rank()), int(carrier.size())
+        self.lost = False  # is another rank gone?
         self.bytes = 0  # sent and received by this rank, vectors only
 
     @classmethod
@@ -150,9 +151,7 @@ class LocalGroup:
         mine = torch.zeros(max(lengths), dtype=torch.uint8)
         mine[: len(data)] = data
         self._wait([self._carrier.allgather([rooms], [mine])], self._timeout)
-        return [
-            room[:length].numpy().tobytes().decode() for room, length in zip(rooms, lengths, strict=True)
-        ]
+        return [room[:length].numpy().tobytes().decode() for room, length in zip(rooms, lengths, strict=True)]
 
     # ---- below -------------------------------------------------------------------------------------------
     def _broadcast(self, data: Tensor) -> None:
@@ -167,9 +166,10 @@ class LocalGroup:
             for work in works:
                 work.wait(timeout) if timeout else work.wait()
         except RuntimeError as error:
-            why = str(error).partition("\n")[0].rpartition("] ")[2]
+            self.lost = True
+            why = str(error).partition("\n")[0].rpartition("] ")[2].partition(". ")[0]
             raise PeerLost(
-                f"a rank of this worker was lost (this is rank {self.rank} of {self.size}), and the worker with it: "
+                f"a rank of this worker was lost, and the worker with it (this is rank {self.rank} of {self.size}): "
                 f"{why}"
             ) from None
 
@@ -192,8 +192,8 @@ def process_group(group: Any, name: str = "group") -> Any:
         if group.ndim != 1:
             names = group.mesh_dim_names or ()
             raise ConfigError(
-                f"paceline.join({name}=...): a mesh of {group.ndim} dimensions {names or ''}; give the group of all its "
-                "ranks, such as torch.distributed.group.WORLD"
+                f"paceline.join({name}=...): a mesh of {group.ndim} dimensions {names or ''}; give the group of all "
+                "its ranks, such as torch.distributed.group.WORLD"
             )
         return group.get_group()
     if not isinstance(group, torch_distributed.ProcessGroup):

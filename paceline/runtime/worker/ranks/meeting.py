@@ -49,7 +49,7 @@ class Ranks:
     @property
     def is_first(self) -> bool:
         """Returns True for the rank that takes part in the run."""
-        return self.link.rank == 0
+        return not self.link.rank
 
     @property
     def place(self) -> tuple[int, int]:
@@ -129,11 +129,13 @@ def _parts_of(model: Any, optimizer: Any) -> tuple[nn.Module, LocalParts]:
     if not isinstance(model, nn.Module):
         raise ConfigError("paceline.join(group=...) takes one model: several by name are for workers of one device")
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise ConfigError("paceline.join(group=...) takes an optimizer itself, made of the parameters as they are sharded")
+        raise ConfigError(
+            "paceline.join(group=...) takes an optimizer itself, made of the parameters as they are sharded"
+        )
     return model, LocalParts(model, optimizer)
 
 
-def _place(module: nn.Module, link: LocalGroup, data_group: Any) -> int:
+def _place(module: Any, link: LocalGroup, data_group: Any) -> int:
     """Returns the place of this rank in data parallelism. Raises ConfigError where it cannot be known."""
     if data_group is not None:
         return dist.get_rank(process_group(data_group, "data_group"))

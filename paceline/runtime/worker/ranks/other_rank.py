@@ -1,16 +1,18 @@
 """Another rank of a worker of several devices: it obeys the first one, and offers its loop what the first one's has.
 
-    order          this rank
-    send           sends its blocks of the weights, gradients or rest
-    take           takes over its blocks
-    step           makes a step of its optimizer; clip, reset, zero_grad: likewise
-    keep, restore  keeps its weights while others are shown, and puts them back
-    batch, stepped, shown, done, closed, failed    what the loop waits for
+order          this rank
+send           sends its blocks of the weights, gradients or rest
+take           takes over its blocks
+step           makes a step of its optimizer; clip, reset, zero_grad: likewise
+keep, restore  keeps its weights while others are shown, and puts them back
+batch, stepped, shown, done, closed, failed    what the loop waits for
 """
 
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn, cast
 
@@ -81,6 +83,18 @@ class Obedience:
                 raise ValueError(f"order {act!r} is not expected here: all ranks have to call the same of pace")
 
 
+def _ignore_sigterm() -> bool:
+    """Ignores SIGTERM from now on, unless the program has a handler: the first rank decides when the worker leaves.
+
+    Returns True if it is ignored now.
+    """
+    main = threading.current_thread() is threading.main_thread()  # no other may ask for signals
+    ignores = main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if ignores:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return ignores
+
+
 class OtherRankPace:
     """Is to the loop of another rank what a `Pace` is to the first one's."""
 
@@ -93,6 +107,7 @@ class OtherRankPace:
         self._told = self._orders.until("stepped")
         self._closed = self._wants_stop = False
         self._schedules: list[SampleSchedule] = []
+        self._ignores = _ignore_sigterm()
         flat = cast(FlatModel, ranks.parts)  # of which nothing is asked but `has_gradient`
         self.optimizers = drop_ins(ranks.parts.optimizer, flat, self.step, lambda: None)
 
@@ -205,10 +220,18 @@ class OtherRankPace:
             self._closed = True
             self._orders.until("closed")
             self._ranks.parts.zero_grad()
+            self._heed_again()
 
     def abandon(self, cause: str, details: str = "", *, lost_another: bool = False) -> None:
         """Takes no further part; the first rank learns of it when this process ends."""
         self._closed = True
+        self._heed_again()
+
+    def _heed_again(self) -> None:
+        """Lets SIGTERM end this process again."""
+        if self._ignores and threading.current_thread() is threading.main_thread():
+            self._ignores = False
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def __enter__(self) -> OtherRankPace:
         return self

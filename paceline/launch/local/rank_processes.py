@@ -1,0 +1,109 @@
+"""Starts the ranks of one worker: the same command several times on this machine, as one process of the run.
+
+    python -m paceline.launch.local.rank_processes 4 python train.py
+
+Each finds RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR (the loopback address) and MASTER_PORT, by which
+`torch.distributed.init_process_group` brings them together. The worker is lost when any of them is:
+
+all ranks end with 0      exit code 0
+a rank fails              the others are killed; its exit code, 128 + N after signal N
+SIGTERM                   goes to rank 0, which lets the worker leave the run in order
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+from paceline.launch.local.fork_server import die_with_parent
+
+LOOPBACK = "127.0.0.1"
+
+
+def variables_of(rank: int, ranks: int, port: int) -> dict[str, str]:
+    """Returns the place of a rank in its worker, as torch's `env://` reads it."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": LOOPBACK,
+        "MASTER_PORT": str(port),
+    }
+
+
+class RankProcesses:
+    """Holds the processes of one worker's ranks."""
+
+    def __init__(self, command: Sequence[str], ranks: int, environment: Mapping[str, str]) -> None:
+        """Starts them. Raises OSError where the command cannot be executed."""
+        port = _free_port()
+        self._ranks: dict[int, int] = {}  # by process ID, of those that run
+        self._count = ranks
+        self._first = 0
+        for rank in range(ranks):
+            process = subprocess.Popen(
+                list(command),
+                env={**environment, **variables_of(rank, ranks, port)},
+                stdin=subprocess.DEVNULL,
+                preexec_fn=die_with_parent,
+            )
+            self._ranks[process.pid] = rank
+            self._first = self._first or process.pid
+
+    def forward(self, number: int) -> None:
+        """Passes a signal on to rank 0, which speaks for the worker."""
+        if self._first in self._ranks:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._first, number)
+
+    def wait(self) -> int:
+        """Returns the worker's exit code, when no rank runs any more; the first failure decides it."""
+        code = 0
+        while self._ranks:
+            pid, status = os.waitpid(-1, 0)
+            rank = self._ranks.pop(pid, None)
+            if rank is None or code:
+                continue
+            ended = os.waitstatus_to_exitcode(status)
+            if ended:
+                code = ended if ended > 0 else 128 - ended
+                how = f"exit code {ended}" if ended > 0 else signal.Signals(-ended).name
+                print(f"rank {rank} of {self._count} of this worker ended with {how}", file=sys.stderr, flush=True)
+                self._kill()
+        return code
+
+    def _kill(self) -> None:
+        """Kills the ranks that are left: without the others they only wait."""
+        for pid in self._ranks:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _free_port() -> int:
+    """Returns a port of the loopback address that nobody listens on now."""
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command once for each rank; returns the worker's exit code."""
+    ranks, command = int(arguments[0]), arguments[1:]
+    try:
+        processes = RankProcesses(command, ranks, os.environ)
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr)
+        return 127
+    signal.signal(signal.SIGTERM, lambda number, _: processes.forward(number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever has started us decides what Ctrl-C means
+    return processes.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
