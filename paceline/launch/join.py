@@ -145,7 +145,7 @@ def _join_with_ranks(ranks: Ranks, recipe_with: Callable[[OptimizerRecipe], Reci
         differ(differing or 0, number, incarnation_from(os.environ), wanted=wanted)
         atexit.register(leave, other, ScriptExit())
         return cast(Pace, other)
-    with telling(ranks.link.order):
+    with telling(ranks.link):
         recipe = recipe_with(recipe_of(ranks.parts.optimizer, ranks.parts.trained))
         spec, end = find_spec() if spec_from(os.environ) else (None, None)
         recipe = _checked(recipe, spec, several=False)

@@ -52,28 +52,44 @@ def is_sharded(t: Tensor) -> bool:
 
 
 def local_of(t: Any) -> Tensor:
-    """Returns the memory that this process has of a tensor."""
+    """Returns the memory that this process has of a tensor. Writing to it is no change that torch would count."""
     local: Tensor = t.to_local() if is_sharded(t) else t
-    return local.detach()
+    return local.data
 
 
 def block_of(name: str, t: Any) -> Block:
     """Returns the block of `t` that this process holds. Raises ConfigError for placements that are no blocks."""
     if not is_sharded(t):
         return Block((0,) * t.dim(), tuple(t.shape))
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
     if any(placement.is_partial() for placement in t.placements):
         raise ConfigError(
             f"parameter {name} is placed as {t.placements}: a worker of several devices takes Shard and Replicate"
         )
-    shape, offset = compute_local_shape_and_global_offset(t.shape, t.device_mesh, t.placements)
-    if tuple(shape) != tuple(t.to_local().shape):
+    block = _of_placements(t)
+    if block.shape != tuple(t.to_local().shape):
         raise ConfigError(
             f"parameter {name}: this process holds {tuple(t.to_local().shape)} of {tuple(t.shape)}, where "
-            f"{t.placements} gives {tuple(shape)}; shard it evenly"
+            f"{t.placements} gives {block.shape}; shard it evenly"
         )
-    return Block(tuple(offset), tuple(shape))
+    return block
+
+
+def _of_placements(t: Any) -> Block:
+    """Returns the block of a DTensor, as its placements say: each shards what those before it have left, by chunks."""
+    if any(placement.is_shard() and type(placement).__name__ != "Shard" for placement in t.placements):
+        # Sharded in an order that is not the mesh's, as fully_shard over tensor parallelism does in one dimension.
+        from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+        shape, offset = compute_local_shape_and_global_offset(t.shape, t.device_mesh, t.placements)
+        return Block(tuple(offset), tuple(shape))
+    starts, lengths = [0] * t.dim(), list(t.shape)
+    for at, size, placement in zip(t.device_mesh.get_coordinate(), t.device_mesh.shape, t.placements, strict=True):
+        if placement.is_shard():
+            dim = placement.dim
+            chunk = -(-lengths[dim] // size)
+            before = min(at * chunk, lengths[dim])
+            starts[dim], lengths[dim] = starts[dim] + before, min(chunk, lengths[dim] - before)
+    return Block(tuple(starts), tuple(lengths))
 
 
 def owners(layouts: Sequence[PartLayout]) -> list[list[int]]:

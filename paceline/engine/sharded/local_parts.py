@@ -11,7 +11,7 @@ host memory: one copy from the device for all tensors together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -47,6 +47,8 @@ class LocalParts:
         self._frozen = {name: p for name, p in named.items() if name not in self.trained}
         self._sharders: list[Any] = [m for m in self.module.modules() if hasattr(m, "reshard")]
         self._kept: list[Tensor] = []
+        of = {WEIGHTS: self.trained, REST: self.rest}
+        self._layouts = {kind: _layout(named) for kind, named in of.items()}
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -66,12 +68,7 @@ class LocalParts:
 
     def layout(self, kind: str) -> PartLayout:
         """Returns which blocks this process holds of the trained parameters (WEIGHTS) or of the REST."""
-        named = self.rest if kind == REST else self.trained
-        return PartLayout(
-            names=tuple(named),
-            shapes=tuple(tuple(t.shape) for t in named.values()),
-            blocks=tuple(block_of(name, t) for name, t in named.items()),
-        )
+        return self._layouts[kind]
 
     def length(self, kind: str) -> int:
         """Returns how long the vector is that `unpack` takes."""
@@ -149,6 +146,15 @@ class LocalParts:
             for p, kept in zip(self.parameters, self._kept, strict=True):
                 local_of(p).copy_(kept)
         self._kept = []
+
+
+def _layout(named: Mapping[str, Tensor]) -> PartLayout:
+    """Returns which blocks of these tensors this process holds."""
+    return PartLayout(
+        names=tuple(named),
+        shapes=tuple(tuple(t.shape) for t in named.values()),
+        blocks=tuple(block_of(name, t) for name, t in named.items()),
+    )
 
 
 def unwrapped(module: nn.Module) -> nn.Module:

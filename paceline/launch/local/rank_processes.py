@@ -12,12 +12,13 @@ SIGTERM                   goes to rank 0, which lets the worker leave the run in
 
 from __future__ import annotations
 
-import contextlib
 import os
+import queue
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 
 from paceline.launch.local.fork_server import die_with_parent
@@ -43,9 +44,8 @@ class RankProcesses:
     def __init__(self, command: Sequence[str], ranks: int, environment: Mapping[str, str]) -> None:
         """Starts them. Raises OSError where the command cannot be executed."""
         port = _free_port()
-        self._ranks: dict[int, int] = {}  # by process ID, of those that run
-        self._count = ranks
-        self._first = 0
+        self._ended: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()  # rank and exit code
+        self._processes: list[subprocess.Popen[bytes]] = []
         for rank in range(ranks):
             process = subprocess.Popen(
                 list(command),
@@ -53,36 +53,32 @@ class RankProcesses:
                 stdin=subprocess.DEVNULL,
                 preexec_fn=die_with_parent,
             )
-            self._ranks[process.pid] = rank
-            self._first = self._first or process.pid
+            self._processes.append(process)
+        # Once all are there: `die_with_parent` goes by the thread that has started a process.
+        for rank, process in enumerate(self._processes):
+            threading.Thread(target=self._follow, args=(rank, process), daemon=True).start()
+
+    def _follow(self, rank: int, process: subprocess.Popen[bytes]) -> None:
+        """Waits for the end of one rank, on a thread of its own."""
+        self._ended.put((rank, process.wait()))
 
     def forward(self, number: int) -> None:
         """Passes a signal on to rank 0, which speaks for the worker."""
-        if self._first in self._ranks:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._first, number)
+        self._processes[0].send_signal(number)
 
     def wait(self) -> int:
         """Returns the worker's exit code, when no rank runs any more; the first failure decides it."""
         code = 0
-        while self._ranks:
-            pid, status = os.waitpid(-1, 0)
-            rank = self._ranks.pop(pid, None)
-            if rank is None or code:
-                continue
-            ended = os.waitstatus_to_exitcode(status)
-            if ended:
+        for _ in self._processes:
+            rank, ended = self._ended.get()
+            if ended and not code:
                 code = ended if ended > 0 else 128 - ended
                 how = f"exit code {ended}" if ended > 0 else signal.Signals(-ended).name
-                print(f"rank {rank} of {self._count} of this worker ended with {how}", file=sys.stderr, flush=True)
-                self._kill()
+                print(f"rank {rank} of {len(self._processes)} of this worker ended with {how}", file=sys.stderr)
+                sys.stderr.flush()
+                for process in self._processes:
+                    process.kill()  # without the others they would only wait
         return code
-
-    def _kill(self) -> None:
-        """Kills the ranks that are left: without the others they only wait."""
-        for pid in self._ranks:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
 
 
 def _free_port() -> int:

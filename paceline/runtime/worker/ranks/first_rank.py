@@ -14,13 +14,13 @@ ranks.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
-from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.errors import ConfigError
 from paceline.engine.data.batches import MapStyle
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.sharded.whole_model import WholeModel
@@ -31,6 +31,7 @@ from paceline.runtime.worker.loop.loader import LoaderSettings, SharedLoader
 from paceline.runtime.worker.loop.progress import ResumedProgress
 from paceline.runtime.worker.loop.shard import StreamShard
 from paceline.runtime.worker.pace import Pace
+from paceline.runtime.worker.ranks.local_group import LocalGroup
 from paceline.runtime.worker.ranks.meeting import Ranks
 from paceline.runtime.worker.ranks.rank_batches import SampleNumbers, check_loader, items_of, pair_of, part_of
 from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
@@ -39,13 +40,12 @@ NO_STATE = "pace.state_dict() in a worker of several devices: use `paceline laun
 
 
 @contextlib.contextmanager
-def telling(order: Callable[..., None]) -> Iterator[None]:
+def telling(link: LocalGroup) -> Iterator[None]:
     """Tells the other ranks of an error that ends this one, so that they end with the same cause."""
     try:
         yield
     except BaseException as error:
-        with contextlib.suppress(PacelineError):
-            order("failed", why=f"{type(error).__name__}: {error}"[:2000])
+        link.fail(f"{type(error).__name__}: {error}")
         raise
 
 
@@ -126,12 +126,12 @@ class FirstRankPace(Pace):
         self, data: Any, batch_size: int, epochs: int | None, partition: str, settings: dict[str, Any]
     ) -> Iterator[list[int]]:
         """Yields this rank's part of the numbers of each mini-batch, and tells the others all of them."""
-        with telling(self._link.order):
+        with telling(self._link):
             numbers = self._numbers.setdefault(id(data), SampleNumbers(data))
             told = super().loader(numbers, batch_size, epochs=epochs, partition=partition, collate_fn=list, **settings)
             source = iter(told)
         while True:
-            with telling(self._link.order):
+            with telling(self._link):
                 found = next(source, None)
                 self._link.order("batch", length=len(found or ()))
             if found is None:
@@ -142,7 +142,8 @@ class FirstRankPace(Pace):
     def step(self, model: str | int | None = None, samples: int | None = None) -> None:
         if isinstance(model, int):
             model, samples = None, model
-        with telling(self._link.order):
+        with telling(self._link):
+            self._link.order("count")
             counts = self._link.together([-1 if samples is None else samples, 0])
             if any(stop for _, stop in counts):
                 super().stop()
@@ -158,7 +159,7 @@ class FirstRankPace(Pace):
     @contextlib.contextmanager
     def shared_model(self) -> Iterator[nn.Module]:
         with contextlib.ExitStack() as stack:
-            with telling(self._link.order):
+            with telling(self._link):
                 stack.enter_context(super().shared_model())
                 self._whole.share_rest()
                 self._link.order("shown")
@@ -174,7 +175,7 @@ class FirstRankPace(Pace):
     # ---- the end -----------------------------------------------------------------------------------------
     def close(self) -> None:
         if not self._worker.end.closed:
-            with telling(self._link.order):
+            with telling(self._link):
                 super().close()
                 self._whole.share_rest()
                 self._link.order("closed")
@@ -190,5 +191,4 @@ class FirstRankPace(Pace):
             self._worker.run.session.close()
         else:
             super().abandon(cause, details, lost_another=lost_another)
-            with contextlib.suppress(PacelineError):
-                self._link.order("failed", why=cause)
+            self._link.fail(cause)

@@ -14,6 +14,7 @@ nothing of it needs a GPU. Nothing that arrives is unpickled.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 from collections.abc import Sequence
@@ -32,21 +33,22 @@ FRAME = 512
 """Bytes of the first frame of an order; a longer one has a second frame."""
 IDLE_DAYS = 30
 """Days that another rank waits for an order: the first rank may wait for other workers for long."""
+WHY_MAX = 2000
+"""Characters of the reason why the first rank has failed."""
 _HEAD = 4
 
 
 class LocalGroup:
     """Holds the ranks of one worker. Each call is made by all ranks, in the same order.
 
-    rank, size: of this process among them. `timeout_s`: for which the first rank waits for another one.
+    rank, size: of this process among them.
     """
 
-    def __init__(self, carrier: Any, timeout_s: float) -> None:
-        """`carrier`: a process group of Gloo over the ranks."""
+    def __init__(self, carrier: Any) -> None:
+        """`carrier`: a process group of Gloo over the ranks (`gloo`)."""
         self._carrier = carrier
-        self._timeout = datetime.timedelta(seconds=timeout_s)
         self.rank, self.size = int(carrier.rank()), int(carrier.size())
-        self.lost = False  # is another rank gone?
+        self.lost = False  # is another rank gone, or has this one failed?
         self.bytes = 0  # sent and received by this rank, vectors only
 
     @classmethod
@@ -66,7 +68,7 @@ class LocalGroup:
         dist.broadcast(port, group=group, group_src=0)
         if rank:
             store = torch_distributed.TCPStore(LOOPBACK, int(port.item()), size, False, wait)
-        return cls(gloo(store, rank, size), timeout_s)
+        return cls(gloo(store, rank, size, timeout_s))
 
     # ---- orders ------------------------------------------------------------------------------------------
     def order(self, act: str, **arguments: Any) -> None:
@@ -79,6 +81,13 @@ class LocalGroup:
         self._broadcast(torch.frombuffer(frame, dtype=torch.uint8))
         if more:
             self._broadcast(torch.frombuffer(bytearray(more), dtype=torch.uint8))
+
+    def fail(self, why: str) -> None:
+        """Tells the other ranks, once, that the first one has failed, if they can be reached."""
+        if not self.lost:
+            self.lost = True
+            with contextlib.suppress(PeerLost):
+                self.order("failed", why=why[:WHY_MAX])
 
     def hear(self) -> dict[str, Any]:
         """Returns the first rank's next order. Raises PeerLost if it is gone."""
@@ -99,7 +108,7 @@ class LocalGroup:
         """Returns what each other rank gives, of these lengths. Called by the first rank."""
         room = [torch.empty(length, dtype=dtype) for length in lengths]
         works = [self._carrier.recv([t], rank, 0) for rank, t in enumerate(room, 1) if len(t)]
-        self._wait(works, self._timeout)
+        self._wait(works)
         self.bytes += sum(t.nbytes for t in room)
         return room
 
@@ -140,7 +149,7 @@ class LocalGroup:
         """Returns the numbers of all ranks, by rank. All ranks give as many."""
         mine = torch.tensor(list(numbers), dtype=torch.float64)
         rooms = [torch.empty_like(mine) for _ in range(self.size)]
-        self._wait([self._carrier.allgather([rooms], [mine])], self._timeout)
+        self._wait([self._carrier.allgather([rooms], [mine])])
         return [room.tolist() for room in rooms]
 
     def texts(self, text: str) -> list[str]:
@@ -150,7 +159,7 @@ class LocalGroup:
         rooms = [torch.zeros(max(lengths), dtype=torch.uint8) for _ in lengths]
         mine = torch.zeros(max(lengths), dtype=torch.uint8)
         mine[: len(data)] = data
-        self._wait([self._carrier.allgather([rooms], [mine])], self._timeout)
+        self._wait([self._carrier.allgather([rooms], [mine])])
         return [room[:length].numpy().tobytes().decode() for room, length in zip(rooms, lengths, strict=True)]
 
     # ---- below -------------------------------------------------------------------------------------------
@@ -160,11 +169,11 @@ class LocalGroup:
         options.rootRank, options.rootTensor = 0, 0
         self._wait([self._carrier.broadcast([data], options)])
 
-    def _wait(self, works: Sequence[Any], timeout: datetime.timedelta | None = None) -> None:
+    def _wait(self, works: Sequence[Any]) -> None:
         """Waits for transfers. Raises PeerLost where a rank of this worker is gone, or silent for too long."""
         try:
             for work in works:
-                work.wait(timeout) if timeout else work.wait()
+                work.wait()
         except RuntimeError as error:
             self.lost = True
             why = str(error).partition("\n")[0].rpartition("] ")[2].partition(". ")[0]
@@ -174,10 +183,14 @@ class LocalGroup:
             ) from None
 
 
-def gloo(store: Any, rank: int, size: int) -> Any:
-    """Returns a Gloo group on the loopback address, whose ranks meet at `store`."""
+def gloo(store: Any, rank: int, size: int, timeout_s: float) -> Any:
+    """Returns a Gloo group on the loopback address, whose ranks meet at `store`.
+
+    The first rank waits for the others for `timeout_s`, as their turn is the same as its own; they wait for it for as
+    long as it takes.
+    """
     options = torch_distributed.ProcessGroupGloo._Options()
-    options._timeout = datetime.timedelta(days=IDLE_DAYS)
+    options._timeout = datetime.timedelta(days=IDLE_DAYS if rank else 0, seconds=timeout_s)
     options._devices = [torch_distributed.ProcessGroupGloo.create_device(hostname=LOOPBACK)]
     return torch_distributed.ProcessGroupGloo(store, rank, size, options)
 

@@ -5,7 +5,7 @@ send           sends its blocks of the weights, gradients or rest
 take           takes over its blocks
 step           makes a step of its optimizer; clip, reset, zero_grad: likewise
 keep, restore  keeps its weights while others are shown, and puts them back
-batch, stepped, shown, done, closed, failed    what the loop waits for
+batch, count, stepped, shown, done, closed, failed    what the loop waits for
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Obedience:
                 raise ValueError(f"order {act!r} is not expected here: all ranks have to call the same of pace")
 
 
-def _ignore_sigterm() -> bool:
+def ignore_sigterm() -> bool:
     """Ignores SIGTERM from now on, unless the program has a handler: the first rank decides when the worker leaves.
 
     Returns True if it is ignored now.
@@ -107,7 +107,7 @@ class OtherRankPace:
         self._told = self._orders.until("stepped")
         self._closed = self._wants_stop = False
         self._schedules: list[SampleSchedule] = []
-        self._ignores = _ignore_sigterm()
+        self._ignores = ignore_sigterm()
         flat = cast(FlatModel, ranks.parts)  # of which nothing is asked but `has_gradient`
         self.optimizers = drop_ins(ranks.parts.optimizer, flat, self.step, lambda: None)
 
@@ -180,6 +180,7 @@ class OtherRankPace:
         """Makes a step together with the other ranks. Raises PeerLost where one of them is lost."""
         if isinstance(model, int):
             samples = model
+        self._orders.until("count")
         self._ranks.link.together([-1 if samples is None else samples, self._wants_stop])
         for schedule in self._schedules:
             schedule.follow()
