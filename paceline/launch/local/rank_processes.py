@@ -24,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from paceline.launch.local.fork_server import die_with_parent
 
 LOOPBACK = "127.0.0.1"
+LAST_LINES_SECONDS = 1.0
+"""Seconds that are waited for the last lines of a rank that has ended."""
 
 
 def variables_of(rank: int, ranks: int, port: int) -> dict[str, str]:
@@ -51,6 +53,8 @@ class RankProcesses:
                 list(command),
                 env={**environment, **variables_of(rank, ranks, port)},
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
                 preexec_fn=die_with_parent,
             )
             self._processes.append(process)
@@ -59,8 +63,12 @@ class RankProcesses:
             threading.Thread(target=self._follow, args=(rank, process), daemon=True).start()
 
     def _follow(self, rank: int, process: subprocess.Popen[bytes]) -> None:
-        """Waits for the end of one rank, on a thread of its own."""
-        self._ended.put((rank, process.wait()))
+        """Waits for the end of one rank, on a thread of its own, and of what it prints."""
+        reader = threading.Thread(target=_pass_on, args=(process,), daemon=True)
+        reader.start()
+        code = process.wait()
+        reader.join(LAST_LINES_SECONDS)  # children of its own may hold its output open for ever
+        self._ended.put((rank, code))
 
     def forward(self, number: int) -> None:
         """Passes a signal on to rank 0, which speaks for the worker."""
@@ -79,6 +87,14 @@ class RankProcesses:
                 for process in self._processes:
                     process.kill()  # without the others they would only wait
         return code
+
+
+def _pass_on(process: subprocess.Popen[bytes]) -> None:
+    """Prints what a rank prints, by whole lines, so that the ranks' lines do not mix."""
+    assert process.stdout is not None
+    with process.stdout as lines:
+        for line in lines:
+            os.write(1, line)
 
 
 def _free_port() -> int:

@@ -34,9 +34,7 @@ def test_its_variables_are_those_that_torch_reads() -> None:
     assert variables_of(1, 4, 5000) == dict(zip(names, ("1", "1", "4", "4", "127.0.0.1", "5000"), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("end", "code", "how"), [("exit 3", 3, "exit code 3"), ("kill -KILL $$", 128 + 9, "SIGKILL")]
-)
+@pytest.mark.parametrize(("end", "code", "how"), [("exit 3", 3, "exit code 3"), ("kill -KILL $$", 128 + 9, "SIGKILL")])
 def test_a_rank_that_fails_takes_the_others_with_it(
     end: str, code: int, how: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -44,6 +42,11 @@ def test_a_rank_that_fails_takes_the_others_with_it(
     assert processes.wait() == code
     assert f"rank 1 of 3 of this worker ended with {how}" in capfd.readouterr().err
     assert not [pid for pid in descendants(os.getpid()) if comm(pid) == "sleep" and alive(pid)]
+
+
+def test_lines_of_ranks_do_not_mix(capfd: pytest.CaptureFixture[str]) -> None:
+    assert RankProcesses(shell('printf "%s" $RANK; sleep 0.1; echo " said"'), 3, os.environ).wait() == 0
+    assert sorted(capfd.readouterr().out.splitlines()) == ["0 said", "1 said", "2 said"]
 
 
 def test_sigterm_goes_to_the_first_rank_alone(tmp_path: Path) -> None:
