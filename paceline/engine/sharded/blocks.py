@@ -20,7 +20,7 @@ from torch import Tensor
 from paceline.core.errors import ConfigError
 
 
-class Block(msgspec.Struct, frozen=True):
+class TensorBlock(msgspec.Struct, frozen=True):
     """Describes a box within a tensor: where it begins, and how long it is in each dimension."""
 
     offset: tuple[int, ...]
@@ -43,7 +43,7 @@ class PartLayout(msgspec.Struct, frozen=True, kw_only=True):
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[TensorBlock, ...]
 
 
 def is_sharded(t: Tensor) -> bool:
@@ -57,10 +57,10 @@ def local_of(t: Any) -> Tensor:
     return local.data
 
 
-def block_of(name: str, t: Any) -> Block:
+def block_of(name: str, t: Any) -> TensorBlock:
     """Returns the block of `t` that this process holds. Raises ConfigError for placements that are no blocks."""
     if not is_sharded(t):
-        return Block((0,) * t.dim(), tuple(t.shape))
+        return TensorBlock((0,) * t.dim(), tuple(t.shape))
     if any(placement.is_partial() for placement in t.placements):
         raise ConfigError(
             f"parameter {name} is placed as {t.placements}: a worker of several devices takes Shard and Replicate"
@@ -74,14 +74,14 @@ def block_of(name: str, t: Any) -> Block:
     return block
 
 
-def _of_placements(t: Any) -> Block:
+def _of_placements(t: Any) -> TensorBlock:
     """Returns the block of a DTensor, as its placements say: each shards what those before it have left, by chunks."""
     if any(placement.is_shard() and type(placement).__name__ != "Shard" for placement in t.placements):
         # Sharded in an order that is not the mesh's, as fully_shard over tensor parallelism does in one dimension.
         from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
         shape, offset = compute_local_shape_and_global_offset(t.shape, t.device_mesh, t.placements)
-        return Block(tuple(offset), tuple(shape))
+        return TensorBlock(tuple(offset), tuple(shape))
     starts, lengths = [0] * t.dim(), list(t.shape)
     for at, size, placement in zip(t.device_mesh.get_coordinate(), t.device_mesh.shape, t.placements, strict=True):
         if placement.is_shard():
@@ -89,7 +89,7 @@ def _of_placements(t: Any) -> Block:
             chunk = -(-lengths[dim] // size)
             before = min(at * chunk, lengths[dim])
             starts[dim], lengths[dim] = starts[dim] + before, min(chunk, lengths[dim] - before)
-    return Block(tuple(starts), tuple(lengths))
+    return TensorBlock(tuple(starts), tuple(lengths))
 
 
 def owners(layouts: Sequence[PartLayout]) -> list[list[int]]:
@@ -107,7 +107,7 @@ def owners(layouts: Sequence[PartLayout]) -> list[list[int]]:
             )
     sends: list[list[int]] = [[] for _ in layouts]
     for i, (name, shape) in enumerate(zip(first.names, first.shapes, strict=True)):
-        seen: dict[Block, int] = {}
+        seen: dict[TensorBlock, int] = {}
         for rank, layout in enumerate(layouts):
             if layout.blocks[i].numel and seen.setdefault(layout.blocks[i], rank) == rank:
                 sends[rank].append(i)
@@ -119,7 +119,7 @@ def owners(layouts: Sequence[PartLayout]) -> list[list[int]]:
     return sends
 
 
-def _overlap(blocks: Sequence[Block]) -> bool:
+def _overlap(blocks: Sequence[TensorBlock]) -> bool:
     """Returns True if two of the blocks have a number in common."""
     return any(
         all(

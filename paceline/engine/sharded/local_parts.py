@@ -47,8 +47,7 @@ class LocalParts:
         self._frozen = {name: p for name, p in named.items() if name not in self.trained}
         self._sharders: list[Any] = [m for m in self.module.modules() if hasattr(m, "reshard")]
         self._kept: list[Tensor] = []
-        of = {WEIGHTS: self.trained, REST: self.rest}
-        self._layouts = {kind: _layout(named) for kind, named in of.items()}
+        self._layouts = {WEIGHTS: _layout(self.trained), REST: _layout(self.rest)}
 
     @property
     def parameters(self) -> list[nn.Parameter]:

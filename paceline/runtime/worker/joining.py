@@ -87,10 +87,8 @@ def join_run(
     behind: ResumedProgress,
     flat: FlatModel | None = None,
 ) -> Worker:
-    """Returns when training starts, with the first weights in `module`. Raises PeerLost or TimedOut if it never
-    does.
-
-    `flat`: the vector of a module that several processes hold together.
+    """Returns when training starts, with the first weights in `module`; `flat`: its vector, if several processes hold
+    it. Raises PeerLost or TimedOut if it never does.
     """
     model = WorkerModel.of(module, recipe, spec, optimizer, behind.samples, flat)
     guard, watch = LoopGuard(module, model.flat, model.work.steps_of_user), Stopwatch(model.device, session.over)

@@ -14,8 +14,8 @@ from torch.distributed.tensor import DTensor, Placement, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from paceline.engine.sharded.blocks import is_sharded, local_of, owners
+from paceline.engine.sharded.gathered_model import GatheredModel
 from paceline.engine.sharded.local_parts import REST, WEIGHTS, LocalParts
-from paceline.engine.sharded.whole_model import WholeModel
 
 Placements = Callable[[str], Sequence[Placement]]
 """How the parameter of a name is placed."""
@@ -111,12 +111,12 @@ class CallingLink:
             other.unpack(self._kind, data)
 
 
-def whole_of(parts: Sequence[LocalParts]) -> tuple[WholeModel, CallingLink]:
+def whole_of(parts: Sequence[LocalParts]) -> tuple[GatheredModel, CallingLink]:
     """The whole model of these ranks, and the link to all but the first."""
     layouts = {kind: [one.layout(kind) for one in parts] for kind in (WEIGHTS, REST)}
     sends = {kind: owners(of) for kind, of in layouts.items()}
     link = CallingLink(parts[1:], sends)
-    return WholeModel(parts[0], link, layouts, sends), link
+    return GatheredModel(parts[0], link, layouts, sends), link
 
 
 def set_gradients(parts: Sequence[LocalParts], of: dict[str, Tensor]) -> None:

@@ -4,7 +4,7 @@
     for x, y in pace.batches(...)    draws sample numbers, tells them      hear them; each reads its own part
     backward                         (the ranks' own process group)
     pace.step()                      one step of a plain worker, whose     obey: send, take, step, zero_grad, ...
-                                     model is a `WholeModel`
+                                     model is a `GatheredModel`
                                      tells how far the run is              hear it
 
 What a loop asks of `pace` between two steps (`over`, `total_samples`, ...) is as of the last step, the same on all
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from paceline.core.errors import ConfigError
 from paceline.engine.data.batches import MapStyle
 from paceline.engine.data.dataset import Dataset
-from paceline.engine.sharded.whole_model import WholeModel
+from paceline.engine.sharded.gathered_model import GatheredModel
 from paceline.live.control.session import Session
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
@@ -32,7 +32,7 @@ from paceline.runtime.worker.loop.progress import ResumedProgress
 from paceline.runtime.worker.loop.shard import StreamShard
 from paceline.runtime.worker.pace import Pace
 from paceline.runtime.worker.ranks.local_group import LocalGroup
-from paceline.runtime.worker.ranks.meeting import Ranks
+from paceline.runtime.worker.ranks.meeting import RankMeeting
 from paceline.runtime.worker.ranks.rank_batches import SampleNumbers, check_loader, items_of, pair_of, part_of
 from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
 
@@ -54,8 +54,8 @@ class FirstRankPace(Pace):
 
     def __init__(
         self,
-        ranks: Ranks,
-        whole: WholeModel,
+        ranks: RankMeeting,
+        whole: GatheredModel,
         recipe: Recipe,
         spec: ProcessSpec,
         session: Session,

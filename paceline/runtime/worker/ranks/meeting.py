@@ -22,8 +22,8 @@ from torch import nn
 from paceline.core.effects import KEEP, RESET
 from paceline.core.errors import ConfigError
 from paceline.engine.sharded.blocks import PartLayout, is_sharded, owners
+from paceline.engine.sharded.gathered_model import GatheredModel
 from paceline.engine.sharded.local_parts import REST, WEIGHTS, LocalParts
-from paceline.engine.sharded.whole_model import WholeModel
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.worker.ranks.local_group import LocalGroup, process_group
 
@@ -31,7 +31,7 @@ KINDS = (WEIGHTS, REST)
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class RankMeeting:
     """Holds what one rank knows of its worker after the meeting.
 
     module    the model as the loop calls it; link: to the other ranks
@@ -56,20 +56,20 @@ class Ranks:
         """Returns which part of a mini-batch is this rank's, and how many parts there are."""
         return self.places[self.link.rank], max(self.places) + 1
 
-    def whole(self) -> WholeModel:
+    def whole(self) -> GatheredModel:
         """Returns the whole model, on the first rank; the others wait for orders meanwhile."""
-        return WholeModel(self.parts, self.link, self.layouts, self.sends)
+        return GatheredModel(self.parts, self.link, self.layouts, self.sends)
 
     def samples_of(self, counts: list[float]) -> int | None:
         """Returns the samples of a step from what each rank gave to `pace.step`: -1 for nothing. None: nobody gave any.
 
-        Ranks of one place have the same samples, so they count once.
+        RankMeeting of one place have the same samples, so they count once.
         """
         given = {place: int(count) for place, count in zip(self.places, counts, strict=True) if count >= 0}
         return sum(given.values()) if given else None
 
 
-def meet(model: Any, optimizer: Any, group: Any, data_group: Any, timeout_s: float) -> Ranks:
+def meet(model: Any, optimizer: Any, group: Any, data_group: Any, timeout_s: float) -> RankMeeting:
     """Returns what this rank knows after the meeting. All ranks raise the same ConfigError where something is wrong."""
     link = LocalGroup.meet(group, timeout_s)
     module = parts = None
@@ -91,7 +91,7 @@ def meet(model: Any, optimizer: Any, group: Any, data_group: Any, timeout_s: flo
     places = tuple(int(one["place"]) for one in found)
     if sorted(set(places)) != list(range(max(places) + 1)):
         raise ConfigError(f"data_group=: the ranks have the places {places} in it; give each rank its own group")
-    return Ranks(module, parts, link, places, layouts, sends)
+    return RankMeeting(module, parts, link, places, layouts, sends)
 
 
 def check_asked(*, lazy: bool, overlap: bool, evaluate: Any, state: Any) -> None:

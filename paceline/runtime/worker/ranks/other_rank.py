@@ -29,7 +29,7 @@ from paceline.engine.sharded.local_parts import REST
 from paceline.runtime.worker.loop.loader import LoaderSettings, SharedLoader
 from paceline.runtime.worker.loop.shard import StreamShard
 from paceline.runtime.worker.ranks.first_rank import NO_STATE
-from paceline.runtime.worker.ranks.meeting import Ranks
+from paceline.runtime.worker.ranks.meeting import RankMeeting
 from paceline.runtime.worker.ranks.rank_batches import check_loader, items_of, pair_of, part_of
 from paceline.runtime.worker.steps.drop_in import DropInOptimizer, drop_ins
 from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
@@ -38,7 +38,7 @@ from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
 class Obedience:
     """Carries out the first rank's orders on this rank's part of the model."""
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: RankMeeting) -> None:
         self._link, self._parts = ranks.link, ranks.parts
         self._sends = {kind: of[ranks.link.rank] for kind, of in ranks.sends.items()}
         self._steps = UserSteps(self._parts.optimizer)
@@ -98,7 +98,7 @@ def ignore_sigterm() -> bool:
 class OtherRankPace:
     """Is to the loop of another rank what a `Pace` is to the first one's."""
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: RankMeeting) -> None:
         """Returns when training starts."""
         self._ranks, self._orders = ranks, Obedience(ranks)
         begun = self._orders.until("begun")

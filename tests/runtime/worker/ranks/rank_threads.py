@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from paceline.engine.sharded.blocks import owners
 from paceline.engine.sharded.local_parts import LocalParts
 from paceline.runtime.worker.ranks.local_group import LocalGroup, gloo
-from paceline.runtime.worker.ranks.meeting import KINDS, Ranks
+from paceline.runtime.worker.ranks.meeting import KINDS, RankMeeting
 
 T = TypeVar("T")
 TIMEOUT_S = 20.0
@@ -64,8 +64,10 @@ class DistributedDataParallel(nn.Module):
             p.grad = part.view(p.shape).clone()
 
 
-def ranks_of(link: LocalGroup, model: nn.Module, optimizer: torch.optim.Optimizer, places: tuple[int, ...]) -> Ranks:
+def ranks_of(
+    link: LocalGroup, model: nn.Module, optimizer: torch.optim.Optimizer, places: tuple[int, ...]
+) -> RankMeeting:
     """What a rank knows after the meeting, where every rank holds the whole model."""
     parts = LocalParts(model, optimizer)
     layouts = {kind: [parts.layout(kind)] * link.size for kind in KINDS}
-    return Ranks(model, parts, link, places, layouts, {kind: owners(of) for kind, of in layouts.items()})
+    return RankMeeting(model, parts, link, places, layouts, {kind: owners(of) for kind, of in layouts.items()})

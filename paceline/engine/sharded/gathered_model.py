@@ -1,6 +1,6 @@
 """The whole model on the first rank of a worker, in host memory, while all ranks of the worker train parts of it.
 
-`WholeModel` is the `FlatModel` of a module that nobody computes with: it has every parameter and buffer of the real
+`GatheredModel` is the `FlatModel` of a module that nobody computes with: it has every parameter and buffer of the real
 one, in full. So the scheme, the codecs, the servers and the checkpoints of a worker of several devices see the vector
 that they would see of a worker of one device.
 
@@ -49,7 +49,7 @@ class RankLink(Protocol):
         """Sends all other ranks the same."""
 
 
-class WholeModel(FlatModel):
+class GatheredModel(FlatModel):
     """Holds the trained parameters of all ranks as one vector, in the order of a plain `FlatModel` of the same model.
 
     layouts: of all ranks, by kind (WEIGHTS, REST). sends: for each kind and rank, the numbers of the tensors that it

@@ -8,8 +8,8 @@ from torch import nn
 from torch.distributed.tensor import Replicate, Shard
 
 from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.sharded.gathered_model import GatheredModel
 from paceline.engine.sharded.local_parts import LocalParts
-from paceline.engine.sharded.whole_model import WholeModel
 from paceline.engine.vectors.flat import Flat
 from tests.engine.sharded.fake_ranks import CallingLink, Placements, parts_of, set_gradients, sgd, whole_of
 
@@ -36,7 +36,7 @@ CASES: dict[str, tuple[tuple[int, ...], Placements]] = {
 
 def ranks_of(
     shape: tuple[int, ...], placements: Placements
-) -> tuple[list[LocalParts], WholeModel, CallingLink, FlatModel]:
+) -> tuple[list[LocalParts], GatheredModel, CallingLink, FlatModel]:
     """The ranks' parts, the whole model, and the same model as one process has it."""
     plain = FlatModel(model_of())
     parts = parts_of(model_of, shape, placements)
