@@ -1,6 +1,6 @@
 """Where the time of a small push and pull goes: hop by hop, in calls, system calls and switches of threads.
 
-python benchmarks/exchange_hops.py [--mbytes 0.1,0.25,1] [--rounds 30] [--transports shm,tcp] [--parts times,hops,counts]
+python benchmarks/exchange_hops.py [--mbytes 0.1,0.25,1] [--rounds 30] [--transports shm,tcp] [--parts times,counts]
 
 One worker, one server, ASP, plain SGD, one process each, as in `benchmarks/exchange.py`. Three parts:
 
@@ -311,7 +311,7 @@ def main() -> int:
     if "times" not in parts:
         return 0
     print(f"\n{'':26}{'median ms':>9} {'min ms':>8} {'ratio':>8} {'of fast':>8}")
-    holds = all([print_times(size, times(size, transports, options.rounds)) for size in sizes])
+    holds = all(print_times(size, times(size, transports, options.rounds)) for size in sizes)
     return verdict(f"by shared memory at most {CLAIMS_MS} (MB: ms), by TCP {TCP_RATIO} times plain sockets", holds)
 
 
