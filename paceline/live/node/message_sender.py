@@ -7,7 +7,6 @@ message of the scheme  ->  one part a slice (`Scatter`)  ->  held until its vect
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -100,8 +99,10 @@ class MessageSender:
         what: names the call in a timeout. edges: slice borders, if the answer may be read while it arrives.
         server_view: of the call, the present one by default; when that ends, the call is void.
         """
-        progress = functools.partial(self._channel.progress_of, [target for _, target, _, _ in parts])
-        pending = PendingReply(what, len(parts), self.memory, edges=edges, timeout_s=self.timeout_s, progress=progress)
+        whom = [target for _, target, _, _ in parts]
+        pending = PendingReply(
+            what, len(parts), self.memory, edges=edges, timeout_s=self.timeout_s, way=self._channel, whom=whom
+        )
         server_view = self.server_view if server_view is None else server_view
         for part, target, at, piece in parts:
             try:

@@ -21,6 +21,7 @@ from paceline.core.vector import Memory
 from paceline.live.party import Party
 from paceline.live.protocol.row_packing import Packed, Packer, PackingPost
 from paceline.live.protocol.transport import Envelope, Post, Transport, progress_of
+from paceline.live.protocol.wakeable_event import WakeableEvent
 
 
 class MessageChannel:
@@ -66,6 +67,10 @@ class MessageChannel:
         if self._rows:
             self._rows.forget(other)
         self.stage.lost(other)
+
+    def wait(self, event: WakeableEvent, whom: Sequence[Party], timeout_s: float) -> bool:
+        """Waits for an event that an answer of one of `whom` will set; see `Transport.wait`."""
+        return self._transport.wait(event, whom, timeout_s)
 
     def progress_of(self, whom: Sequence[Party]) -> tuple[int, bool]:
         """Returns the `Transport.progress` of several parties together."""

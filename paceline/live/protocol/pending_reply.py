@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from paceline.core.effects import Ticket
 from paceline.core.errors import ProtocolError, TimedOut
 from paceline.core.message import gather, scalar_fields, vector_fields
 from paceline.core.vector import Arrival, Memory, Promise, PromisingMemory
+from paceline.live.party import Party
 from paceline.live.protocol.transport import Envelope
+from paceline.live.protocol.wakeable_event import WakeableEvent
+
+USUAL_SECONDS = 0.25
+"""Nobody looks whether bytes move before a wait has lasted so long: nearly all answers come earlier."""
 
 
 def rooms_for(lengths: Sequence[int], shared: Sequence[Any], memory: Memory) -> list[Any]:
@@ -19,6 +23,16 @@ def rooms_for(lengths: Sequence[int], shared: Sequence[Any], memory: Memory) -> 
     if not shared:
         return [memory.empty(length) for length in lengths]
     return [memory.empty(n) if v is None else v for n, v in zip(lengths, shared, strict=True)]
+
+
+class AnswerWay(Protocol):
+    """Describes the way by which the answers of some parties come."""
+
+    def wait(self, event: WakeableEvent, whom: Sequence[Party], timeout_s: float) -> bool:
+        """Waits for an event that their answers set; returns whether it is set."""
+
+    def progress_of(self, whom: Sequence[Party]) -> tuple[int, bool]:
+        """Returns a number that grows while bytes come from them or reach them, and whether some are on their way."""
 
 
 class PendingReply(Ticket):
@@ -36,9 +50,10 @@ class PendingReply(Ticket):
         *,
         edges: Sequence[int] = (),
         timeout_s: float = 0.0,
-        progress: Callable[[], tuple[int, bool]] = lambda: (0, False),
+        way: AnswerWay | None = None,
+        whom: Sequence[Party] = (),
     ) -> None:
-        """`what` is named when a wait outlasts its deadline. `progress`: as of a transport, to all those asked."""
+        """`what` is named when a wait outlasts its deadline. `way`: by which the answers of `whom` come."""
         self.what = what
         self.begun = time.monotonic()
         self.sent: list[Envelope] = []
@@ -47,14 +62,14 @@ class PendingReply(Ticket):
         self._promises: dict[str, Promise] = {}
         self._arrivals: list[Arrival] = []  # of what was promised
         self._taken = False
-        self._timeout_s, self._progress = timeout_s, progress
+        self._timeout_s, self._way, self._whom = timeout_s, way, whom
         self._coming = 0  # answers whose vectors have begun to come
         self._parts: list[Any] = [None] * parts
         self._missing = parts
         self._moved: list[tuple[float, float]] = []  # from when to when bytes of it did
         self._buffers: dict[int, Any] = {}
         self._error: BaseException | None = None
-        self._ready = threading.Event()
+        self._ready = WakeableEvent()
 
     def room(self, part: int, shards: Sequence[slice], lengths: Sequence[int], shared: Sequence[Any] = ()) -> list[Any]:
         """Returns where the vectors of answer `part` go: its slices of one buffer a field, so that joining copies
@@ -132,17 +147,31 @@ class PendingReply(Ticket):
 
         On a thin link a vector may take longer than any deadline, so time counts from the last that was seen to move.
         """
-        moved, leaving = self._progress()
-        while not self._ready.wait(timeout_s):
-            before, was_leaving = moved, leaving
-            moved, leaving = self._progress()
-            if moved == before or not (was_leaving or leaving or self._coming):
-                raise TimedOut(f"waited {timeout_s:.0f} s for {self.what}")
+        usual = min(timeout_s / 2, USUAL_SECONDS)
+        if not self._answered_within(usual):
+            self._wait_while_it_moves(timeout_s, timeout_s - usual)
         if self._error is not None:
             raise self._error
         if self._promises:
             return self._promised()
         return gather(self._parts, self._memory)
+
+    def _answered_within(self, seconds: float) -> bool:
+        """Returns True once there is an answer, False after so many seconds without one."""
+        return self._ready.wait(seconds) if self._way is None else self._way.wait(self._ready, self._whom, seconds)
+
+    def _wait_while_it_moves(self, timeout_s: float, seconds: float) -> None:
+        """Waits on, for `seconds` and then as long as bytes move either way. Raises TimedOut."""
+        moved, leaving = self._progress()
+        while not self._answered_within(seconds):
+            before, was_leaving = moved, leaving
+            moved, leaving = self._progress()
+            if moved == before or not (was_leaving or leaving or self._coming):
+                raise TimedOut(f"waited {timeout_s:.0f} s for {self.what}")
+            seconds = timeout_s
+
+    def _progress(self) -> tuple[int, bool]:
+        return (0, False) if self._way is None else self._way.progress_of(self._whom)
 
     def _promised(self) -> Any:
         """Returns the answer with vectors that are still arriving, whose parts are read one by one."""
@@ -161,7 +190,7 @@ class PendingReply(Ticket):
     @property
     def ready(self) -> bool:
         """Returns True if `wait` would return, or raise, at once."""
-        return self._ready.is_set()
+        return self._ready.is_set
 
     @property
     def streams(self) -> bool:
