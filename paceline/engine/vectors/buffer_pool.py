@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-
 FLOAT32 = np.dtype(np.float32)
 
 

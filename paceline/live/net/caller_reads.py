@@ -10,8 +10,8 @@ threads hold the loop's `turn` while a callback runs, so a handler still sees on
 taken over is not in the loop's selector. Whoever sets the event, or closes such a connection, on another thread rings a
 bell that this thread listens to beside its connections.
 
-An exception of a handler ends the loop, as it does on the loop's own thread. One that a signal raises here in the middle
-of a frame, such as Ctrl-C, closes the connection, of whose bytes nobody knows any more which were read.
+An exception of a handler ends the loop, as it does on the loop's own thread. One that a signal raises here in the
+middle of a frame, such as Ctrl-C, closes the connection, of whose bytes nobody knows any more which were read.
 """
 
 from __future__ import annotations

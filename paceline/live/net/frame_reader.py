@@ -87,8 +87,9 @@ class FrameReader:
     def read(self, sock: socket.socket) -> int | None:
         """Makes one system call, and does what follows from it.
 
-        Returns the bytes it asked for and did not get: 0 when there may be more to read at once. None at the end of
-        the stream. Raises OSError (BlockingIOError when there is nothing) and ProtocolError.
+        Returns the bytes it asked for and did not get: 0 when there may be more to read at once. With the last byte of
+        a body it returns 1, since most often nothing follows. None at the end of the stream. Raises OSError
+        (BlockingIOError when there is nothing) and ProtocolError.
         """
         frame = self._incoming
         target = self._scratch[self._filled : self._limit] if frame is None else frame.targets[0]
@@ -104,6 +105,7 @@ class FrameReader:
             frame.received(n)
             if not frame.targets:
                 self._complete(frame)
+                return 1
         return target.nbytes - n
 
     def _parse(self) -> None:

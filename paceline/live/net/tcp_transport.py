@@ -118,9 +118,8 @@ class TcpTransport:
         self._tls_listener = self._under(tls) if tls else None
         plain = [None if tls else self._listener, self._local]
         self._plain_listeners = [listener for listener in plain if listener]
-        self._early: dict[
-            Party, list[tuple[Connection, int]]
-        ] = {}  # lanes before their connection, and of which incarnation
+        # Lanes that came before their connection, and of which incarnation they are.
+        self._early: dict[Party, list[tuple[Connection, int]]] = {}
         self._gone = [0, 0, 0, 0]  # traffic of connections that are closed, and handshakes of lanes
         self._incarnations: dict[Party, int] = {}  # of those that were ever connected
         self._burnt: dict[Party, int] = {}  # incarnations up to this one are over

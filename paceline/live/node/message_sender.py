@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from paceline.core.effects import SERVERS, Mean, To
 from paceline.core.errors import PeerLost, Stopped, Undone
 from paceline.core.message import scatter, vector_fields
 from paceline.core.sharding import NOWHERE, Layout
-from paceline.core.vector import Memory
+from paceline.core.vector import Memory, is_arriving
 from paceline.live import party
 from paceline.live.node.deferred_send import DeferredSends
 from paceline.live.node.open_calls import OutgoingCalls
@@ -40,6 +41,9 @@ class Scatter:
     def parts(self, to: To, whole: Any) -> list[tuple[int, Party, int, Any]]:
         """Returns number, receiver, the receiver's slice and content of each part, in the order of sending."""
         if to == SERVERS:
+            if len(self._order) == 1:
+                part, server, at = self._order[0]
+                return [(part, server, at, whole)]
             pieces = scatter(whole, self.slices)
             return [(part, server, at, pieces[part]) for part, server, at in self._order]
         return [(0, party.COORDINATOR if isinstance(to, str) else party.worker(to), 0, whole)]
@@ -64,9 +68,17 @@ class MessageSender:
 
         Raises PeerLost, unless `to` is a server that will be replaced: then the call stays open and is repeated.
         """
-        encode = vector_fields(type(envelope.message)) and (lambda: self._channel.encode_and_send(to, envelope, part))
+        message = envelope.message
         try:
-            self.streams.send(to, envelope, encode or None)
+            for name in vector_fields(type(message)):
+                if is_arriving(getattr(message, name)):
+                    self.streams.send(to, envelope, part)
+                    return
+            if not self.streams.empty:  # it may have to wait for those before it
+                self.streams.send(to, envelope, part)
+                return
+            envelope.queued_at = time.monotonic()
+            self._channel.encode_and_send(to, envelope, part)
         except PeerLost:
             if not self.calls.waits_for(to):
                 raise
@@ -135,7 +147,7 @@ class MessageSender:
             self.post_if_there(to, envelope)  # the same bytes: codecs with error feedback assume that each arrives once
 
     def post_if_there(self, to: Party, envelope: Envelope) -> None:
-        """Sends an envelope; nothing happens where the receiver is gone."""
+        """Sends an envelope as it is; nothing happens where the receiver is gone."""
         with contextlib.suppress(PeerLost):
             self.streams.send(to, envelope)
 

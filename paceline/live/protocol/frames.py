@@ -152,8 +152,8 @@ def encode(envelope: Envelope, memory: Memory, lender: BufferSharer | None = Non
         if view.nbytes:
             size += view.nbytes
             body.append(view)
-    scalars, view_number = codec.scalars(message), envelope.server_view
-    header = _encode((codec.name, lengths, scalars, places if lent else (), over, forms if encoded else (), view_number))
+    scalars, shared, view_number = codec.scalars(message), places if lent else (), envelope.server_view
+    header = _encode((codec.name, lengths, scalars, shared, over, forms if encoded else (), view_number))
     return [memoryview(_head(envelope, codec, header, size)), *body]
 
 

@@ -204,10 +204,28 @@ class PendingReply(Ticket):
         return max((arrival.seconds_waited for arrival in self._arrivals), default=0.0)
 
     def seconds_communicating(self, since: float = 0.0) -> float:
-        """Time after `since` in which bytes of this call moved, either way or both."""
-        until, total = max(since, self.begun), 0.0
-        sent = [(envelope.queued_at, envelope.sent_at) for envelope in list(self.sent)]
-        for begin, end in sorted([*sent, *self._moved]):
-            total += max(0.0, end - max(begin, until))
-            until = max(until, end)
-        return total
+        """Returns the seconds after `since` in which bytes of this call moved, either way or both."""
+        return _covered(self._spans(), max(since, self.begun))
+
+    def seconds_before_and_after(self, since: float) -> tuple[float, float]:
+        """Returns the seconds before `since` in which bytes of this call moved, and those after it."""
+        spans = self._spans()
+        after = _covered(spans, max(since, self.begun))
+        return _covered(spans, self.begun) - after, after
+
+    def _spans(self) -> list[tuple[float, float]]:
+        """Returns from when to when bytes moved, in order; spans may overlap."""
+        spans = [(envelope.queued_at, envelope.sent_at) for envelope in list(self.sent)]
+        spans += self._moved
+        spans.sort()
+        return spans
+
+
+def _covered(spans: Sequence[tuple[float, float]], since: float) -> float:
+    """Returns how long the spans, in the order of their beginnings, are together, from `since` on."""
+    total = 0.0
+    for begin, end in spans:
+        if end > since:
+            total += end - (begin if begin > since else since)
+            since = end
+    return total

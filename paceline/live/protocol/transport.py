@@ -2,8 +2,8 @@
 
 Contracts: FIFO per ordered pair of parties among messages of schemes, and among CONTROL; CONTROL may overtake messages
 of schemes, so that it never waits behind large ones, and is never overtaken. A handler's methods are called on the
-transport's thread, or on one that waits for an answer, never two at a time. What was sent is not changed by anyone until
-it has left.
+transport's thread, or on one that waits for an answer, never two at a time. What was sent is not changed by anyone
+until it has left.
 """
 
 from __future__ import annotations
