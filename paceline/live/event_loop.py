@@ -55,7 +55,7 @@ class Loop:
     @property
     def here(self) -> bool:
         """Returns True on the loop's own thread."""
-        return threading.current_thread() is self._thread
+        return threading.get_ident() == self._thread.ident
 
     def call_soon(self, action: Action) -> None:
         """Runs `action` on the loop's thread soon; may be called from any thread."""
@@ -87,6 +87,11 @@ class Loop:
             self._watched[number] = events
         if pending is not None and events & selectors.EVENT_READ:
             self._look_again(sock, pending)
+
+    def pause(self, number: int) -> None:
+        """Stops watching a descriptor until `watch` is called again, within `turn` only."""
+        if self._watched.pop(number, 0):
+            self._selector.unregister(number)
 
     def unwatch(self, sock: socket.socket) -> None:
         """Stops watching a socket, within `turn` only."""

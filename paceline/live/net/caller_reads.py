@@ -27,19 +27,23 @@ from paceline.live.event_loop import Loop
 from paceline.live.net.connection import Connection
 from paceline.live.protocol.wakeable_event import WakeableEvent
 
+CAN_POLL = hasattr(select, "poll")
+
 
 class Bell:
     """Wakes one thread that waits for sockets. `ring` may be called from any thread, also from that one."""
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
-        self._bell, self.ear = socket.socketpair()
+        self._bell, self._ear = socket.socketpair()
         self._bell.setblocking(False)
-        self.ear.setblocking(False)
+        self._ear.setblocking(False)
+        self._numbers: list[int] | None = None
+        self._poll = select.poll()
 
     def __del__(self) -> None:
         self._bell.close()  # with its thread, or with the transport, whichever ends first
-        self.ear.close()
+        self._ear.close()
 
     def ring(self) -> None:
         """Wakes the thread; nothing happens on the thread itself, which is awake."""
@@ -50,7 +54,16 @@ class Bell:
     def hear(self) -> None:
         """Takes all rings."""
         with contextlib.suppress(BlockingIOError):
-            self.ear.recv(4096)
+            self._ear.recv(4096)
+
+    def poll(self, numbers: list[int], seconds: float) -> list[tuple[int, int]]:
+        """Waits until one of these descriptors can be read, or it rings; returns which, the bell's own among them."""
+        if numbers != self._numbers:  # most often they are the same as the last time
+            self._poll = select.poll()
+            for number in (self._ear.fileno(), *numbers):
+                self._poll.register(number, select.POLLIN)
+            self._numbers = numbers
+        return self._poll.poll(1e3 * seconds + 1)
 
 
 class CallerReads:
@@ -67,13 +80,16 @@ class CallerReads:
         """
         if event.is_set:
             return True
-        if self._loop.here or not hasattr(select, "poll"):
+        if not CAN_POLL or self._loop.here:
             return event.wait(timeout_s)
         bell = self._bell()
         event.wakers.append(bell.ring)
         try:
+            mine: dict[int, Connection] = {}
             with self._loop.turn:
-                mine = [one for one in connections if one.take_over(bell.ring)]
+                for one in connections:
+                    if one.take_over(bell.ring):
+                        mine[one.number] = one
             return self._read(event, mine, bell, timeout_s)
         finally:
             event.wakers.remove(bell.ring)
@@ -83,33 +99,23 @@ class CallerReads:
 
     def _bell(self) -> Bell:
         """Returns the bell of this thread."""
-        bell: Bell | None = getattr(self._bells, "bell", None)
-        if bell is None:
+        try:
+            bell: Bell = self._bells.bell
+        except AttributeError:
             bell = self._bells.bell = Bell()
         return bell
 
-    def _read(self, event: WakeableEvent, mine: Sequence[Connection], bell: Bell, timeout_s: float) -> bool:
-        """Reads whichever of `mine` has something, until the event is set; returns whether it is."""
-        deadline = time.monotonic() + timeout_s
-        found = select.poll()
-        found.register(bell.ear, select.POLLIN)
-        by_number = {one.number: one for one in mine}
-        for number in by_number:
-            found.register(number, select.POLLIN)
-        turn = self._loop.turn
-        while not event.is_set:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            ready = found.poll(1e3 * left + 1)
+    def _read(self, event: WakeableEvent, mine: dict[int, Connection], bell: Bell, timeout_s: float) -> bool:
+        """Reads whichever of `mine`, by descriptor, has something, until the event is set; returns whether it is."""
+        began, left, turn = time.monotonic(), timeout_s, self._loop.turn
+        while left > 0 and not event.is_set:
+            ready = bell.poll(list(mine), left)
             with turn:
                 for number, _ in ready:
-                    one = by_number.get(number)
+                    one = mine.get(number)
                     if one is None:
                         bell.hear()
-                    elif one.read_here():
-                        continue
-                    else:  # closed, and its number may be another socket's by now
-                        found.unregister(number)
-                        del by_number[number]
-        return True
+                    elif not one.read_here():
+                        del mine[number]  # closed, and its number may be another socket's by now
+            left = timeout_s - (time.monotonic() - began)
+        return event.is_set

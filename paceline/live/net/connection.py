@@ -279,7 +279,10 @@ class Connection:
         if not self._open or self._reader not in (None, ring):
             return False
         self._reader = ring
-        self._watch()
+        if self._outbox.idle and self._lanes.idle:
+            self._loop.pause(self.number)
+        else:
+            self._watch()
         if self._pending is not None and self._pending():  # what TLS has decrypted, no `poll` will tell
             self.read_here()
         return True

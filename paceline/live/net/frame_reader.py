@@ -17,7 +17,7 @@ from paceline.codec.encoded import Encoded
 from paceline.core.errors import ProtocolError
 from paceline.core.vector import Memory
 from paceline.live.net.striping import Striping
-from paceline.live.net.zero_copy import ZeroCopy
+from paceline.live.net.zero_copy import OWN_MESSAGES, ZeroCopy
 from paceline.live.protocol import frames
 from paceline.live.protocol.transport import Envelope, Kind
 
@@ -226,8 +226,10 @@ class FrameReader:
         if self._sharing is None:
             raise ProtocolError("the other side refers to memory that it cannot share over this connection")
         self._sharing.given_back(over)
-        pairs = zip(lengths, places, strict=True) if places else ()
-        return [self._sharing.take(place, length) if place else None for length, place in pairs]
+        vectors: list[Any] = []
+        for at, place in enumerate(places):
+            vectors.append(self._sharing.take(place, lengths[at]) if place else None)
+        return vectors
 
     def _encoded(self, form: frames.Form, length: int) -> Encoded:
         """Returns room in recycled memory, as for any vector."""
@@ -255,7 +257,7 @@ class FrameReader:
     def _tell(self, prefix: frames.Prefix, head: frames.Header, vectors: Sequence[Any], seconds: float) -> None:
         """Delivers a message, unless it is one for this end of the connection, such as a returned loan."""
         message = frames.assemble(head.codec, head.scalars, vectors)
-        if self._sharing is None or not self._sharing.heard(message):
+        if self._sharing is None or head.codec.cls not in OWN_MESSAGES or not self._sharing.heard(message):
             envelope = Envelope(prefix.kind, message, prefix.id, prefix.slice, head.server_view)
             envelope.seconds_receiving = seconds
             self._arrived(envelope)

@@ -386,8 +386,12 @@ class TcpTransport:
 
         A connection whose reader is interrupted is closed, and a party without its coordinator would end.
         """
-        found = [self._connections.get(who) for who in set(whom) if who != COORDINATOR]
-        return self._caller_reads.wait(event, [one for one in found if one is not None], timeout_s)
+        found: list[Connection] = []
+        for who in whom:
+            one = self._connections.get(who)
+            if one is not None and one not in found and who != COORDINATOR:
+                found.append(one)
+        return self._caller_reads.wait(event, found, timeout_s)
 
     def shared(self) -> tuple[int, int]:
         """Returns the bytes of vectors that were lent to others, and borrowed from them."""

@@ -59,7 +59,7 @@ class BuffersReleased:
     """Carries nothing but the loans that are over, in its header."""
 
 
-_OWN = frozenset({Opened, Closed, BuffersReleased})
+OWN_MESSAGES = frozenset({Opened, Closed, BuffersReleased})
 """Messages for the ends of the connection themselves; the last has nothing but its header."""
 
 
@@ -211,7 +211,7 @@ class ZeroCopy:
 
         Raises ProtocolError.
         """
-        if type(message) not in _OWN:
+        if type(message) not in OWN_MESSAGES:
             return False
         if not self.admitted:
             raise ProtocolError("the other side shares memory before it has said who it is")

@@ -113,7 +113,7 @@ class MessageSender:
         """
         whom = [target for _, target, _, _ in parts]
         pending = PendingReply(
-            what, len(parts), self.memory, edges=edges, timeout_s=self.timeout_s, way=self._channel, whom=whom
+            what, len(parts), self.memory, edges=edges, timeout_s=self.timeout_s, way=self._channel.transport, whom=whom
         )
         server_view = self.server_view if server_view is None else server_view
         for part, target, at, piece in parts:

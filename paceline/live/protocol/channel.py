@@ -13,15 +13,12 @@ within which bounds (`node/message_checks.py`). A packed message is checked as w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from paceline.codec.pipeline.stage import Room, Stage
 from paceline.core.message import nature_of, vector_fields
 from paceline.core.vector import Memory
 from paceline.live.party import Party
 from paceline.live.protocol.row_packing import Packed, Packer, PackingPost
-from paceline.live.protocol.transport import Envelope, Transport, progress_of
-from paceline.live.protocol.wakeable_event import WakeableEvent
+from paceline.live.protocol.transport import Envelope, Transport
 
 
 class MessageChannel:
@@ -30,7 +27,7 @@ class MessageChannel:
     def __init__(self, transport: Transport, memory: Memory, packer: Packer | None = None) -> None:
         self.me = transport.me
         self.stage = Stage(memory, nature_of, up=None, down=None)
-        self._transport = transport
+        self.transport = transport
         self._rows = PackingPost(transport, packer) if packer else None
         self._packed = packer.packed if packer else None
 
@@ -58,7 +55,7 @@ class MessageChannel:
                     assert self._rows is not None
                     self._rows.send(to, envelope)
                     return
-        self._transport.send(to, envelope)
+        self.transport.send(to, envelope)
 
     # ---- in ----------------------------------------------------------------------------------------------
     def unpack(self, src: Party, envelope: Envelope, longest: int) -> bool:
@@ -78,11 +75,3 @@ class MessageChannel:
         if self._rows:
             self._rows.forget(other)
         self.stage.lost(other)
-
-    def wait(self, event: WakeableEvent, whom: Sequence[Party], timeout_s: float) -> bool:
-        """Waits for an event that an answer of one of `whom` will set; see `Transport.wait`."""
-        return self._transport.wait(event, whom, timeout_s)
-
-    def progress_of(self, whom: Sequence[Party]) -> tuple[int, bool]:
-        """Returns the `Transport.progress` of several parties together."""
-        return progress_of(self._transport, whom)

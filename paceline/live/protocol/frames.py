@@ -220,9 +220,11 @@ def decode_header(data: bytes | memoryview, body_bytes: int) -> Header:
             codec, lengths, scalars, places, header.over, forms, header.server_view
         )  # the usual small message
     sent = 0
-    for at, length in enumerate(lengths):
-        place, form = places[at] if places else None, forms[at] if forms else None
-        sent += _bytes_sent(length, place, form)
+    if places or forms:
+        for at, length in enumerate(lengths):
+            sent += _bytes_sent(length, places[at] if places else None, forms[at] if forms else None)
+    else:
+        sent = ITEM_BYTES * sum(lengths)
     if len(lengths) != len(codec.vectors) or min(lengths, default=0) < 0 or sent != body_bytes:
         raise ProtocolError(f"{codec.name}: vectors of {list(lengths)} elements do not make {body_bytes} bytes")
     return Header(codec, lengths, scalars, places, header.over, forms, header.server_view)

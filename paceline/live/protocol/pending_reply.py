@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from paceline.core.effects import Ticket
 from paceline.core.errors import ProtocolError, TimedOut
 from paceline.core.message import gather, scalar_fields, vector_fields
 from paceline.core.vector import Arrival, Memory, Promise, PromisingMemory
 from paceline.live.party import Party
-from paceline.live.protocol.transport import Envelope
+from paceline.live.protocol.transport import Envelope, Transport, progress_of
 from paceline.live.protocol.wakeable_event import WakeableEvent
 
 USUAL_SECONDS = 0.25
@@ -23,16 +23,6 @@ def rooms_for(lengths: Sequence[int], shared: Sequence[Any], memory: Memory) -> 
     if not shared:
         return [memory.empty(length) for length in lengths]
     return [memory.empty(n) if v is None else v for n, v in zip(lengths, shared, strict=True)]
-
-
-class AnswerWay(Protocol):
-    """Describes the way by which the answers of some parties come."""
-
-    def wait(self, event: WakeableEvent, whom: Sequence[Party], timeout_s: float) -> bool:
-        """Waits for an event that their answers set; returns whether it is set."""
-
-    def progress_of(self, whom: Sequence[Party]) -> tuple[int, bool]:
-        """Returns a number that grows while bytes come from them or reach them, and whether some are on their way."""
 
 
 class PendingReply(Ticket):
@@ -50,7 +40,7 @@ class PendingReply(Ticket):
         *,
         edges: Sequence[int] = (),
         timeout_s: float = 0.0,
-        way: AnswerWay | None = None,
+        way: Transport | None = None,
         whom: Sequence[Party] = (),
     ) -> None:
         """`what` is named when a wait outlasts its deadline. `way`: by which the answers of `whom` come."""
@@ -171,7 +161,7 @@ class PendingReply(Ticket):
             seconds = timeout_s
 
     def _progress(self) -> tuple[int, bool]:
-        return (0, False) if self._way is None else self._way.progress_of(self._whom)
+        return (0, False) if self._way is None else progress_of(self._way, self._whom)
 
     def _promised(self) -> Any:
         """Returns the answer with vectors that are still arriving, whose parts are read one by one."""
