@@ -48,7 +48,7 @@ def lent(buffer: Any, begin: int, length: int, give_back: Callable[[Any], object
 
 
 class BufferRef:
-    """Lends `buffer` once: a contiguous 1-D float32 tensor, or numpy array, of at least one element.
+    """Lends `buffer` once: a contiguous 1-D float32 tensor of at least one element, on any device.
 
     `tensor()` makes a tensor over the buffer's memory that keeps this loan alive. When the last such tensor, and
     everything made from it, is gone, so is the loan, and `give_back(buffer)` is called. It may be called on any thread
@@ -57,29 +57,22 @@ class BufferRef:
 
     __slots__ = ("__weakref__", "_give_back", "buffer")
 
-    def __init__(self, buffer: Any, give_back: Callable[[Any], object] | None = None) -> None:
+    def __init__(self, buffer: Tensor, give_back: Callable[[Any], object] | None = None) -> None:
         self.buffer = buffer
         self._give_back = give_back
 
     @property
-    def __array_interface__(self) -> dict[str, Any]:
-        # Read-only memory is declared writable, because torch warns of tensors over read-only arrays. Writing to it
-        # would end the process.
-        if isinstance(self.buffer, np.ndarray):
-            place, length = self.buffer.__array_interface__["data"][0], self.buffer.size
-        else:
-            place, length = self.buffer.data_ptr(), self.buffer.numel()
-        return {"shape": (length,), "typestr": "<f4", "data": (place, False), "version": 3}
-
-    @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return self.__array_interface__
+        place = self.buffer.data_ptr()
+        return {"shape": (self.buffer.numel(),), "typestr": "<f4", "data": (place, False), "version": 3}
 
     def tensor(self) -> Tensor:
         """Returns a tensor over the buffer, which keeps this reference, and so the loan, alive."""
-        if isinstance(self.buffer, Tensor) and self.buffer.is_cuda:
+        if self.buffer.is_cuda:
             return torch.as_tensor(self, device=self.buffer.device)
-        return torch.from_numpy(np.asarray(self))
+        array: LentArray = LentArray((self.buffer.numel(),), FLOAT32, self.buffer.numpy())
+        array.token = self
+        return torch.from_numpy(array)
 
     def __del__(self) -> None:
         if self._give_back is not None:

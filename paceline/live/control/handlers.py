@@ -1,4 +1,4 @@
-"""What a process does with each message that reaches it, on the transport's thread.
+"""What a process does with each message that reaches it, on the transport's thread or one that stands in for it.
 
 A message passes these, in this order:
 
