@@ -30,6 +30,11 @@ class EarlyMessages:
         """Begins to hold messages, once the roster is here, if this party is `late` (a newcomer)."""
         self._held = [] if late else None
 
+    @property
+    def holding(self) -> bool:
+        """Returns True from the roster until the role is placed, of a newcomer."""
+        return self._held is not None
+
     def hold(self, src: Party, envelope: Envelope) -> bool:
         """Keeps the message if the role has to see it and does not exist yet; returns whether it was kept."""
         with self._lock:

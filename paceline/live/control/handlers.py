@@ -1,4 +1,4 @@
-"""What a process does with each message that reaches it, on the transport's thread.
+"""What a process does with each message that reaches it, on the transport's thread or one that stands in for it.
 
 A message passes these, in this order:
 
@@ -59,6 +59,7 @@ from paceline.live.control.server_messages import ServerMessages
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import ReadState, StateGone
 from paceline.live.protocol.message_parts import MessageParts
+from paceline.live.protocol.row_packing import Packed
 from paceline.live.protocol.transport import CONTROL, Envelope, Kind, LossCause, Transport
 
 COORDINATOR_GONE = "the coordinator is gone"
@@ -168,7 +169,7 @@ class MessageHandlers:
             return
         if envelope.kind == CONTROL:
             self._control(src, envelope.message)
-        elif not self._early.hold(src, envelope):
+        elif not (self._early.holding and self._early.hold(src, envelope)):
             self.pass_on(src, envelope)
 
     def pass_on(self, src: Party, envelope: Envelope) -> None:
@@ -177,7 +178,8 @@ class MessageHandlers:
         A packed message is unpacked first. The message inside is checked like one that came alone, or packing would be
         a way around permissions and bounds.
         """
-        if not self._node.unpack(src, envelope) or permissions.admits(self._node, src, envelope):
+        packed = type(envelope.message) is Packed and self._node.unpack(src, envelope)
+        if not packed or permissions.admits(self._node, src, envelope):
             self._node.deliver(src, envelope)
 
     def _control(self, src: Party, message: Any) -> None:

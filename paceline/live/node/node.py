@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, assert_never
 
+from paceline.codec.encoded import Encoded
 from paceline.core.collective.mean_server import Part
 from paceline.core.coordination import party
 from paceline.core.coordination.party import Party
@@ -279,12 +280,11 @@ class Node(StateReader):
         """
         id = self._unanswered.oldest(role, effect.to)
         if id is not None:
-            with contextlib.suppress(PeerLost):  # nobody waits for it any more
-                self.out.send(
-                    party.worker(effect.to),
-                    Envelope(REPLY, effect.message, id, server_view=self.out.server_view),
-                    role.me,
-                )
+            answer = Envelope(REPLY, effect.message, id, server_view=self.out.server_view)
+            try:
+                self.out.send(party.worker(effect.to), answer, role.me)
+            except PeerLost:  # nobody waits for it any more
+                return
         elif not self._unanswered.away(effect.to):
             raise ProtocolError(f"{self.me} answers worker {effect.to}, which has asked nothing: {effect.message!r}")
 
@@ -317,8 +317,10 @@ class Node(StateReader):
         if envelope.kind == MEAN:
             self._carrier_of_peers(src).deliver(src, envelope)
             return
-        if vector_fields(type(envelope.message)):
-            self.channel.decode(src, envelope, functools.partial(self.room_for, src, envelope.kind, envelope.id))
+        for name in vector_fields(type(envelope.message)):
+            if type(getattr(envelope.message, name)) is Encoded:
+                self.channel.decode(src, envelope, functools.partial(self.room_for, src, envelope.kind, envelope.id))
+                break
         self._dispatch(src, envelope)
 
     def _hears_itself(self, envelope: Envelope) -> None:
@@ -436,7 +438,8 @@ class Node(StateReader):
 
     def _longest(self) -> int:
         """Returns the elements of the longest vector that may be sent here; 0 means any length."""
-        return max(hosted.length for hosted in self._hosted)
+        hosted = self._hosted
+        return hosted[0].length if len(hosted) == 1 else max([one.length for one in hosted])
 
     def room_for(
         self, src: Party, kind: Kind, id: int, lengths: Sequence[int], shared: Sequence[Any] = ()

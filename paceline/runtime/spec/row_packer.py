@@ -66,6 +66,8 @@ class RowPacker:
     receiver holds others. Connections keep order, so that happens only to a faulty sender.
     """
 
+    packed = SparseFlat
+
     def __init__(self) -> None:
         self._sent: dict[Party, _Sent] = {}
         self._held: dict[Party, tuple[int, SparseFlat]] = {}
@@ -74,10 +76,6 @@ class RowPacker:
         """Forgets a party whose process was replaced: the next weights travel whole."""
         self._sent.pop(party, None)
         self._held.pop(party, None)
-
-    def packs(self, v: Any) -> bool:
-        """Returns True for vectors that this class can make shorter."""
-        return isinstance(v, SparseFlat)
 
     def plain(self, v: Any) -> Any:
         """Returns `v` as a vector without tables."""

@@ -40,7 +40,7 @@ def test_the_first_slices_of_all_servers_leave_first(stage: Stage) -> None:
     _, layout = sliced(stage, nothing)
     node = stage.node(worker(0))
     node.place(None, layout)
-    node.channel._post.send = lambda to, envelope: order.append(envelope.message.v[0])  # type: ignore[method-assign]
+    node.channel.transport.send = lambda to, envelope: order.append(envelope.message.v[0])  # type: ignore[method-assign]
     node.out.tell(SERVERS, Ask(v=TEN, n=1))
     assert order == [0, 5, 2, 7]
 
