@@ -2,7 +2,7 @@
 
 python benchmarks/several_devices.py [--samples 30000] [--exchange 4,16]
 
-All run examples/13_several_devices.py, with fully_shard over Gloo on this machine's CPUs, on the same samples:
+All run examples/15_several_devices.py, with fully_shard over Gloo on this machine's CPUs, on the same samples:
 
     plain     four processes of fully_shard, without Paceline
     bsp       two workers of two processes, an exchange every step
@@ -26,7 +26,7 @@ from pathlib import Path
 
 from _verdict import verdict
 
-EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "13_several_devices.py"
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "15_several_devices.py"
 H = 20
 LOSS_MAX = 1.02
 MEGA = 1 << 20

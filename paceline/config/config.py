@@ -14,7 +14,6 @@ from typing import Any, get_type_hints
 
 from paceline import schemes  # noqa: F401  enters the catalogue
 from paceline.codec.pipeline.policy import Codecs
-from paceline.config import validation
 from paceline.config.sections import (
     Checkpoint,
     ClusterSettings,
@@ -106,11 +105,6 @@ class Config:
         """Returns how many processes worker `rank` has; one number stands for all workers."""
         ranks = self.cluster.ranks.split(",")
         return int(ranks[rank] if len(ranks) > 1 else ranks[0])
-
-    def check(self) -> Config:
-        """Returns itself. Raises ConfigError for settings that contradict one another."""
-        validation.check(self)
-        return self
 
 
 SECTIONS: dict[str, Any] = {

@@ -6,6 +6,9 @@
 
 One ring is enough for all that is asked before it is heard, so a burst of calls costs one system call. A TLS stream may
 hold decrypted bytes that the selector cannot see; the loop asks such streams (`pending`) after each callback.
+
+Callbacks run under a lock, `turn`, which is free while the loop waits. Another thread that holds it stands in for the
+loop's own: it may call back and `watch` (`paceline.live.net.caller_reads`).
 """
 
 from __future__ import annotations
@@ -29,13 +32,15 @@ class Loop:
 
     def __init__(self, name: str, failed: Callable[[BaseException], None]) -> None:
         """`failed` is called with an exception that escaped a callback; the loop ends with it."""
+        self.turn = threading.Lock()
         self._selector = selectors.DefaultSelector()
+        self._watched: dict[int, int] = {}  # events by descriptor
         self._soon: deque[Action] = deque()
         self._timers: list[tuple[float, int, Action]] = []
         self._sequence = itertools.count()
         self._failed = failed
         self._unseen: set[int] = set()  # sockets that are read again at the next turn
-        self._ending = False
+        self._ending = self._ended = False
         self._rung = False  # a ring is on its way: it is enough for all that is asked meanwhile
         self._bell, self._ear = socket.socketpair()
         self._bell.setblocking(False)
@@ -50,7 +55,7 @@ class Loop:
     @property
     def here(self) -> bool:
         """Returns True on the loop's own thread."""
-        return threading.current_thread() is self._thread
+        return threading.get_ident() == self._thread.ident
 
     def call_soon(self, action: Action) -> None:
         """Runs `action` on the loop's thread soon; may be called from any thread."""
@@ -64,25 +69,32 @@ class Loop:
         self.call_soon(lambda: heapq.heappush(self._timers, (when, next(self._sequence), action)))
 
     def watch(self, sock: socket.socket, events: int, callback: Callable[[int], None]) -> None:
-        """Watches a socket, on the loop's thread only. `events` may be 0 for a while; `unwatch` is for good."""
-        watched = self._selector.get_map()  # None once the loop has ended
-        if watched is None or sock.fileno() < 0:
+        """Watches a socket, within `turn` only. `events` may be 0 for a while; `unwatch` is for good."""
+        number = sock.fileno()
+        if self._ended or number < 0:
             return
+        known = self._watched.get(number, 0)
         pending: Callable[[], int] | None = getattr(sock, "pending", None)
-        known = sock.fileno() in watched
         action = callback if pending is None else partial(self._call, sock, pending, callback)
         if not events:
-            if known:
-                self._selector.unregister(sock)
+            if self._watched.pop(number, 0):
+                self._selector.unregister(number)
         elif known:
-            self._selector.modify(sock, events, action)
+            self._selector.modify(number, events, action)
         else:
-            self._selector.register(sock, events, action)
+            self._selector.register(number, events, action)
+        if events:
+            self._watched[number] = events
         if pending is not None and events & selectors.EVENT_READ:
             self._look_again(sock, pending)
 
+    def pause(self, number: int) -> None:
+        """Stops watching a descriptor until `watch` is called again, within `turn` only."""
+        if self._watched.pop(number, 0):
+            self._selector.unregister(number)
+
     def unwatch(self, sock: socket.socket) -> None:
-        """Stops watching a socket; only the loop's thread may call it."""
+        """Stops watching a socket, within `turn` only."""
         self.watch(sock, 0, lambda _events: None)
 
     def _call(
@@ -140,6 +152,7 @@ class Loop:
             self._close()
 
     def _close(self) -> None:
+        self._ended = True
         self._selector.close()
         self._bell.close()
         self._ear.close()
@@ -150,12 +163,15 @@ class Loop:
         What a callback asks for waits until the next turn, so that no callback that asks for itself starves the
         sockets.
         """
-        for _ in range(len(self._soon)):  # what these ask for waits until the sockets have had their turn
-            self._soon.popleft()()
+        if self._soon:
+            with self.turn:
+                for _ in range(len(self._soon)):  # what these ask for waits until the sockets have had their turn
+                    self._soon.popleft()()
         wait = self._timers[0][0] - time.monotonic() if self._timers else None
         wait = 0.0 if self._soon else wait
-        for key, events in self._selector.select(wait):  # also when a timer is due: neither starves the other
-            key.data(events)
-        now = time.monotonic()
-        while self._timers and self._timers[0][0] <= now:
-            heapq.heappop(self._timers)[2]()
+        found = self._selector.select(wait)
+        with self.turn:
+            for key, events in found:  # also when a timer is due: neither starves the other
+                key.data(events)
+            while self._timers and self._timers[0][0] <= time.monotonic():
+                heapq.heappop(self._timers)[2]()

@@ -27,10 +27,13 @@ class PlainMemory:
     def address_of(self, v: Any) -> int:
         return int(v.__array_interface__["data"][0])
 
-    def view(self, room: memoryview, over: Callable[[], None]) -> Any:
-        """The numbers in `room`, which nobody may write. `over` is called when the last array of them is gone."""
-        v = np.frombuffer(room, np.float32)
-        weakref.finalize(v, over).atexit = False
+    def view(self, room: memoryview, begin: int, length: int, over: Callable[[int], object], loan: int) -> Any:
+        """The `length` numbers that lie `begin` bytes into `room`, which nobody may write.
+
+        `over(loan)` is called when the last array of them is gone.
+        """
+        v = np.frombuffer(room, np.float32, length, begin)
+        weakref.finalize(v, over, loan).atexit = False
         return v
 
     def join(self, parts: Sequence[Any]) -> Any:

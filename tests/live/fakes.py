@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from paceline.core.coordination.control_messages import Progress
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ProtocolError
-from paceline.live.party import Party
-from paceline.live.protocol.control_messages import Progress
 from paceline.live.protocol.transport import Envelope, Kind, LossCause
 
 T = TypeVar("T")
@@ -47,9 +47,9 @@ class NumpyMemory:
     def address_of(self, v: Any) -> int:
         return address(v)
 
-    def view(self, room: memoryview, over: Callable[[], None]) -> Any:
-        v = np.frombuffer(room, np.float32)
-        weakref.finalize(v, over)
+    def view(self, room: memoryview, begin: int, length: int, over: Callable[[int], object], loan: int) -> Any:
+        v = np.frombuffer(room, np.float32, length, begin)
+        weakref.finalize(v, over, loan)
         return v
 
     def join(self, parts: Sequence[Any]) -> Any:

@@ -101,6 +101,8 @@ class Stage:
         self._memory, self._nature = memory, Natures(nature)
         self._up, self._down, self._of_server, self._exact_below = up, down, of_server, exact_below
         self._sends = down if of_server else up
+        self.encodes = self._sends is not None
+        """False if whatever this party sends travels as it is, so that `outgoing` need not be called."""
         self._small = small or {}
         self._rows: dict[tuple[Any, ...], _Row] = {}
         self._recalled: dict[

@@ -1,9 +1,9 @@
 """Recycles memory for vectors: it is to the host what torch's caching allocator is to a GPU.
 
 Fresh pages cost more than the arithmetic that fills them, so a buffer is kept when nobody needs it any more. No count
-says who needs it. A buffer is lent as a tensor over the same memory whose storage keeps a `BufferRef` alive. Every
-tensor, view, numpy array or memoryview of that memory keeps the storage, so the loan ends exactly when the last of them
-is gone, on whatever thread that happens.
+says who needs it. A buffer is lent as a tensor over the same memory whose storage keeps a `LentArray` alive (a
+`BufferRef` where the buffer is on a GPU). Every tensor, view, numpy array or memoryview of that memory keeps the
+storage, so the loan ends exactly when the last of them is gone, on whatever thread that happens.
 """
 
 from __future__ import annotations
@@ -17,9 +17,38 @@ import numpy as np
 import torch
 from torch import Tensor
 
+FLOAT32 = np.dtype(np.float32)
+
+
+class LentArray(np.ndarray[Any, np.dtype[np.float32]]):
+    """Lends host memory once: numbers over a buffer, of which `lent` makes a tensor.
+
+    When the last tensor over it, and everything made from that, is gone, `give_back(token)` is called. It may be called
+    on any thread and in the middle of anything, so it must neither wait nor take a lock. Views of it have no
+    `give_back`, and keep it alive.
+    """
+
+    give_back: Callable[[Any], object] | None = None
+    token: Any = None
+
+    def __del__(self) -> None:
+        if self.give_back is not None:
+            self.give_back(self.token)
+
+
+def lent(buffer: Any, begin: int, length: int, give_back: Callable[[Any], object], token: Any) -> Tensor:
+    """Returns a tensor of `length` numbers that lie `begin` bytes into `buffer`, as a loan that ends with it.
+
+    buffer: anything that gives writable memory. Memory that must not be written to has to be declared writable all the
+    same, because torch warns of tensors over read-only arrays; writing to it would end the process.
+    """
+    array: LentArray = LentArray((length,), FLOAT32, buffer, begin)
+    array.give_back, array.token = give_back, token
+    return torch.from_numpy(array)
+
 
 class BufferRef:
-    """Lends `buffer` once: a contiguous 1-D float32 tensor, or numpy array, of at least one element.
+    """Lends `buffer` once: a contiguous 1-D float32 tensor of at least one element, on any device.
 
     `tensor()` makes a tensor over the buffer's memory that keeps this loan alive. When the last such tensor, and
     everything made from it, is gone, so is the loan, and `give_back(buffer)` is called. It may be called on any thread
@@ -28,29 +57,22 @@ class BufferRef:
 
     __slots__ = ("__weakref__", "_give_back", "buffer")
 
-    def __init__(self, buffer: Any, give_back: Callable[[Any], object] | None = None) -> None:
+    def __init__(self, buffer: Tensor, give_back: Callable[[Any], object] | None = None) -> None:
         self.buffer = buffer
         self._give_back = give_back
 
     @property
-    def __array_interface__(self) -> dict[str, Any]:
-        # Read-only memory is declared writable, because torch warns of tensors over read-only arrays. Writing to it
-        # would end the process.
-        if isinstance(self.buffer, np.ndarray):
-            place, length = self.buffer.__array_interface__["data"][0], self.buffer.size
-        else:
-            place, length = self.buffer.data_ptr(), self.buffer.numel()
-        return {"shape": (length,), "typestr": "<f4", "data": (place, False), "version": 3}
-
-    @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return self.__array_interface__
+        place = self.buffer.data_ptr()
+        return {"shape": (self.buffer.numel(),), "typestr": "<f4", "data": (place, False), "version": 3}
 
     def tensor(self) -> Tensor:
         """Returns a tensor over the buffer, which keeps this reference, and so the loan, alive."""
-        if isinstance(self.buffer, Tensor) and self.buffer.is_cuda:
+        if self.buffer.is_cuda:
             return torch.as_tensor(self, device=self.buffer.device)
-        return torch.from_numpy(np.asarray(self))
+        array: LentArray = LentArray((self.buffer.numel(),), FLOAT32, self.buffer.numpy())
+        array.token = self
+        return torch.from_numpy(array)
 
     def __del__(self) -> None:
         if self._give_back is not None:
@@ -76,7 +98,7 @@ class Pool:
         self.source: Source | None = None
         self.length_min = max(1, length_min)
         self.made = 0
-        self._idle: dict[int, deque[Tensor]] = {}
+        self._idle: dict[int, deque[np.ndarray[Any, Any]]] = {}
 
     def take(self, length: int) -> Tensor:
         """Returns a float32 tensor of `length` arbitrary numbers; its memory is recycled when nobody refers to it."""
@@ -87,12 +109,15 @@ class Pool:
         except (KeyError, IndexError):
             self.made += 1
             buffer = self._make(length)
-        return BufferRef(buffer, self._give_back).tensor()
+        return lent(buffer, 0, length, self._give_back, buffer)
 
-    def _make(self, length: int) -> Tensor:
+    def _make(self, length: int) -> np.ndarray[Any, Any]:
         """Returns a new buffer, of shared memory if there is a source of that and it has room."""
         room = self.source(4 * length) if self.source else None
-        return torch.empty(length, dtype=torch.float32) if room is None else torch.frombuffer(room, dtype=torch.float32)
+        if room is not None:
+            return np.frombuffer(room, FLOAT32)
+        made: np.ndarray[Any, Any] = torch.empty(length, dtype=torch.float32).numpy()
+        return made
 
     def idle(self, length: int) -> int:
         """Returns how many buffers of this length wait to be used again."""
@@ -102,12 +127,12 @@ class Pool:
         """Gives all idle memory back to the system."""
         self._idle.clear()
 
-    def _give_back(self, buffer: Tensor) -> None:
+    def _give_back(self, buffer: np.ndarray[Any, Any]) -> None:
         # Each of these operations is atomic. A lock would deadlock when garbage collection strikes while it is held.
-        idle = self._idle.get(buffer.numel())
+        idle = self._idle.get(buffer.size)
         if idle is None:
-            most = max(self.idle_max, self.idle_bytes // (4 * buffer.numel()))
-            idle = self._idle.setdefault(buffer.numel(), deque(maxlen=most))
+            most = max(self.idle_max, self.idle_bytes // (4 * buffer.size))
+            idle = self._idle.setdefault(buffer.size, deque(maxlen=most))
         idle.append(buffer)
 
 

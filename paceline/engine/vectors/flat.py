@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paceline.engine.vectors.buffer_pool import BufferRef, Pool, spare
+from paceline.engine.vectors.buffer_pool import Pool, lent, spare
 from paceline.engine.vectors.pinned_copy import to_host
 
 __all__ = ["Flat", "FlatMemory", "Pool", "spare"]
@@ -221,7 +221,7 @@ def _same_length(a: Flat, b: Flat) -> None:
 
 def _side_by_side(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Returns both tensors on one device, the accelerator if one of them is there."""
-    if x.device == y.device:
+    if (x.is_cpu and y.is_cpu) or x.device == y.device:
         return x, y
     return (x, y.to(x.device)) if x.device.type != "cpu" else (x.to(y.device), y)
 
@@ -246,7 +246,7 @@ def _sum(a: Flat, b: Flat, sign: float) -> Flat:
 
 def on_host(v: Flat) -> Tensor:
     """Returns the numbers in host memory: a page-locked copy of what is on a GPU."""
-    if v.device.type == "cpu":
+    if v.tensor.is_cpu:
         return v.value()
     return to_host(v.tensor, v.scale) if v.scale else spare(len(v), pinned=True).zero_()
 
@@ -280,14 +280,14 @@ class FlatMemory:
 
     def address_of(self, v: Flat) -> int:
         """Returns the address of the numbers, scale applied; 0 when they are on a GPU."""
-        return v.value().data_ptr() if v.device.type == "cpu" else 0
+        return v.value().data_ptr() if v.tensor.is_cpu else 0
 
-    def view(self, room: memoryview, over: Callable[[], None]) -> Flat:
-        """Returns the numbers in `room`, which nobody may write.
+    def view(self, room: memoryview, begin: int, length: int, over: Callable[[int], object], loan: int) -> Flat:
+        """Returns the `length` numbers that lie `begin` bytes into `room`, which nobody may write.
 
-        `over` is called when the last tensor of them is gone.
+        `over(loan)` is called when the last tensor of them is gone.
         """
-        return Flat(BufferRef(np.frombuffer(room, np.float32), lambda _: over()).tensor())
+        return Flat(lent(room.obj, begin, length, over, loan))
 
     def join(self, parts: Sequence[Flat]) -> Flat:
         """Returns one vector; no copy when `parts` lie side by side in one buffer, else one copy a part."""

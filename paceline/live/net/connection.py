@@ -5,12 +5,14 @@
     STRANGER    admit (its owner knows who it is)        bodies and shared memory from now on            OPEN
     OPEN        send                                     the kernel takes it now, or the loop later      OPEN
     OPEN        more bodies wait to leave than allowed   reading stops until the other side takes some   OPEN
+    OPEN        take_over                                a waiting thread reads, until give_back         OPEN
     any         end of the stream, an error              `closed` is called once, with the cause         CLOSED
     any         bytes that are no message                the same, as LossCause.BROKE_PROTOCOL           CLOSED
     STRANGER    detach                                   the socket becomes a lane of another connection CLOSED
 
 Sending tries the socket at once, on the caller's thread, which saves a switch of threads for the usual small message.
-What the kernel does not take is left to the loop, so a sender never waits for its receiver.
+What the kernel does not take is left to the loop, so a sender never waits for its receiver. Reading is the loop's, or
+that of a thread that waits for an answer (`caller_reads.py`).
 """
 
 from __future__ import annotations
@@ -19,14 +21,16 @@ import selectors
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.vector import Memory
 from paceline.live.event_loop import Loop
 from paceline.live.net.frame_reader import FrameReader, Room
-from paceline.live.net.send_queue import Outgoing, SendQueue
+from paceline.live.net.send_queue import IOV_MAX, Outgoing, SendQueue
 from paceline.live.net.striping import LANES_MAX, Striping
 from paceline.live.net.zero_copy import ZeroCopy
 from paceline.live.protocol import frames
@@ -56,6 +60,11 @@ def unsent(sock: socket.socket) -> int:
         return 0
 
 
+def _raise(error: Exception) -> NoReturn:
+    """Raises on the loop's thread what a handler has raised on another."""
+    raise error
+
+
 class Connection:
     """Sends and receives frames over one connected stream socket, and its lanes. Callbacks run on the loop's thread.
 
@@ -76,6 +85,8 @@ class Connection:
     ) -> None:
         """`segments`: shared memory of this process, to lend vectors from over a Unix stream."""
         sock.setblocking(False)
+        self.number = sock.fileno()
+        self._reader: Callable[[], object] | None = None  # rings at the thread that reads in the loop's place
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock, self._loop, self._memory = sock, loop, memory
@@ -87,6 +98,7 @@ class Connection:
         if segments is not None and isinstance(sock, UnixStream):
             self._sharing = ZeroCopy(segments, memory, sock, tell=self._tell, later=loop.call_later)
         self._receiver = FrameReader(memory, room, arrived, body_bytes_max, self._lanes, self._sharing)
+        self._pending: Callable[[], int] | None = getattr(sock, "pending", None)  # of TLS
         self._open = True
         self._bodies_max = 0
         self._sent = 0
@@ -159,8 +171,9 @@ class Connection:
         with self._lock:
             if not self._open:
                 raise PeerLost("the connection is closed")
-            if len(buffers) == 1 and self._outbox.idle:
-                done = self._send_alone(envelope, buffers[0])
+            outbox, size = self._outbox, sum([view.nbytes for view in buffers])
+            if outbox.idle and (size < STRIPED_BYTES_MIN or not self._lanes.ready):
+                done = self._send_now(envelope, buffers, size)
             else:
                 blocked = len(self._outbox) > 0  # the loop goes on as soon as the kernel has room
                 self._outbox.put(self._frame(envelope, buffers))
@@ -174,14 +187,23 @@ class Connection:
         """Sends a message of this connection's own, such as one that returns borrowed memory."""
         self.send(Envelope(Kind.CONTROL, message))
 
-    def _send_alone(self, envelope: Envelope, frame: memoryview) -> bool:
-        """Sends a small message with nothing queued before it, the usual case; returns True if the kernel took it."""
+    def _send_now(self, envelope: Envelope, buffers: list[memoryview], size: int) -> bool:
+        """Sends a message with nothing queued before it, the usual case; returns True if the kernel took it.
+
+        It does what the queue's `put` and `flush` do in fewer calls. What the kernel does not take is queued.
+        """
         try:
-            sent = self._outbox.send_now(self._sock, envelope, frame)
+            sent = self._sock.sendmsg(buffers[:IOV_MAX])
+        except BlockingIOError:
+            sent = 0
         except OSError:
             return True  # the reading side hears the reason and tells
         self._sent += sent
-        return sent == frame.nbytes
+        if sent == size:
+            envelope.sent_at = time.monotonic()
+            return True
+        self._outbox.put_begun(Outgoing(envelope, buffers), sent)
+        return False
 
     def _frame(self, envelope: Envelope, buffers: list[memoryview]) -> Outgoing:
         """Returns what is put into the queue: the frame, or its header alone with a body for the lanes."""
@@ -248,6 +270,47 @@ class Connection:
             if missing or not self._open:
                 return
 
+    def take_over(self, ring: Callable[[], object]) -> bool:
+        """Lets the calling thread read in the loop's place; returns False where another one does, or it is closed.
+
+        ring: wakes that thread when the connection is closed by another one. It holds the loop's `turn`, here and in
+        `read_here` and `give_back`.
+        """
+        if not self._open or self._reader not in (None, ring):
+            return False
+        self._reader = ring
+        if self._outbox.idle and self._lanes.idle:
+            self._loop.pause(self.number)
+        else:
+            self._watch()
+        if self._pending is not None and self._pending():  # what TLS has decrypted, no `poll` will tell
+            self.read_here()
+        return True
+
+    def give_back(self, ring: Callable[[], object]) -> None:
+        """Lets the loop read again, if this thread has taken the connection over."""
+        if self._reader == ring:
+            self._reader = None
+            self._watch()
+
+    def read_here(self) -> bool:
+        """Reads what there is, and does what follows from it; returns False once the connection is closed.
+
+        An exception of the handler ends the loop, as it would on the loop's thread.
+        """
+        if not self._open:
+            return False
+        try:
+            self._ready(selectors.EVENT_READ)
+            while self._pending is not None and self._open and self._pending():
+                self._ready(selectors.EVENT_READ)
+        except Exception as error:
+            self._loop.call_soon(partial(_raise, error))
+        except BaseException:  # of a signal: who knows what has been read
+            self.close("its reader was interrupted")
+            raise
+        return self._open
+
     @property
     def _full(self) -> bool:
         """Returns True if the other side must take some of its answers before it is read again."""
@@ -257,11 +320,11 @@ class Connection:
     def _watch(self) -> None:
         """Registers the socket for what is wanted now: reading unless too many answers wait, writing if some do."""
         if self._open:
-            reading = 0 if self._full else selectors.EVENT_READ
+            reading = 0 if self._full or self._reader is not None else selectors.EVENT_READ
             self._loop.watch(self._sock, reading | (selectors.EVENT_WRITE if len(self._outbox) else 0), self._ready)
 
     def close(self, why: str, cause: LossCause = LossCause.CLOSED) -> None:
-        """Closes the socket and its lanes, on the loop's thread. `closed` is called once."""
+        """Closes the socket and its lanes, within the loop's `turn`. `closed` is called once."""
         with self._lock:
             if not self._open:
                 return
@@ -269,6 +332,8 @@ class Connection:
             self._receiver.closed = True
             self._outbox.clear()
             self.idle.set()
+        if self._reader is not None:
+            self._reader()
         self._loop.unwatch(self._sock)
         if self._sharing:
             self._sharing.end()

@@ -17,7 +17,7 @@ from paceline.codec.encoded import Encoded
 from paceline.core.errors import ProtocolError
 from paceline.core.vector import Memory
 from paceline.live.net.striping import Striping
-from paceline.live.net.zero_copy import ZeroCopy
+from paceline.live.net.zero_copy import OWN_MESSAGES, ZeroCopy
 from paceline.live.protocol import frames
 from paceline.live.protocol.transport import Envelope, Kind
 
@@ -87,8 +87,9 @@ class FrameReader:
     def read(self, sock: socket.socket) -> int | None:
         """Makes one system call, and does what follows from it.
 
-        Returns the bytes it asked for and did not get: 0 when there may be more to read at once. None at the end of
-        the stream. Raises OSError (BlockingIOError when there is nothing) and ProtocolError.
+        Returns the bytes it asked for and did not get: 0 when there may be more to read at once. With the last byte of
+        a body it returns 1, since most often nothing follows. None at the end of the stream. Raises OSError
+        (BlockingIOError when there is nothing) and ProtocolError.
         """
         frame = self._incoming
         target = self._scratch[self._filled : self._limit] if frame is None else frame.targets[0]
@@ -104,6 +105,7 @@ class FrameReader:
             frame.received(n)
             if not frame.targets:
                 self._complete(frame)
+                return 1
         return target.nbytes - n
 
     def _parse(self) -> None:
@@ -120,6 +122,9 @@ class FrameReader:
             if not (header.lengths or header.over or prefix.striped or self._line):  # the usual small message
                 seconds, self._begun = time.monotonic() - self._begun if self._begun else 0.0, 0.0
                 self._tell(prefix, header, (), seconds)
+                continue
+            if not (prefix.body_bytes or prefix.striped or header.forms or self._line) and self._sharing is not None:
+                self._by_reference(prefix, header)
                 continue
             frame = self._begin(prefix, header)
             if prefix.striped:
@@ -139,6 +144,16 @@ class FrameReader:
         if more and scratch.nbytes < SCRATCH_BYTES:
             self._scratch = memoryview(bytearray(SCRATCH_BYTES))
             self._scratch[: self._filled] = scratch[: self._filled]
+
+    def _by_reference(self, prefix: frames.Prefix, head: frames.Header) -> None:
+        """Finishes a frame that has no body: all its vectors are there by reference. It does what `_begin`,
+        `_make_room` and `_complete` do, in fewer calls, as nearly all messages of one host are such.
+        """
+        began, self._begun = self._begun or time.monotonic(), 0.0
+        vectors: Sequence[Any] = self._shared(head.lengths, head.places, head.over)
+        if head.lengths:
+            vectors = self._room(prefix.kind, prefix.id, head.codec.cls, head.lengths, vectors)
+        self._tell(prefix, head, vectors, time.monotonic() - began)
 
     def _begin(self, prefix: frames.Prefix, head: frames.Header) -> _Incoming:
         """Begins a frame whose header is there: makes room for its body, unless that comes over lanes.
@@ -211,8 +226,10 @@ class FrameReader:
         if self._sharing is None:
             raise ProtocolError("the other side refers to memory that it cannot share over this connection")
         self._sharing.given_back(over)
-        pairs = zip(lengths, places, strict=True) if places else ()
-        return [self._sharing.take(place, length) if place else None for length, place in pairs]
+        vectors: list[Any] = []
+        for at, place in enumerate(places):
+            vectors.append(self._sharing.take(place, lengths[at]) if place else None)
+        return vectors
 
     def _encoded(self, form: frames.Form, length: int) -> Encoded:
         """Returns room in recycled memory, as for any vector."""
@@ -240,7 +257,7 @@ class FrameReader:
     def _tell(self, prefix: frames.Prefix, head: frames.Header, vectors: Sequence[Any], seconds: float) -> None:
         """Delivers a message, unless it is one for this end of the connection, such as a returned loan."""
         message = frames.assemble(head.codec, head.scalars, vectors)
-        if self._sharing is None or not self._sharing.heard(message):
+        if self._sharing is None or head.codec.cls not in OWN_MESSAGES or not self._sharing.heard(message):
             envelope = Envelope(prefix.kind, message, prefix.id, prefix.slice, head.server_view)
             envelope.seconds_receiving = seconds
             self._arrived(envelope)

@@ -12,12 +12,13 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost
 from paceline.core.message import size
-from paceline.live.party import Party
 from paceline.live.protocol.transport import HERE, Envelope, Handler
+from paceline.live.protocol.wakeable_event import WakeableEvent
 
 
 class Hub:
@@ -143,6 +144,10 @@ class HubTransport:
     def progress(self, party: Party) -> tuple[int, bool]:
         """Returns a constant: nothing is ever on its way here."""
         return 0, False
+
+    def wait(self, event: WakeableEvent, whom: Sequence[Party], timeout_s: float) -> bool:
+        """Waits for an event; messages are delivered on the transport's thread."""
+        return event.wait(timeout_s)
 
     def way_to(self, party: Party) -> str:
         """Returns the kind of way to a party. Raises PeerLost where there is none."""

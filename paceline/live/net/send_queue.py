@@ -85,22 +85,10 @@ class SendQueue:
         else:
             self._line.append(frame)
 
-    def send_now(self, sock: socket.socket, envelope: Envelope, frame: memoryview) -> int:
-        """Sends a message of one buffer when nothing is queued, and keeps what the kernel does not take.
-
-        Returns the bytes that the kernel took. It does what `put` and `flush` do in fewer calls, since most messages go
-        this way. Raises OSError.
-        """
-        try:
-            sent = sock.sendmsg((frame,))
-        except BlockingIOError:
-            sent = 0
-        if sent == frame.nbytes:
-            envelope.sent_at = time.monotonic()
-        else:
-            self.put(Outgoing(envelope, [frame]))
-            self._left(sent)
-        return sent
+    def put_begun(self, frame: Outgoing, sent: int) -> None:
+        """Puts a frame into the empty queue of which the kernel has taken `sent` bytes, not all, already."""
+        self.put(frame)
+        self._left(sent)
 
     def clear(self) -> None:
         self._line.clear()

@@ -35,16 +35,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from paceline.core.coordination.party import COORDINATOR, Party
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.vector import Memory
 from paceline.live.addresses import check_bind, is_loopback
 from paceline.live.event_loop import Loop
 from paceline.live.net.accept_loop import BACKLOG, EVICTED, READ_AFTER, RETRY_SECONDS, TlsListener, accept, address_of
+from paceline.live.net.caller_reads import CallerReads
 from paceline.live.net.connection import Connection
 from paceline.live.net.dialer import Dialer, stays_here, widen
 from paceline.live.net.striping import enough_for
-from paceline.live.party import Party
 from paceline.live.protocol.transport import SHARED, TCP, Envelope, Handler, Kind, LossCause
+from paceline.live.protocol.wakeable_event import WakeableEvent
 from paceline.live.same_host import unix_socket
 from paceline.live.same_host.shared_memory import Segments
 from paceline.live.security.handshake import Challenge, Greeting, ListenerSide
@@ -93,6 +95,7 @@ class TcpTransport:
         self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
         self._told_failure = failed or self._failed
         self._loop = Loop(f"net of {me}", self._told_failure)
+        self._caller_reads = CallerReads(self._loop)
         self._listener.setblocking(False)
         self._segments = segments
         self._dialer = Dialer(
@@ -115,9 +118,8 @@ class TcpTransport:
         self._tls_listener = self._under(tls) if tls else None
         plain = [None if tls else self._listener, self._local]
         self._plain_listeners = [listener for listener in plain if listener]
-        self._early: dict[
-            Party, list[tuple[Connection, int]]
-        ] = {}  # lanes before their connection, and of which incarnation
+        # Lanes that came before their connection, and of which incarnation they are.
+        self._early: dict[Party, list[tuple[Connection, int]]] = {}
         self._gone = [0, 0, 0, 0]  # traffic of connections that are closed, and handshakes of lanes
         self._incarnations: dict[Party, int] = {}  # of those that were ever connected
         self._burnt: dict[Party, int] = {}  # incarnations up to this one are over
@@ -378,6 +380,18 @@ class TcpTransport:
         """Returns the `progress` of the connection to a party; (0, False) where there is none."""
         connection = self._connections.get(party)
         return connection.progress() if connection else (0, False)
+
+    def wait(self, event: WakeableEvent, whom: Sequence[Party], timeout_s: float) -> bool:
+        """Waits for an event, and reads what `whom` send meanwhile, but not what the coordinator sends.
+
+        A connection whose reader is interrupted is closed, and a party without its coordinator would end.
+        """
+        found: list[Connection] = []
+        for who in whom:
+            one = self._connections.get(who)
+            if one is not None and one not in found and who != COORDINATOR:
+                found.append(one)
+        return self._caller_reads.wait(event, found, timeout_s)
 
     def shared(self) -> tuple[int, int]:
         """Returns the bytes of vectors that were lent to others, and borrowed from them."""

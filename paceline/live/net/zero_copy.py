@@ -59,6 +59,10 @@ class BuffersReleased:
     """Carries nothing but the loans that are over, in its header."""
 
 
+OWN_MESSAGES = frozenset({Opened, Closed, BuffersReleased})
+"""Messages for the ends of the connection themselves; the last has nothing but its header."""
+
+
 @runtime_checkable
 class SharedMemory(Memory, Protocol):
     """Says what else a driver needs of memory that is shared."""
@@ -66,8 +70,11 @@ class SharedMemory(Memory, Protocol):
     def address_of(self, v: Any) -> int:
         """Returns the address of the bytes of `v` in this process; 0 if they are not in host memory."""
 
-    def view(self, room: memoryview, over: Callable[[], None]) -> Any:
-        """Returns a vector of what lies in `room`; `over` is called, on any thread, when it is freed."""
+    def view(self, room: memoryview, begin: int, length: int, over: Callable[[int], object], loan: int) -> Any:
+        """Returns a vector of the `length` elements that lie `begin` bytes into `room`, a whole mapping.
+
+        `over(loan)` is called, on any thread, when it is freed.
+        """
 
 
 @functools.cache
@@ -113,10 +120,10 @@ class ZeroCopy:
     # ---- lending -----------------------------------------------------------------------------------------
     def lend(self, v: Any) -> SharedRef | None:
         """Returns a reference to `v`, which must not change until it is given back; None if its bytes must travel."""
-        if v.nbytes < LENT_BYTES_MIN or len(self._lent) >= LOANS_MAX:
+        nbytes = v.nbytes
+        if nbytes < LENT_BYTES_MIN or len(self._lent) >= LOANS_MAX:
             return None
-        address = self._memory.address_of(v)
-        found = self._segments.find(address, v.nbytes)
+        found = self._segments.find(self._memory.address_of(v), nbytes)
         if found is None:
             return None
         segment, offset = found
@@ -127,7 +134,7 @@ class ZeroCopy:
                 self._forget()
         loan = next(self._numbers)
         self._lent[loan] = v
-        self.bytes_lent += v.nbytes
+        self.bytes_lent += nbytes
         return segment, offset, loan
 
     def _show(self, segment: int) -> None:
@@ -170,7 +177,7 @@ class ZeroCopy:
         nbytes = ITEM_BYTES * length
         if room is None or offset < 0 or offset % ITEM_BYTES or offset + nbytes > room.nbytes:
             raise ProtocolError(f"{length} elements at {offset} of segment {segment} are not in the memory it shares")
-        v = self._memory.view(room[offset : offset + nbytes], functools.partial(self._over.append, loan))
+        v = self._memory.view(room, offset, length, self._over.append, loan)
         self.bytes_borrowed += nbytes
         with self._counting:
             self._borrowed += 1
@@ -183,8 +190,10 @@ class ZeroCopy:
         """Returns loans to give back with the frame that leaves now, at most RETURNS_MAX."""
         if not self._over:
             return ()
+        loans: list[int] = []
         with self._counting:
-            loans = [self._over.popleft() for _ in range(min(len(self._over), RETURNS_MAX))]
+            while self._over and len(loans) < RETURNS_MAX:
+                loans.append(self._over.popleft())
             self._borrowed -= len(loans)
         return tuple(loans)
 
@@ -202,7 +211,9 @@ class ZeroCopy:
 
         Raises ProtocolError.
         """
-        if isinstance(message, Opened | Closed | BuffersReleased) and not self.admitted:
+        if type(message) not in OWN_MESSAGES:
+            return False
+        if not self.admitted:
             raise ProtocolError("the other side shares memory before it has said who it is")
         match message:
             case Opened(number=number, nbytes=nbytes):
@@ -210,15 +221,11 @@ class ZeroCopy:
             case Closed(numbers=numbers):
                 for number in numbers:
                     self._maps.pop(number, None)
-            case BuffersReleased():
-                pass
-            case _:
-                return False
         return True
 
     def check(self) -> None:
         """Raises ProtocolError if a stranger, which has not said who it is, has passed descriptors."""
-        if self._sock.unclaimed and not self.admitted:
+        if not self.admitted and self._sock.unclaimed:
             raise ProtocolError("the other side passes descriptors before it has said who it is")
 
     def _open(self, number: int, nbytes: int) -> None:

@@ -26,6 +26,9 @@ from paceline.live.node.message_sender import MessageSender
 from paceline.live.node.timing import AwaitedSeconds, Times
 from paceline.live.protocol.pending_reply import PendingReply
 
+_LOCAL_WORK = (Compute, Train)
+"""Effects that the caller carries out. A tuple: to make the union takes longer than to look."""
+
 
 class EffectLoop:
     """Carries out the effects of a generator one after the other, each when the one before has its result."""
@@ -83,7 +86,7 @@ class EffectLoop:
         """Carries out effects until the scheme wants to compute or has to wait; returns that."""
         while True:
             effect = self._resume(value, lost)
-            if isinstance(effect, Compute | Train):
+            if isinstance(effect, _LOCAL_WORK):
                 return effect
             try:
                 value, lost = self._carry(effect), None

@@ -7,23 +7,23 @@ message of the scheme  ->  one part a slice (`Scatter`)  ->  held until its vect
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from paceline.core.collective.mean_server import Part
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.effects import SERVERS, Mean, To
 from paceline.core.errors import PeerLost, Stopped, Undone
 from paceline.core.message import scatter, vector_fields
 from paceline.core.sharding import NOWHERE, Layout
-from paceline.core.vector import Memory
-from paceline.live import party
+from paceline.core.vector import Memory, is_arriving
 from paceline.live.node.deferred_send import DeferredSends
 from paceline.live.node.open_calls import OutgoingCalls
 from paceline.live.node.peer_connections import PeerConnections
 from paceline.live.node.published_state import ReadState
-from paceline.live.party import Party
 from paceline.live.protocol.channel import MessageChannel
 from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope, Kind
@@ -41,6 +41,9 @@ class Scatter:
     def parts(self, to: To, whole: Any) -> list[tuple[int, Party, int, Any]]:
         """Returns number, receiver, the receiver's slice and content of each part, in the order of sending."""
         if to == SERVERS:
+            if len(self._order) == 1:
+                part, server, at = self._order[0]
+                return [(part, server, at, whole)]
             pieces = scatter(whole, self.slices)
             return [(part, server, at, pieces[part]) for part, server, at in self._order]
         return [(0, party.COORDINATOR if isinstance(to, str) else party.worker(to), 0, whole)]
@@ -49,8 +52,16 @@ class Scatter:
 class MessageSender:
     """Sends from any thread. `lock` is that of the party: while it is held no call is opened or closed."""
 
-    def __init__(self, channel: MessageChannel, memory: Memory, lock: threading.RLock, timeout_s: float) -> None:
-        """`timeout_s` bounds the wait for each answer, in seconds."""
+    def __init__(
+        self,
+        channel: MessageChannel,
+        memory: Memory,
+        lock: threading.RLock,
+        timeout_s: float,
+        loopback: Callable[[Envelope], None],
+    ) -> None:
+        """`timeout_s` bounds the wait for each answer, in seconds. `loopback` takes what this party sends itself."""
+        self.loopback = loopback
         self.memory, self.timeout_s = memory, timeout_s
         self._channel, self._lock = channel, lock
         self.streams = DeferredSends(channel)
@@ -65,9 +76,20 @@ class MessageSender:
 
         Raises PeerLost, unless `to` is a server that will be replaced: then the call stays open and is repeated.
         """
-        encode = vector_fields(type(envelope.message)) and (lambda: self._channel.encode_and_send(to, envelope, part))
+        if to == self._channel.me:
+            self.loopback(envelope)
+            return
+        message = envelope.message
         try:
-            self.streams.send(to, envelope, encode or None)
+            for name in vector_fields(type(message)):
+                if is_arriving(getattr(message, name)):
+                    self.streams.send(to, envelope, part)
+                    return
+            if not self.streams.empty:  # it may have to wait for those before it
+                self.streams.send(to, envelope, part)
+                return
+            envelope.queued_at = time.monotonic()
+            self._channel.encode_and_send(to, envelope, part)
         except PeerLost:
             if not self.calls.waits_for(to):
                 raise
@@ -100,8 +122,10 @@ class MessageSender:
         what: names the call in a timeout. edges: slice borders, if the answer may be read while it arrives.
         server_view: of the call, the present one by default; when that ends, the call is void.
         """
-        progress = functools.partial(self._channel.progress_of, [target for _, target, _, _ in parts])
-        pending = PendingReply(what, len(parts), self.memory, edges=edges, timeout_s=self.timeout_s, progress=progress)
+        whom = [target for _, target, _, _ in parts]
+        pending = PendingReply(
+            what, len(parts), self.memory, edges=edges, timeout_s=self.timeout_s, way=self._channel.transport, whom=whom
+        )
         server_view = self.server_view if server_view is None else server_view
         for part, target, at, piece in parts:
             try:
@@ -134,7 +158,7 @@ class MessageSender:
             self.post_if_there(to, envelope)  # the same bytes: codecs with error feedback assume that each arrives once
 
     def post_if_there(self, to: Party, envelope: Envelope) -> None:
-        """Sends an envelope; nothing happens where the receiver is gone."""
+        """Sends an envelope as it is; nothing happens where the receiver is gone."""
         with contextlib.suppress(PeerLost):
             self.streams.send(to, envelope)
 

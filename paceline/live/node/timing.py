@@ -38,8 +38,7 @@ class Times:
     def waited(self, awaited: AwaitedSeconds, until: float, sending: float = 0.0) -> None:
         """Adds a wait that is over; `sending`: seconds spent on sending before it, which are not hidden either."""
         passed = until - awaited.since
-        after = awaited.pending.seconds_communicating(since=awaited.since)
-        before = awaited.pending.seconds_communicating() - after
+        before, after = awaited.pending.seconds_before_and_after(awaited.since)
         communicating = min(passed, after)
         self._add(passed - communicating, communicating + sending, max(0.0, before - sending))
         self._streaming = AwaitedSeconds(awaited.pending, until) if awaited.pending.streams else None

@@ -13,14 +13,12 @@ within which bounds (`node/message_checks.py`). A packed message is checked as w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from paceline.codec.pipeline.stage import Room, Stage
-from paceline.core.message import nature_of
+from paceline.core.coordination.party import Party
+from paceline.core.message import nature_of, vector_fields
 from paceline.core.vector import Memory
-from paceline.live.party import Party
 from paceline.live.protocol.row_packing import Packed, Packer, PackingPost
-from paceline.live.protocol.transport import Envelope, Post, Transport, progress_of
+from paceline.live.protocol.transport import Envelope, Transport
 
 
 class MessageChannel:
@@ -29,9 +27,9 @@ class MessageChannel:
     def __init__(self, transport: Transport, memory: Memory, packer: Packer | None = None) -> None:
         self.me = transport.me
         self.stage = Stage(memory, nature_of, up=None, down=None)
-        self._transport = transport
+        self.transport = transport
         self._rows = PackingPost(transport, packer) if packer else None
-        self._post: Post = self._rows or transport
+        self._packed = packer.packed if packer else None
 
     def use(self, stage: Stage) -> None:
         """Sets the codecs, before the scheme's first message."""
@@ -40,13 +38,24 @@ class MessageChannel:
     # ---- out ---------------------------------------------------------------------------------------------
     def encode_and_send(self, to: Party, envelope: Envelope, part: int) -> None:
         """Sends a message of the scheme, encoded. `part` is the slice that it is for or comes from."""
-        with self.stage.order(to):
-            envelope.message = self.stage.outgoing(to, part, envelope.message)
-            self._post.send(to, envelope)
+        stage = self.stage
+        if stage.encodes:
+            with stage.order(to):
+                envelope.message = stage.outgoing(to, part, envelope.message)
+                self.send(to, envelope)
+        else:
+            self.send(to, envelope)
 
     def send(self, to: Party, envelope: Envelope) -> None:
         """Sends a message as it is, or its rows. Raises PeerLost when there is no way to `to`."""
-        self._post.send(to, envelope)
+        if self._packed is not None:
+            message = envelope.message
+            for name in vector_fields(type(message)):
+                if isinstance(getattr(message, name), self._packed):
+                    assert self._rows is not None
+                    self._rows.send(to, envelope)
+                    return
+        self.transport.send(to, envelope)
 
     # ---- in ----------------------------------------------------------------------------------------------
     def unpack(self, src: Party, envelope: Envelope, longest: int) -> bool:
@@ -66,7 +75,3 @@ class MessageChannel:
         if self._rows:
             self._rows.forget(other)
         self.stage.lost(other)
-
-    def progress_of(self, whom: Sequence[Party]) -> tuple[int, bool]:
-        """Returns the `Transport.progress` of several parties together."""
-        return progress_of(self._transport, whom)

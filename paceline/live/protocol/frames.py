@@ -80,8 +80,10 @@ class _Header(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 _KINDS = {int(kind): kind for kind in Kind}
 _NOTHING = b"\xc0"
+_NO_BYTES = memoryview(b"")
 _BARE = b"\x90" * 3 + b"\x00"  # no places, no loans that are over, no forms; server view 0
 _encode = msgspec.msgpack.Encoder().encode
+_asdict = msgspec.structs.asdict
 _decode_header = msgspec.msgpack.Decoder(_Header).decode
 
 
@@ -125,41 +127,40 @@ def encode(envelope: Envelope, memory: Memory, lender: BufferSharer | None = Non
     """
     message = envelope.message
     codec = codec_of(type(message))  # type: ignore[arg-type]
-    scalars = _encode(codec.scalars(message))
-    places: tuple[SharedRef | None, ...] = ()
-    forms: tuple[Form | None, ...] = ()
-    vectors: list[Any] = []
+    over = lender.over() if lender is not None else ()
+    if not codec.vectors and not over and not envelope.server_view:
+        return [memoryview(_head(envelope, codec, codec.opening + _encode(codec.scalars(message)) + _BARE, 0))]
+    lengths: list[int] = []
+    places: list[SharedRef | None] = []
+    forms: list[Form | None] = []
     body: list[memoryview] = []
-    if codec.vectors:
-        vectors = [getattr(message, name) for name in codec.vectors]
-        forms = tuple([_form_of(v) for v in vectors])
-        forms = forms if any(forms) else ()
-        places = _lend(vectors, lender) if lender else ()
-        travel = [v for v, place in zip(vectors, places, strict=True) if place is None] if places else vectors
-        body = [memoryview(v.data) if type(v) is Encoded else memory.bytes_of(v) for v in travel]
-    over = lender.over() if lender else ()
-    if not (vectors or over or envelope.server_view):
-        return [memoryview(_head(envelope, codec, codec.opening + scalars + _BARE, 0))]
-    sizes = tuple(map(len, vectors))
-    header = _encode(_Header(codec.name, sizes, msgspec.Raw(scalars), places, over, forms, envelope.server_view))
-    size = sum([view.nbytes for view in body])
-    return [memoryview(_head(envelope, codec, header, size)), *[view for view in body if view.nbytes]]
+    size = lent = encoded = 0
+    for name in codec.vectors:
+        v = getattr(message, name)
+        lengths.append(len(v))
+        place = form = None
+        if type(v) is Encoded:
+            form, view = Form(v.codec, v.nbytes, v.row, v.base, v.exact), memoryview(v.data)
+            encoded += 1
+        elif lender is not None and (place := lender.lend(v)) is not None:
+            view = _NO_BYTES
+            lent += 1
+        else:
+            view = memory.bytes_of(v)
+        places.append(place)
+        forms.append(form)
+        if view.nbytes:
+            size += view.nbytes
+            body.append(view)
+    scalars, shared, view_number = codec.scalars(message), places if lent else (), envelope.server_view
+    header = _encode((codec.name, lengths, scalars, shared, over, forms if encoded else (), view_number))
+    return [memoryview(_head(envelope, codec, header, size)), *body]
 
 
 def _head(envelope: Envelope, codec: MessageCodec, header: bytes, body_bytes: int) -> bytes:
     if len(header) > HEADER_BYTES_MAX:
         raise ProtocolError(f"the header of {codec.name} has {len(header)} bytes, more than {HEADER_BYTES_MAX}")
     return PREFIX.pack(MAGIC, VERSION, envelope.kind, envelope.slice, len(header), envelope.id, body_bytes) + header
-
-
-def _lend(vectors: list[Any], lender: BufferSharer) -> tuple[SharedRef | None, ...]:
-    """Places of the vectors that are lent; empty when none is."""
-    places = tuple([None if type(v) is Encoded else lender.lend(v) for v in vectors])
-    return places if any(places) else ()
-
-
-def _form_of(v: Any) -> Form | None:
-    return Form(v.codec, v.nbytes, v.row, v.base, v.exact) if type(v) is Encoded else None
 
 
 def striped(head: memoryview) -> memoryview:
@@ -218,9 +219,13 @@ def decode_header(data: bytes | memoryview, body_bytes: int) -> Header:
         return Header(
             codec, lengths, scalars, places, header.over, forms, header.server_view
         )  # the usual small message
-    nowhere = (None,) * len(lengths)
-    sizes = map(_bytes_sent, lengths, places or nowhere, forms or nowhere)
-    if len(lengths) != len(codec.vectors) or min(lengths, default=0) < 0 or sum(sizes) != body_bytes:
+    sent = 0
+    if places or forms:
+        for at, length in enumerate(lengths):
+            sent += _bytes_sent(length, places[at] if places else None, forms[at] if forms else None)
+    else:
+        sent = ITEM_BYTES * sum(lengths)
+    if len(lengths) != len(codec.vectors) or min(lengths, default=0) < 0 or sent != body_bytes:
         raise ProtocolError(f"{codec.name}: vectors of {list(lengths)} elements do not make {body_bytes} bytes")
     return Header(codec, lengths, scalars, places, header.over, forms, header.server_view)
 
@@ -237,9 +242,12 @@ def _bytes_sent(length: int, place: SharedRef | None, form: Form | None) -> int:
 
 def assemble(codec: MessageCodec, scalars: Any, vectors: Sequence[Any]) -> Any:
     """Makes the message from its parts. Raises ProtocolError when the message itself refuses them."""
-    fields = msgspec.structs.asdict(scalars)
-    if vectors or codec.vectors:
-        fields.update(zip(codec.vectors, vectors, strict=True))
+    fields = _asdict(scalars)
+    names = codec.vectors
+    if len(names) == len(vectors) == 1:
+        fields[names[0]] = vectors[0]
+    elif vectors or names:
+        fields.update(zip(names, vectors, strict=True))
     try:
         return codec.cls(**fields)
     except (TypeError, ValueError) as error:

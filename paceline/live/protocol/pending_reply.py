@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from paceline.core.coordination.party import Party
 from paceline.core.effects import Ticket
 from paceline.core.errors import ProtocolError, TimedOut
 from paceline.core.message import gather, scalar_fields, vector_fields
 from paceline.core.vector import Arrival, Memory, Promise, PromisingMemory
-from paceline.live.protocol.transport import Envelope
+from paceline.live.protocol.transport import Envelope, Transport, progress_of
+from paceline.live.protocol.wakeable_event import WakeableEvent
+
+USUAL_SECONDS = 0.25
+"""Nobody looks whether bytes move before a wait has lasted so long: nearly all answers come earlier."""
 
 
 def rooms_for(lengths: Sequence[int], shared: Sequence[Any], memory: Memory) -> list[Any]:
@@ -36,9 +40,10 @@ class PendingReply(Ticket):
         *,
         edges: Sequence[int] = (),
         timeout_s: float = 0.0,
-        progress: Callable[[], tuple[int, bool]] = lambda: (0, False),
+        way: Transport | None = None,
+        whom: Sequence[Party] = (),
     ) -> None:
-        """`what` is named when a wait outlasts its deadline. `progress`: as of a transport, to all those asked."""
+        """`what` is named when a wait outlasts its deadline. `way`: by which the answers of `whom` come."""
         self.what = what
         self.begun = time.monotonic()
         self.sent: list[Envelope] = []
@@ -47,14 +52,14 @@ class PendingReply(Ticket):
         self._promises: dict[str, Promise] = {}
         self._arrivals: list[Arrival] = []  # of what was promised
         self._taken = False
-        self._timeout_s, self._progress = timeout_s, progress
+        self._timeout_s, self._way, self._whom = timeout_s, way, whom
         self._coming = 0  # answers whose vectors have begun to come
         self._parts: list[Any] = [None] * parts
         self._missing = parts
         self._moved: list[tuple[float, float]] = []  # from when to when bytes of it did
         self._buffers: dict[int, Any] = {}
         self._error: BaseException | None = None
-        self._ready = threading.Event()
+        self._ready = WakeableEvent()
 
     def room(self, part: int, shards: Sequence[slice], lengths: Sequence[int], shared: Sequence[Any] = ()) -> list[Any]:
         """Returns where the vectors of answer `part` go: its slices of one buffer a field, so that joining copies
@@ -132,17 +137,31 @@ class PendingReply(Ticket):
 
         On a thin link a vector may take longer than any deadline, so time counts from the last that was seen to move.
         """
-        moved, leaving = self._progress()
-        while not self._ready.wait(timeout_s):
-            before, was_leaving = moved, leaving
-            moved, leaving = self._progress()
-            if moved == before or not (was_leaving or leaving or self._coming):
-                raise TimedOut(f"waited {timeout_s:.0f} s for {self.what}")
+        usual = min(timeout_s / 2, USUAL_SECONDS)
+        if not self._answered_within(usual):
+            self._wait_while_it_moves(timeout_s, timeout_s - usual)
         if self._error is not None:
             raise self._error
         if self._promises:
             return self._promised()
         return gather(self._parts, self._memory)
+
+    def _answered_within(self, seconds: float) -> bool:
+        """Returns True once there is an answer, False after so many seconds without one."""
+        return self._ready.wait(seconds) if self._way is None else self._way.wait(self._ready, self._whom, seconds)
+
+    def _wait_while_it_moves(self, timeout_s: float, seconds: float) -> None:
+        """Waits on, for `seconds` and then as long as bytes move either way. Raises TimedOut."""
+        moved, leaving = self._progress()
+        while not self._answered_within(seconds):
+            before, was_leaving = moved, leaving
+            moved, leaving = self._progress()
+            if moved == before or not (was_leaving or leaving or self._coming):
+                raise TimedOut(f"waited {timeout_s:.0f} s for {self.what}")
+            seconds = timeout_s
+
+    def _progress(self) -> tuple[int, bool]:
+        return (0, False) if self._way is None else progress_of(self._way, self._whom)
 
     def _promised(self) -> Any:
         """Returns the answer with vectors that are still arriving, whose parts are read one by one."""
@@ -161,7 +180,7 @@ class PendingReply(Ticket):
     @property
     def ready(self) -> bool:
         """Returns True if `wait` would return, or raise, at once."""
-        return self._ready.is_set()
+        return self._ready.is_set
 
     @property
     def streams(self) -> bool:
@@ -175,10 +194,28 @@ class PendingReply(Ticket):
         return max((arrival.seconds_waited for arrival in self._arrivals), default=0.0)
 
     def seconds_communicating(self, since: float = 0.0) -> float:
-        """Time after `since` in which bytes of this call moved, either way or both."""
-        until, total = max(since, self.begun), 0.0
-        sent = [(envelope.queued_at, envelope.sent_at) for envelope in list(self.sent)]
-        for begin, end in sorted([*sent, *self._moved]):
-            total += max(0.0, end - max(begin, until))
-            until = max(until, end)
-        return total
+        """Returns the seconds after `since` in which bytes of this call moved, either way or both."""
+        return _covered(self._spans(), max(since, self.begun))
+
+    def seconds_before_and_after(self, since: float) -> tuple[float, float]:
+        """Returns the seconds before `since` in which bytes of this call moved, and those after it."""
+        spans = self._spans()
+        after = _covered(spans, max(since, self.begun))
+        return _covered(spans, self.begun) - after, after
+
+    def _spans(self) -> list[tuple[float, float]]:
+        """Returns from when to when bytes moved, in order; spans may overlap."""
+        spans = [(envelope.queued_at, envelope.sent_at) for envelope in list(self.sent)]
+        spans += self._moved
+        spans.sort()
+        return spans
+
+
+def _covered(spans: Sequence[tuple[float, float]], since: float) -> float:
+    """Returns how long the spans, in the order of their beginnings, are together, from `since` on."""
+    total = 0.0
+    for begin, end in spans:
+        if end > since:
+            total += end - (begin if begin > since else since)
+            since = end
+    return total

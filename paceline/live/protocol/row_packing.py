@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import message, named, scalar_fields, vector_fields
 from paceline.core.validation import bounds
 from paceline.core.vector import Vector
-from paceline.live.party import Party
 from paceline.live.protocol import frames
 from paceline.live.protocol.transport import Envelope, Transport
 
@@ -43,8 +43,9 @@ class Parcel(NamedTuple):
 class Packer(Protocol):
     """Both ends of one party; what it packs for another one arrives in that order."""
 
-    def packs(self, v: Any) -> bool:
-        """Returns True for a vector that cannot travel as it is."""
+    @property
+    def packed(self) -> type:
+        """Returns the class of the vectors that cannot travel as they are."""
 
     def pack(self, v: Any, to: Party) -> Parcel:
         """Returns what is sent to a party in place of a vector."""
@@ -71,7 +72,7 @@ class PackingPost:
         """Does what `Transport.send` does."""
         message = envelope.message
         vectors = {name: getattr(message, name) for name in vector_fields(type(message))}
-        if not any(map(self._packer.packs, vectors.values())):
+        if not any(isinstance(v, self._packer.packed) for v in vectors.values()):
             self._transport.send(to, envelope)
         elif len(vectors) > 1:
             envelope.message = _with(message, {name: self._packer.plain(v) for name, v in vectors.items()})

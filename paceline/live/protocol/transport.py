@@ -1,8 +1,9 @@
 """What the live driver needs of whatever carries its messages, and what that may ask of the driver.
 
 Contracts: FIFO per ordered pair of parties among messages of schemes, and among CONTROL; CONTROL may overtake messages
-of schemes, so that it never waits behind large ones, and is never overtaken. A handler's methods are called on one
-thread of the party, never two at a time. What was sent is not changed by anyone until it has left.
+of schemes, so that it never waits behind large ones, and is never overtaken. A handler's methods are called on the
+transport's thread, or on one that waits for an answer, never two at a time. What was sent is not changed by anyone
+until it has left.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost
-from paceline.live.party import Party
+from paceline.live.protocol.wakeable_event import WakeableEvent
 
 SHARED, TCP, HERE = "shared memory", "TCP", "this process"
 """Ways between two parties: of one host, of two hosts or where memory is not shared, of one process."""
@@ -122,6 +124,13 @@ class Transport(Post, Protocol):
 
     def progress(self, party: Party) -> tuple[int, bool]:
         """Returns a number that grows while bytes come from `party` or reach it, and whether some are on their way."""
+
+    def wait(self, event: WakeableEvent, whom: Sequence[Party], timeout_s: float) -> bool:
+        """Waits for an event that a message of one of `whom` will set; returns whether it is set.
+
+        The handler may be called on this thread meanwhile, though never on two at a time: the caller holds no lock that
+        a handler takes.
+        """
 
     def shared(self) -> tuple[int, int]:
         """Bytes of those vectors: they reached the other side, or came from there, by reference."""

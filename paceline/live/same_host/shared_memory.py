@@ -190,8 +190,9 @@ class Segments:
     def find(self, address: int, nbytes: int) -> tuple[int, int] | None:
         """Returns segment and offset of what lies at `address`; None when that is other memory."""
         for number, segment in self._segments.copy().items():  # whole, as others add and drop
-            if segment.begin <= address and address + nbytes <= segment.begin + segment.nbytes:
-                return number, address - segment.begin
+            begin = segment.begin
+            if begin <= address and address + nbytes <= begin + segment.nbytes:
+                return number, address - begin
         return None
 
     def opened(self, number: int) -> tuple[int, int]:

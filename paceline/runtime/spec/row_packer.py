@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ProtocolError
 from paceline.engine.sparse.persistent_table import Mark, PersistentTable
 from paceline.engine.sparse.rows import Rows
@@ -34,7 +35,6 @@ from paceline.engine.sparse.sparse_vector import SparseFlat
 from paceline.engine.sparse.table_layout import Tables, TableSpan
 from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat
-from paceline.live.party import Party
 from paceline.live.protocol.row_packing import Parcel
 
 ROWS, WHOLE, CHANGE = 1, 2, 3
@@ -66,6 +66,8 @@ class RowPacker:
     receiver holds others. Connections keep order, so that happens only to a faulty sender.
     """
 
+    packed = SparseFlat
+
     def __init__(self) -> None:
         self._sent: dict[Party, _Sent] = {}
         self._held: dict[Party, tuple[int, SparseFlat]] = {}
@@ -74,10 +76,6 @@ class RowPacker:
         """Forgets a party whose process was replaced: the next weights travel whole."""
         self._sent.pop(party, None)
         self._held.pop(party, None)
-
-    def packs(self, v: Any) -> bool:
-        """Returns True for vectors that this class can make shorter."""
-        return isinstance(v, SparseFlat)
 
     def plain(self, v: Any) -> Any:
         """Returns `v` as a vector without tables."""

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
+from paceline.core.coordination.party import Party, server
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
 from paceline.core.message import message
 from paceline.core.vector import Vector
 from paceline.engine.vectors.chunked import Chunks, RopeMemory
 from paceline.engine.vectors.flat import Flat
 from paceline.live.node.deferred_send import DeferredSends
-from paceline.live.party import Party, server
 from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope, Kind
 
@@ -32,11 +32,16 @@ class Post:
     def __init__(self) -> None:
         self.sent: list[tuple[int, int, int]] = []
         self.lost: set[Party] = set()
+        self.encoded: list[int] = []
 
     def send(self, to: Party, envelope: Envelope) -> None:
         if to in self.lost:
             raise PeerLost(f"no way to {to}")
         self.sent.append((to.index, envelope.slice, envelope.message.n))
+
+    def encode_and_send(self, to: Party, envelope: Envelope, part: int) -> None:
+        self.encoded.append(part)
+        self.send(to, envelope)
 
 
 def arriving(length: int = 6) -> Chunks:
@@ -74,6 +79,16 @@ def test_nothing_overtakes_on_the_way_to_one_slice_and_others_do_not_wait() -> N
     assert post.sent[2:] == [(0, 0, 1), (0, 0, 2)]
     streams.send(server(0), load(whole, n=5))
     assert post.sent[4:] == [(0, 0, 5)]
+
+
+def test_messages_of_the_scheme_are_encoded_when_they_leave_and_others_never() -> None:
+    post, parts = Post(), arriving()
+    streams = DeferredSends(post)
+    streams.send(server(0), load(parts.vector[:1], n=1), 7)
+    streams.send(server(0), load(parts.vector[:1], n=2))
+    assert (post.sent, post.encoded, streams.empty) == ([], [], False)
+    parts.put(0)
+    assert (post.sent, post.encoded, streams.empty) == ([(0, 0, 1), (0, 0, 2)], [7], True)
 
 
 def test_what_never_comes_is_dropped_and_holds_nobody_up() -> None:

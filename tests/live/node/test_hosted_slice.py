@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination import party
+from paceline.core.coordination.party import server, worker
 from paceline.core.effects import SERVERS, Call
 from paceline.core.errors import ProtocolError
 from paceline.core.sharding import lay_out
-from paceline.live import party
 from paceline.live.node.hosted_slice import ServedSlice
-from paceline.live.party import server, worker
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.node_fixture import TEN, WORK, Answerer, Ask, Asker, Stage, echo, nothing
 
@@ -40,7 +40,7 @@ def test_the_first_slices_of_all_servers_leave_first(stage: Stage) -> None:
     _, layout = sliced(stage, nothing)
     node = stage.node(worker(0))
     node.place(None, layout)
-    node.channel._post.send = lambda to, envelope: order.append(envelope.message.v[0])  # type: ignore[method-assign]
+    node.channel.transport.send = lambda to, envelope: order.append(envelope.message.v[0])  # type: ignore[method-assign]
     node.out.tell(SERVERS, Ask(v=TEN, n=1))
     assert order == [0, 5, 2, 7]
 

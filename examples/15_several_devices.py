@@ -1,7 +1,7 @@
 """Workers of several devices: fully_shard inside each worker, DiLoCo between the workers.
 
-paceline launch -n 2 --ranks 2 -s 1 python examples/13_several_devices.py    two workers of two processes each
-torchrun --nproc-per-node 2 examples/13_several_devices.py                   one worker of two processes, alone
+paceline launch -n 2 --ranks 2 -s 1 python examples/15_several_devices.py    two workers of two processes each
+torchrun --nproc-per-node 2 examples/15_several_devices.py                   one worker of two processes, alone
 
 On GPUs each process takes the GPU of its LOCAL_RANK; here all are on the CPU, over Gloo. Against the loop of
 fully_shard alone, the lines 1 to 4 differ:
