@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 # Without a torch there already, this release is installed first, so that no other one is drawn in with it.
 TORCH  ?= torch==2.13.0
 
-.PHONY: help demo test nightly lab-packages lab-test package page-test metrics-test screenshots check format lint types bench fuzz pages readme docs papers clean
+.PHONY: help demo test nightly lab-packages lab-test package sbom container-test page-test metrics-test screenshots check format lint types bench fuzz pages readme docs papers clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,20 @@ lab-test: $(READY) lab-packages  ## those tests, and what CI does without: Grid 
 
 package: $(READY)  ## build the wheel and the sdist, install each with its dependencies in a new environment, train there
 	$(BIN)/python -m scripts.check_package --install
+
+sbom: $(READY)  ## what the package draws in, as a bill of materials: build/sbom.json (CycloneDX)
+	@test -x build/sbom/bin/python || $(PYTHON) -m venv build/sbom
+	build/sbom/bin/python -c 'import torch' 2>/dev/null || build/sbom/bin/pip install --quiet '$(TORCH)'
+	build/sbom/bin/pip install --quiet .
+	@test -x build/sbom-tool/bin/cyclonedx-py || { $(PYTHON) -m venv build/sbom-tool && build/sbom-tool/bin/pip install --quiet 'cyclonedx-bom>=7'; }
+	build/sbom-tool/bin/cyclonedx-py environment --pyproject pyproject.toml --output-file build/sbom.json build/sbom/bin/python
+
+# A folder of wheels that pip looks into as well.
+WHEELS ?=
+container-test: $(READY)  ## the Dockerfile's steps in a debootstrap root, then the compose file's services there; as root
+	@command -v debootstrap >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap
+	mkdir -p build
+	$(BIN)/python -m scripts.container_root build/container $(if $(WHEELS),--find-links $(WHEELS))
 
 page-test: $(READY)  ## the live page in a headless browser; installs Debian's chromium where there is none
 	@command -v chromium >/dev/null || apt-get install -y --no-install-recommends chromium fonts-dejavu-core
@@ -90,8 +104,12 @@ docs: $(READY)  ## the documentation as a site, in build/site; any warning is an
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "the site is in build/site: open build/site/index.html"
 
+QUICK = --data digits --model cifar10-quick --width 0.25 --resize 16
+
 papers: $(READY)  ## the papers' claims again, each with its page in docs/papers
 	for paper in dcasgd diloco esync esync_networks gsp lbbsp networks speedo theanompi weighting; do $(BIN)/python benchmarks/papers/$$paper.py || exit 1; done
+	$(BIN)/python benchmarks/papers/speedo.py $(QUICK) --page speedo_cifar10_quick --target 0.9 --every 2 --epochs 15 --lrs 0.01,0.03,0.1
+	$(BIN)/python benchmarks/papers/gsp.py $(QUICK) --page gsp_cifar10_quick --target 0.8 --every 1 --epochs 25 --lrs 0.003,0.01,0.03 --seeds 1,2
 
 clean:  ## remove what was built, runs excepted
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -53,11 +53,11 @@ def made(cls: type) -> Any:
 
 def install(words: str) -> None:
     """Every transport of this process: `RANK Message.field`."""
+    from paceline.core.coordination import control_messages as control
+    from paceline.core.coordination import party
     from paceline.core.paramserver.gated_server import Push
-    from paceline.live import party
     from paceline.live.net.inprocess_transport import HubTransport
     from paceline.live.net.tcp_transport import TcpTransport
-    from paceline.live.protocol import control_messages as control
     from paceline.live.protocol.transport import Envelope, Kind
 
     rank, _, what = words.partition(" ")

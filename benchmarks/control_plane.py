@@ -30,15 +30,15 @@ from typing import Any
 
 import msgspec
 
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.effects import Reply, Tell
 from paceline.core.errors import ProtocolError
 from paceline.core.message import message
 from paceline.core.role import Role, RoleContext
-from paceline.live import party
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node
 from paceline.live.numpy_memory import PlainMemory
-from paceline.live.party import Party
 from paceline.live.protocol import frames
 from paceline.live.protocol.transport import Envelope, Kind, LossCause
 from paceline.live.security.handshake import Greeting, greet, new_nonce

@@ -36,9 +36,9 @@ import msgspec
 from _processes import descendants, training, under_way
 
 from paceline.core.collective.mean_server import Part
+from paceline.core.coordination import control_messages as control
 from paceline.core.errors import ProtocolError
 from paceline.engine.vectors.flat import Flat, FlatMemory
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol import frames as wire
 from paceline.live.protocol.transport import Envelope, Kind
 

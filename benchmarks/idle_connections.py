@@ -49,10 +49,10 @@ class Party:
     """A server of a run that answers whoever says something."""
 
     def __init__(self, how: str, folder: Path) -> None:
-        import paceline.live.protocol.control_messages  # noqa: F401  the words that are heard here
+        import paceline.core.coordination.control_messages  # noqa: F401  the words that are heard here
+        from paceline.core.coordination.party import COORDINATOR, server, worker
         from paceline.live.net.tcp_transport import TcpTransport
         from paceline.live.numpy_memory import PlainMemory
-        from paceline.live.party import COORDINATOR, server, worker
         from paceline.live.same_host.shared_memory import segments_for
         from paceline.live.security.certificate_authority import CertificateAuthority
         from paceline.live.security.tls import Tls
@@ -229,10 +229,10 @@ def greet(address: str, a_second: int) -> None:
 
 # ---- who belongs there -------------------------------------------------------------------------------------------
 def party_call(kind: str, told: dict[str, Any], folder: Path) -> Callable[[], None]:
+    from paceline.core.coordination.control_messages import Total
+    from paceline.core.coordination.party import server, worker
     from paceline.live.net.tcp_transport import TcpTransport
     from paceline.live.numpy_memory import PlainMemory
-    from paceline.live.party import server, worker
-    from paceline.live.protocol.control_messages import Total
     from paceline.live.protocol.transport import Envelope, Kind
     from paceline.live.same_host.shared_memory import segments_for
     from paceline.live.security.tls import Tls

@@ -20,9 +20,9 @@ from _verdict import verdict
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from paceline.core.coordination.party import server, worker
 from paceline.core.paramserver.gated_server import Push
 from paceline.live.coordinator.inputs import NO_OBSERVER
-from paceline.live.party import server, worker
 from paceline.live.protocol.transport import Envelope, Kind
 from paceline.live.recording.coordinator_recorder import CoordinatorRecorder
 from paceline.live.recording.coordinator_replay import CoordinatorReplay

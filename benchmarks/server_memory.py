@@ -37,10 +37,10 @@ import torch
 from torch import nn
 
 from paceline.config import Config, build
+from paceline.core.coordination import party
 from paceline.core.vector import cut
 from paceline.engine.specs import GroupRecipe, OptimizerRecipe
 from paceline.launch.local.train import Silent
-from paceline.live import party
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.numpy_memory import PlainMemory
 from paceline.runtime.process_main import take_part

@@ -33,6 +33,17 @@ EVENTS_PER_S, MIB, AT = 150_000, 400, 4096
 GROWTH, CALLS_GROWTH, FROM = 1.2, 1.05, 64
 
 
+GROUP = 32
+"""Workers of a group under tiers."""
+
+
+def parameters(scheme: str, workers: int) -> dict[str, Any]:
+    """Parameters that are not the defaults: groups under tiers, whose size does not grow with the run."""
+    if scheme != "tiers":
+        return {}
+    return {"groups": ";".join(",".join(map(str, range(a, min(a + GROUP, workers)))) for a in range(0, workers, GROUP))}
+
+
 def seconds_per_turn(turns: int = 200_000) -> float:
     """Of a loop that does what a simulator does most: make small objects and put them into tables."""
     table: dict[int, tuple[int, int]] = {}
@@ -59,10 +70,11 @@ def one(scheme: str, workers: int, servers: int, events: int) -> dict[str, float
     import paceline.schemes  # noqa: F401  enters them into the registry
     from paceline.core.scheme import make
     from paceline.core.vector import Ghost
-    from paceline.sim import LocalSteps, Simulation
+    from paceline.sim import LocalSteps, Simulation, UniformSeconds
 
-    work = LocalSteps(lambda rank, rng: rng.uniform(1.0, 4.0))
-    sim = Simulation(make(scheme, {}), Ghost(1_000_000), work, workers=workers, servers=servers, watched=False)
+    work = LocalSteps(UniformSeconds(1.0, 4.0))
+    made = make(scheme, parameters(scheme, workers))
+    sim = Simulation(made, Ghost(1_000_000), work, workers=workers, servers=servers, watched=False)
     sim.run(max_events=6 * workers * max(1, servers))
     turn_s = seconds_per_turn()
     before, begin = sim.events, time.process_time()

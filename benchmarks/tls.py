@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 from _verdict import verdict
 
+from paceline.core.coordination.control_messages import Total
+from paceline.core.coordination.party import Party, server, worker
 from paceline.core.paramserver.gated_server import Push
 from paceline.live.net.tcp_transport import TcpTransport
-from paceline.live.party import Party, server, worker
-from paceline.live.protocol.control_messages import Total
 from paceline.live.protocol.transport import Envelope, Kind, LossCause
 from paceline.live.security.certificate_authority import CertificateAuthority
 from paceline.live.security.tls import Tls

@@ -32,12 +32,12 @@ from _verdict import verdict
 from torch import nn
 
 from paceline.bench.report import conditions
+from paceline.core.coordination.party import Party, worker
 from paceline.core.trace import Applied, Decided, Record
 from paceline.engine import models
 from paceline.engine.specs import ModelRecipe
 from paceline.live.control.reports import REPORT_SECONDS, Reports, records_of
 from paceline.live.numpy_memory import PlainMemory
-from paceline.live.party import Party, worker
 from paceline.live.protocol import frames
 from paceline.live.protocol.transport import Envelope
 from paceline.observe.trace.trace_file import TraceWriter

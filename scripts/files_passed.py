@@ -31,11 +31,11 @@ import paceline
 from paceline.cli.commands.train import parse
 from paceline.cli.support.options import config_of
 from paceline.config import Config
+from paceline.core.coordination.party import Party
 from paceline.launch.local import train as local_train
 from paceline.launch.local.train import Silent, make_supervisor
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.net.tcp_transport import TcpTransport
-from paceline.live.party import Party
 from paceline.runtime.process_main import on_device, take_part
 from paceline.runtime.spec.launcher import ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec

@@ -43,10 +43,13 @@ SHORTER: dict[str, dict[str, Any]] = {
     "gosgd": {"p": 0.3},
     "hybrid": {"phases": "bsp until 3 steps; esync"},
     "localsgd": {"tau": 2},
+    "muloco": {"h": 4},
+    "noloco": {"h": 4},
     "postlocal": {"tau": 2, "switch": "2 steps"},
     "slowmo": {"tau": 2},
     "sparseloco": {"h": 4},
     "ssp": {"staleness": 1},
+    "tiers": {"outer": "asyncdiloco(h=3)"},
 }
 """Parameters of the figures, where the defaults are for longer runs than ten seconds."""
 
@@ -58,7 +61,7 @@ def cluster(servers: int) -> Cluster:
 
 
 def servers_of(scheme: Scheme) -> int:
-    return 0 if scheme.needs_peers else 1
+    return 0 if scheme.needs_peers and scheme.server(1) is None else 1
 
 
 class Post:
@@ -135,7 +138,7 @@ def command(name: str) -> str:
 
 
 def quoted(value: Any) -> str:
-    return f'"{value}"' if " " in str(value) else str(value)
+    return f'"{value}"' if any(sign in str(value) for sign in " ()") else str(value)
 
 
 # ---- the page ----------------------------------------------------------------------------------------------------

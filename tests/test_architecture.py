@@ -196,6 +196,56 @@ def test_folders_need_one_another_in_one_order_sub_folders_too() -> None:
     assert order.index("paceline/core") < order.index("paceline/schemes") < order.index("paceline/cli/commands")
 
 
+FILES_THAT_NEED_ONE_ANOTHER = {
+    frozenset({"observe.terminal.progress", "observe.terminal.worker_table"}),
+    frozenset(
+        f"engine.optim.{name}"
+        for name in ("grouped_sgd", "lazy_updates", "optimizers", "parameter_groups", "whole_tensors")
+    ),
+}
+"""Modules none of which can be read without the others, as imports for the type checker count, too."""
+
+
+def test_no_files_need_one_another_not_even_in_annotations_but_those_listed() -> None:
+    """None in the simulator: its parts name `SimulationDriver` and what derives from it, not `Simulation`."""
+    modules = {module_of(file): file for file in FILES if file.name != "__init__.py"}
+    needs = {
+        module: {
+            target
+            for node in ast.walk(TREES[file])
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for target in targets(file, node)
+            if target in modules and target != module
+        }
+        for module, file in modules.items()
+    }
+    found = {frozenset(name.removeprefix("paceline.") for name in group) for group in cycles(needs)}
+    assert found - FILES_THAT_NEED_ONE_ANOTHER == set()
+    assert not any(name.startswith("sim.") for group in found for name in group)
+
+
+def module_of(file: Path) -> str:
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts)
+
+
+def cycles(needs: dict[str, set[str]]) -> list[set[str]]:
+    """The sets of names each of which needs all others of its set, perhaps by way of them."""
+    reached: dict[str, set[str]] = {}
+    for name in needs:
+        seen, left = set[str](), [name]
+        while left:
+            new = needs[left.pop()] - seen
+            seen |= new
+            left += new
+        reached[name] = seen
+    groups = {frozenset({a, *(b for b in reached[a] if a in reached[b])}) for a in needs if a in reached[a]}
+    return [set(group) for group in groups]
+
+
+def test_cycles_are_found() -> None:
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == [{"b", "c"}]
+
+
 def test_no_folder_is_a_heap() -> None:
     folders = {file.parent for file in FILES}
     sizes = {str(f.relative_to(PACKAGE)): len([x for x in f.glob("*.py") if x.name != "__init__.py"]) for f in folders}

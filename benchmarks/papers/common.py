@@ -21,6 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from paceline import config as configuration
+from paceline.core.errors import Diverged
 from paceline.launch.local.train import Silent
 from paceline.observe.plots.style import LINES
 from paceline.observe.runs.summary import Summary
@@ -33,28 +34,33 @@ PAGES = Path(__file__).resolve().parents[2] / "docs" / "papers"
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One side of a comparison: a scheme with its parameters, as `name` in tables."""
+    """One side of a comparison: a scheme with its parameters, as `name` in tables. `allreduce`: who computes means."""
 
     name: str
     scheme: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    allreduce: str = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """`curve`: moment in virtual seconds, test accuracy and test loss of every look at the model."""
+    """summary: None where the model diverged. curve: moment in virtual seconds, test accuracy and test loss of every
+    look at the model.
+    """
 
-    summary: Summary
+    summary: Summary | None
     curve: list[tuple[float, float, float]]
 
     @property
     def seconds_to_target(self) -> float:
-        """Infinite when the target was missed."""
-        seconds = self.summary.seconds_to_target
+        """Infinite when the target was missed, or the model diverged."""
+        seconds = self.summary.seconds_to_target if self.summary else None
         return math.inf if seconds is None else seconds
 
     @property
     def test_error(self) -> float:
+        if self.summary is None:
+            return math.inf
         assert self.summary.test_accuracy is not None
         return 1 - self.summary.test_accuracy
 
@@ -75,6 +81,7 @@ class Job:
             "workers": self.cluster.workers,
             "servers": self.cluster.servers,
             "step_ms": self.cluster.step_s * 1000,
+            "allreduce": side.allreduce,
         }
         values.setdefault("optimizer", {})["lr"] = lr
         values[side.scheme] = dict(side.parameters)
@@ -85,7 +92,10 @@ class Job:
             model_length=self.model_length,
         )
         run = VirtualRun(setting, Silent())
-        summary = run.run(leave=False)
+        try:
+            summary = run.run(leave=False)
+        except Diverged:  # at too large a rate; others are tried, too
+            summary = None
         return Trial(summary=summary, curve=[(e.at, e.accuracy, e.loss) for e in run.evaluations])
 
 

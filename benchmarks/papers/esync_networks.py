@@ -1,6 +1,6 @@
 """ESync's table of networks, on the six devices of its paper: samples/s and time to 0.8 by network.
 
-python benchmarks/papers/esync_networks.py [--data-dir FOLDER] [--train alexnet,resnet18,mobilenet] [--seed 1]
+python benchmarks/papers/esync_networks.py [--data-dir FOLDER] [--train alexnet,resnet18,mobilenet] [--keep FOLDER]
 
 The six networks have their published sizes; how long a step of each takes, in steps of ResNet-18, is measured on this
 machine with pictures of the paper's sizes. ResNet-18 has the paper's steps: 3.5 s on a CPU, 0.03 s on a GPU.
@@ -12,6 +12,8 @@ times 27 with AlexNet, 7 with Inception-v3, 7 with ResNet-18, 4 with ResNet-50, 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import os
 import statistics
 import sys
@@ -19,6 +21,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import networks
 import torch
@@ -35,7 +38,12 @@ JITTER = 0.03
 BATCH = 64
 CLASSES = 10
 TARGET = 0.8
-ESYNC, SSGD = Side(name="ESync", scheme="esync"), Side(name="SSGD", scheme="bsp")
+ESYNC, SSGD = Side(name="ESync", scheme="esync", allreduce="servers"), Side(name="SSGD", scheme="bsp")
+RING = Side(name="ESync by a ring", scheme="esync", allreduce="ring")
+
+
+Curves = dict[str, Any]
+"""`seconds` to the target, and `curve`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +74,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=250, help="give SSGD up after so many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5, help="steps that are timed of each network")
+    parser.add_argument("--keep", type=Path, help="folder for what was measured and trained; what is in it is taken")
     parser.add_argument("--pages", type=Path, default=PAGES, help="where the page goes (default: docs/papers)")
     options = parser.parse_args(arguments)
     os.environ[networks.FOLDER_VARIABLE] = options.data_dir
     os.environ[networks.TESTED_VARIABLE] = "300"
     page = Page("esync_networks", "ESync's table of networks", options.pages, __doc__)
-    ratios = measured_ratios(options.repeats)
+    ratios = kept(options.keep, "ratios", lambda: measured_ratios(options.repeats))
     pace_part(page, ratios)
     wanted = [name for name in options.train.split(",") if name]
     if wanted:
@@ -92,15 +101,18 @@ def cluster(ratio: float, gbps: float = 1.0) -> Cluster:
 
 # ---- step times --------------------------------------------------------------------------------------------------
 def measured_ratios(repeats: int) -> dict[str, float]:
-    """Seconds of a step of one picture by network, divided by those of ResNet-18; measured in turn, medians."""
+    """Processor seconds of a step by network, divided by those of ResNet-18; measured in turn, medians.
+
+    Processor time, so that other work on the machine matters little.
+    """
     torch.set_num_threads(1)
     steps = {name: stepper(name, network.side) for name, network in NETWORKS.items()}
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(repeats):
         for name, step in steps.items():
-            begin = time.perf_counter()
+            begin = time.process_time()
             step()
-            seconds[name].append(time.perf_counter() - begin)
+            seconds[name].append(time.process_time() - begin)
     middle = {name: statistics.median(times_) for name, times_ in seconds.items()}
     return {name: one / middle["resnet18"] for name, one in middle.items()}
 
@@ -134,26 +146,27 @@ def pace_part(page: Page, ratios: dict[str, float]) -> None:
             "stop": {"epochs": 0.0, "seconds": 40 * (CPU_S * ratio + length * 32 / 1e8)},
         }
         job = Job(cluster=machines, values=values, timing_only=True, model_length=length)
-        esync, ssgd = job.trial(ESYNC), job.trial(SSGD)
-        rate = esync.summary.samples_per_second / ssgd.summary.samples_per_second
+        esync, ring, ssgd = (job.trial(side).summary.samples_per_second for side in (ESYNC, RING, SSGD))
+        rate = esync / ssgd
         print(network.name, length, f"{ratio:.2f}", f"{rate:.1f}", flush=True)
         rows.append([
             network.name, network.side, f"{length / 1e6:.2f}", f"{ratio:.2f}",
-            shown(ssgd.summary.samples_per_second), shown(esync.summary.samples_per_second), times(rate),
-            f"{network.paper:g} times",
+            shown(ssgd), shown(esync), times(rate), f"{network.paper:g} times", shown(ring),
         ])  # fmt: skip
     page.say("## Samples a second")
     page.say(
         f"Timing only, with models of the published size for {CLASSES} classes. Two CPUs and four GPUs, one server, "
         f"1 Gbit/s, batches of {BATCH}. A step of ResNet-18 lasts {CPU_S} s and {GPU_S} s as in the paper; those of "
         "the others are as much longer as a forward and backward pass on this machine's CPU is, with one thread, at "
-        "the paper's size of pictures. That a GPU has the same ratios is assumed, not measured."
+        "the paper's size of pictures. That a GPU has the same ratios is assumed, not measured. ESync's averages go "
+        "through the server, as in the paper; by default they go round a ring of the workers here, which is the last "
+        "column."
     )
     head = ["network", "side", "million parameters", "step, in ResNet-18's", "SSGD", "ESync", "ESync / SSGD",
-            "paper, time to 0.8"]  # fmt: skip
+            "paper, time to 0.8", "ESync by a ring"]  # fmt: skip
     page.say(table(head, rows))
     page.say(
-        "Samples a second alone would make ESync about a hundred times as fast with any of the networks, by what its "
+        "Samples a second alone would make ESync many times as fast with any of the networks, by what its "
         "GPUs no longer wait. The paper's factors of 2 to 27 are smaller. So a sample of a long local run is worth "
         "less than one of a round of SSGD, and how much less depends on the network."
     )
@@ -161,7 +174,7 @@ def pace_part(page: Page, ratios: dict[str, float]) -> None:
 
 # ---- time to the target ------------------------------------------------------------------------------------------
 def training_part(page: Page, ratios: dict[str, float], wanted: list[str], options: argparse.Namespace) -> None:
-    found: dict[str, dict[str, Trial]] = {}
+    found: dict[str, dict[str, Curves]] = {}
     for name in wanted:
         found[name] = {side.name: trained(name, ratios[name], side, options) for side in (ESYNC, SSGD)}
     page.say(f"## Virtual seconds to a test accuracy of {TARGET}")
@@ -175,19 +188,48 @@ def training_part(page: Page, ratios: dict[str, float], wanted: list[str], optio
     )
     rows = []
     for name, trials in found.items():
-        esync, ssgd = (trials[side.name].seconds_to_target for side in (ESYNC, SSGD))
+        esync, ssgd = (seconds_of(trials[side.name]) for side in (ESYNC, SSGD))
         row = [NETWORKS[name].name, f"{NETWORKS[name].lr:g}", shown(ssgd, " s"), shown(esync, " s")]
         rows.append([*row, times(ssgd / esync), f"{NETWORKS[name].paper:g} times"])
     page.say(table(["network", "rate", "SSGD", "ESync", "SSGD / ESync", "paper"], rows))
     page.say(verdict(found))
     figure, axes = axes_of(len(found))
     for one, (name, trials) in zip(axes, found.items(), strict=True):
-        curves_of(one, {side: trial.curve for side, trial in trials.items()}, target=TARGET, log=True)
+        curves_of(one, {side: trial["curve"] for side, trial in trials.items()}, target=TARGET, log=True)
         one.set_title(NETWORKS[name].name, fontsize=10)
     page.figure(figure, "Test accuracy against virtual seconds of three networks")
 
 
-def trained(name: str, ratio: float, side: Side, options: argparse.Namespace) -> Trial:
+def trained(name: str, ratio: float, side: Side, options: argparse.Namespace) -> Curves:
+    """Returns seconds to the target, None where it was missed, and the curve, of a trial or of one that was kept."""
+
+    def train() -> Curves:
+        trial = trial_of(name, ratio, side, options)
+        missed = math.isinf(trial.seconds_to_target)
+        return {"seconds": None if missed else trial.seconds_to_target, "curve": trial.curve}
+
+    found: Curves = kept(options.keep, f"{name}-{side.scheme}-{options.seed}", train)
+    print(name, side.name, found["seconds"], flush=True)
+    return found
+
+
+def seconds_of(found: Curves) -> float:
+    """Returns the seconds to the target; infinite where it was missed."""
+    return math.inf if found["seconds"] is None else float(found["seconds"])
+
+
+def kept(folder: Path | None, name: str, make: Callable[[], Any]) -> Any:
+    """Returns what a file in `folder` has, or what `make` returns, which is written there."""
+    if folder and (folder / f"{name}.json").exists():
+        return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    made = make()
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.json").write_text(json.dumps(made), encoding="utf-8")
+    return made
+
+
+def trial_of(name: str, ratio: float, side: Side, options: argparse.Namespace) -> Trial:
     network = NETWORKS[name]
     gbps = length_of(name, network.width, networks.SIDE) / length_of(name)
     round_s = CPU_S * ratio + length_of(name) * 12 * 32 / 1e9
@@ -200,13 +242,11 @@ def trained(name: str, ratio: float, side: Side, options: argparse.Namespace) ->
             "evaluation": {"every": round_s * (0.5 if side is ESYNC else 4)},
         },
     )
-    trial = job.trial(side, lr=network.lr, seed=options.seed)
-    print(name, side.name, trial.seconds_to_target, flush=True)
-    return trial
+    return job.trial(side, lr=network.lr, seed=options.seed)
 
 
-def verdict(found: dict[str, dict[str, Trial]]) -> str:
-    ratios = {n: t["SSGD"].seconds_to_target / t["ESync"].seconds_to_target for n, t in found.items()}
+def verdict(found: dict[str, dict[str, Curves]]) -> str:
+    ratios = {n: seconds_of(t["SSGD"]) / seconds_of(t["ESync"]) for n, t in found.items()}
     slower = [NETWORKS[name].name for name, ratio in ratios.items() if not ratio > 1]
     if slower:
         return f"NOT reproduced: ESync is not faster with {', '.join(slower)}."

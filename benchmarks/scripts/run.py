@@ -1,6 +1,7 @@
 """Public scripts, converted, under several schemes on uneven workers: do they reach the loss of the script alone?
 
     python benchmarks/scripts/run.py [--from DIR] [--scripts mnist,vae] [--schemes bsp,esync] [--rounds 3]
+    python benchmarks/scripts/run.py --scripts nanogpt --variant late --schemes none
 
 The script alone and the converted one train as many samples. The latter runs as three workers, one of which is three
 times as slow (`paceline launch -n 3 -s 1 --slowdown 1,1,3 --step-ms 30`). It holds where its last loss is at most 5 %
@@ -19,7 +20,6 @@ import pickle
 import re
 import shutil
 import statistics
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -27,6 +27,7 @@ from array import array
 from pathlib import Path
 from typing import Any
 
+from commands import end_on_signals, output_to_end
 from sources import HERE, catalogue, fetch
 
 WORSE_MAX = 1.05
@@ -48,19 +49,13 @@ def write_characters(folder: Path) -> None:
 
 
 def output_of(command: list[str], folder: Path, of: dict[str, Any], scheme: str = "") -> str:
-    """Runs a command in `folder`, and returns what it prints. Raises SystemExit if it fails."""
+    """Runs Python in `folder`, and returns what it prints. Raises SystemExit if it fails."""
     environment = {**os.environ, "PYTHONPATH": str(HERE / of.get("stand_ins", "stand_ins")), "OMP_NUM_THREADS": "1"}
     environment |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "cache"), "TQDM_DISABLE": "1"}
     if scheme:
         parameters = of.get("parameters", {}).get(scheme, {})
         environment |= {"PACELINE_SCHEME": scheme, "PACELINE_SCHEME_PARAMETERS": json.dumps(parameters)}
-    done = subprocess.run(
-        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX
-    )
-    if done.returncode:
-        print(f"{done.stdout}\n{done.stderr}"[-2000:])
-        raise SystemExit(f"{' '.join(command)} in {folder}: exit code {done.returncode}")
-    return f"{done.stderr}\n{done.stdout}"
+    return output_to_end([sys.executable, *command], folder, environment, SECONDS_MAX)
 
 
 def loss_of(command: list[str], folder: Path, of: dict[str, Any], scheme: str = "") -> float:
@@ -100,9 +95,18 @@ def median_of(losses: list[float]) -> str:
     return middle if len(losses) == 1 else f"{middle} ({min(losses):.4f} to {max(losses):.4f})"
 
 
+def varied(name: str, of: dict[str, Any], variant: str) -> dict[str, Any]:
+    """Returns a script's entry with what one of its variants has instead. Raises SystemExit if there is no such."""
+    if variant not in (variants := of.get("variants", {})):
+        raise SystemExit(f"{name} has no variant {variant!r} (it has: {', '.join(variants) or 'none'})")
+    replace = [*of.get("replace", []), *variants[variant].get("replace", [])]
+    return {**of, **variants[variant], "replace": replace}
+
+
 def run(name: str, of: dict[str, Any], schemes: list[str], options: argparse.Namespace, folder: Path) -> bool:
     """Prints a row for each scheme. Returns whether all hold."""
     check_packages(name, of)
+    of = varied(name, of, options.variant) if options.variant else of
     home, entry = fetch(name, of, options.source, folder), Path(of["entry"]).name
     write_data(of, home)
     rule = ["--samples", str(of["samples"])] if "samples" in of else []
@@ -129,15 +133,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--from", dest="source", type=Path, metavar="DIR", help="local clones, DIR/OWNER/NAME")
     parser.add_argument("--scripts", default=",".join(catalogue()), help="default: %(default)s")
-    parser.add_argument("--schemes", default="bsp,asp,esync,diloco", help="default: %(default)s")
+    parser.add_argument("--schemes", default="bsp,asp,esync,diloco", help="default: %(default)s; `none`: alone")
+    parser.add_argument("--variant", metavar="NAME", help="an experiment that the catalogue has for these scripts")
     parser.add_argument("--rounds", type=int, default=1, metavar="N", help="runs of each, with seeds 1 to N")
     options = parser.parse_args()
+    end_on_signals()
+    schemes = [] if options.schemes == "none" else options.schemes.split(",")
     print(f"{'script':20} {'scheme':8} {'last loss':32}")
     with tempfile.TemporaryDirectory(prefix="scripts-") as folder:
-        every = [
-            run(name, catalogue()[name], options.schemes.split(","), options, Path(folder))
-            for name in options.scripts.split(",")
-        ]
+        every = [run(name, catalogue()[name], schemes, options, Path(folder)) for name in options.scripts.split(",")]
     return 0 if all(every) else 1
 
 

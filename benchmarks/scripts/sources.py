@@ -65,7 +65,7 @@ def fetch(name: str, of: dict[str, Any], source: Path | None, folder: Path) -> P
         for file in (entry, *(entry.parent / more for more in of["files"])):
             show = ["git", f"--git-dir={clone}", "show", f"{of['commit']}:{file}"]
             (home / version / file.name).write_bytes(subprocess.run(show, check=True, capture_output=True).stdout)
-        edit(home / version / entry.name, of.get("replace", []))
+        edit(home / version / entry.name, [*of.get("replace", []), *of.get(f"replace_{version}", [])])
     alone = {**os.environ, "GIT_CEILING_DIRECTORIES": str(home.resolve())}  # also within another repository
     subprocess.run(["git", "apply", str(diff)], cwd=home / "shared", check=True, env=alone)
     return home

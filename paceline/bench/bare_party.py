@@ -14,11 +14,11 @@ import torch
 
 from paceline.config import Config
 from paceline.config.sections import ClusterSettings
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError
 from paceline.engine.vectors.flat import FlatMemory
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node
-from paceline.live.party import Party
 from paceline.live.protocol.transport import Envelope, Kind, LossCause
 from paceline.live.same_host.shared_memory import Segments
 from paceline.live.security.certificate_authority import CertificateAuthority

@@ -27,6 +27,7 @@ from paceline.bench.bare_party import Ears, keys, open_party, way_of
 from paceline.bench.hardware_limits import RawSockets, update_limit
 from paceline.bench.result import FLOAT_BYTES, Figure, Note, say_nothing
 from paceline.bench.subprocess_job import Child, Children, ParentStream
+from paceline.core.coordination import party
 from paceline.core.effects import Computed
 from paceline.core.paramserver.gradient_check import WARN, GradientCheckPolicy
 from paceline.core.role import RoleContext
@@ -37,7 +38,6 @@ from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat
 from paceline.engine.vectors.norm_probe import Probe
-from paceline.live import party
 from paceline.live.node.hosted_slice import ServedSlice
 
 WARM_ROUNDS = 3

@@ -16,15 +16,15 @@ from pathlib import Path
 from paceline.bench.bare_party import TIMEOUT_S, Ears
 from paceline.bench.links import TRIES, Seconds
 from paceline.bench.result import FLOAT_BYTES, Figure, Note, timed
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.engine.vectors.flat import FlatMemory
-from paceline.live import party
 from paceline.live.control.link_probe import timed_looks
 from paceline.live.net.dialer import CONNECT_SECONDS
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import FREIGHT_LENGTH
-from paceline.live.party import Party
 from paceline.live.security.certificate_authority import CertificateAuthority, derived
 from paceline.live.security.tls import Tls
 

@@ -28,7 +28,7 @@ from paceline.bench.bare_party import Ears, keys, open_party, way_of
 from paceline.bench.hardware_limits import RawSockets
 from paceline.bench.result import FLOAT_BYTES, Figure, Note, say_nothing, timed
 from paceline.bench.subprocess_job import Children, ParentStream
-from paceline.live import party
+from paceline.core.coordination import party
 from paceline.live.control.link_probe import timed_looks
 from paceline.live.node.published_state import FREIGHT_LENGTH
 

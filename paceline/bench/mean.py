@@ -28,10 +28,10 @@ from paceline.bench.bare_party import TIMEOUT_S, Ears, keys, open_party, way_of
 from paceline.bench.hardware_limits import RawSockets
 from paceline.bench.result import FLOAT_BYTES, Figure, Note, say_nothing, timed
 from paceline.bench.subprocess_job import Child, Children, ParentStream
+from paceline.core.coordination import party
 from paceline.core.effects import Mean
 from paceline.engine.adder import FlatAdder
 from paceline.engine.vectors.flat import FlatMemory
-from paceline.live import party
 from paceline.live.collectives.peer_backend import PeerCarrier
 
 GLOO, ADD = "gloo", "add"

@@ -19,12 +19,12 @@ import msgspec
 import torch
 from torch import nn
 
+from paceline.core.coordination import party
 from paceline.core.errors import ConfigError, TimedOut
 from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.flat import Flat
 from paceline.launch.join import find_spec
 from paceline.launch.local.environment import PREFIX
-from paceline.live import party
 from paceline.live.control.link_probe import measure_link
 from paceline.live.node.node import Node
 from paceline.runtime.spec.job_spec import Recipe

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from paceline.chaos.proxy import ProxySet
 from paceline.config import Config
-from paceline.live import party
-from paceline.live.party import Party
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.runtime.spec.launcher import Launcher, ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec
 

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
-from paceline.live import party
-from paceline.live.party import Party
 
 KINDS = ("kill", "stop", "slow", "partition", "server", "evaluator")
 """All kinds of faults, in the order in which tables list them."""

@@ -18,9 +18,9 @@ from typing import Any, cast
 
 import msgspec
 
-from paceline.live import party
-from paceline.live.party import Party
-from paceline.live.protocol.control_messages import Roster, WorkerJoined
+from paceline.core.coordination import party
+from paceline.core.coordination.control_messages import Roster, WorkerJoined
+from paceline.core.coordination.party import Party
 from paceline.live.protocol.transport import Envelope, Transport
 
 LOOPBACK = "127.0.0.1"

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from paceline.chaos.plan import KILLS, PlannedFault
+from paceline.core.coordination.party import Party
 from paceline.core.trace import Applied, MemberChange, Record, Span
-from paceline.live.party import Party
 
 TURN_SECONDS = 0.05
 """Seconds of a turn in which a slowed worker goes on; it is stopped for a multiple of that."""

@@ -14,7 +14,6 @@ from typing import Any, get_type_hints
 
 from paceline import schemes  # noqa: F401  enters the catalogue
 from paceline.codec.pipeline.policy import Codecs
-from paceline.config import validation
 from paceline.config.sections import (
     Checkpoint,
     ClusterSettings,
@@ -101,11 +100,6 @@ class Config:
         """Returns the device of worker `rank`; one name stands for all workers."""
         devices = self.cluster.device.split(",")
         return devices[rank] if len(devices) > 1 else devices[0]
-
-    def check(self) -> Config:
-        """Returns itself. Raises ConfigError for settings that contradict one another."""
-        validation.check(self)
-        return self
 
 
 SECTIONS: dict[str, Any] = {

@@ -329,6 +329,7 @@ class Optimizer:
     beta2: float = option(0.999, "Adam's second decay", low=0, high=1)
     eps: float = option(1e-8, "Adam's epsilon", low=0)
     trust: float = option(0.001, "LARS's trust coefficient", low=0)
+    muon_momentum: float = option(0.95, "Muon's momentum; beta1, beta2 and eps are its AdamW's", low=0, high=1)
     clip_norm: float = option(0.0, "maximum norm of a gradient; a longer one is clipped; 0: never", low=0)
 
 

@@ -16,9 +16,10 @@ from typing import Any
 from paceline.config.config import SECTIONS, Config
 from paceline.config.flags import Flag, present_name, settings
 from paceline.config.parsing import shown
+from paceline.config.validation import check
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
-from paceline.core.scheme import names
+from paceline.core.scheme import lookup, names
 
 
 def build(values: Mapping[str, Mapping[str, Any]]) -> Config:
@@ -41,11 +42,22 @@ def build(values: Mapping[str, Mapping[str, Any]]) -> Config:
             if key not in known[section]:
                 raise ConfigError(f"unknown key {key!r} in [{section}]{nearest(present_name(key), known[section])}")
             checked.setdefault(section, {})[key] = known[section][key].check(value)
+    _take_optimizer_of_scheme(checked)
     # What was not given has its default from the dataclass. Only schemes that were named have an entry in `parameters`,
     # so that the saved file does not freeze defaults of others.
     sections = {name: cls(**checked.get(name, {})) for name, cls in SECTIONS.items()}
     parameters = {name: checked[name] for name in names() if name in checked}
-    return Config(**sections, parameters=parameters).check()
+    config = Config(**sections, parameters=parameters)
+    check(config)
+    return config
+
+
+def _take_optimizer_of_scheme(checked: dict[str, dict[str, Any]]) -> None:
+    """Names the optimizer that the scheme of the run is made for, unless the values name one, or numbers of SGD."""
+    own = lookup(checked.get("run", {}).get("scheme", SECTIONS["run"]().scheme)).local_optimizer
+    given = checked.get("optimizer", {})
+    if own and not given.keys() & {"name", "momentum", "nesterov"}:
+        checked["optimizer"] = {"name": own, **given}
 
 
 def _section_with(word: str, known: Mapping[str, Mapping[str, Flag]]) -> str:

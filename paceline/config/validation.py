@@ -1,6 +1,6 @@
 """Refuses settings that contradict one another, each with the way out.
 
-`Config.check` calls `check`, before any process starts. A limit of a single value belongs to its field in
+`toml_file.build` calls `check`, before any process starts. A limit of a single value belongs to its field in
 `sections.py`. What depends on the data or the model is checked later, when the workers have measured them.
 
     check         refuses
@@ -21,9 +21,9 @@ Every error is one line: which flag, what is wrong, what to give instead.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paceline.checkpoint.redis_url import Address
+from paceline.config.config import Config
 from paceline.config.parsing import shown
 from paceline.core.errors import ConfigError
 from paceline.core.paramserver.gated_server import settles
@@ -39,16 +39,9 @@ from paceline.engine.import_path import is_path
 from paceline.live.addresses import check_bind
 from paceline.live.same_host.shared_memory import segments_for
 
-if TYPE_CHECKING:
-    from paceline.config.config import Config
-
 
 def check(config: Config) -> None:
-    """Raises ConfigError for settings that contradict one another.
-
-    Only the first contradiction is
-    reported.
-    """
+    """Raises ConfigError for settings that contradict one another; only the first contradiction is reported."""
     workers, stop = config.cluster.workers, config.stop
     for flag, entries in (("slowdown", config.cluster.slowdown), ("device", config.cluster.device.split(","))):
         if len(entries) > 1 and len(entries) != workers:
@@ -129,6 +122,8 @@ def _check_optimizer(config: Config) -> None:
     if optimizer.nesterov and not optimizer.momentum:
         raise ConfigError("--nesterov needs --momentum above 0")
     scheme, servers = config.scheme(), config.cluster.servers
+    if optimizer.name == specs.MUON and scheme.computes:
+        raise ConfigError(f"--optimizer muon makes local steps, and {scheme.name} has others: give --scheme muloco")
     # A scheme that has a form with whole updates is made in that form (`Config.scheme`), and passes here.
     if optimizer.clip_norm and servers > 1 and scheme.computes and scheme.server(servers) is not None:
         raise ConfigError(
@@ -137,6 +132,8 @@ def _check_optimizer(config: Config) -> None:
         )
     if max(optimizer.beta1, optimizer.beta2) >= 1:
         raise ConfigError("--beta1 and --beta2 must be below 1")
+    if optimizer.muon_momentum >= 1:
+        raise ConfigError("--muon-momentum must be below 1")
     if schedule.name == "step" and not schedule.factor:
         raise ConfigError("--schedule-factor must be above 0")
     if schedule.at and schedule.name != "step":

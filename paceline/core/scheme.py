@@ -100,7 +100,9 @@ class Scheme:
     own_momentum: the worker's role has a momentum of its own, so its `update` must have none.
     whole_rounds: an update is the mean of one contribution of each worker, all computed on the same weights.
     workers_differ: each worker has a model of its own, and that of the run is their mean, weighted by `Role.model`.
+    local_optimizer: the optimizer of the local steps, where a run names none; "" for the usual one.
     mixes_steps: an update may be made of gradients of different steps of the workers' loops, or steps differ in size.
+    composite: it is made of other schemes, and cannot be a part of one that is.
     """
 
     name: ClassVar[str] = ""
@@ -116,7 +118,9 @@ class Scheme:
     own_momentum: ClassVar[bool] = False
     whole_rounds: ClassVar[bool] = False
     workers_differ: ClassVar[bool] = False
+    local_optimizer: ClassVar[str] = ""
     mixes_steps: ClassVar[bool] = False
+    composite: ClassVar[bool] = False
 
     @property
     def trains_locally(self) -> bool:

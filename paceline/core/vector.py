@@ -7,6 +7,7 @@ it is given: a `paceline.engine.vectors.flat.Flat` (a torch buffer), a numpy arr
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -66,6 +67,13 @@ def splice(w: Any, part: slice, v: Any) -> Any:
     new = w.copy()  # a numpy array
     new[part] = v
     return new
+
+
+def is_finite(v: Any) -> bool:
+    """Returns False if `v` holds a NaN or an infinity, or numbers so large that their squares overflow."""
+    if hasattr(v, "norm"):
+        return math.isfinite(v.norm())
+    return math.isfinite(float(v.dot(v))) if hasattr(v, "dot") else True  # a numpy array; a Ghost has no numbers
 
 
 def sum_of_two(first: int, a: Any, second: int, b: Any) -> Any:

@@ -34,7 +34,9 @@ ZOO_MODELS = (
 )
 """Published networks, most of them from a library (`paceline[zoo]`)."""
 MODELS = (*SMALL_MODELS, LANGUAGE_MODEL, *ZOO_MODELS)
-OPTIMIZERS = ("sgd", "adam", "adamw", "lars", "lamb")
+MUON = "muon"
+"""The optimizer that makes local steps only: it looks at the shapes of matrices, which servers do not know."""
+OPTIMIZERS = ("sgd", "adam", "adamw", "lars", "lamb", MUON)
 BY_PATH = "by path"
 """The name of a recipe for any other optimizer, which is known by an import path."""
 MOMENTUM = ("sgd", "lars")
@@ -83,8 +85,10 @@ class ModelRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerRecipe:
-    """Describes SGD with momentum, Nesterov and weight decay; Adam; AdamW; LARS; LAMB. Meanings are as in torch.optim.
+    """Describes SGD with momentum, Nesterov and weight decay; Adam; AdamW; LARS; LAMB; Muon, whose numbers mean what
+    they mean in torch.optim.
 
+    muon_momentum: Muon's; the betas and eps are then those of AdamW, which trains what Muon does not.
     trust: LARS's coefficient. clip_norm: a longer gradient is scaled down to this norm before it is used; 0 for none.
     lazy: on servers, rows of sparse embeddings are left alone by updates whose gradient does not have them.
     groups: the parameter groups, where there are several; the numbers of the recipe itself are then the first one's.
@@ -101,6 +105,7 @@ class OptimizerRecipe:
     eps: float = 1e-8
     lazy: bool = False
     trust: float = 0.001
+    muon_momentum: float = 0.95
     clip_norm: float = 0.0
     groups: tuple[GroupRecipe, ...] = ()
     by_path: PathRecipe | None = None

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from paceline.live import party
+from paceline.core.coordination import party
 from paceline.live.control.session import Session
 from paceline.runtime.checkpointing.resume import ResumePoint, config_of_loop, kind_of, open_at
 from paceline.runtime.evaluator.evaluator import evaluate as take_evaluators_part

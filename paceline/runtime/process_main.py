@@ -24,10 +24,10 @@ from collections.abc import Callable
 
 import torch
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
 from paceline.core.errors import CoordinatorGone, PacelineError, PeerLost, Stopped
-from paceline.live import party
 from paceline.live.control.session import Session
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 from paceline.runtime.checkpointing.resume import open_at
 from paceline.runtime.evaluator.evaluator import evaluate

@@ -7,8 +7,8 @@ import threading
 import time
 
 from paceline.config import Config
+from paceline.core.coordination.party import Party
 from paceline.live.net.inprocess_transport import Hub
-from paceline.live.party import Party
 from paceline.runtime.collectives.torch_distributed import check_built
 from paceline.runtime.process_main import take_part
 from paceline.runtime.spec.launcher import ProcessEnded

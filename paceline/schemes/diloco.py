@@ -18,8 +18,26 @@ alpha = 0 forgets what was learnt of p in those tau steps, alpha = 1 would never
 does not matter: x_i,p <- w_p. A fragment is a run of consecutive parameters here (groups of layers in the paper). Only
 one is on its way at a time, so tau < H / P.
 
+Eager updates (Kale et al. 2025, arXiv 2502.12996), with `eager`: an exchange may take until the next turn, and a worker
+does not wait to use its own part of it. It goes on with an estimate: its fresh Delta, and those that the others had one
+exchange before.
+
+    at the turn of p:   Delta_i <- y_i,p - x_i,p
+                        E_i <- Delta_i / M + (Delta' - Delta'_i / M)
+                        (y_i,p, u_i,p) <- OuterOpt with E_i;  x_i,p <- y_i,p;  send Delta_i
+    at the next turn:   receive the mean Delta;  (w_p, v_p) <- OuterOpt with Delta
+
+Delta'_i and Delta' are this worker's part and the mean of the exchange of p before. So the mean replaces the estimate:
+in the sum of all E_i every exchange but the last is its mean. w and v are those of DiLoCo with delayed outer gradients.
+They are equal on all workers, and w is the model that is evaluated. y_i and u_i are a worker's own; they start as w and
+v do, and with Delta' they cost three vectors. Late means make OuterOpt less stable: a lower lr or mu may be needed.
+
+We had the abstract of that paper and others' summaries, not its algorithm boxes. Ours: 1 / M, M the number of workers,
+is n_i over the samples of the last mean, once there is one. A newcomer starts with y = w and u = v, and so does a
+worker whose Delta_i is not finite. What is on its way when a run ends, or is resumed, is lost.
+
 Memory of the inner optimizer: kept by default; the paper found that to synchronise it costs three times the traffic for
-no gain. `average` needs delay = 0: during a delay the optimizers do not pause at one point.
+no gain. `average` needs delay = 0 and no `eager`: otherwise the optimizers do not pause at one point.
 
 Use it across thin links, with H of some hundred steps on a long run. On short runs H must be small, and on uneven
 workers everybody waits for the slowest one's H steps (see asyncdiloco).
@@ -27,15 +45,8 @@ workers everybody waits for the slowest one's H steps (see asyncdiloco).
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
-
-from paceline.core.effects import Effect, Start, Wait
-from paceline.core.errors import ConfigError
-from paceline.core.local.local_sgd import AVERAGE, Trainer, memory_parameter
-from paceline.core.role import RoleContext
-from paceline.core.scheme import Paper, Scheme, parameter, scheme
-from paceline.core.vector import cut, splice
+from paceline.core.local.outer_nesterov import WithOuterNesterov
+from paceline.core.scheme import Paper, scheme
 
 
 @scheme(
@@ -50,69 +61,5 @@ from paceline.core.vector import cut, splice
         url="https://arxiv.org/abs/2311.08105",
     ),
 )
-class DiLoCo(Scheme):
-    h: int = parameter(20, "H: local steps between two exchanges of the same parameters", low=1)
-    outer_lr: float = parameter(0.7, "lr: outer learning rate", low=0.0)
-    outer_momentum: float = parameter(0.9, "mu: outer Nesterov momentum", low=0.0, high=0.999)
-    fragments: int = parameter(1, "P: parts of the model that are exchanged in turn", low=1)
-    delay: int = parameter(0, "tau: local steps during which an exchange may be on its way", low=0)
-    alpha: float = parameter(0.5, "with a delay: share of a worker's own fragment in the mixture", low=0.0, high=1.0)
-    memory: str = memory_parameter("keep")
-
-    needs_mean = True
-    trains_locally = True
-    lock_step = True
-
-    def check(self, workers: int, servers: int) -> None:
-        super().check(workers, servers)
-        if self.h % self.fragments:
-            raise ConfigError(f"diloco.h = {self.h} must be a multiple of diloco.fragments = {self.fragments}")
-        if self.delay >= self.h // self.fragments:
-            raise ConfigError(
-                f"diloco.delay = {self.delay}: a fragment must be back before the next one leaves, "
-                f"{self.h // self.fragments} steps later; take less"
-            )
-        if self.delay and self.memory == AVERAGE:
-            raise ConfigError("diloco.memory = 'average' needs diloco.delay = 0: with a delay nobody pauses to average")
-
-    class Worker(Trainer):
-        common = ("round", "samples_seen", "v")
-
-        def __init__(self, scheme: Any, place: RoleContext) -> None:
-            super().__init__(scheme, place)
-            self.x: Any = place.w
-            self.v: Any = place.w * 0.0
-            self.parts = cut(len(place.w), scheme.fragments)
-
-        @property
-        def private(self) -> tuple[str, ...]:  # type: ignore[override]
-            return ("x",) if len(self.parts) > 1 or self.scheme.delay else ()  # else x is w after an exchange
-
-        def run(self) -> Generator[Effect, Any, None]:
-            tau, between = self.scheme.delay, self.scheme.h // self.scheme.fragments
-            while True:
-                if self.done is None:
-                    # Of the steps between two exchanges, tau have been made while the last one was on its way.
-                    self.done = yield self.train(self.x, between - (tau if self.round else 0))
-                turn = self.round % len(self.parts)
-                x, p = self.done.x, self.parts[turn]
-                yield from self.average_memory()
-                samples = self.samples_ahead + self.done.samples  # all that have moved x since the last exchange
-                ticket = yield Start(self.mean(x[p] - self.w[p], float(samples), series=turn))
-                ahead = 0
-                if tau:
-                    t = yield self.train(x, tau, begins=False)
-                    x, ahead = t.x, t.samples
-                mean = yield Wait(ticket)
-                self.receive(p, mean.v, x)
-                self.samples_seen += int(mean.weight)
-                self.samples_ahead = ahead
-                self.met()
-
-        def receive(self, p: slice, minus_delta: Any, x: Any) -> None:
-            lr, mu = self.scheme.outer_lr, self.scheme.outer_momentum
-            alpha = self.scheme.alpha if self.scheme.delay else 0.0
-            v = self.v[p] * mu - minus_delta
-            w = self.w[p] + (minus_delta - v * mu) * lr
-            self.v, self.w = splice(self.v, p, v), splice(self.w, p, w)
-            self.x = splice(x, p, x[p] * alpha + w * (1 - alpha) if alpha else w)
+class DiLoCo(WithOuterNesterov):
+    pass

@@ -70,7 +70,9 @@ def _check(text: str) -> None:
     for phase in parse(text):
         if phase.scheme == "hybrid":
             raise ValueError("a phase cannot be made of phases: write them one after the other")
-        make(phase.scheme, dict(phase.parameters))
+        own = make(phase.scheme, dict(phase.parameters))
+        if own.composite:
+            raise ValueError(f"a phase is one scheme, and {own.name} is made of several")
 
 
 @scheme(
@@ -89,6 +91,8 @@ class Hybrid(Scheme):
         "bsp until 100 steps; esync", "schemes, each until when: 'A until 2 epochs; B'", check=_check
     )
     epoch_samples: int = parameter(0, "samples an epoch has; 0: as many as the training set", low=0)
+
+    composite = True
 
     @functools.cached_property
     def parsed(self) -> tuple[Phase, ...]:

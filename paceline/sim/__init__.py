@@ -6,7 +6,17 @@ faults, the files here, fuzzing. May import `core/` alone.
 
 from paceline.sim.cluster.model import Cluster, uniform
 from paceline.sim.cluster.toml_file import examples, load
-from paceline.sim.kernel.workload import LocalSteps, Workload, plain_sgd
+from paceline.sim.kernel.workload import LocalSteps, UniformSeconds, Workload, plain_sgd
 from paceline.sim.simulation import Simulation
 
-__all__ = ["Cluster", "LocalSteps", "Simulation", "Workload", "examples", "load", "plain_sgd", "uniform"]
+__all__ = [
+    "Cluster",
+    "LocalSteps",
+    "Simulation",
+    "UniformSeconds",
+    "Workload",
+    "examples",
+    "load",
+    "plain_sgd",
+    "uniform",
+]

@@ -7,15 +7,16 @@ the worker in either case.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.core.validation.bounds import SAMPLES_MAX, PlanLimits
 from paceline.core.validation.message_checker import STRIKES, Checker, FalseClaims
+from paceline.sim.driver_protocol import SimulationDriver
 from paceline.sim.faults.lying_worker import Lies
 from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
-    from paceline.sim.simulation import Simulation
+    from paceline.sim.checking.invariants import Invariants
 
 Process = tuple[str, int]
 
@@ -29,10 +30,17 @@ class _Receiver:
         self.refused: Counter[Process] = Counter()  # messages, counted once more
 
 
+class CheckedDriver(SimulationDriver, Protocol):
+    """Shows a simulation whose run may be watched by invariants."""
+
+    @property
+    def invariants(self) -> Invariants | None: ...
+
+
 class SimulatedMessageChecks:
     """Checks messages for all parties of `sim`. Servers and the coordinator expel a worker; workers only reject."""
 
-    def __init__(self, sim: Simulation, epoch_samples: int, batch_samples: int) -> None:
+    def __init__(self, sim: CheckedDriver, epoch_samples: int, batch_samples: int) -> None:
         """`epoch_samples`, `batch_samples`: sizes that bound what a worker may claim; 0 if unknown."""
         self._sim = sim
         cluster = sim.cluster
@@ -98,7 +106,7 @@ class SimulatedMessageChecks:
 
 
 def message_checks_and_lies(
-    sim: Simulation, epoch_samples: int, batch_samples: int
+    sim: CheckedDriver, epoch_samples: int, batch_samples: int
 ) -> tuple[SimulatedMessageChecks | None, Lies | None]:
     """Returns the message checks and the lies of a cluster with a fault of kind `lie`; otherwise two times None.
 

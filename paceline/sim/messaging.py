@@ -19,17 +19,16 @@ A message with hazards passes `LossyLinks`; without, it is one event on the heap
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from paceline.core.collective.mean_server import Averaged, Part
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Mean, Reply, Start, Tell, To, Wait
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import gather, measures, scatter, size
 from paceline.sim.cluster.collective_time import CollectiveTiming
-from paceline.sim.kernel.processes import Incarnation, PendingCall, SimulatedProcess
-
-if TYPE_CHECKING:
-    from paceline.sim.simulation import Simulation
+from paceline.sim.faults.lying_worker import Lies
+from paceline.sim.kernel.processes import Incarnation, PeerMeanCall, PendingCall, SimulatedProcess
+from paceline.sim.message_checks import CheckedDriver, SimulatedMessageChecks
 
 WireCodec = Callable[[SimulatedProcess, SimulatedProcess, Any], tuple[Any, int]]
 """Takes sender, receiver and message. Returns the message as it arrives, decoded, and the bytes of vectors that
@@ -45,6 +44,17 @@ class Coding(Protocol):
     def handed_out(self, mean: Averaged) -> Averaged: ...
 
 
+class MessagingDriver(CheckedDriver, Protocol):
+    """Shows a simulation to whoever carries its messages. `lies`, `message_checks`: None if nobody lies."""
+
+    @property
+    def lies(self) -> Lies | None: ...
+    @property
+    def message_checks(self) -> SimulatedMessageChecks | None: ...
+    def resume(self, incarnation: Incarnation, value: Any = None, error: Exception | None = None) -> None: ...
+    def note_span(self, incarnation: Incarnation, activity: str, seconds: float) -> None: ...
+
+
 BLOCKED = object()
 """Returned by an arm when the result of its effect comes later."""
 
@@ -55,7 +65,7 @@ class Messaging:
     `mean`: the schedule by which workers carry a `Mean` among themselves. `passage`, `coding`: see `Simulation`.
     """
 
-    def __init__(self, sim: Simulation, mean: str, passage: WireCodec | None, coding: Coding | None) -> None:
+    def __init__(self, sim: MessagingDriver, mean: str, passage: WireCodec | None, coding: Coding | None) -> None:
         self._sim, self._world = sim, sim.world
         self._collective_timing = CollectiveTiming(sim.network, sim.world.cards, mean)
         self._passage, self._coding = passage, coding
@@ -137,8 +147,7 @@ class Messaging:
         learns of the eviction.
         """
         assert self._world.peers is not None
-        call = PendingCall(incarnation)
-        call.among = part.among
+        call = PeerMeanCall(incarnation, part.among)
         if not incarnation.party.here:  # it was declared dead, and does not know
             return call
         if self._coding is None:
@@ -154,17 +163,17 @@ class Messaging:
         `sending_s` becomes the time until the last part arrives; it splits a wait into communication and idling in
         the trace.
         """
-        call, post = PendingCall(incarnation), self._post
+        call = PendingCall(incarnation)
         if len(parties) > 1:
             call.missing, call.parts = len(parties), [None] * len(parties)
             for party, part in zip(parties, self._said(incarnation.party, self._split(message, parties)), strict=True):
-                at = post(incarnation.party, party, part, self.asked, (party, call, part))
+                at = self._post(incarnation.party, party, part, self.asked, (party, call, part))
                 call.sending_s = max(call.sending_s, at - self._sim.now)
             return call
         party = parties[0]
         if self._lies:
             (message,) = self._said(incarnation.party, [message])
-        at = post(incarnation.party, party, message, self.asked, (party, call, message))
+        at = self._post(incarnation.party, party, message, self.asked, (party, call, message))
         if self._sim.trace:
             call.sending_s = at - self._sim.now
         return call
@@ -208,7 +217,9 @@ class Messaging:
         call.done = True
         incarnation = call.incarnation
         if incarnation.awaited is call:
-            self._waited(incarnation, call)
+            if self._sim.trace:
+                self._waited(incarnation, call)
+            incarnation.awaited = None
             self._sim.resume(incarnation, message)
 
     def lost(self, call: PendingCall, name: str) -> None:
@@ -217,19 +228,21 @@ class Messaging:
         call.error = PeerLost(f"{name} left before it answered worker {incarnation.rank}")
         call.done = True
         if incarnation.awaited is call:
-            self._waited(incarnation, call)
+            if self._sim.trace:
+                self._waited(incarnation, call)
+            incarnation.awaited = None
             self._sim.resume(incarnation, None, call.error)
 
     def _waited(self, incarnation: Incarnation, call: PendingCall) -> None:
-        """Ends the wait for `call`, and writes it to the trace as idle time and time on the wire."""
-        incarnation.awaited = None
-        if self._sim.trace and incarnation.alive:
-            # A call that was started earlier may have travelled while the worker computed. So the time on the wire is
-            # at most the time that was waited.
-            waited = self._sim.now - incarnation.blocked_at
-            communicating = min(waited, call.sending_s + call.receiving_s)
-            self._sim.note_span(incarnation, "waiting", waited - communicating)
-            self._sim.note_span(incarnation, "communicating", communicating)
+        """Writes the wait for `call`, which ends now, to the trace as idle time and time on the wire."""
+        if not incarnation.alive:
+            return
+        # A call that was started earlier may have travelled while the worker computed. So the time on the wire is at
+        # most the time that was waited.
+        waited = self._sim.now - incarnation.blocked_at
+        communicating = min(waited, call.sending_s + call.receiving_s)
+        self._sim.note_span(incarnation, "waiting", waited - communicating)
+        self._sim.note_span(incarnation, "communicating", communicating)
 
     # ---- what a party says and hears ---------------------------------------------------------------------
     def _tell(self, incarnation: Incarnation, tell: Tell) -> None:
@@ -276,15 +289,14 @@ class Messaging:
     def answer(self, party: SimulatedProcess, call: PendingCall, message: Any) -> None:
         """Sends `message` as the answer to `call`. Servers that hold replies back for their copy call this later
         themselves."""
-        if call.among:
+        if type(call) is PeerMeanCall:
             self._end_mean(call, message)
             return
-        post = self._post
-        at = post(party, call.incarnation.party, message, self.answered, (call, message, party.me))
+        at = self._post(party, call.incarnation.party, message, self.answered, (call, message, party.me))
         if self._sim.trace:
             call.receiving_s = max(call.receiving_s, at - self._sim.now)
 
-    def _end_mean(self, call: PendingCall, message: Any) -> None:
+    def _end_mean(self, call: PeerMeanCall, message: Any) -> None:
         """Gives one member the mean, after the seconds that the schedule of the workers' carrier takes.
 
         `nbytes` is what one member contributes; `gathered` means that everybody receives the parts of all, not their
@@ -325,7 +337,7 @@ class Messaging:
         dst: SimulatedProcess,
         message: Any,
         act: Callable[..., None],
-        args: tuple[Any, ...],
+        args: tuple[Any, Any, Any],
     ) -> float:
         """Sends over links that lose nothing, as one event. Returns the virtual time at which the message arrives, in
         seconds."""
@@ -338,5 +350,6 @@ class Messaging:
             src.sent += nbytes
             dst.received += nbytes
         at = self._network.arrival(self._sim.now, src.nic, dst.nic, nbytes)
-        self._heap.put(at, act, args)
+        a, b, c = args
+        self._heap.put(at, act, a, b, c)
         return at

@@ -71,6 +71,9 @@ class World:
         self.shards = tuple(shard.part for shard in self._shards)
         self._place = {"workers": self.ranks, "seed": seed, "seconds_per_step": seconds_per_step, "note": note}
         self._place["most_samples"] = most_samples
+        homes = cluster.worker_placements()
+        self._place["hosts"] = tuple(placement.host_name for placement in homes)
+        self._place["sites"] = tuple(placement.host.site for placement in homes)
         self._gate, self._rounds, self._settled = gate, rounds, settled
         self._update_factory, self._length = update_factory, len(w0)
         self._clocks = Random(f"{seed}/clocks")

@@ -11,10 +11,10 @@ import pytest
 
 from paceline.bench import peer_links
 from paceline.bench.peer_links import MARK, ROUNDS, PeerLink, Turns, rounds
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.errors import TimedOut
-from paceline.live import party
 from paceline.live.node.node import Node
-from paceline.live.party import Party
 
 LINK = PeerLink(source=0, target=2, latency_s=1e-4, seconds_per_byte=1e-9)
 

@@ -68,3 +68,44 @@ def test_too_long_a_diff_or_no_clone_is_said_in_a_line(
         sources.fetch("one", of, tmp_path / "clones", tmp_path / "out")
     with pytest.raises(SystemExit, match="no clone of somebody/theirs in .*: leave --from out"):
         sources.clone_of("somebody/theirs", tmp_path / "nowhere", tmp_path)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    spec = importlib.util.spec_from_file_location("scripts_run", FOLDER / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_variant_has_keys_of_its_own_and_replaces_more(run: ModuleType) -> None:
+    of = {"alone": ["--a"], "shared": ["--b"], "replace": [["x", "y"]]}
+    of["variants"] = {"late": {"alone": ["--c"], "replace": [["u", "v"]]}}
+    late = run.varied("one", of, "late")
+    assert late["alone"] == ["--c"]
+    assert late["shared"] == ["--b"]
+    assert late["replace"] == [["x", "y"], ["u", "v"]]
+    with pytest.raises(SystemExit, match="one has no variant 'lat' .it has: late."):
+        run.varied("one", of, "lat")
+
+
+def test_variants_have_keys_that_the_benchmark_reads(sources: ModuleType) -> None:
+    variants = [variant for of in sources.catalogue().values() for variant in of.get("variants", {}).values()]
+    assert len(variants) >= 2
+    assert all(variant.keys() <= {"replace", "replace_alone", "alone", "shared", "settings"} for variant in variants)
+
+
+def test_a_version_is_edited_alone_where_the_entry_says_so(
+    sources: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = a_clone(tmp_path / "clones", "print('theirs')\n") | {"replace_alone": [["theirs", "another's"]]}
+    (tmp_path / "one.diff").write_text(
+        "--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-print('theirs')\n+print('ours')\n"
+    )
+    monkeypatch.setattr(sources, "HERE", tmp_path)
+    home = sources.fetch("one", of, tmp_path / "clones", tmp_path / "out")
+    assert (home / "alone" / "train.py").read_text() == "print('another's')\n"
+    assert (home / "shared" / "train.py").read_text() == "print('ours')\n"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from paceline.chaos.proxy import ProxiedTransport, ProxySet
-from paceline.live import party
-from paceline.live.protocol.control_messages import Roster, WorkerJoined
+from paceline.core.coordination import party
+from paceline.core.coordination.control_messages import Roster, WorkerJoined
 from paceline.live.protocol.transport import Envelope, Kind
 
 ME, OTHER, SERVER = party.worker(0), party.worker(1), party.server(0)

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from paceline.chaos.plan import PlannedFault
 from paceline.chaos.runner import FaultRunner
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.trace import Applied, MemberChange
-from paceline.live import party
-from paceline.live.party import Party
 
 PARTIES = [party.worker(0), party.worker(1), party.worker(2), party.server(0)]
 

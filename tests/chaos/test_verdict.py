@@ -10,8 +10,8 @@ import pytest
 from paceline.chaos.plan import PlannedFault
 from paceline.chaos.runner import FaultOutcome
 from paceline.chaos.verdict import ChaosVerdict, longest, pauses
+from paceline.core.coordination import party
 from paceline.core.trace import Applied, Ended, Record, Span
-from paceline.live import party
 
 
 def applied(shard: int, *moments: float) -> list[Record]:

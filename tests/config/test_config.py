@@ -26,7 +26,6 @@ SETTINGS = list(configuration.settings())
 
 def test_the_defaults_are_a_configuration() -> None:
     assert build({}) == Config()
-    assert build({}).check() == Config()
 
 
 def test_parameters_of_other_schemes_are_kept_too() -> None:

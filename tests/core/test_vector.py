@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.core.vector import Ghost, Vector, cut, splice
+from paceline.core.vector import Ghost, Vector, cut, is_finite, splice
 
 
 @given(st.integers(1, 10_000), st.integers(1, 64))
@@ -53,3 +53,11 @@ def test_a_splice_replaces_a_part_and_leaves_the_original(length: int, data: st.
     assert np.array_equal(spliced[part], v)
     assert np.array_equal(np.delete(spliced, range(part.start, part.stop)), np.delete(w, range(part.start, part.stop)))
     assert len(splice(Ghost(length), part, Ghost(len(v)))) == length
+
+
+def test_a_vector_is_finite_if_all_its_numbers_are() -> None:
+    assert is_finite(np.ones(3, np.float32))
+    assert is_finite(np.zeros(0, np.float32))
+    assert is_finite(Ghost(3))
+    assert not is_finite(np.array([1.0, np.nan]))
+    assert not is_finite(np.array([1.0, -np.inf]))

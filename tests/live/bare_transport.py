@@ -7,10 +7,10 @@ import socket
 import time
 from typing import Any
 
+from paceline.core.coordination.control_messages import Total
+from paceline.core.coordination.party import Party
 from paceline.live.net.tcp_transport import TcpTransport
-from paceline.live.party import Party
 from paceline.live.protocol import frames
-from paceline.live.protocol.control_messages import Total
 from paceline.live.protocol.transport import Envelope, Kind
 from paceline.live.security import handshake
 from tests.live.fakes import PATIENCE_SECONDS, NumpyMemory, Recorder, net_threads

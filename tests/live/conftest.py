@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paceline.live.party import Party
+from paceline.core.coordination.party import Party
 from paceline.live.same_host.shared_memory import Segments
 from tests.live import fakes
 from tests.live.bare_transport import Someone, all_go

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from paceline.core.coordination.control_messages import Progress
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ProtocolError
-from paceline.live.party import Party
-from paceline.live.protocol.control_messages import Progress
 from paceline.live.protocol.transport import Envelope, Kind, LossCause
 
 T = TypeVar("T")

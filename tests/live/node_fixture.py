@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from paceline.core.coordination.party import Party, server, worker
 from paceline.core.effects import Compute, Effect, Reply, Tell
 from paceline.core.message import message
 from paceline.core.role import Role, RoleContext
@@ -16,7 +17,6 @@ from paceline.core.sharding import lay_out
 from paceline.core.vector import Vector
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
-from paceline.live.party import Party, server, worker
 from paceline.live.protocol.transport import Envelope, Kind, LossCause, Transport
 from tests.live.fakes import PATIENCE_SECONDS, NumpyMemory
 

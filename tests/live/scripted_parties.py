@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from paceline.core.collective import Choice
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import FailureKind
 from paceline.core.coordination.lifecycle import RunPhase, RunRules, RunSize, StopRule
+from paceline.core.coordination.party import COORDINATOR, EVALUATOR, Party, server, worker
 from paceline.core.coordination.server_recovery import Snapshots
 from paceline.core.effects import Reply
 from paceline.core.role import Role, RoleContext
@@ -19,8 +21,6 @@ from paceline.live.coordinator.coordinator import Coordinator
 from paceline.live.coordinator.planning import RunChoices
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
-from paceline.live.party import COORDINATOR, EVALUATOR, Party, server, worker
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.fakes import NumpyMemory, Recorder, net_threads, take
 from tests.live.node_fixture import Said

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from paceline.config import Config
+from paceline.core.coordination import party
 from paceline.launch.local.launcher import LocalHost
 from paceline.launch.local.train import Silent, make_supervisor
-from paceline.live import party
 from paceline.live.net.inprocess_transport import Hub
 from paceline.observe.runs.summary import Summary
 from paceline.observe.terminal.progress import ProgressDisplay
@@ -28,12 +28,6 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture(autouse=True)
-def _not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To draw curve.png takes half a second, of each of some hundred runs; who looks at it undoes this."""
-    monkeypatch.setattr("paceline.runtime.supervisor.artifacts.curve", lambda out, path: None)
 
 
 @pytest.fixture(scope="session")

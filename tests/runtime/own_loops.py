@@ -13,6 +13,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from paceline.config import Config, build
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import make
 from paceline.engine.model.trainable import trained_of
@@ -20,11 +22,9 @@ from paceline.engine.optim.recipe import recipe_of
 from paceline.engine.vectors.flat import FlatMemory
 from paceline.launch.local.train import Silent
 from paceline.launch.own_run import Evaluate, begin_at
-from paceline.live import party
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.numpy_memory import PlainMemory
-from paceline.live.party import Party
 from paceline.live.protocol.transport import Transport
 from paceline.observe.runs.summary import Summary
 from paceline.runtime.checkpointing.resume import config_of_loop, kind_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.live import party
+from paceline.core.coordination import party
 from paceline.live.net.inprocess_transport import Hub
 from paceline.runtime.process_main import take_part
 from paceline.runtime.spec.process_spec import ProcessSpec

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
-from paceline.core.effects import Effect, Mean, Train, Trained
+from paceline.core.collective.mean_server import Averaged
+from paceline.core.effects import Effect, Mean, Start, Ticket, Train, Trained
 from paceline.core.errors import ConfigError
+from paceline.core.role import RoleContext
 from paceline.core.scheme import make
 from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
@@ -80,10 +82,10 @@ def test_a_fragment_is_all_that_travels() -> None:
     assert lengths == [3, 3, 4, 3, 3, 4]
 
 
-def seconds_waiting(delay: int) -> float:
+def seconds_waiting(**parameters: Any) -> float:
     """Of worker 0, behind a link on which a model takes a second each way."""
     records: list[Record] = []
-    scheme = make("diloco", {"h": 8, "delay": delay})
+    scheme = make("diloco", {"h": 8, **parameters})
     work = LocalSteps(lambda rank, rng: 1.0)
     sim = Simulation(scheme, Ghost(12_500_000), work, workers=2, servers=1, bandwidth_gbps=0.4, trace=records.append)
     sim.run(until=100)
@@ -95,12 +97,97 @@ def test_a_delay_hides_the_exchange_behind_the_next_steps() -> None:
     assert seconds_waiting(delay=5) == 0
 
 
+def nesterov(w: Any, v: Any, delta: Any) -> tuple[Any, Any]:
+    v = 0.5 * v + delta
+    return w - 0.4 * (delta + 0.5 * v), v
+
+
+@pytest.mark.parametrize("servers", [0, 1, 2])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_an_eager_worker_goes_on_with_its_part_and_the_means_before(servers: int, parts: int) -> None:
+    """The box of eager updates in numpy, each quantity of each worker written out."""
+    x, y, u, owed = np.zeros((2, 4)), np.zeros((2, 4)), np.zeros((2, 4)), np.zeros((2, 4))
+    w, v, sent = np.zeros(4), np.zeros(4), None
+    turns = [slice(4 * turn // parts, 4 * (turn + 1) // parts) for turn in range(parts)]
+    for round in range(7):
+        x = local(x, 6 // parts)
+        if sent is not None:
+            q, mean = turns[(round - 1) % parts], sent.mean(axis=0)
+            w[q], v[q] = nesterov(w[q], v[q], mean)
+            owed[:, q] += mean
+        p = turns[round % parts]
+        sent = (y - x)[:, p]
+        y[:, p], u[:, p] = nesterov(y[:, p], u[:, p], sent / 2 + owed[:, p])
+        owed[:, p] = -sent / 2
+        x[:, p] = y[:, p]
+    sim = run(7, servers, h=6, fragments=parts, eager=True, outer_lr=0.4, outer_momentum=0.5)
+    assert sim.model() == pytest.approx(w)
+    assert [list(sim.worker(rank).x) for rank in (0, 1)] == [pytest.approx(list(own)) for own in x]
+
+
+def test_an_eager_worker_alone_is_plain_diloco_one_exchange_ahead_of_the_means() -> None:
+    def alone(rounds: int, **parameters: Any) -> Any:
+        work = LocalSteps(lambda rank, rng: 1.0, lambda rank, w: w - GOALS[0], lr=0.1)
+        sim = Simulation(make("diloco", {"h": 3, **parameters}), np.zeros(4), work, workers=1, servers=1)
+        return sim.run(stop=lambda sim: sim.worker(0).round == rounds).worker(0)
+
+    eager = alone(6, eager=True)
+    assert eager.y == pytest.approx(alone(6).w)
+    assert eager.w == pytest.approx(alone(5).w)
+
+
+def test_an_eager_exchange_has_until_the_next_turn() -> None:
+    assert seconds_waiting(eager=True) == 0
+    assert seconds_waiting(eager=True, fragments=2) == 0
+
+
+@pytest.mark.parametrize("kill_at", range(3, 60, 4))
+def test_an_eager_worker_that_is_killed_hands_every_exchange_over_once(kill_at: int) -> None:
+    """Along constant gradients every step of an exchange that is over has moved w by one."""
+    work = LocalSteps(lambda rank, rng: 1.0 + rank, lambda rank, w: w * 0.0 - 1.0, lr=1.0)
+    parameters = {"h": 6, "fragments": 2, "eager": True, "outer_lr": 1.0, "outer_momentum": 0.0}
+    sim = Simulation(make("diloco", parameters), np.zeros(4), work, workers=2, servers=2)
+    sim.run(max_events=kill_at)
+    sim.restart(1)
+    sim.run(stop=lambda sim: min(sim.worker(r).round for r in (0, 1)) == 8)
+    # Seven exchanges are over: of the first fragment 3 steps and then three times 6, of the second three times 6.
+    assert sim.model().tolist() == [3 + 3 * 6] * 2 + [3 * 6] * 2
+
+
+def test_an_eager_worker_with_a_delta_that_is_not_finite_starts_from_the_common_weights() -> None:
+    scheme = make("diloco", {"h": 3, "eager": True})
+    context = RoleContext(me=0, workers=(0, 1), w=np.zeros(4), update=lambda w, g, samples: w)
+    role = scheme.worker(1)(scheme, context)
+    loop = role.run()
+    assert isinstance(next(loop), Train)
+    assert isinstance(loop.send(Trained(np.array([1.0, np.nan, 0.0, 0.0]), 4, 1.0)), Start)
+    assert loop.send(Ticket()).x.tolist() == [0.0] * 4
+    loop.send(Trained(np.ones(4), 4, 1.0))  # and waits for the mean, which had no part of this worker
+    assert isinstance(loop.send(Averaged(v=np.ones(4), weight=4.0)), Start)
+    assert np.isfinite(role.x).all()
+    assert role.w == pytest.approx([0.7 * 1.9] * 4), "the others' step"
+
+
+def test_a_newcomer_asks_for_the_mean_under_way_without_a_part_in_it() -> None:
+    scheme = make("diloco", {"h": 3, "eager": True})
+    context = RoleContext(me=1, workers=(0, 1), w=np.ones(4), update=lambda w, g, samples: w)
+    role = scheme.worker(1)(scheme, context)
+    role.load_join_state({"round": 5, "samples_seen": 40, "v": np.full(4, 2.0)})
+    first = next(role.run())
+    assert isinstance(first, Start)
+    assert isinstance(first.effect, Mean)
+    assert (first.effect.tag, first.effect.weight) == ("diloco/4", 0.0)
+    assert role.u.tolist() == [2.0] * 4
+
+
 @pytest.mark.parametrize(
     ("parameters", "reason"),
     [
         ({"h": 10, "fragments": 3}, "must be a multiple of"),
         ({"h": 10, "fragments": 2, "delay": 5}, "5 steps later; take less"),
         ({"h": 10, "delay": 2, "memory": "average"}, "nobody pauses to average"),
+        ({"h": 10, "eager": True, "memory": "average"}, "needs diloco.eager = false"),
+        ({"h": 10, "eager": True, "delay": 2}, "leave out the delay"),
     ],
 )
 def test_what_cannot_work_is_refused(parameters: dict[str, Any], reason: str) -> None:

@@ -16,7 +16,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.role import Role
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
-from paceline.sim import LocalSteps, Simulation
+from paceline.sim import LocalSteps, Simulation, UniformSeconds
 from tests.sim.made_up import Got, Note, scheme_of, simulate
 
 
@@ -82,8 +82,14 @@ def test_what_an_event_costs_does_not_grow_with_the_workers(name: str) -> None:
     assert calls(name, 1024) < 1.1 * calls(name, 32)
 
 
+@pytest.mark.parametrize("name", ["bsp", "asp", "ssp", "gsp", "esync", "diloco"])
+def test_an_event_takes_at_most_forty_calls(name: str) -> None:
+    """Also under diloco, whose workers make 20 local steps between two exchanges: they are drawn in one call."""
+    assert calls(name, 64) <= 40
+
+
 def calls(name: str, workers: int) -> float:
-    work = LocalSteps(lambda rank, rng: rng.uniform(1, 4))
+    work = LocalSteps(UniformSeconds(1.0, 4.0))
     sim = Simulation(make(name, {}), Ghost(100), work, workers=workers, watched=False)
     sim.run(max_events=2 * workers)
     return calls_per_event(sim, 6 * workers)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from paceline.cli.commands.status import GONE, state_of
-from paceline.cli.support.find_run import add_run, found
+from paceline.cli.support.find_run import add_run, found, where_it_is_led
 from paceline.cli.support.options import Parser
 from paceline.core.errors import ConfigError
 from paceline.launch.detached.leader import CONSOLE
@@ -29,6 +29,7 @@ LAST_WORDS_SECONDS = 20.0
 CHUNK = 1 << 20  # characters
 
 
+@where_it_is_led
 def main(arguments: list[str]) -> int:
     parser = Parser(prog="paceline attach", usage="paceline attach [RUN] [options]", description=__doc__, epilog=EPILOG)
     add_run(parser)

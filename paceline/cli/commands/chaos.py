@@ -20,10 +20,10 @@ from paceline.chaos.verdict import ChaosVerdict, pauses
 from paceline.cli.support.options import Parser, add_settings, values_of
 from paceline.cli.support.run_and_report import RunInterrupted, report, run
 from paceline.config import Config
+from paceline.core.coordination import party
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.local.launcher import LocalHost
 from paceline.launch.local.train import make_supervisor, new_folder
-from paceline.live import party
 from paceline.observe.runs.summary import Summary
 from paceline.observe.terminal.progress import make_display
 from paceline.observe.trace.trace_file import TRACE, read_trace

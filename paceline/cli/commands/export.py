@@ -11,6 +11,7 @@ from typing import TextIO
 
 from paceline.cli.support.options import Parser
 from paceline.compat.esync.log_reader import esync_run
+from paceline.compat.mxnet.scripts import speedometer
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.observe.export import chrome, csv_files, opentelemetry, prometheus, tensorboard
@@ -26,6 +27,7 @@ EPILOG = """formats:
   opentelemetry  to the OTLP receiver at the ADDRESS http://HOST:4318: a trace of spans (the run, its workers, what they
                  were at) and the same metrics; needs `pip install 'paceline[otel]'`
   tensorboard    a FOLDER for `tensorboard --logdir FOLDER`; needs `pip install tensorboard`
+  mxnet          a FILE with the log lines of MXNet's training scripts, for its parse_log.py
   csv            a FOLDER with span.csv, applied.csv, evaluated.csv, ...: a row for each record
 
 examples:
@@ -103,6 +105,13 @@ def to_opentelemetry(run: RunFolder, path: str) -> str:
     return f"{counted(count, 'span')} and metrics to {path}"
 
 
+def to_mxnet(run: RunFolder, path: str) -> str:
+    """Writes the lines that MXNet's scripts log."""
+    with opened(path) as out:
+        count = speedometer.write(out, run, begun_at(run))
+    return f"{counted(count, 'line')} in {path}; parse_log.py of MXNet makes a table of them"
+
+
 def to_tensorboard(run: RunFolder, path: str) -> str:
     """Writes event files into a folder; their times are those of the run, not of this command."""
     count = tensorboard.write(Path(path), run.records(), begun_at(run))
@@ -137,6 +146,7 @@ def opened(path: str) -> Iterator[TextIO]:
 FORMATS: dict[str, Callable[[RunFolder, str], str]] = {
     "chrome": to_chrome,
     "csv": to_csv,
+    "mxnet": to_mxnet,
     "opentelemetry": to_opentelemetry,
     "prometheus": to_prometheus,
     "tensorboard": to_tensorboard,

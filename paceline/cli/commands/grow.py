@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from paceline.cli.support.find_run import add_run, found, leader_of
+from paceline.cli.support.find_run import add_run, found, leader_of, where_it_is_led
 from paceline.cli.support.options import Parser
 from paceline.config import build, load
 from paceline.core.errors import ConfigError, PacelineError
@@ -31,6 +31,7 @@ LOOK_SECONDS = 0.2
 """Seconds between two looks at the status file."""
 
 
+@where_it_is_led
 def main(arguments: list[str]) -> int:
     """Adds workers one after the other; returns 0 if as many came as `--by` says, else 1.
 

@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from paceline.cli.support.find_run import add_run, found, leader_of
+from paceline.cli.support.find_run import add_run, found, leader_of, where_it_is_led
 from paceline.cli.support.options import Parser
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.engines.callback_agents import CANCEL_SECONDS
@@ -28,6 +28,7 @@ FORCED_SECONDS = 5.0
 """Seconds that a run has to end at once, before the kernel ends its leader."""
 
 
+@where_it_is_led
 def main(arguments: list[str]) -> int:
     """Ends a run and returns the exit code: 0 if it has ended, 1 if it is still ending.
 

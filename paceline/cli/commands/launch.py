@@ -20,7 +20,7 @@ from paceline.cli.support.watch_page import add_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.files.safe_path import shown_path
-from paceline.launch.detached.command import lead_elsewhere, leading_words
+from paceline.launch.detached.command import lead_elsewhere, lead_on_host, leading_words
 from paceline.launch.engines import kubernetes, slurm
 from paceline.launch.local.environment import split_environment
 from paceline.launch.local.interfaces import resolve
@@ -48,6 +48,7 @@ and finds its place in the environment. Everything after the options is the comm
   paceline launch -n 4 -s 2 -H hosts paceline train --data digits --scheme gsp
   paceline launch -H hosts --sync-dir /tmp/mine --dry-run python my_train.py
   paceline launch --detach -H hosts python my_train.py
+  paceline launch --detach --leader gpu1 -H hosts python my_train.py
 
 --eval-every calls the function that the script gives as join(evaluate=...); --checkpoint-every saves checkpoints, from
 which the same command goes on with --resume auto. One more process of the script does both.
@@ -93,10 +94,8 @@ def main(arguments: list[str]) -> int:
     values = _values(options, command[2:] if trains else None, hosts)
     if not trains:
         values["run"]["script"] = shlex.join(command)
-    if options.detach or options.write_unit:
-        words = leading_words(arguments, options.command)
-        what = "" if trains else "launch"
-        return lead_elsewhere("launch", words, configuration.build(values), what=what, unit=options.write_unit)
+    if options.detach or options.write_unit or options.leader:
+        return _led_elsewhere(options, configuration.build(values), hosts, "" if trains else "launch")
     if options.write and options.launcher != slurm.NAME:
         raise ConfigError("--write is for --launcher slurm: the file is a script for sbatch")
     if options.launcher == kubernetes.NAME:
@@ -137,6 +136,7 @@ def _parser() -> Parser:
         add(word, action="store_const", dest="verbose", const=str(len(word) - 1), help=argparse.SUPPRESS)
     add_watch(parser)
     add_detach(parser)
+    add("--leader", metavar="HOST", help="with --detach: the host of the hosts file that leads the run, by ssh")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="command to start")
     return parser
 
@@ -197,6 +197,20 @@ def _settings_given(options: argparse.Namespace) -> list[str]:
         if value is not None
         for word in ([f"--{setting.flag}"] if setting.type is bool else [f"--{setting.flag}", value])
     ]
+
+
+def _led_elsewhere(options: argparse.Namespace, config: Config, hosts: tuple[HostEntry, ...], what: str) -> int:
+    """Has another process lead the run: here, on a host or under systemd; returns the exit code. Raises ConfigError."""
+    words = leading_words(options.words, options.command)
+    if options.leader is None:
+        return lead_elsewhere("launch", words, config, what=what, unit=options.write_unit)
+    if options.write_unit or not options.detach:
+        raise ConfigError(f"--leader {options.leader}: goes with --detach; a unit is written on the host that leads")
+    entry = next((host for host in hosts if host.name == options.leader), HostEntry(name=options.leader))
+    ssh = ssh_of(options)
+    if options.sync_dir:
+        sync(ssh, [entry], options.sync_exclude)
+    return lead_on_host("launch", words, config, what, entry, ssh)
 
 
 # ---- here ------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from paceline.cli.commands.status import GONE, state_of
-from paceline.cli.support.find_run import add_run, found
+from paceline.cli.support.find_run import add_run, found, where_it_is_led
 from paceline.cli.support.options import Parser
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
@@ -29,6 +29,7 @@ CHUNK_BYTES = 1 << 20
 """Bytes that are read of a file at a time."""
 
 
+@where_it_is_led
 def main(arguments: list[str]) -> int:
     """Prints the logs of a run, with `-f` until it has ended; returns 0.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from paceline.cli.support.find_run import add_run, elsewhere, found, who_leads
+from paceline.cli.support.find_run import add_run, elsewhere, found, where_it_is_led, who_leads
 from paceline.cli.support.options import Parser
 from paceline.observe.formatting.columns import columns, short_hosts
 from paceline.observe.formatting.number_format import counted, seconds_text
@@ -28,6 +28,7 @@ GONE = "gone"
 HEADINGS = ("party", "state", "host", "pid", "device", "incarnation", "steps", "heard")
 
 
+@where_it_is_led
 def main(arguments: list[str]) -> int:
     """Prints the state of a run; returns 1 if it failed or its leader is gone, else 0."""
     parser = Parser(prog="paceline status", usage="paceline status [RUN] [--json]", description=__doc__, epilog=EPILOG)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 from paceline.cli.support.options import Parser
 from paceline.core.errors import ConfigError
 from paceline.core.files.safe_path import shown_path
 from paceline.core.registry import nearest
+from paceline.launch.detached.leader_pointer import POINTER, LedElsewhere, leader_host
 from paceline.observe.trace.trace_file import TRACE
 from paceline.runtime.run_folder.status_file import STATUS, Status, read_status
 
@@ -23,7 +26,7 @@ def add_run(parser: Parser) -> None:
 
 
 def found(run: str | None) -> Path:
-    """Returns the folder of the run that is meant. Raises ConfigError.
+    """Returns the folder of the run that is meant. Raises ConfigError, or LedElsewhere if another host leads it.
 
     RUN              folder
     left out         the run below runs/ that was started last
@@ -34,13 +37,13 @@ def found(run: str | None) -> Path:
         there = _below(RUNS)
         if not there:
             raise ConfigError("no run below runs/ in this folder: name the folder that --out of a run named")
-        return max(there, key=lambda folder: read_status(folder).started)
+        return _led_here(max(there, key=_began))
     folder = next((path for path in (Path(run), RUNS / run) if path.is_dir()), None)
     if folder is None:
         names = [str(path.relative_to(RUNS)) for path in _below(RUNS)]
         raise ConfigError(f"{run}: no such folder, nor below runs/{nearest(run, names) if names else ''}")
-    if (folder / STATUS).is_file():
-        return folder
+    if (folder / STATUS).is_file() or leader_host(folder):
+        return _led_here(folder)
     if several := _below(folder):
         raise ConfigError(f"{folder} holds several runs: name one of them, e.g. {several[0]}")
     if (folder / TRACE).is_file():
@@ -48,9 +51,38 @@ def found(run: str | None) -> Path:
     raise ConfigError(f"{folder}: not the folder of a run; name the folder that --out of a run named")
 
 
+def where_it_is_led(main: Callable[[list[str]], int]) -> Callable[[list[str]], int]:
+    """Decorates the `main` of a verb about one run: if another host leads that run, the verb is executed there."""
+
+    @functools.wraps(main)
+    def here_or_there(arguments: list[str]) -> int:
+        try:
+            return main(arguments)
+        except LedElsewhere as led:
+            from paceline.launch.detached.other_host import forwarded  # ssh, which is not needed otherwise
+
+            return forwarded(main.__module__.rpartition(".")[2], arguments, led)
+
+    return here_or_there
+
+
 def _below(folder: Path) -> list[Path]:
     """Returns the folders of runs below `folder`, those of races among them."""
-    return sorted(path.parent for pattern in ("*", "*/*") for path in folder.glob(f"{pattern}/{STATUS}"))
+    files = (path for part in ("*", "*/*") for name in (STATUS, POINTER) for path in folder.glob(f"{part}/{name}"))
+    return sorted({path.parent for path in files if path.name == STATUS or leader_host(path.parent)})
+
+
+def _led_here(folder: Path) -> Path:
+    """Returns `folder`. Raises LedElsewhere if another host leads its run."""
+    if leader := leader_host(folder):
+        raise LedElsewhere(folder, leader)
+    return folder
+
+
+def _began(folder: Path) -> float:
+    """Returns when the run in `folder` began, in seconds since 1970."""
+    leader = leader_host(folder)
+    return leader.began if leader else read_status(folder).started
 
 
 def who_leads(status: Status) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
-from paceline.core.scheme import names
+from paceline.core.scheme import lookup, names
 from paceline.observe.formatting.wrapping import terminal_width, wrapped
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def refuse_other_schemes(namespace: argparse.Namespace, config: Config) -> None:
     from paceline import config as configuration
 
     used = config.run.scheme
-    if used == "hybrid":  # its phases are other schemes
+    if lookup(used).composite:  # other schemes are parts of it
         return
     for name in names():
         for setting in configuration.scheme_settings(name) if name != used else ():

@@ -15,8 +15,8 @@ TOGETHER = "In rounds: one update, made of everybody's gradient"
 AS_THEY_COME = "On servers: gradients are applied as they come, some wait, some are dropped"
 LOCALLY = "Local steps: workers train on their own and meet, or report, now and then"
 GOSSIP = "Without servers: every worker has a model of its own, and they are mixed"
-IN_TURN = "Several schemes in turn"
-FAMILIES = (TOGETHER, AS_THEY_COME, LOCALLY, GOSSIP, IN_TURN)
+COMPOSITE = "Several schemes: in turn, or one inside another"
+FAMILIES = (TOGETHER, AS_THEY_COME, LOCALLY, GOSSIP, COMPOSITE)
 
 
 def families() -> dict[str, list[str]]:
@@ -27,8 +27,8 @@ def families() -> dict[str, list[str]]:
 def family_of(cls: type[Scheme]) -> str:
     """Follows from what a scheme declares, with the parameters that it has by default."""
     scheme = cls()
-    if scheme.name == "hybrid":
-        return IN_TURN
+    if scheme.composite:
+        return COMPOSITE
     if scheme.needs_peers:
         return GOSSIP
     if scheme.trains_locally or scheme.own_momentum:
@@ -57,8 +57,8 @@ def description(name: str) -> str:
 def needs(name: str) -> dict[str, str]:
     """What it runs on, where model and optimizer are, and what travels: in words, by what it is about."""
     scheme = lookup(name)()
-    if family_of(lookup(name)) == IN_TURN:
-        return {"runs on": _runs_on(scheme), "all else": "as its phases have it"}
+    if family_of(lookup(name)) == COMPOSITE:
+        return {"runs on": _runs_on(scheme), "all else": "as the schemes have it that it is made of"}
     return {
         "runs on": _runs_on(scheme),
         "model": _model(scheme),
@@ -71,7 +71,9 @@ def _runs_on(scheme: Scheme) -> str:
     """Returns the machines that the scheme needs. A scheme has a coordinator part if its class names one in
     `Coordinator`.
     """
-    if scheme.needs_peers:
+    if scheme.needs_peers and scheme.server(1) is not None:
+        text = "servers, and workers that reach one another"
+    elif scheme.needs_peers:
         text = "workers that reach one another; no servers"
     elif not runs_without_servers(scheme):
         text = "servers"

@@ -25,11 +25,11 @@ from paceline.compat.mxnet.api import KVStore
 from paceline.compat.mxnet.arguments import AnyVector
 from paceline.compat.mxnet.requests import Asked, ServerRequests
 from paceline.compat.mxnet.state_files import KeyStates
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
 from paceline.core.errors import ConfigError, PacelineError, ProtocolError
 from paceline.engine.vectors.flat import Flat, FlatMemory
-from paceline.live import party
 from paceline.live.control.session import Session
-from paceline.live.protocol import control_messages as control
 from paceline.runtime.kvstore import messages as m
 from paceline.runtime.kvstore.optimizers import Updater
 from paceline.runtime.kvstore.placement import Key, ValuePart, parts_of, row_width, text_of

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError, PacelineError, Stopped, TimedOut
-from paceline.live import party
 from paceline.live.control.session import Session
-from paceline.live.party import Party
 from paceline.live.protocol.pending_reply import PendingReply
 from paceline.runtime.kvstore import messages as m
 from paceline.runtime.kvstore.table import DIRECTORY

@@ -78,8 +78,8 @@ class _Meeting:
     present: dict[int, None] = field(default_factory=dict)  # a dict for its order
     result: Averaged | None = None
 
-    def add(self, rank: int, part: Part, fault: Callable[[int, Part, Any], str | None]) -> None:
-        """Counts the part of `rank`, unless it is a repeat or has a `fault`.
+    def add(self, rank: int, part: Part, fault: Callable[[int, Part, Any], str | None] | None) -> None:
+        """Counts the part of `rank`, unless it is a repeat or has a `fault`. None: no part is checked.
 
         A repeat comes from a member that was restarted or came back while the meeting was open. The member of a faulty
         part is not waited for any longer.
@@ -89,7 +89,7 @@ class _Meeting:
             return
         self.absent.discard(rank)
         self.counted.add(rank)
-        if fault(rank, part, self.sum) is not None:
+        if fault is not None and fault(rank, part, self.sum) is not None:
             self.refused = True
             return
         # The first two parts are added in the order of their ranks, so two workers get the same bits in any order of
@@ -149,6 +149,7 @@ class MeanServer(Role):
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
         self.meetings: dict[Hashable, list[_Meeting]] = {}  # those still open, by tag
+        self.open_count = 0  # of `meetings`
         self.kept_at_most: int = getattr(scheme, "means_at_once", 1)
         self.closed: dict[int, list[_Meeting]] = {}  # the last ones of each rank, oldest first
         self.left: set[int] = set()
@@ -175,7 +176,8 @@ class MeanServer(Role):
             ):  # a worker never has more under way: the oldest question is of an earlier incarnation
                 self._gives_up(src, asked.pop(0))
             asked.append(meeting)
-        meeting.add(src, message, functools.partial(self._fault, now))
+        checked = self.gate is not None and message.weight  # a part without a weight counts nothing
+        meeting.add(src, message, functools.partial(self._fault, now) if checked else None)
         return self._go_on_together() if meeting.absent else self._close(meeting)
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
@@ -222,16 +224,17 @@ class MeanServer(Role):
                     self._remove(meeting)
 
     def _fault(self, now: float, rank: int, part: Part, onto: Any) -> str | None:
-        """Returns why the gradient check rejects the part, or None. A part without a weight is not checked: it counts
-        nothing.
-        """
-        return self.gate.part(now, rank, part.v, onto) if self.gate is not None and part.weight else None
+        """Returns why the gradient check rejects the part, or None."""
+        assert self.gate is not None
+        return self.gate.part(now, rank, part.v, onto)
 
     def _closed_before(self, src: int, part: Part) -> _Meeting | None:
         """Returns the meeting that `part` belongs to, if it is closed."""
         for meeting in self.closed.get(src, ()):
             if meeting.is_of(part):
                 return meeting
+        if not self.missed:
+            return None
         found = next((meeting for meeting in self.missed.get(src, ()) if meeting.is_of(part)), None)
         if found is None:
             self.missed.pop(src, None)  # it has caught up
@@ -243,8 +246,10 @@ class MeanServer(Role):
         for meeting in same_tag:
             if meeting.is_of(part):
                 return meeting
-        same_tag.append(_Meeting(part.among, part.tag, set(part.among) - self.left, part.series))
-        return same_tag[-1]
+        meeting = _Meeting(part.among, part.tag, set(part.among) - self.left, part.series)
+        same_tag.append(meeting)
+        self.open_count += 1
+        return meeting
 
     def _close(self, meeting: _Meeting) -> Iterator[Reply]:
         """Computes the mean if nobody is absent any more, and yields the replies to all that wait for it.
@@ -270,13 +275,17 @@ class MeanServer(Role):
             if len(closed) == self.kept_at_most:
                 del closed[0]
             closed.append(meeting)
-            yield from self._answer(rank)
+            # A reply belongs to the oldest question, so an early result waits its turn.
+            asked = self.asked[rank]
+            while asked and asked[0].result is not None:
+                yield Reply(rank, asked.pop(0).result)
 
     def _go_on_together(self) -> Iterable[Reply]:
         """Closes a meeting when all members wait and none can be the one they wait for; the class says why."""
-        several = len(self.meetings) > 1 or any(len(same_tag) > 1 for same_tag in self.meetings.values())
+        if self.open_count < 2:
+            return ()
         here = (rank for rank in self.workers if rank not in self.left)
-        if not several or any(len(self.asked.get(rank, ())) < self.kept_at_most for rank in here):
+        if any(len(self.asked.get(rank, ())) < self.kept_at_most for rank in here):
             return ()
         agreed = max(self._open(), key=self._votes)
         for rank in tuple(agreed.absent):
@@ -304,16 +313,9 @@ class MeanServer(Role):
         """Forgets a meeting."""
         same_tag = self.meetings[meeting.tag]
         same_tag.remove(meeting)
+        self.open_count -= 1
         if not same_tag:
             del self.meetings[meeting.tag]
-
-    def _answer(self, rank: int) -> Iterator[Reply]:
-        """Yields the replies to `rank` that are due. A reply belongs to the oldest question, so an early result waits
-        its turn.
-        """
-        asked = self.asked[rank]
-        while asked and asked[0].result is not None:
-            yield Reply(rank, asked.pop(0).result)
 
     def forget(self, tag: Hashable) -> None:
         """Drops the results of `tag`, for which nobody will ask again: an initial mean is as large as the model."""

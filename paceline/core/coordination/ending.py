@@ -2,16 +2,17 @@
 
 phase        input                                      then                                next
 TRAINING     a stop rule holds, or `stop` is called     Stop to the workers, once           TRAINING, stopping
-TRAINING     Left of the last worker                    Finish to everybody                 FINISHING
+TRAINING     Left of the last worker (`left`)           Finish to everybody                 FINISHING
 TRAINING     the same, while servers are replaced       waits until they are restored       TRAINING
-FINISHING    Saved of everybody that is not lost        Exit to everybody (`bring_up.py`)   OVER
+FINISHING    Saved of everybody that is not lost        Exit to everybody, RunFinished      OVER
 """
 
 from __future__ import annotations
 
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination.decisions import ModelEvaluated
+from paceline.core.coordination.decisions import ModelEvaluated, RunFinished, Timer
 from paceline.core.coordination.lifecycle import TARGET_REACHED, RunContext, RunPhase, StopRule
+from paceline.core.coordination.party import Party
 from paceline.core.coordination.sample_leases import Leasing
 from paceline.core.coordination.server_recovery import Recovery
 from paceline.core.trace import Ended, Evaluated
@@ -22,6 +23,16 @@ class RunEnding:
 
     def __init__(self, run: RunContext, rule: StopRule, recovery: Recovery, leasing: Leasing) -> None:
         self._run, self._rule, self._recovery, self._leasing = run, rule, recovery, leasing
+        self._saved: set[Party] = set()
+
+    def begin(self) -> None:
+        """Starts the timer of a run that ends after so many seconds; called when training starts."""
+        if self._rule.seconds is not None:
+            self._run.decide.start_timer(self._rule.seconds, Timer.TIME_LIMIT)
+
+    def time_is_over(self) -> None:
+        """Handles the end of that timer."""
+        self.stop("seconds")
 
     def stop(self, reason: str, *, target_reached: bool = False) -> None:
         """Tells the workers to stop, once; what follows waits until the last of them has left."""
@@ -59,8 +70,16 @@ class RunEnding:
         if self._rule.target_accuracy is not None and judged.accuracy >= self._rule.target_accuracy:
             self.stop(TARGET_REACHED, target_reached=True)
 
+    def left(self, reason: str) -> None:
+        """Ends the run when the last worker has left for `reason`, whether it was told to or not."""
+        if not self._run.roster.training:
+            self.stop(reason)
+            self.finish()
+
     def finish(self) -> None:
-        """Asks everybody for the last model, once no worker trains any more."""
+        """Asks everybody for the last model, once no worker trains any more; nothing happens the second time."""
+        if not self._run.state.training:
+            return  # a newcomer that came too late was lost, too
         if self._recovery.under_way:  # the last model is not whole yet
             self._recovery.afterwards(self.finish)
             return
@@ -71,3 +90,26 @@ class RunEnding:
         state = self._run.state
         assert state.holder is not None
         return control.Finish(holder=state.holder.index, reason=state.reason, target_reached=state.target_reached)
+
+    # ---- FINISHING ---------------------------------------------------------------------------------------
+    def saved(self, who: Party) -> None:
+        """Notes that `who` has the last model and needs nobody any more."""
+        self._saved.add(who)
+        self.go_on()
+
+    def has_saved(self, who: Party) -> bool:
+        return who in self._saved
+
+    def not_saved(self) -> list[Party]:
+        """Returns who has not answered Finish yet, and is not lost."""
+        roster = self._run.roster
+        return [who for who in roster.everybody() if who not in roster.lost and who not in self._saved]
+
+    def go_on(self) -> None:
+        """Ends the run if everybody who is not lost has saved the last model: all may exit."""
+        run = self._run
+        if run.state.phase is RunPhase.FINISHING and not self.not_saved():
+            run.state.phase = RunPhase.OVER
+            run.decide.send(run.roster.everybody(), control.Exit())
+            self._leasing.record()
+            run.decide.add(RunFinished(run.state.reason, run.state.seconds))

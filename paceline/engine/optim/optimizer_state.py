@@ -2,6 +2,7 @@
 
     SGD, LARS with momentum    v           as long as the model
     Adam, AdamW, LAMB          m, v, t     twice the model and one number: the moments, and the count of steps
+    Muon, with AdamW           m, v, t     as Adam; of the matrices m is Muon's momentum, and v is zero
 
 The order within each part is that of the model's vector, whether the optimizer works on the flat parameter or on the
 module's own ones; so the memory of either fits the other. Parameters that it does not train have zeros.
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from paceline.core.errors import ConfigError
 from paceline.engine.model.several_models import class_of
+from paceline.engine.muon import MuonWithAdamW
 from paceline.engine.optim.lars_lamb import LAMB, LARS
 from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat
@@ -28,7 +30,10 @@ _MOMENTS: dict[type, tuple[str, ...]] = {
     torch.optim.AdamW: ("exp_avg", "exp_avg_sq"),
     LARS: ("momentum_buffer",),
     LAMB: ("exp_avg", "exp_avg_sq"),
+    MuonWithAdamW: ("exp_avg", "exp_avg_sq"),
 }
+_OF_MUON = {"exp_avg": "momentum_buffer"}
+"""What Muon calls its own vector, which stands in the place of a moment of Adam."""
 
 
 class OptimizerState:
@@ -101,12 +106,16 @@ class OptimizerState:
         return sum(1 if name == STEP else numbers for name in names)
 
     def _rooms(self, whole: Tensor, names: tuple[str, ...]) -> Iterator[tuple[nn.Parameter, str, Tensor]]:
-        """Yields parameter, name and the part of `whole` for that state; the count of steps is one for all."""
+        """Yields parameter, its name of the state, and the part of `whole` for it; the count of steps is one for all.
+
+        What an optimizer does not have of a parameter is left out.
+        """
         at = 0
         for name in names:
             for p in self._parameters:
-                if name == STEP:
-                    yield p, name, whole[-1]
-                else:
-                    yield p, name, whole[at : at + p.numel()].view(p.shape)
-                    at += p.numel()
+                by_muon = "ns_steps" in self._groups.get(p, ())
+                own = _OF_MUON.get(name, "") if by_muon else name
+                room = whole[-1] if name == STEP else whole[at : at + p.numel()].view(p.shape)
+                at += p.numel() if name != STEP else 0
+                if own:
+                    yield p, own, room

@@ -21,11 +21,12 @@ from torch import Tensor, nn
 from paceline.core.errors import ConfigError
 from paceline.core.spans import Spans, within
 from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.muon import MuonWithAdamW
 from paceline.engine.optim import lr_schedule as schedules
 from paceline.engine.optim.lars_lamb import LAMB, LARS
 from paceline.engine.optim.optimizer_state import OptimizerState
 from paceline.engine.optim.unused_parameters import Pieces, ZeroTensors, kept, without_numbers
-from paceline.engine.specs import MOMENTUM, OPTIMIZERS, OptimizerRecipe, ScheduleRecipe
+from paceline.engine.specs import MOMENTUM, MUON, OPTIMIZERS, OptimizerRecipe, ScheduleRecipe
 from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat
 
@@ -175,6 +176,17 @@ class TorchRule(ServerOptimizer):
         self._pieces.load_state({k: v for k, v in state.items() if k not in ("samples_seen", "lr")})
 
 
+class LocalStepsOnly(ServerOptimizer):
+    """Stands where a rule is asked for and none will be used: a scheme with local steps applies no gradients."""
+
+    def apply(self, w: Flat, g: Flat, lr: float, unused: Spans = ()) -> Flat:
+        """Raises ConfigError."""
+        raise ConfigError(f"{self.recipe.name} makes local steps only: take a scheme with local steps, such as muloco")
+
+    def reset(self) -> None:
+        """Does nothing: there is no memory."""
+
+
 def make_rule(
     recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT, tensors: Sequence[int] = ()
 ) -> ServerOptimizer:
@@ -187,6 +199,8 @@ def make_rule(
         from paceline.engine.optim.whole_tensors import PathRule  # imported here, because it imports this file
 
         return PathRule(recipe, schedule)
+    if recipe.name == MUON:
+        return LocalStepsOnly(recipe, schedule)
     if recipe.groups:
         from paceline.engine.optim.grouped_sgd import GroupedSGD  # likewise
         from paceline.engine.optim.parameter_groups import GroupedRule
@@ -212,8 +226,13 @@ class LocalOptimizer:
         self.schedule = schedule
         self.lr = recipe.lr
         self._clip_norm = recipe.clip_norm
-        self._optimizer = torch_optimizer(recipe, model.flat_parameter, model.tensors)
-        self.memory = OptimizerState(self._optimizer, [model.flat_parameter])
+        self._parameters = [model.flat_parameter]
+        if recipe.name == MUON:  # it needs the shapes
+            self._parameters = model.parameters
+            self._optimizer: torch.optim.Optimizer = muon_of(recipe, model)
+        else:
+            self._optimizer = torch_optimizer(recipe, model.flat_parameter, model.tensors)
+        self.memory = OptimizerState(self._optimizer, self._parameters)
 
     def step(self, samples_seen: int) -> None:
         """Makes one update with the model's gradient.
@@ -221,9 +240,12 @@ class LocalOptimizer:
         `samples_seen` by all workers before it sets the learning rate.
         """
         self.model.collect()
+        if self._parameters is self.model.parameters:
+            self.model.show_unused()
         if self._clip_norm:
-            nn.utils.clip_grad_norm_([self.model.flat_parameter], self._clip_norm)
-        self._optimizer.param_groups[0]["lr"] = self.lr * schedules.factor(self.schedule, samples_seen)
+            nn.utils.clip_grad_norm_(self._parameters, self._clip_norm)
+        for group in self._optimizer.param_groups:
+            group["lr"] = self.lr * schedules.factor(self.schedule, samples_seen)
         self._optimizer.step()
         self.model.touched()
 
@@ -231,12 +253,18 @@ class LocalOptimizer:
         self.lr = lr
 
     def state(self) -> dict[str, Tensor | float | int]:
-        return {"lr": self.lr, **_state_of(self._optimizer, self.model.flat_parameter)}
+        """Returns all that `load_state` goes on from; tensors are copies."""
+        memory = self.memory.show()
+        return {"lr": self.lr} | ({} if memory is None else {"memory": memory.value()})
 
     def load_state(self, state: dict[str, Tensor | float | int]) -> None:
         """Goes on where `state()` was taken. Raises KeyError when something is missing."""
         self.lr = float(state["lr"])
-        _set_state(self._optimizer, self.model.flat_parameter, state)
+        memory = state.get("memory")
+        if isinstance(memory, Tensor):
+            self.memory.recall(Flat.copy_of(memory))
+        else:
+            self.memory.reset()
 
 
 def check(recipe: OptimizerRecipe) -> None:
@@ -257,8 +285,8 @@ def check(recipe: OptimizerRecipe) -> None:
         raise ConfigError("optimizer.nesterov needs a momentum: set optimizer.momentum, to 0.9 for example")
     # The numbers are checked here, not by making one of torch's optimizers: the first one in a process imports torch's
     # compiler, which takes two seconds.
-    for name in ("lr", "momentum", "weight_decay", "eps", "beta1", "beta2"):
-        value, high = getattr(recipe, name), 1.0 if name.startswith("beta") else math.inf
+    for name in ("lr", "momentum", "weight_decay", "eps", "beta1", "beta2", "muon_momentum"):
+        value, high = getattr(recipe, name), 1.0 if name.startswith(("beta", "muon")) else math.inf
         if not 0 <= value < high:
             raise ConfigError(f"optimizer.{name} = {value}: must be 0 or more" + (", below 1" if high == 1 else ""))
 
@@ -283,6 +311,19 @@ def torch_optimizer(
     return kind([parameter], betas=betas, eps=recipe.eps, **common)
 
 
+def muon_of(recipe: OptimizerRecipe, model: FlatModel) -> MuonWithAdamW:
+    """Returns Muon with the numbers of `recipe` over the parameters of `model`. Raises ConfigError as that does."""
+    return MuonWithAdamW(
+        model.module,
+        recipe.lr,
+        momentum=recipe.muon_momentum,
+        weight_decay=recipe.weight_decay,
+        betas=(recipe.beta1, recipe.beta2),
+        eps=recipe.eps,
+        among=model.parameters,
+    )
+
+
 def set_numbers(group: dict[str, Any], recipe: OptimizerRecipe) -> None:
     """Sets the numbers of `recipe` in a parameter group of an optimizer, those that the group has."""
     numbers = {
@@ -295,11 +336,3 @@ def set_numbers(group: dict[str, Any], recipe: OptimizerRecipe) -> None:
         "trust": recipe.trust,
     }
     group.update({name: number for name, number in numbers.items() if name in group})
-
-
-def _state_of(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Tensor]:
-    return {k: v.detach().clone() for k, v in optimizer.state[parameter].items() if isinstance(v, Tensor)}
-
-
-def _set_state(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, state: dict[str, Any]) -> None:
-    optimizer.state[parameter] = {k: v.clone() for k, v in state.items() if isinstance(v, Tensor)}

@@ -1,4 +1,4 @@
-"""`--detach` and `--write-unit` of a command: the same command, led by another process than the one that was typed."""
+"""`--detach`, `--leader` and `--write-unit` of a command: another process leads the run, by the same command."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from pathlib import Path
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.launch.detached.leader import start_leader
+from paceline.launch.detached.other_host import lead_on
 from paceline.launch.detached.systemd_unit import write_unit
 from paceline.launch.local.train import new_folder, removing_unused
+from paceline.launch.remote.hostfile import HostEntry
+from paceline.launch.remote.ssh import Ssh
 
 DETACH = "--detach"
+LEADER = "--leader"
 WRITE_UNIT = "--write-unit"
 
 
@@ -49,12 +53,23 @@ def lead_elsewhere(verb: str, words: Sequence[str], config: Config, *, what: str
         return start_leader([verb, *own_folder, *words], named.run.out, lambda line: print(line, file=sys.stderr))
 
 
+def lead_on_host(verb: str, words: Sequence[str], config: Config, what: str, entry: HostEntry, ssh: Ssh) -> int:
+    """Starts `paceline VERB --detach WORDS` on another host; returns the exit code. For the parameters see above.
+
+    The run's folder has one name on both hosts; here it holds the way to the leader. Raises ConfigError.
+    """
+    out = config.run.out or new_folder(config, what).run.out
+    own_folder = () if config.run.out else ("--out", out)
+    with removing_unused(out):
+        return lead_on(entry, ssh, [verb, DETACH, *own_folder, *words], out, lambda line: print(line, file=sys.stderr))
+
+
 def leading_words(words: Sequence[str], command: Sequence[str] = ()) -> list[str]:
-    """Returns `words` without `--detach` and `--write-unit FILE`, which are looked for before `command` begins."""
+    """Returns `words` without the three options, which are looked for before `command` begins."""
     own, kept = iter(words[: len(words) - len(command)]), list[str]()
     for word in own:
-        if word == WRITE_UNIT:
+        if word in (LEADER, WRITE_UNIT):
             next(own, None)
-        elif word != DETACH and not word.startswith(f"{WRITE_UNIT}="):
+        elif word != DETACH and word.partition("=")[0] not in (LEADER, WRITE_UNIT):
             kept.append(word)
     return [*kept, *command]

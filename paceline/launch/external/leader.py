@@ -24,6 +24,7 @@ from typing import Any
 
 from paceline import config as configuration
 from paceline.config import Config
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.external.detect import ExternalProcess, LeadRun
 from paceline.launch.external.rendezvous import secret_of, ticket_of
@@ -37,7 +38,6 @@ from paceline.launch.remote.callback_listener import CallbackListener, Caller
 from paceline.launch.remote.launcher import keys_of, unlike
 from paceline.launch.remote.message_stream import MessageStream, hang_up
 from paceline.live.addresses import is_loopback
-from paceline.live.party import Party
 from paceline.observe.formatting.number_format import left_text
 from paceline.observe.terminal.progress import ProgressDisplay, make_display
 from paceline.runtime.spec.launcher import ProcessEnded

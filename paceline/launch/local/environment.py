@@ -40,8 +40,8 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from paceline import config as configuration
 from paceline.config import Config
 from paceline.config.parsing import parse, written
+from paceline.core.coordination import party
 from paceline.core.errors import ConfigError
-from paceline.live import party
 
 if TYPE_CHECKING:
     from paceline.runtime.spec.process_spec import ProcessSpec

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from paceline import config as configuration
 from paceline.config import Config
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.files.safe_path import safe_join
 from paceline.engine.data.remote import TIMEOUT_S, is_remote
@@ -43,7 +44,6 @@ from paceline.launch.local.fork_messages import (
 )
 from paceline.launch.local.interfaces import for_nccl
 from paceline.launch.local.line_messages import LineDecoder, encode
-from paceline.live.party import Party
 from paceline.runtime.spec.devices import Placed, all_workers, check_devices, check_without_gpus, depend_on_gpus
 from paceline.runtime.spec.launcher import LOST_COORDINATOR_EXIT, ProcessEnded, how_ended
 

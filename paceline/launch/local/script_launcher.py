@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from paceline.config import Config
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError
 from paceline.launch.local.environment import PROCESS, Environment, environment_of
 from paceline.launch.local.fork_server import die_with_parent
 from paceline.launch.local.interfaces import for_nccl
 from paceline.launch.local.launcher import LocalLauncher
-from paceline.live.party import Party
 from paceline.runtime.spec.devices import all_workers, check_without_gpus
 from paceline.runtime.spec.launcher import ProcessEnded, how_ended
 from paceline.runtime.spec.process_spec import ProcessSpec

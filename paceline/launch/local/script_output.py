@@ -17,8 +17,8 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from paceline.core.coordination.party import Party
 from paceline.core.files.safe_path import safe_join
-from paceline.live.party import Party
 from paceline.observe.formatting.number_format import ranks_text
 
 HOLD_SECONDS = 0.5

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from paceline import config as configuration
 from paceline.checkpoint.redis_url import StoreSecrets
 from paceline.config import Config
+from paceline.core.coordination import party
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.launch.local.launcher import LocalHost
-from paceline.live import party
 from paceline.observe.runs.summary import Summary
 from paceline.observe.terminal.progress import ProgressDisplay, ProgressSnapshot, make_display
 

@@ -28,6 +28,7 @@ from pathlib import Path
 
 from paceline import __version__
 from paceline import config as configuration
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.files.safe_path import safe_join
 from paceline.launch.local.interfaces import resolve
@@ -37,7 +38,6 @@ from paceline.launch.remote import agent_messages as messages
 from paceline.launch.remote import message_stream
 from paceline.launch.remote.agent_messages import Request
 from paceline.launch.remote.message_stream import MessageStream
-from paceline.live.party import Party
 from paceline.live.protocol import frames
 from paceline.live.same_host.temporary_folder import TemporaryFolder
 from paceline.runtime.spec.launcher import Launcher

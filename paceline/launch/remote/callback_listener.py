@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
+from paceline.core.coordination.party import COORDINATOR
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.remote import agent_messages as messages
 from paceline.launch.remote.agent_handshake import Key, admit, introduce
@@ -37,7 +38,6 @@ from paceline.launch.remote.agent_messages import Event, Request
 from paceline.launch.remote.message_stream import MessageStream, SocketStream
 from paceline.live.net.accept_loop import BACKLOG, TlsListener
 from paceline.live.net.dialer import SENT_AWAY
-from paceline.live.party import COORDINATOR
 from paceline.live.same_host.temporary_folder import TemporaryFolder
 from paceline.live.security.rejected_connections import Refusals
 from paceline.live.security.tls import TlsStream, file_of

@@ -27,6 +27,7 @@ from pathlib import Path
 from paceline import __version__
 from paceline import config as configuration
 from paceline.config import Config
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.files.safe_path import safe_join
 from paceline.launch.local.environment import Environment
@@ -38,7 +39,6 @@ from paceline.launch.remote.agent_messages import Event
 from paceline.launch.remote.message_stream import MessageStream
 from paceline.launch.remote.placement import Placement
 from paceline.live.addresses import is_loopback
-from paceline.live.party import Party
 from paceline.live.protocol import frames
 from paceline.live.security.tls import file_of
 from paceline.runtime.spec.launcher import ProcessEnded

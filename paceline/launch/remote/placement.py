@@ -16,10 +16,10 @@ import itertools
 from collections import Counter
 from dataclasses import dataclass
 
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError
 from paceline.launch.remote.hostfile import HostEntry
-from paceline.live import party
-from paceline.live.party import Party
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,9 +62,9 @@ class Ssh:
     path: str = ""
     config: str = ""
 
-    def login(self, host: HostEntry) -> list[str]:
-        """Returns the ssh command up to the name of the host."""
-        return ["ssh", "-T", *FLAGS, *self._way(host), "--", host.name]
+    def login(self, host: HostEntry, *, terminal: bool = False) -> list[str]:
+        """Returns the ssh command up to the name of the host. terminal: what runs there gets a terminal."""
+        return ["ssh", "-t" if terminal else "-T", *FLAGS, *self._way(host), "--", host.name]
 
     def _way(self, host: HostEntry) -> list[str]:
         """Returns the options by which ssh, and rsync, reach a host."""
@@ -74,9 +74,13 @@ class Ssh:
 
     def agent(self, host: HostEntry) -> list[str]:
         """Returns the command that is executed here to have an agent there."""
+        return self.command(host, ["-m", "paceline.launch.remote.agent"])
+
+    def command(self, host: HostEntry, words: Sequence[str], *, terminal: bool = False) -> list[str]:
+        """Returns the command that is executed here to have the interpreter there run `words`, in the folder there."""
         path = f"env PYTHONPATH={shlex.quote(self.path)} " if self.path else ""
-        python = f"{path}{_quoted(host.python or self.python)} -m paceline.launch.remote.agent"
-        return [*self.login(host), f"cd {_quoted(self.folder_on(host))} && exec {python}"]
+        python = f"{path}{_quoted(host.python or self.python)} {shlex.join(words)}"
+        return [*self.login(host, terminal=terminal), f"cd {_quoted(self.folder_on(host))} && exec {python}"]
 
     def address_of(self, host: HostEntry) -> str:
         """Returns what ssh calls when it is told this name. Raises ConfigError without an ssh."""

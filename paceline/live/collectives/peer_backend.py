@@ -29,14 +29,14 @@ from paceline.codec.encoded import Encoded
 from paceline.codec.pipeline.collective import AS_IT_IS, MeanCoder
 from paceline.core.collective import Groups, OutgoingPiece
 from paceline.core.collective.mean_server import Averaged
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.effects import Mean
 from paceline.core.errors import PacelineError, PeerLost, ProtocolError
 from paceline.core.message import message
 from paceline.core.validation import bounds
 from paceline.core.vector import Memory, Vector
-from paceline.live import party
 from paceline.live.collectives.operations import Meeting, Take, Tools, VectorAdder, meeting_of
-from paceline.live.party import Party
 from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 

@@ -18,10 +18,10 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import PacelineError, PeerLost, ProtocolError, TimedOut
 from paceline.core.message import message
 from paceline.core.validation import bounds
-from paceline.live.party import Party
 from paceline.live.protocol.transport import Envelope, Kind, Post
 
 KEY_CHARACTERS_MAX = 512

@@ -14,19 +14,15 @@ from __future__ import annotations
 
 import threading
 
+from paceline.core.coordination.party import Party
 from paceline.live.node.published_state import ReadState
-from paceline.live.party import Party
 from paceline.live.protocol.transport import REPLY, Envelope
 
 
 class EarlyMessages:
-    """Holds the scheme's messages from the roster until the role is placed; from any thread.
-
-    `joined` are the ranks of workers that came meanwhile.
-    """
+    """Holds the scheme's messages from the roster until the role is placed; from any thread."""
 
     def __init__(self) -> None:
-        self.joined: set[int] = set()
         self._held: list[tuple[Party, Envelope]] | None = None  # None while nothing is held
         self._lock = threading.Lock()
 
@@ -47,10 +43,6 @@ class EarlyMessages:
                 return False
             held.append((src, envelope))
             return True
-
-    def came(self, rank: int) -> None:
-        if self._held is not None:
-            self.joined.add(rank)
 
     def release(self) -> list[tuple[Party, Envelope]]:
         """Returns what was held, and holds nothing from now on; called when the role exists."""

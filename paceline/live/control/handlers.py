@@ -12,9 +12,9 @@ A message passes these, in this order:
     Stop                                   the loop is woken with Stopped; the process stays until Exit
     Exit, Finish                           to the mailbox; Exit also lets the process end
     Total, Quota, Lease, Drawn             numbers and samples for the loop
-    WorkerLeft, WorkerJoined               membership: directory, node, callbacks; WorkerJoined is acknowledged (Aware)
-    Restore, Resume                        servers are replaced: open calls are repeated, or void
-    Fence                                  the first server answers which samples a lost worker has in open rounds
+    WorkerLeft, WorkerJoined               what follows is decided in `paceline.core.parties.orders`, for live runs and
+    Resume, Fence                          simulated ones, and carried out here; a Resume of a server by its own thread
+    Restore                                to the mailbox: a server's own thread restores it
     Rate, Capture                          callbacks
     Explain                                a stack trace of all threads to standard error
 
@@ -28,12 +28,28 @@ import faulthandler
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
-from paceline.core.coordination import loop_messages
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import loop_messages, party
+from paceline.core.coordination.party import Party
 from paceline.core.effects import Data
 from paceline.core.errors import CoordinatorGone, ProtocolError, Stopped
-from paceline.live import party
+from paceline.core.parties.orders import (
+    BeginCopies,
+    ConfirmJoined,
+    OrderAction,
+    PartyOrders,
+    RefuseIncarnation,
+    RepeatCalls,
+    RepeatRate,
+    ReportNotUnderWay,
+    ReportPending,
+    ReportResolved,
+    RolesHearJoined,
+    RolesHearLeft,
+    VoidCalls,
+)
 from paceline.live.control import permissions
 from paceline.live.control.directory import PartyDirectory
 from paceline.live.control.early_messages import EarlyMessages
@@ -42,8 +58,6 @@ from paceline.live.control.reports import Reports
 from paceline.live.control.server_messages import ServerMessages
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import ReadState, StateGone
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.message_parts import MessageParts
 from paceline.live.protocol.row_packing import Packed
 from paceline.live.protocol.transport import CONTROL, Envelope, Kind, LossCause, Transport
@@ -93,6 +107,7 @@ class MessageHandlers:
         self._transport, self._node, self._me = transport, node, node.me
         self._directory, self._mailbox, self._early = directory, mailbox, early
         self._reports, self._servers = reports, servers
+        self._orders = PartyOrders(node.me, directory)
         self._callbacks = NO_CALLBACKS
         self._parts = MessageParts()
 
@@ -177,14 +192,13 @@ class MessageHandlers:
                 self._mailbox.count(total)
             case control.Quota() | control.Lease() | loop_messages.Drawn() as samples:
                 self._mailbox.give(samples)
-            case control.Fence(rank=rank, incarnation=incarnation):
-                self._fence(rank, incarnation)
             case control.Rate() as rate:
                 self._callbacks.on_rate(src.index, rate)
             case control.Capture() as order:
                 self._callbacks.on_capture(order)
-            case control.WorkerLeft() | control.WorkerJoined() | control.Resume():
-                self._membership(message)
+            case control.WorkerLeft() | control.WorkerJoined() | control.Fence() | control.Resume() as order:
+                for action in self._orders.told(order):
+                    self._carry_out(action)
             case control.Explain():
                 with contextlib.suppress(OSError, ValueError, AttributeError):  # a standard error that is no file
                     faulthandler.dump_traceback(sys.stderr)
@@ -217,45 +231,47 @@ class MessageHandlers:
                 return
         self._mailbox.put(message)
 
-    def _membership(self, message: control.WorkerLeft | control.WorkerJoined | control.Resume) -> None:
-        """Handles a change of who takes part."""
-        match message:
-            case control.WorkerLeft(rank=rank, lost=lost, incarnation=incarnation):
-                self._directory.gone(rank, lost=lost)
-                if lost:  # it may still run, cut off or stopped, and must not send to this party again
-                    self._transport.drop(party.worker(rank), incarnation, "it was declared lost")
+    def tell_roles(self) -> None:
+        """Tells the role of a newcomer who left and joined before it existed; called between two messages."""
+        for action in self._orders.enter():
+            self._carry_out(action)
+
+    # ---- what follows from an order ----------------------------------------------------------------------
+    def _carry_out(self, action: OrderAction) -> None:
+        """Carries out an action: the transport's and the role's here, those about servers in `_about_servers`."""
+        match action:
+            case RefuseIncarnation(rank=rank, incarnation=incarnation):
+                self._transport.drop(party.worker(rank), incarnation, "it was declared lost")
+            case RolesHearLeft(rank=rank):
                 self._node.gone(rank)
-            case control.WorkerJoined() as came:
-                self._came(came)
-            case control.Resume(rolled_back=False, replaced=replaced) if self._me.kind == "worker":
+            case RolesHearJoined(rank=rank):
+                self._node.came(rank)
+                self._callbacks.on_worker_joined(rank)
+            case ConfirmJoined(view=view):
+                self._callbacks.after_replicated(lambda: self._tell(control.Aware(view=view)))
+            case ReportResolved():
+                self._reports.tell_settled()
+            case ReportPending(rank=rank, incarnation=incarnation):
+                pending = self._callbacks.pending_of(rank)
+                self._tell(control.Fenced(rank=rank, incarnation=incarnation, pending=pending))
+            case _:
+                self._about_servers(action)
+
+    def _about_servers(self, action: BeginCopies | RepeatRate | ReportNotUnderWay | RepeatCalls | VoidCalls) -> None:
+        """Carries out what follows when all servers are restored."""
+        match action:
+            case BeginCopies():  # a server's own thread, which has restored it
+                self._mailbox.put(action)
+            case RepeatRate():
                 self._servers.repeat_rate()
+            case ReportNotUnderWay():
                 self._callbacks.on_server_replaced()
-                self._node.out.ask_again([party.server(server) for server in replaced])
-            case control.Resume(server_view=view, rolled_back=rolled_back) if self._me.kind != "server":
-                self._servers.repeat_rate()
+            case RepeatCalls(servers=servers):
+                self._node.out.ask_again([party.server(server) for server in servers])
+            case VoidCalls(server_view=view, rolled_back=rolled_back):
                 self._node.go_back(view, rolled_back=rolled_back)
-            case _:  # a server's own thread takes up its work again
-                self._mailbox.put(message)
-
-    def _came(self, came: control.WorkerJoined) -> None:
-        """Handles a worker that has joined, and confirms that this party knows of it.
-
-        With replicas the confirmation waits until the copies of this party's slices know of it, too.
-        """
-        self._directory.came(came)
-        self._early.came(came.rank)
-        self._node.came(came.rank)
-        self._callbacks.on_worker_joined(came.rank)
-        self._callbacks.after_replicated(lambda: self._tell(control.Aware(view=came.view)))
-
-    def _fence(self, rank: int, incarnation: int) -> None:
-        """Reports which contributions of a lost worker are still unresolved here.
-
-        Resolved ones are reported first, as the coordinator gives the samples of all others to somebody else.
-        """
-        self._reports.tell_settled()
-        pending = self._callbacks.pending_of(rank)
-        self._tell(control.Fenced(rank=rank, incarnation=incarnation, pending=pending))
+            case _:
+                assert_never(action)
 
     def _tell(self, message: Any) -> None:
         """Sends a message to the coordinator."""

@@ -18,15 +18,15 @@ import os
 import socket
 from collections.abc import Iterable
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost, Stopped
-from paceline.live import party
 from paceline.live.control.directory import PartyDirectory
 from paceline.live.control.link_probe import LinkRounds, timed_look
 from paceline.live.host_info import cores
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import PRESENCE
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Handler, Kind, Transport
 
 

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 
 from paceline.core.adaptive.repeated_timing import best_and_least, repeated
+from paceline.core.coordination.party import Party
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import FREIGHT, FREIGHT_LENGTH, PRESENCE
-from paceline.live.party import Party
 
 TRIES = 3
 """Measurements of each kind; the best counts."""

@@ -7,10 +7,10 @@ import threading
 import time
 from typing import Any, TypeVar
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import loop_messages
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ProtocolError, TimedOut
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 
 M = TypeVar("M")
 AWAKE = object()

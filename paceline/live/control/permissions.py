@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import functools
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import loop_messages
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ProtocolError
 from paceline.core.fault_tolerance.replication import Complete, Copied, Kept
 from paceline.core.message import plane_of
@@ -23,8 +25,6 @@ from paceline.live.collectives.store import ANSWERS, QUESTIONS
 from paceline.live.node.hosted_slice import Declined
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import PublishedState, ReadState, StateGone
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
 
 WORKER, SERVER, EVALUATOR, COORDINATOR = "worker", "server", "evaluator", "coordinator"

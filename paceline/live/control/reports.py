@@ -21,12 +21,13 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.effects import Data
 from paceline.core.errors import PeerLost
+from paceline.core.parties.lease_reports import ResolvedContributions
 from paceline.core.trace import Record, Row, from_row, to_row
-from paceline.live import party
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 
 REPORT_SECONDS = 0.25
@@ -38,8 +39,6 @@ RECORDS_BYTES = 32 * 1024
 """Bytes of trace records in one message; a frame's header holds twice that."""
 SETTLE_SECONDS = 0.05
 """Seconds in which resolved contributions are gathered for one message."""
-SETTLED_MAX = 256
-"""Contributions in one message."""
 
 
 line_of: Callable[[Row], bytes] = msgspec.json.Encoder().encode
@@ -58,7 +57,7 @@ class Reports:
         self._transport, self._me, self._ended = transport, me, ended
         self._progress: Callable[[], control.Progress] | None = None
         self._rows: deque[Row] = deque()
-        self._settled: deque[tuple[int, str, Data]] = deque()
+        self._resolved = ResolvedContributions()
         self._begun = False
         self._last_at = time.monotonic()
         self._flushing = threading.Lock()
@@ -91,15 +90,13 @@ class Reports:
 
     def settle(self, rank: int, fate: str, data: Data) -> None:
         """Reports what became of a contribution of leased data, soon and together with that of others."""
-        if not self._settled:
+        if self._resolved.add(rank, fate, data):
             self._transport.call_later(SETTLE_SECONDS, self._tell_settled_soon)
-        self._settled.append((rank, fate, data))
 
     def tell_settled(self) -> None:
         """Sends the contributions that were resolved since the last report."""
-        while self._settled:
-            some = [self._settled.popleft() for _ in range(min(len(self._settled), SETTLED_MAX))]
-            self._tell(control.SamplesResolved(contributions=tuple(some)))
+        for message in self._resolved.messages():
+            self._tell(message)
 
     def flush(self) -> None:
         """Reports now; the party's own thread or the transport's may call it, one at a time. Raises PeerLost."""

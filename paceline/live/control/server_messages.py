@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
 from paceline.core.errors import PeerLost
-from paceline.live import party
 from paceline.live.node.open_calls import OutgoingCalls
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 
 

@@ -31,10 +31,13 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost, Stopped
+from paceline.core.parties.orders import BeginCopies
 from paceline.core.role import Role
 from paceline.core.sharding import Layout
-from paceline.live import party
 from paceline.live.control.directory import PartyDirectory
 from paceline.live.control.early_messages import EarlyMessages
 from paceline.live.control.handlers import MessageHandlers, PartyCallbacks
@@ -45,8 +48,6 @@ from paceline.live.control.reports import Reports
 from paceline.live.control.server_messages import ServerMessages
 from paceline.live.node.hosted_slice import Carrier
 from paceline.live.node.node import Node
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 
 M = TypeVar("M")
@@ -172,10 +173,7 @@ class Session:
             the messages that have waited for it.
             """
             self.node.place(role, layout, carrier)
-            for rank in sorted(self.departed):
-                self.node.gone(rank)
-            for rank in sorted(self._early.joined - self.departed):
-                self.node.came(rank)  # the state that the role took over may be older
+            self.handlers.tell_roles()
             for src, envelope in self._early.release():
                 self.handlers.pass_on(src, envelope)
 
@@ -307,7 +305,7 @@ class Session:
                     served.begin()
                 case control.Restore() if served:
                     served.restore(message)
-                case control.Resume() if served:
+                case BeginCopies() if served:
                     served.resume()
                 case BaseException() if not isinstance(message, Stopped):
                     raise message

@@ -10,11 +10,11 @@ import functools
 from collections.abc import Iterator
 from typing import Any, get_type_hints
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ProtocolError
 from paceline.core.trace import FIELDS, Decided, Record, Span
 from paceline.core.validation.bounds import NUMBER_MAX
 from paceline.live.control.reports import records_of
-from paceline.live.party import Party
 
 
 def records_from(src: Party, lines: str) -> Iterator[Record]:

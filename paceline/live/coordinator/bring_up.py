@@ -1,4 +1,4 @@
-"""How a run is brought up, and how it closes: who has to answer in each phase, and what follows when all have.
+"""How a run is brought up: who has to answer in each phase, and what follows when all have.
 
     phase             must answer                          when all have
     GATHERING         starting workers, servers, evaluator Roster to everybody
@@ -6,7 +6,7 @@
     PLACING_SERVERS   servers (Prepared)                   Plan to the workers and the evaluator
     PLACING_WORKERS   starting workers (Prepared)          the role is placed, the clock starts, Go to everybody
     TRAINING          nobody                               `elasticity.py` and `ending.py` take over
-    FINISHING         everybody not lost (Saved)           Exit to everybody; the run is over
+    FINISHING         everybody not lost (Saved)           `ending.py`: Exit to everybody; the run is over
 
 The servers get the plan first: a worker pushes as soon as it is prepared, and its server must hold its slices by then.
 The whole table of the phases, with their messages, is in `lifecycle.py`.
@@ -18,25 +18,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import (
     BeginSnapshots,
     PartyJoined,
     PlanAgreed,
-    RunFinished,
     StartTraining,
-    Timer,
     TrainingStarted,
 )
 from paceline.core.coordination.elasticity import Elasticity
+from paceline.core.coordination.ending import RunEnding
 from paceline.core.coordination.lifecycle import WAIT_SECONDS, RunContext, RunPhase, RunRules, moving_seconds
-from paceline.core.coordination.sample_leases import Leasing
+from paceline.core.coordination.party import Party
 from paceline.core.coordination.server_recovery import Snapshots
 from paceline.core.trace import MemberChange, Record
 from paceline.live.collectives.store import Rendezvous
 from paceline.live.coordinator.evaluator_watch import EvaluatorLives
 from paceline.live.coordinator.planning import RunChoices, make_plan, role_context
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
+
+TRAINING_AND_AFTER = (RunPhase.TRAINING, RunPhase.FINISHING, RunPhase.OVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class TrainingParts:
     """Bundles the parts that work only during training, so that `begin_training` can start them together."""
 
     elasticity: Elasticity
+    ending: RunEnding
     evaluator: EvaluatorLives
-    leasing: Leasing
     rendezvous: Rendezvous
 
 
 class BringUp:
-    """Moves a run from one phase to the next, up to training and again from the last model to the end.
+    """Moves a run from one phase to the next, up to training.
 
     All methods run on the coordinator's thread.
     """
@@ -80,14 +80,13 @@ class BringUp:
         self._answers[src] = answer
         self.go_on()
 
-    def has_answered(self, who: Party) -> bool:
-        return who in self._answers
-
     def missing(self) -> list[Party]:
         """Returns who has not answered in this phase, or, while the run stops, the workers that still train."""
         run = self._run
         if run.state.stopping and run.state.training:
             return sorted(run.roster.training)
+        if run.state.phase is RunPhase.FINISHING:
+            return self._parts.ending.not_saved()
         return [who for who in self._concerned() if who not in self._answers]
 
     def _concerned(self) -> Sequence[Party]:
@@ -100,8 +99,6 @@ class BringUp:
                 return roster.servers
             case RunPhase.READYING | RunPhase.PLACING_WORKERS:
                 return roster.beginning
-            case RunPhase.FINISHING:
-                return [who for who in roster.everybody() if who not in roster.lost]
             case _:
                 return []
 
@@ -110,7 +107,7 @@ class BringUp:
 
         It loops, since a phase can concern nobody: a run without servers is through PLACING_SERVERS at once.
         """
-        while self._run.state.phase not in (RunPhase.TRAINING, RunPhase.OVER) and not self.missing():
+        while self._run.state.phase not in TRAINING_AND_AFTER and not self.missing():
             answers, self._answers = self._answers, {}  # emptied first: the next phase collects its own
             self._next(answers)
 
@@ -130,11 +127,6 @@ class BringUp:
                 decide.send([*roster.workers, *roster.evaluator], state.plan)
             case RunPhase.PLACING_WORKERS:
                 self._start()
-            case RunPhase.FINISHING:
-                state.phase = RunPhase.OVER
-                decide.send(roster.everybody(), control.Exit())
-                self._parts.leasing.record()
-                decide.add(RunFinished(state.reason, state.seconds))
             case _:
                 raise AssertionError(state.phase)
 
@@ -184,5 +176,4 @@ class BringUp:
         decide.send([*roster.servers, *roster.beginning, *roster.evaluator], control.Go())
         if self._snapshots is not None and state.plan.replaced:
             decide.add(BeginSnapshots(state.plan))
-        if self._rules.stop.seconds is not None:
-            decide.start_timer(self._rules.stop.seconds, Timer.TIME_LIMIT)
+        self._parts.ending.begin()

@@ -36,18 +36,19 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from paceline.core.coordination import loop_messages, sample_leases
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import loop_messages, party, sample_leases
 from paceline.core.coordination.decisions import Decisions, FailureKind, ProgressReported, RunFailure, Timer
 from paceline.core.coordination.elasticity import Elasticity
 from paceline.core.coordination.ending import RunEnding
 from paceline.core.coordination.lifecycle import RunContext, RunPhase, RunRules, RunSize, RunState
+from paceline.core.coordination.party import Party
 from paceline.core.coordination.roster import ProgressTotals, RunRoster
 from paceline.core.coordination.sample_leases import Leasing, Quotas
 from paceline.core.coordination.server_recovery import Recovery, Snapshots
 from paceline.core.errors import ProtocolError
 from paceline.core.fault_tolerance.membership import Membership, Patience
 from paceline.core.trace import Decided
-from paceline.live import party
 from paceline.live.collectives.store import QUESTIONS, Rendezvous
 from paceline.live.control import permissions
 from paceline.live.control.trace_records import records_from
@@ -57,8 +58,6 @@ from paceline.live.coordinator.executor import CoordinatorListener, DecisionExec
 from paceline.live.coordinator.inputs import NO_OBSERVER, CoordinatorObserver, InputKind
 from paceline.live.coordinator.planning import RunChoices
 from paceline.live.node.node import Node
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import CONTROL, Envelope, Kind, LossCause, Transport
 
 STUCK_STEPS = 20.0
@@ -105,7 +104,7 @@ class Coordinator:
         quotas = Quotas(rules.stop, run.totals)
         self._elasticity = Elasticity(run, recovery, ending, leasing, quotas, rules.min_workers)
         self._evaluator = EvaluatorLives(run, recovery, ending, rules.dead_after_s)
-        parts = TrainingParts(self._elasticity, self._evaluator, leasing, self._rendezvous)
+        parts = TrainingParts(self._elasticity, ending, self._evaluator, self._rendezvous)
         self._bring_up = BringUp(run, rules, choices, parts, snapshots, decide.record)
         self._executor = DecisionExecutor(
             transport,
@@ -215,7 +214,7 @@ class Coordinator:
                 case Timer.SERVERS_BACK:
                     self._recovery.still_waiting(number)
                 case Timer.TIME_LIMIT:
-                    self._ending.stop("seconds")
+                    self._ending.time_is_over()
 
     def tick_rendezvous(self) -> None:
         """Counts the time of those who wait for a key of the rendezvous, on the coordinator's thread."""
@@ -273,7 +272,9 @@ class Coordinator:
                     self._leasing.servers_are_back(
                         {who.index: self.incarnation_of(who) for who in self._run.roster.training}
                     )
-            case control.Ready() | control.Prepared() | control.Saved() as answer:
+            case control.Saved():
+                self._ending.saved(src)
+            case control.Ready() | control.Prepared() as answer:
                 self._bring_up.answered(src, answer)
             case control.Failed() as failed:
                 self._failed(src, failed)
@@ -310,7 +311,7 @@ class Coordinator:
                 self._left(src, reason, drained=drained)
             case control.Unfit(rank=rank, reason=reason):
                 self._expel(rank, reason)
-                self._bring_up.go_on()  # where the run ends, it is not waited for
+                self._ending.go_on()  # where the run ends, it is not waited for
             case control.Beat():
                 pass
             case control.Ask() as ask:
@@ -356,9 +357,7 @@ class Coordinator:
     def _left(self, src: Party, reason: str, *, drained: bool) -> None:
         """Takes a worker out of training. `drained`: it is being drained and exits at once."""
         self._elasticity.left(src, reason, drained=drained)
-        if not self._run.roster.training:
-            self._ending.stop(reason)
-            self._ending.finish()
+        self._ending.left(reason)
 
     # ---- losses and failures -----------------------------------------------------------------------------
     def _lost(self, src: Party, why: str, cause: LossCause) -> None:
@@ -366,15 +365,14 @@ class Coordinator:
         if cause is LossCause.BROKE_PROTOCOL and src.kind == "worker" and state.training:
             self.node.message_checks.strike(src, why, at_once=True)
         if src == party.EVALUATOR and self.survives(src):
-            if state.phase is RunPhase.FINISHING and self._bring_up.has_answered(src):
+            if state.phase is RunPhase.FINISHING and self._ending.has_saved(src):
                 self._run.roster.banned.add(src)  # it has saved the last model
             self._evaluator.lost(why)
             return
         if not self.survives(src):
             self._rendezvous.lost(src, why)
         self._elasticity.lost(src, why)
-        if state.phase is RunPhase.FINISHING:
-            self._bring_up.go_on()
+        self._ending.go_on()
 
     def _failed(self, src: Party, failed: control.Failed) -> None:
         """Handles a party's report of its own error: the party is lost, or the run fails.

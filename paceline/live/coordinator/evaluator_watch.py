@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import FailCallsTo, PartyJoined, Timer
 from paceline.core.coordination.ending import RunEnding
 from paceline.core.coordination.lifecycle import RunContext, RunPhase
+from paceline.core.coordination.party import EVALUATOR, Party
 from paceline.core.coordination.server_recovery import Recovery
 from paceline.core.fault_tolerance.membership import Evict, Membership, MembershipDecision, MembershipState, Patience
 from paceline.core.trace import MemberChange
-from paceline.live.party import EVALUATOR, Party
-from paceline.live.protocol import control_messages as control
 
 TICK_SECONDS = 0.25
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.core.collective import Choice
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.lifecycle import StopRule
 from paceline.core.coordination.same_model import other_model
 from paceline.core.errors import ConfigError
 from paceline.core.role import Role, RoleContext
 from paceline.core.sharding import Layout
 from paceline.core.trace import Record
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import SHARED, TCP
 
 LayOut = Callable[[Sequence[control.Ready], Sequence[control.Hello]], tuple[Layout, str]]
@@ -123,6 +123,7 @@ def role_context(plan: control.Plan, workers: int, seed: int, note: Callable[[Re
         seconds_per_step=plan.seconds_per_step,
         most_samples=plan.contribution,
         note=note,
+        hosts=plan.hosts,
     )
 
 

@@ -12,10 +12,10 @@ import ssl
 import threading
 from pathlib import Path
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost
 from paceline.core.vector import Memory
 from paceline.live.addresses import is_loopback
-from paceline.live.party import Party
 from paceline.live.same_host import unix_socket
 from paceline.live.security.handshake import Greeting, greet, new_nonce
 from paceline.live.security.tls import Tls, reason

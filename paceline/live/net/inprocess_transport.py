@@ -14,9 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost
 from paceline.core.message import size
-from paceline.live.party import Party
 from paceline.live.protocol.transport import HERE, Envelope, Handler
 from paceline.live.protocol.wakeable_event import WakeableEvent
 

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+from paceline.core.coordination.party import Party
 from paceline.core.message import scalar_fields, vector_fields
-from paceline.live.party import Party
 from paceline.live.protocol.transport import Envelope, Handler, LossCause, Transport
 
 CONNECTIONS, MESSAGES = 1, 2

@@ -35,6 +35,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from paceline.core.coordination.party import COORDINATOR, Party
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.vector import Memory
 from paceline.live.addresses import check_bind, is_loopback
@@ -44,7 +45,6 @@ from paceline.live.net.caller_reads import CallerReads
 from paceline.live.net.connection import Connection
 from paceline.live.net.dialer import Dialer, stays_here, widen
 from paceline.live.net.striping import enough_for
-from paceline.live.party import COORDINATOR, Party
 from paceline.live.protocol.transport import SHARED, TCP, Envelope, Handler, Kind, LossCause
 from paceline.live.protocol.wakeable_event import WakeableEvent
 from paceline.live.same_host import unix_socket

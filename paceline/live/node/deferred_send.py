@@ -8,10 +8,10 @@ import time
 from collections import deque
 from typing import Any, Protocol
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost
 from paceline.core.message import vector_fields
 from paceline.core.vector import is_arriving
-from paceline.live.party import Party
 from paceline.live.protocol.transport import Envelope, Post
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from paceline.core.collective.mean_server import MeanServer
+from paceline.core.coordination.party import Party
 from paceline.core.effects import Mean
 from paceline.core.errors import PeerLost
 from paceline.core.message import message
 from paceline.core.role import Role
 from paceline.live.collectives.store import Vain
 from paceline.live.node.published_state import StateGone
-from paceline.live.party import Party
 from paceline.live.protocol.pending_reply import PendingReply
 
 

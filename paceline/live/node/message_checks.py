@@ -17,12 +17,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.validation.bounds import SAMPLES_MAX, PlanLimits
 from paceline.core.validation.message_checker import STRIKES, Checker, FalseClaims
-from paceline.live import party
 from paceline.live.node.hosted_slice import Declined
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import REPLY, Envelope
 
 WHY_MAX = 400

@@ -9,21 +9,21 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from paceline.core.collective.mean_server import Part
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.effects import SERVERS, Mean, To
 from paceline.core.errors import PeerLost, Stopped, Undone
 from paceline.core.message import scatter, vector_fields
 from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory, is_arriving
-from paceline.live import party
 from paceline.live.node.deferred_send import DeferredSends
 from paceline.live.node.open_calls import OutgoingCalls
 from paceline.live.node.peer_connections import PeerConnections
 from paceline.live.node.published_state import ReadState
-from paceline.live.party import Party
 from paceline.live.protocol.channel import MessageChannel
 from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope, Kind
@@ -52,8 +52,16 @@ class Scatter:
 class MessageSender:
     """Sends from any thread. `lock` is that of the party: while it is held no call is opened or closed."""
 
-    def __init__(self, channel: MessageChannel, memory: Memory, lock: threading.RLock, timeout_s: float) -> None:
-        """`timeout_s` bounds the wait for each answer, in seconds."""
+    def __init__(
+        self,
+        channel: MessageChannel,
+        memory: Memory,
+        lock: threading.RLock,
+        timeout_s: float,
+        loopback: Callable[[Envelope], None],
+    ) -> None:
+        """`timeout_s` bounds the wait for each answer, in seconds. `loopback` takes what this party sends itself."""
+        self.loopback = loopback
         self.memory, self.timeout_s = memory, timeout_s
         self._channel, self._lock = channel, lock
         self.streams = DeferredSends(channel)
@@ -68,6 +76,9 @@ class MessageSender:
 
         Raises PeerLost, unless `to` is a server that will be replaced: then the call stays open and is repeated.
         """
+        if to == self._channel.me:
+            self.loopback(envelope)
+            return
         message = envelope.message
         try:
             for name in vector_fields(type(message)):

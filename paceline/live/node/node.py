@@ -30,13 +30,14 @@ from typing import Any, TypeVar, assert_never
 
 from paceline.codec.encoded import Encoded
 from paceline.core.collective.mean_server import Part
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.effects import Compute, Mean, Reply, Tell, Train
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, Undone, Unexpected
 from paceline.core.message import vector_fields
 from paceline.core.role import Role
 from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory
-from paceline.live import party
 from paceline.live.collectives.peer_backend import PeerCarrier
 from paceline.live.node.effect_loop import EffectLoop
 from paceline.live.node.hosted_slice import IN_VAIN, Carrier, Declined, ServedSlice
@@ -56,7 +57,6 @@ from paceline.live.node.published_state import (
 )
 from paceline.live.node.state_reader import StateReader
 from paceline.live.node.timing import AwaitedSeconds, Times
-from paceline.live.party import Party
 from paceline.live.protocol.channel import MessageChannel
 from paceline.live.protocol.pending_reply import PendingReply, rooms_for
 from paceline.live.protocol.row_packing import Packer
@@ -84,7 +84,7 @@ class Node(StateReader):
         self.me, self.times, self._clock = transport.me, Times(), clock
         self._memory, self._lock = memory, threading.RLock()
         self.channel = MessageChannel(transport, memory, packer)
-        super().__init__(MessageSender(self.channel, memory, self._lock, timeout_s))
+        super().__init__(MessageSender(self.channel, memory, self._lock, timeout_s, self._hears_itself))
         self.calls, self.neighbours = self.out.calls, self.out.neighbours
         self._hosted: Sequence[ServedSlice] = (ServedSlice(),)
         self._carrier: Carrier | None = None
@@ -321,6 +321,14 @@ class Node(StateReader):
             if type(getattr(envelope.message, name)) is Encoded:
                 self.channel.decode(src, envelope, functools.partial(self.room_for, src, envelope.kind, envelope.id))
                 break
+        self._dispatch(src, envelope)
+
+    def _hears_itself(self, envelope: Envelope) -> None:
+        """Handles a message of this party's role to itself, at once: it passes no transport, and no codec."""
+        self._dispatch(self.me, envelope)
+
+    def _dispatch(self, src: Party, envelope: Envelope) -> None:
+        """Hands a decoded message to the role or the call it is for. Raises ProtocolError as `deliver` does."""
         if self._is_of_another_view(src, envelope):
             return  # sent before the servers went back
         if envelope.kind == REPLY:

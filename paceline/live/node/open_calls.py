@@ -15,8 +15,8 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+from paceline.core.coordination.party import Party
 from paceline.core.role import Role
-from paceline.live.party import Party
 from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope
 

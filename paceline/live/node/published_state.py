@@ -17,11 +17,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost, ProtocolError, Undone
 from paceline.core.message import message
 from paceline.core.validation import bounds
 from paceline.core.vector import Vector
-from paceline.live.party import Party
 from paceline.live.protocol.transport import Envelope, Kind, Post
 
 WEIGHTS = "weights"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from paceline.core.coordination.party import Party
 from paceline.core.effects import To
 from paceline.live.node.message_sender import MessageSender
 from paceline.live.node.published_state import WEIGHTS, PublishedState, ReadState
-from paceline.live.party import Party
 from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope, Kind
 

@@ -1,4 +1,5 @@
-"""All of the live driver exchanges what is here: envelopes, frames of bytes, the messages of the control plane.
+"""All of the live driver exchanges what is here: envelopes and frames of bytes.
 
-Read `transport.py` first, then `frames.py`. Of `live/` it may import the files beside the folders.
+Read `transport.py` first, then `frames.py`. The messages of the control plane are in
+`paceline/core/coordination/control_messages.py`. Of `live/` it may import nothing else.
 """

@@ -14,9 +14,9 @@ within which bounds (`node/message_checks.py`). A packed message is checked as w
 from __future__ import annotations
 
 from paceline.codec.pipeline.stage import Room, Stage
+from paceline.core.coordination.party import Party
 from paceline.core.message import nature_of, vector_fields
 from paceline.core.vector import Memory
-from paceline.live.party import Party
 from paceline.live.protocol.row_packing import Packed, Packer, PackingPost
 from paceline.live.protocol.transport import Envelope, Transport
 

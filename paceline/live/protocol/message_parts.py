@@ -15,8 +15,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.errors import ProtocolError
-from paceline.live.protocol import control_messages as control
 
 ENTRIES_MAX = 128
 """Entries of a field in one part. An entry of a roster has two names, so 128 of them stay well within a header."""

@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from paceline.core.coordination.party import Party
 from paceline.core.effects import Ticket
 from paceline.core.errors import ProtocolError, TimedOut
 from paceline.core.message import gather, scalar_fields, vector_fields
 from paceline.core.vector import Arrival, Memory, Promise, PromisingMemory
-from paceline.live.party import Party
 from paceline.live.protocol.transport import Envelope, Transport, progress_of
 from paceline.live.protocol.wakeable_event import WakeableEvent
 

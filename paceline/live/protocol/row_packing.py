@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import message, named, scalar_fields, vector_fields
 from paceline.core.validation import bounds
 from paceline.core.vector import Vector
-from paceline.live.party import Party
 from paceline.live.protocol import frames
 from paceline.live.protocol.transport import Envelope, Transport
 

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost
-from paceline.live.party import Party
 from paceline.live.protocol.wakeable_event import WakeableEvent
 
 SHARED, TCP, HERE = "shared memory", "TCP", "this process"

@@ -20,12 +20,12 @@ import time
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import CoordinatorDecision
+from paceline.core.coordination.party import Party
 from paceline.core.coordination.server_recovery import Snapshots
 from paceline.core.message import plane_of
 from paceline.live.coordinator.inputs import InputKind, NoObserver
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 from paceline.live.recording.message_text import actions_text, envelope_text, plain
 from paceline.live.recording.recording_file import RecordingWriter

@@ -18,7 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import CoordinatorDecision, FailureKind, Timer
+from paceline.core.coordination.party import COORDINATOR, Party
 from paceline.core.coordination.server_recovery import Snapshots
 from paceline.core.errors import ConfigError, PeerLost, ProtocolError
 from paceline.core.trace import Record
@@ -27,8 +29,6 @@ from paceline.live.coordinator.coordinator import Coordinator
 from paceline.live.coordinator.executor import CoordinatorListener
 from paceline.live.coordinator.inputs import CoordinatorObserver, InputKind
 from paceline.live.node.node import Node
-from paceline.live.party import COORDINATOR, Party
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Handler, LossCause, Transport
 from paceline.live.recording.coordinator_recorder import carries_records, sent_by_role
 from paceline.live.recording.message_text import actions_text, envelope_of, is_whole, same

@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 
 from paceline.core.coordination.decisions import Action, WriteRecord
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError
 from paceline.core.message import name_of, named, plane_of, scalar_fields, vector_fields
 from paceline.core.role import Role
 from paceline.core.trace import Record, to_dict
-from paceline.live.party import Party
 from paceline.live.protocol.transport import Envelope, Kind
 
 json_of = json.JSONEncoder(separators=(",", ":")).encode

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-from paceline.live.party import Party
+from paceline.core.coordination.party import Party
 from paceline.live.protocol.transport import Envelope, Handler, LossCause, Transport
 from paceline.live.recording.message_text import envelope_text
 from paceline.live.recording.recording_file import FOLDER, SUFFIX, RecordingWriter

@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError
 from paceline.core.files.safe_path import safe_join
-from paceline.live.party import Party
 from paceline.live.security.tls import file_of, identity
 
 LIFETIME = datetime.timedelta(days=30)  # for as long as a run may take newcomers

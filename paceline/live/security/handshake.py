@@ -20,11 +20,11 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ProtocolError
 from paceline.core.message import message
 from paceline.core.validation import bounds
 from paceline.core.vector import Memory
-from paceline.live.party import Party
 from paceline.live.protocol import frames
 from paceline.live.protocol.transport import Envelope, Kind
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError, ProtocolError
-from paceline.live.party import Party
 
 HANDSHAKE_SECONDS = 5.0
 RECORD_BYTES = 16 * 1024  # the most that TLS makes one record of

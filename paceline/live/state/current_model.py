@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from paceline.core.collective.mean_server import mean_model
+from paceline.core.coordination import party
 from paceline.core.effects import SERVERS
 from paceline.core.errors import PeerLost
 from paceline.core.scheme import ModelOf
-from paceline.live import party
 from paceline.live.control.session import Session
 from paceline.live.node.published_state import FINAL, WEIGHTS
 from paceline.live.state.responsive_reads import Answering

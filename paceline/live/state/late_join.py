@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from paceline.core.coordination import party
 from paceline.core.effects import SERVERS
 from paceline.core.errors import PeerLost
 from paceline.core.role import Role
 from paceline.core.scheme import ModelOf
-from paceline.live import party
 from paceline.live.control.session import Session
 from paceline.live.node.join_snapshot import published_by
 from paceline.live.node.published_state import COMMON, WEIGHTS

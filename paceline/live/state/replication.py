@@ -9,10 +9,10 @@ import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from paceline.core.coordination import party
 from paceline.core.fault_tolerance import replication
 from paceline.core.fault_tolerance.replication import SliceState
 from paceline.core.role import RoleContext
-from paceline.live import party
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE, PublishedState
 from paceline.live.state.slice_state import kept, publish_state

@@ -13,18 +13,16 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import PacelineError
 from paceline.core.fault_tolerance.replication import SliceState
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE, PublishedState
-from paceline.live.party import Party
 
 VERSION, LOCK_STEP = "version", "lock-step"
 CHECKPOINT, SNAPSHOT = "", "snapshot"
 """What a state is captured for: a checkpoint by the evaluator, or a snapshot to restore lost servers from."""
 CAPTURE = "capture"  # under this name facts have the number of the capture that a state is of
-FORGET = -1  # in place of a version
-AHEAD = 2  # versions, before what is asked for is kept: in lock-step no server is further than one from another
 
 
 def kept(whose: str, name: str) -> str:

@@ -22,10 +22,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.core.coordination import party
 from paceline.core.fault_tolerance.replication import SliceState
 from paceline.core.sharding import Layout
 from paceline.engine.vectors.flat import Flat
-from paceline.live import party
 from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE

@@ -15,13 +15,13 @@ import torch
 
 from paceline.codec.pipeline.collective import MeanCoder
 from paceline.core.collective import PEERS, groups, homes_of
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
 from paceline.core.effects import Mean
-from paceline.live import party
 from paceline.live.collectives.peer_backend import PeerCarrier
 from paceline.live.control.link_probe import measure_link
 from paceline.live.control.session import Session
 from paceline.live.node.hosted_slice import Carrier
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.pending_reply import PendingReply
 from paceline.runtime.collectives.torch_distributed import CollectiveCarrier
 from paceline.runtime.collectives.torch_store import RunStore

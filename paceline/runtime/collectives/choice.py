@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.core.collective import PEERS, Choice, Fabric, LinkCost, choose, homes_of
+from paceline.core.coordination import control_messages as control
 from paceline.core.scheme import Scheme
-from paceline.live.protocol import control_messages as control
 from paceline.runtime.spec.job_spec import Recipe
 
 UNKNOWN = (0.0, 0.0, 0.0, 0.0)  # links inside a host and across

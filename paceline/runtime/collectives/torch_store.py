@@ -9,9 +9,9 @@ from typing import Any
 
 import torch.distributed as dist
 
+from paceline.core.coordination.party import COORDINATOR
 from paceline.live.collectives.store import Add, Forget, Found, Get, Put
 from paceline.live.node.node import Node
-from paceline.live.party import COORDINATOR
 
 torch_distributed: Any = dist  # parts of it carry no types
 

@@ -36,15 +36,15 @@ from torch import nn
 
 from paceline.checkpoint.folder_store import MODEL
 from paceline.config import Config
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
 from paceline.core.errors import Diverged, PacelineError, PeerLost, Undone
 from paceline.core.sharding import NOWHERE
 from paceline.engine.model.batchnorm_stats import Buffers
 from paceline.engine.vectors.flat import Flat, finite
-from paceline.live import party
 from paceline.live.control.session import Session
 from paceline.live.host_info import cores
 from paceline.live.node.published_state import PublishedState
-from paceline.live.protocol import control_messages as control
 from paceline.live.state.current_model import final_model, model_now
 from paceline.live.state.responsive_reads import Answering, NoAnswer
 from paceline.runtime.checkpointing.resume import open_at

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paceline.core.coordination import party
 from paceline.core.coordination.server_recovery import Snapshots
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.live import party
 from paceline.live.coordinator.coordinator import Coordinator
 from paceline.live.coordinator.executor import CoordinatorListener
 from paceline.live.coordinator.inputs import CoordinatorObserver

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from paceline.live import party
-from paceline.live.party import Party
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.live.recording.coordinator_recorder import CoordinatorRecorder, NoCoordinatorRecorder
 from paceline.live.recording.recording_file import FOLDER, SUFFIX, RecordingWriter
 from paceline.runtime.spec.coordinator_setup import CoordinatorSetup

@@ -11,11 +11,11 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from paceline.config import Config
+from paceline.core.coordination.control_messages import NOTHING, Progress
 from paceline.core.coordination.lifecycle import TARGET_REACHED
+from paceline.core.coordination.party import EVALUATOR, Party
 from paceline.core.trace import Evaluated, Leased, MemberChange, Record
 from paceline.engine.specs import LANGUAGE_DATA
-from paceline.live.party import EVALUATOR, Party
-from paceline.live.protocol.control_messages import NOTHING, Progress
 from paceline.observe.runs.collapse import EPOCHS_MIN, collapse, way_out
 from paceline.observe.runs.goodput import Goodput
 from paceline.observe.runs.summary import (

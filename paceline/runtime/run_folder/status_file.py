@@ -20,12 +20,12 @@ from pathlib import Path
 
 import msgspec
 
+from paceline.core.coordination.control_messages import Hello, Progress
+from paceline.core.coordination.party import EVALUATOR, Party
 from paceline.core.errors import ConfigError
 from paceline.core.files.safe_path import shown_path
 from paceline.core.trace import Applied, Evaluated, MemberChange, Record
 from paceline.live.host_info import boot_id
-from paceline.live.party import EVALUATOR, Party
-from paceline.live.protocol.control_messages import Hello, Progress
 from paceline.runtime.run_folder.evaluation_times import EvaluationTimes
 from paceline.runtime.run_folder.lock_file import LockFence
 from paceline.runtime.run_folder.scale_up_signal import grows

@@ -18,16 +18,29 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Hashable
-from typing import Any
+from collections.abc import Callable, Collection, Hashable, Iterable
+from typing import Any, assert_never
 
 from paceline.core.collective.mean_server import Averaged, MeanServer
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.core.effects import Data
 from paceline.core.errors import PeerLost
 from paceline.core.fault_tolerance.replication import SliceState, mark_of
+from paceline.core.fault_tolerance.snapshots import FORGET
 from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.paramserver.gradient_check import OFF, SliceGradientCheck
 from paceline.core.paramserver.robust_mean import NONE as NO_RULE
+from paceline.core.parties.orders import ReportResolved, RolesHearJoined, RolesHearLeft
+from paceline.core.parties.server_restore import (
+    BecomeState,
+    FetchState,
+    MeetEverybody,
+    RestoreAction,
+    ServerRestore,
+    ToCoordinator,
+)
 from paceline.core.role import RoleContext
 from paceline.core.sharding import tensors_by_slice
 from paceline.core.trace import Applied, Decided, Gated, Record
@@ -35,15 +48,12 @@ from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.coordinate_sort import Sorting
 from paceline.engine.vectors.flat import FlatMemory
 from paceline.engine.vectors.norm_probe import Probe
-from paceline.live import party
 from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
 from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.published_state import PRESENCE
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 from paceline.live.state.replication import COMPLETE, COPY, SliceReplication
-from paceline.live.state.slice_state import CHECKPOINT, FORGET, SNAPSHOT, fetch
+from paceline.live.state.slice_state import CHECKPOINT, SNAPSHOT, fetch
 from paceline.runtime.checkpointing.checkpoint_validation import OPTIMIZER
 from paceline.runtime.checkpointing.resume import ResumePoint, parts_of
 from paceline.runtime.checkpointing.slice_capture import (
@@ -106,6 +116,8 @@ class Shard:
     def __init__(self, spec: ProcessSpec, session: Session, plan: control.Plan, start: ResumePoint | None) -> None:
         self._server, self._is_later_incarnation = spec.who.index, spec.incarnation > 0
         self._session, self._node, self._plan, self._start = session, session.node, plan, start
+        self._restoring = ServerRestore(later=self._is_later_incarnation)
+        self._fetched: list[SliceState] | None = None  # by slice, between its arrival and `_become_state`
         self._samples_before = start.samples if start is not None else 0
         self._recipe = recipe = Recipe.from_json(plan.optimizer)
         self._scheme = recipe.make_scheme()
@@ -238,6 +250,7 @@ class Shard:
             contributing=functools.partial(self._follow, at),
             offset=self._plan.layout.edges[number],
             length=self._plan.layout.length,
+            hosts=self._plan.hosts,
         )
 
     def _set_rate(self, rank: int, rate: control.Rate) -> None:
@@ -288,29 +301,46 @@ class Shard:
         It reports `Prepared`, with `failed` if the source has no complete copy. If the source is lost, it reports
         nothing: there will be another order, or the run ends.
         """
+        self._carry_out(self._restoring.ordered(order))
+
+    def _carry_out(self, actions: Iterable[RestoreAction]) -> None:
+        """Carries out what follows from an order to restore, on the main thread."""
+        for action in actions:
+            match action:
+                case FetchState(order=order):
+                    self._fetch(order)
+                case BecomeState(order=order):
+                    self._become_state(order)
+                case ReportResolved():
+                    self._session.reports.tell_settled()
+                case ToCoordinator(message=message):
+                    self._session.tell(message)
+                case RolesHearLeft(rank=rank):
+                    self._node.gone(rank)
+                case RolesHearJoined(rank=rank):
+                    self._node.came(rank)
+                case MeetEverybody():
+                    self._session.reach_all(self._neighbours if self._copies else ())
+                case _:
+                    assert_never(action)
+
+    def _fetch(self, order: control.Restore) -> None:
+        """Fetches what the order names; nothing follows where its source is lost."""
         try:
-            states = self._states_from(order.source)
+            self._fetched = self._states_from(order.source)
         except PeerLost:
             return  # there will be another order, or the run ends
-        if states is None:
-            self._session.tell(control.Prepared(number=order.number, failed=True))
-            return
+        self._carry_out(self._restoring.fetched(order, complete=self._fetched is not None))
+
+    def _become_state(self, order: control.Restore) -> None:
+        """Makes the slices what was fetched, and reports what they are now."""
+        states, self._fetched = self._fetched, None
+        assert states is not None
         before = self._version()
         self._node.between_messages(lambda: self._swap(states, order.server_view))
-        if first := self._first:
-            self._session.reports.tell_settled()
-            self._session.tell(control.Restored(done=tuple(first.done)))
-        departed = {*order.departed, *self._session.departed}
-        for rank in sorted({*departed, *order.returned}):
-            self._node.gone(rank)
-        for rank in order.returned:  # they begin where those are who were there all the time
-            if rank not in departed:
-                self._node.came(rank)
-        if self._is_later_incarnation:
-            self._session.reach_all(self._neighbours if self._copies else ())
-        version = self._version()
-        prepared = control.Prepared(number=order.number, version=version, undone=max(0, before - version))
-        self._session.tell(prepared)
+        done = tuple(self._first.done) if self._first else None
+        departed, version = self._session.departed, self._version()
+        self._carry_out(self._restoring.became(order, departed, before=before, version=version, done=done))
 
     def _states_from(self, source: str) -> list[SliceState] | None:
         """Returns the states of the slices; None where they are not all there. Raises PeerLost."""

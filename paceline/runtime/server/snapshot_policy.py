@@ -11,7 +11,7 @@ torch, since the coordinator asks it.
 
 from __future__ import annotations
 
-from paceline.live.protocol import control_messages as control
+from paceline.core.coordination import control_messages as control
 from paceline.runtime.spec.job_spec import Recipe
 
 NEVER = "it has no snapshot (--snapshot-every 0)"

@@ -18,6 +18,7 @@ import torch
 from paceline import config as configuration
 from paceline.checkpoint.folder_store import MODEL
 from paceline.core.collective import PEERS
+from paceline.core.coordination.control_messages import Progress
 from paceline.core.coordination.lifecycle import TARGET_REACHED
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.paramserver.gradient_check import SliceGradientCheck
@@ -30,7 +31,6 @@ from paceline.engine.data.partition_plan import PartitionPlan, make_partition, p
 from paceline.engine.specs import MOMENTUM
 from paceline.engine.vectors.coordinate_sort import Sorting
 from paceline.engine.vectors.flat import norm
-from paceline.live.protocol.control_messages import Progress
 from paceline.observe.plots.run_figures import curve
 from paceline.observe.runs.summary import CHANGES, SUMMARY, TARGET_LOSS, Summary, write_summary
 from paceline.observe.terminal.progress import ProgressDisplay

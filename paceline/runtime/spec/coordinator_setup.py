@@ -10,9 +10,9 @@ import msgspec
 from paceline import __version__
 from paceline import config as configuration
 from paceline.config import Config
+from paceline.core.coordination import party
 from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
-from paceline.live import party
 from paceline.live.recording.recording_file import FORMAT
 
 

@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 
 from paceline.codec.pipeline.policy import Codecs
+from paceline.core.coordination.control_messages import Plan
 from paceline.core.paramserver.gradient_check import GradientCheckPolicy
 from paceline.core.paramserver.robust_mean import NONE, RobustPolicy
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Scheme, make
 from paceline.engine.specs import OptimizerRecipe, ScheduleRecipe
-from paceline.live.protocol.control_messages import Plan
 from paceline.runtime.kvstore.store_spec import StoreSpec
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from paceline.config import Config
-    from paceline.live.party import Party
+    from paceline.core.coordination.party import Party
     from paceline.runtime.spec.process_spec import ProcessSpec
 
 

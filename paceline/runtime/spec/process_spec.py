@@ -1,5 +1,7 @@
 """Describes what a process has to know to take part in a run: who it is, and the run's configuration.
 
+`make_specs` makes the specifications of a whole run.
+
 A setting is declared once, in its section of `paceline.config`. It reaches every process in `ProcessSpec.config`
 (scripts of the user's own: with `variable=True`), and nothing has to be added here or to the messages of launchers.
 """
@@ -16,12 +18,13 @@ import msgspec
 from paceline import config as configuration
 from paceline.checkpoint.redis_url import NO_SECRETS, StoreSecrets
 from paceline.config import Config
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import HubTransport
 from paceline.live.net.message_log import with_logging
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node
-from paceline.live.party import Party
 from paceline.live.protocol.transport import Transport
 from paceline.live.recording.party_recorder import with_recording
 from paceline.live.same_host.shared_memory import segments_for
@@ -160,3 +163,48 @@ class ProcessSpec:
 
 
 _IDENTITY = tuple(f.name for f in dataclasses.fields(ProcessSpec) if f.name != "config")
+
+
+def make_specs(
+    config: Config,
+    coordinator: str,
+    token: str,
+    folder: str,
+    *,
+    credentials: str,
+    resume: str,
+    evaluator: bool,
+    store_secrets: StoreSecrets,
+) -> dict[Party, ProcessSpec]:
+    """Returns the spec of each party, in the order in which they are started; also of workers that may join later.
+
+    Servers come first, since workers connect to them. `coordinator`: its address. `credentials`: the folder of the
+    keys, or "". `resume`: the checkpoint to go on from. `evaluator`: whether the run has one. The store's secrets go
+    to the evaluator alone, which writes checkpoints.
+    """
+    cluster = config.cluster
+    if cluster.beginning < cluster.workers:  # others come later, and only servers can have been there all along
+        config = dataclasses.replace(config, cluster=dataclasses.replace(cluster, allreduce="servers"))
+
+    def spec(who: Party, rank: int | None = None) -> ProcessSpec:
+        """Returns the specification of one party; `rank` is that of a worker."""
+        return ProcessSpec(
+            party=str(who),
+            workers=cluster.workers,
+            servers=cluster.servers,
+            coordinator=coordinator,
+            token=token,
+            folder=folder,
+            device="cpu" if rank is None else config.device_of(rank),
+            step_seconds=0.0 if rank is None else cluster.step_ms / 1000 * config.slowdown_of(rank),
+            bind=cluster.bind,
+            credentials=credentials,
+            resume=resume,
+            config=config,
+        )
+
+    specs = [spec(party.server(shard)) for shard in range(cluster.servers)]
+    specs += [spec(party.worker(rank), rank) for rank in range(cluster.workers)]
+    if evaluator:
+        specs.append(dataclasses.replace(spec(party.EVALUATOR), store_secrets=store_secrets))
+    return {spec.who: spec for spec in specs}

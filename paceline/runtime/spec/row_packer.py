@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ProtocolError
 from paceline.engine.sparse.persistent_table import Mark, PersistentTable
 from paceline.engine.sparse.rows import Rows
@@ -34,7 +35,6 @@ from paceline.engine.sparse.sparse_vector import SparseFlat
 from paceline.engine.sparse.table_layout import Tables, TableSpan
 from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat
-from paceline.live.party import Party
 from paceline.live.protocol.row_packing import Parcel
 
 ROWS, WHOLE, CHANGE = 1, 2, 3

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from paceline.core import sharding
 from paceline.core.adaptive.repeated_timing import most_alike
+from paceline.core.coordination.control_messages import Hello, Ready
 from paceline.core.sharding import Layout, parse_shards
-from paceline.live.protocol.control_messages import Hello, Ready
 from paceline.runtime.spec.job_spec import Recipe
 
 PARAMETER_BYTES = 4

@@ -11,11 +11,11 @@ from pathlib import Path
 from paceline import config as configuration
 from paceline.checkpoint.folder_store import MODEL
 from paceline.config import Config
+from paceline.core.coordination import party
+from paceline.core.coordination.control_messages import Hello, Progress
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError, LockLost
 from paceline.core.trace import Record
-from paceline.live import party
-from paceline.live.party import Party
-from paceline.live.protocol.control_messages import Hello, Progress
 from paceline.observe.plots.run_figures import curve
 from paceline.observe.runs.summary import FAILED, SUMMARY, Summary, write_summary
 from paceline.observe.trace.hooks import Hook, Hooks

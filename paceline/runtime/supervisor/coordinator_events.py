@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from paceline.config import Config
+from paceline.core.coordination import party
+from paceline.core.coordination.control_messages import Hello, Plan, Progress
 from paceline.core.coordination.decisions import FailureKind
+from paceline.core.coordination.party import Party
 from paceline.core.trace import Evaluated, MemberChange, Record
-from paceline.live import party
-from paceline.live.party import Party
-from paceline.live.protocol.control_messages import Hello, Plan, Progress
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.supervisor.artifacts import RunArtifacts
 from paceline.runtime.supervisor.events import (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from paceline.config import Config
 from paceline.config.sections import TORCH_CARRIERS
-from paceline.live import party
-from paceline.live.party import Party
+from paceline.core.coordination import party
+from paceline.core.coordination.party import Party
 from paceline.live.same_host.temporary_folder import TemporaryFolder
 from paceline.live.security.tls import Tls
 

@@ -18,11 +18,11 @@ from __future__ import annotations
 import time
 
 from paceline.config import Config
+from paceline.core.coordination import party
 from paceline.core.coordination.decisions import FailureKind
 from paceline.core.coordination.lifecycle import RunPhase
-from paceline.live import party
+from paceline.core.coordination.party import Party
 from paceline.live.coordinator.coordinator import Coordinator
-from paceline.live.party import Party
 from paceline.observe.runs.summary import TARGET_LOSS
 from paceline.observe.terminal.progress import ProgressDisplay
 from paceline.runtime.spec.launcher import ProcessEnded

@@ -7,7 +7,7 @@ import queue
 from dataclasses import dataclass
 
 from paceline.core.coordination.decisions import FailureKind
-from paceline.live.party import Party
+from paceline.core.coordination.party import Party
 from paceline.runtime.spec.launcher import ProcessEnded
 
 

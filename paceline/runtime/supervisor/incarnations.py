@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from paceline.config import Config
+from paceline.core.coordination.party import EVALUATOR, Party
 from paceline.core.coordination.server_recovery import INCARNATIONS_MAX
-from paceline.live.party import EVALUATOR, Party
 from paceline.runtime.spec.launcher import Launcher
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.supervisor.restart_policy import (

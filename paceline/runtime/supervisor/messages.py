@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.config import Config
+from paceline.core.coordination.control_messages import Hello, Plan
+from paceline.core.coordination.party import Party
 from paceline.core.trace import NOT_SAVED, Decided, MemberChange, Record
-from paceline.live.party import Party
-from paceline.live.protocol.control_messages import Hello, Plan
 from paceline.runtime.run_folder.run_statistics import RunStatistics
 from paceline.runtime.run_folder.scale_up_signal import GROWS, grows
 from paceline.runtime.server.snapshot_policy import SnapshotPolicy
 from paceline.runtime.spec.job_spec import Recipe
-from paceline.runtime.spec.process_specs import overlap_note
 from paceline.runtime.supervisor.credentials import Credentials, security_note
 
 
@@ -35,13 +34,22 @@ class RunHeader:
     def lines(self, plan: Plan, recipe: Recipe) -> tuple[str, ...]:
         """Returns the lines; a note that does not apply is left out."""
         of_plan = [
-            overlap_note(self._config, plan),
+            _overlap_note(self._config, plan),
             GROWS.format(self._config.cluster) if self._has_free_places and grows() else "",
             recipe.robust.note(plan.workers, plan.length),
             self._snapshots.note,
         ]
         secured = security_note(self._config, self._credentials, plan.allreduce)
         return (*self._begun, *plan.notes, *filter(None, of_plan), secured)
+
+
+def _overlap_note(config: Config, plan: Plan) -> str:
+    """Returns why workers do not communicate while they compute, where they otherwise would; "" if there is nothing to
+    say."""
+    sliced = len(plan.layout.slices) > 1 and not config.cluster.step_ms
+    if config.cluster.overlap != "auto" or not plan.crowded or not sliced:
+        return ""
+    return f"workers compute first and communicate then: {plan.crowded} (--overlap)"
 
 
 class MessagesForUser:

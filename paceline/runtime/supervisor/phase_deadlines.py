@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from paceline.core.coordination.lifecycle import WAIT_SECONDS, RunPhase, moving_seconds
+from paceline.core.coordination.party import Party
 from paceline.core.errors import PacelineError
-from paceline.live.party import Party
 
 INTERRUPT_SECONDS = {"SIGTERM": 10.0, "SIGINT": 2.5, "SIGHUP": 2.5}
 """Seconds in which a run ends after a signal. With Ctrl-C it is over within 5 s altogether; batch systems give 30 s."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from paceline.live.party import Party
+from paceline.core.coordination.party import Party
 
 SHORT_SECONDS = 5.0
 """An incarnation that ends within this time makes the pause before the next one longer."""

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from paceline.checkpoint.redis_url import NO_SECRETS, StoreSecrets
 from paceline.config import Config
+from paceline.core.coordination import party
 from paceline.core.coordination.decisions import FailureKind
-from paceline.live import party
+from paceline.core.coordination.party import Party
 from paceline.live.net.message_log import with_logging
 from paceline.live.node.node import Node
 from paceline.live.numpy_memory import PlainMemory
-from paceline.live.party import Party
 from paceline.live.protocol.transport import Transport
 from paceline.live.same_host.temporary_folder import TemporaryFolder
 from paceline.observe.plots.style import import_beside
@@ -38,8 +38,7 @@ from paceline.runtime.server.snapshot_store import SnapshotStore
 from paceline.runtime.spec.batch_size import batch_size_note, check_batch_size
 from paceline.runtime.spec.coordinator_setup import CoordinatorSetup
 from paceline.runtime.spec.launcher import Launcher
-from paceline.runtime.spec.process_spec import ProcessSpec
-from paceline.runtime.spec.process_specs import make_specs
+from paceline.runtime.spec.process_spec import ProcessSpec, make_specs
 from paceline.runtime.supervisor.artifacts import RunArtifacts
 from paceline.runtime.supervisor.coordinator_events import CoordinatorEvents
 from paceline.runtime.supervisor.coordinator_factory import make_coordinator
@@ -86,15 +85,15 @@ class RunSupervisor:
         if trains := evaluator and not script:
             check_batch_size(config, train_samples)
         self._config, self._launcher, self._display, self._credentials = config, launcher, display, credentials
-        self._token = secrets.token_hex(16)
+        token = secrets.token_hex(16)
         self._events = EventQueue(launcher.ended)
-        self._lock = self._locked()
-        make = functools.partial(transport, self._token, self._coordinator_failed)
+        self._lock = self._locked(token)
+        make = functools.partial(transport, token, self._coordinator_failed)
         start, notes, self._transport = self._found(make, store_secrets, finds=evaluator or script)
         notes += filter(None, [start.note, batch_size_note(config, train_samples) if trains else ""])
         statistics = RunStatistics(config, train_samples, begun_at=start.samples)
         self._artifacts = RunArtifacts(
-            config, self._token, self._lock.fence, statistics, evaluates=evaluator, hooks=all_hooks, say=self._say
+            config, token, self._lock.fence, statistics, evaluates=evaluator, hooks=all_hooks, say=self._say
         )
         setup = CoordinatorSetup(
             config=config,
@@ -117,7 +116,7 @@ class RunSupervisor:
         )
         self._loop = self._make_loop(accept_joins=accept_joins)
         self._is_gone = False  # for everybody else
-        self._make_specs = self._spec_maker(store_secrets, start.path, evaluator=evaluator)
+        self._make_specs = self._spec_maker(token, store_secrets, start.path, evaluator=evaluator)
 
     def _make_loop(self, *, accept_joins: bool) -> EventLoop:
         """Returns the event loop. It comes last: it needs the coordinator, which needs the events."""
@@ -132,17 +131,17 @@ class RunSupervisor:
         )
 
     def _spec_maker(
-        self, store_secrets: StoreSecrets, resume: str, *, evaluator: bool
+        self, token: str, store_secrets: StoreSecrets, resume: str, *, evaluator: bool
     ) -> Callable[..., dict[Party, ProcessSpec]]:
         """Returns `make_specs` with all that is known before the coordinator has an address."""
         keys = self._credentials.path if self._credentials else ""
-        specs = functools.partial(make_specs, self._config, token=self._token, store_secrets=store_secrets)
+        specs = functools.partial(make_specs, self._config, token=token, store_secrets=store_secrets)
         return functools.partial(specs, credentials=keys, resume=resume, evaluator=evaluator)
 
-    def _locked(self) -> RunLock:
+    def _locked(self, token: str) -> RunLock:
         """Returns the lock on the folder, renewed from now on. Raises ConfigError where another run has it."""
         out, waits = Path(self._config.run.out), self._config.checkpoint.resume == "auto"
-        lock = RunLock(out, self._token, waits=waits, say=self._say)
+        lock = RunLock(out, token, waits=waits, say=self._say)
         lock.keep_renewing(self._folder_lost)
         return lock
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import loop_messages
 from paceline.core.errors import PeerLost
 from paceline.engine.vectors.flat import Flat
 from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
-from paceline.live.protocol import control_messages as control
 from paceline.runtime.checkpointing.worker_position import PositionLog, set_generators
 from paceline.runtime.checkpointing.worker_state import WorkerStateCapture
 from paceline.runtime.spec.job_spec import Recipe

@@ -14,6 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from paceline.codec.pipeline.collective import MeanCoder
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
+from paceline.core.coordination.control_messages import Links
 from paceline.core.effects import EVERY_BIT, Mean
 from paceline.core.errors import Diverged, PeerLost, Stopped
 from paceline.core.paramserver.gated_worker import ClockedWorker
@@ -22,12 +25,9 @@ from paceline.engine.adder import FlatAdder
 from paceline.engine.model.batchnorm_stats import Buffers
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.vectors.flat import FlatMemory, finite
-from paceline.live import party
 from paceline.live.collectives.peer_backend import PeerCarrier
 from paceline.live.control.link_probe import LinkRounds
 from paceline.live.control.session import Session
-from paceline.live.protocol import control_messages as control
-from paceline.live.protocol.control_messages import Links
 from paceline.live.state.current_model import final_model
 from paceline.live.state.late_join import come_late, others
 from paceline.runtime.checkpointing.state_on_request import ServerState, give_servers
@@ -168,6 +168,7 @@ class WorkerLifecycle:
             seconds_per_step=plan.seconds_per_step,
             note=self._session.reports.note,
             samples_seen=self._samples_seen,
+            hosts=plan.hosts,
         )
         self._node.calls.retries = plan.replaced
         box: type[Role] = self._scheme.worker(len(plan.layout.holders))

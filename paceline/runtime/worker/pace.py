@@ -20,12 +20,12 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import loop_messages
 from paceline.core.errors import ConfigError, PacelineError, PeerLost, Stopped, ends_well
 from paceline.engine.data.batches import MapStyle
 from paceline.engine.data.dataset import Dataset
 from paceline.live.control.session import Session
-from paceline.live.protocol import control_messages as control
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.joining import join_run

@@ -6,8 +6,8 @@ import itertools
 from typing import Any
 
 from paceline.core.collective.mean_server import mean_model
+from paceline.core.coordination import party
 from paceline.core.errors import PeerLost
-from paceline.live import party
 from paceline.live.state.current_model import model_now, peeked_models
 from paceline.live.state.responsive_reads import Answering
 from paceline.runtime.worker.loop.joined_run import JoinedRun

@@ -8,20 +8,20 @@ from __future__ import annotations
 import functools
 import threading
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
 from paceline.core.coordination.decisions import FailureKind
 from paceline.core.coordination.lifecycle import RunRules, RunSize
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
 from paceline.engine.vectors.chunked import RopeMemory
-from paceline.live import party
 from paceline.live.control.session import Session
 from paceline.live.coordinator.coordinator import Coordinator
 from paceline.live.coordinator.planning import RunChoices
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
-from paceline.live.party import Party
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Transport
 from paceline.runtime.collectives.choice import choose_allreduce
 from paceline.runtime.server.server import serve

@@ -118,6 +118,7 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
             beta2=o.beta2,
             eps=o.eps,
             trust=o.trust,
+            muon_momentum=o.muon_momentum,
             clip_norm=o.clip_norm,
         ),
         schedule=ScheduleRecipe(

@@ -35,7 +35,7 @@ from paceline.sim.checking.oracles.promises import promises_of
 from paceline.sim.kernel.processes import Incarnation, On, PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
-    from paceline.sim.simulation import Simulation
+    from paceline.sim.driver_protocol import SimulationDriver
 
 PATIENCE = 10_000
 """Steps that the fastest worker may make while another waits for one answer."""
@@ -53,7 +53,7 @@ class InvariantBroken(AssertionError):  # noqa: N818  names what happened
 class Invariants:
     """Checks `sim` at each message, and as a whole at event number `look_at`, again and again."""
 
-    def __init__(self, sim: Simulation, *, robust: bool = False) -> None:
+    def __init__(self, sim: SimulationDriver, *, robust: bool = False) -> None:
         """`robust`: the servers use robust means, which no single contribution moves, and count samples likewise."""
         self._sim = sim
         self._recent: deque[tuple[Any, ...]] = deque(maxlen=20)

@@ -17,11 +17,11 @@ from paceline.sim.cluster.step_times import Speed
 from paceline.sim.kernel.event_queue import Event
 
 if TYPE_CHECKING:
+    from paceline.sim.faulted_driver import FaultedDriver
     from paceline.sim.faults.lossy_links import LossyLinks
-    from paceline.sim.simulation import Simulation
 
 
-def schedule(sim: Simulation) -> None:
+def schedule(sim: FaultedDriver) -> None:
     """Puts everything on the heap of `sim` that its cluster says will happen, at its virtual time in seconds."""
     placements = sim.cluster.worker_placements()
     for rank, placement in enumerate(placements):
@@ -44,7 +44,7 @@ def schedule(sim: Simulation) -> None:
 class _Preemption:
     """Draws when one spot worker is present and when it is away, from a generator of its own."""
 
-    def __init__(self, sim: Simulation, rank: int, spot: Spot) -> None:
+    def __init__(self, sim: FaultedDriver, rank: int, spot: Spot) -> None:
         self._sim, self._rank, self._spot = sim, rank, spot
         self._rng = Random(f"{sim.seed}/spot/{rank}")
         self._times = iter(spot.times_s)
@@ -73,7 +73,7 @@ class _Happening:
     A fault with `for_s` ends by itself, so many seconds after its beginning.
     """
 
-    def __init__(self, sim: Simulation, fault: Fault, placements: list[DevicePlacement]) -> None:
+    def __init__(self, sim: FaultedDriver, fault: Fault, placements: list[DevicePlacement]) -> None:
         self._sim, self._fault = sim, fault
         self._rng = Random(f"{sim.seed}/fault/{fault.at_s}")
         self._ranks = [
@@ -158,8 +158,9 @@ class _Happening:
 
     @property
     def _streams(self) -> LossyLinks:
-        assert self._sim.streams is not None, "a cluster without hazards has no such fault"
-        return self._sim.streams
+        streams: LossyLinks | None = self._sim.streams
+        assert streams is not None, "a cluster without hazards has no such fault"
+        return streams
 
     def _silent(self) -> None:
         """Lets the coordinator hear nothing of these processes: after `suspect_after_s` it declares them lost."""

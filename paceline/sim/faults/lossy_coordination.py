@@ -22,19 +22,23 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import Action, StartTimer, Timer
+from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.coordination.party import Party, server, worker
 from paceline.core.effects import Piece, Reply, Tell
 from paceline.core.fault_tolerance.membership import HERE, MembershipState
+from paceline.core.parties.known_workers import KnownWorkers
 from paceline.core.role import Role, RoleContext
 from paceline.sim.faults.coordination import ASKED, MODEL, Members
 from paceline.sim.faults.lossy_links import LossyLinks
+from paceline.sim.faults.party_orders import SimulatedOrders
+from paceline.sim.faults.run_end import SimulatedRunEnd
 from paceline.sim.faults.server_recovery import Servers, can_be_replaced
 from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.cluster.model import Hazards
+    from paceline.sim.faulted_driver import FaultedDriver
     from paceline.sim.messaging import WireCodec
-    from paceline.sim.simulation import Simulation
 
 LOOK_AGAIN_S = 0.2
 """Seconds between two looks whether the last messages of a worker that leaves have arrived."""
@@ -45,14 +49,13 @@ class LossyMembers(Members):
 
     streams: LossyLinks
 
-    def __init__(self, sim: Simulation, hazards: Hazards, passage: WireCodec | None) -> None:
+    def __init__(self, sim: FaultedDriver, hazards: Hazards, passage: WireCodec | None) -> None:
         self.streams = LossyLinks(sim, hazards, passage, self.learns_it_is_fenced, self._sent_in_vain)
         place = RoleContext(me=0, workers=sim.world.ranks, w=None, update=lambda w, g, samples: w)
         self.control = SimulatedProcess("control plane", Role(sim.scheme, place), sim.world.control, 0.0)
         self._processes = {party.process: party for party in sim.world.workers}  # of workers, those that are over too
         self._newcomers: dict[int, SimulatedProcess] = {}  # by rank: processes that do not train yet
-        self._departed: dict[tuple[str, int], set[int]] = {}  # by process: the workers that it knows to be gone
-        self._joined: dict[int, set[int]] = {}  # by rank of a newcomer: who joined after it got its roster
+        self.orders = SimulatedOrders(sim, self, self.streams)
         self._left_cleanly: set[tuple[str, int]] = set()  # processes
         self._silent_until: dict[str, float] = {}
         self._watching = False
@@ -62,9 +65,19 @@ class LossyMembers(Members):
             self.servers = Servers(sim, self, self.control, hazards.snapshot_every_s, copied=copied)
             self.streams.loses = self.servers.crash
         super().__init__(sim, self.servers.snapshots if self.servers else None)
+        if sim.wish:
+            self.ends = SimulatedRunEnd(sim, self, self.ending, sim.wish)
+            self.ending.begin()
+            self._carry_out()
 
     # ---- decisions are carried out -------------------------------------------------------------------------
+    def carry_out_decisions(self) -> None:
+        """Carries out what the coordinator's parts have decided."""
+        self._carry_out()
+
     def _act(self, action: Action) -> None:
+        if self.ends:
+            self.ends.decided(action)
         match action:
             case StartTimer(seconds=seconds, timer=timer, number=number):
                 self._start(seconds, timer, number)
@@ -75,7 +88,7 @@ class LossyMembers(Members):
         world = self._sim.world
         for party in (world.peers, world.coordinator):
             if party and hear == self.hears_gone and self._members.state(worker(rank)) is MembershipState.LOST:
-                self._stops_hearing(party, world.workers[rank])
+                self.orders.stops_hearing(party, world.workers[rank])
             if party:
                 hear(party, rank)
 
@@ -92,6 +105,8 @@ class LossyMembers(Members):
                 self._elasticity.look()
         elif timer is Timer.SERVERS_BACK:
             self.recovery.still_waiting(number)
+        elif timer is Timer.TIME_LIMIT:
+            self.ending.time_is_over()
         self._carry_out()
 
     def _watch(self) -> None:
@@ -106,6 +121,8 @@ class LossyMembers(Members):
             silent = not party.hears or self._silent_until.get(party.name, 0.0) > now
             if self.counts(party) and not (silent and self._may_be_missed(party)):
                 self._members.heard(now, Party(party.kind, party.me))
+                if self.ends:
+                    self.ends.progressed(self._members, party)
 
     def _may_be_missed(self, party: SimulatedProcess) -> bool:
         """Returns False for a server that comes back as it was, or without which the run would end."""
@@ -142,8 +159,11 @@ class LossyMembers(Members):
     # ---- messages of the control plane ---------------------------------------------------------------------
     def _send(self, to: tuple[Party, ...], message: Any) -> None:
         for who in to:
-            if who.kind == "worker" and isinstance(message, control.Go):
-                self._enters_when_quiet(self._newcomers[who.index])
+            newcomer = self._newcomers.get(who.index) if who.kind == "worker" else None
+            if newcomer and isinstance(message, control.Go):
+                self._enters_when_quiet(newcomer)
+            elif newcomer and isinstance(message, control.Stop):  # also one that is not let in
+                self.streams.send(self.control, newcomer, 0, self._hears, (newcomer, message))
             elif process := self._process_of(who):
                 self.streams.send(self.control, process, 0, self._hears, (process, message))
 
@@ -190,6 +210,10 @@ class LossyMembers(Members):
             case control.Left(reason=reason):
                 self._left_cleanly.add((str(who), self._members.incarnation(who)))
                 self._elasticity.left(who, reason, drained=False)
+                if self.ends:
+                    self.ending.left(reason)
+            case control.Saved():
+                self.ending.saved(who)
             case control.Prepared():
                 self.recovery.prepared(who, message)
                 if not self.recovery.under_way:
@@ -197,62 +221,27 @@ class LossyMembers(Members):
                     self.leasing.servers_are_back(training)
             case said:
                 self.leasing.heard(who, self._members.incarnation(who), said)
+                self.ending.stop_at_epochs()
                 if isinstance(said, control.Restored) and self._sim.leasing:
                     self._sim.leasing.restored()
 
     def _hears(self, party: SimulatedProcess, message: Any) -> None:
         """Handles a message of the coordinator at a party."""
         match message:
-            case control.WorkerLeft():
-                self._hears_who_left(party, message)
-            case control.WorkerJoined(rank=rank, view=view):
-                self._departed.setdefault(party.process, set()).discard(rank)
-                if party is self._newcomers.get(party.me):
-                    self._joined[party.me].add(rank)
-                for role in self._roles(party):
-                    self.hears_came(role, rank)
-                self._after_replicated(party, lambda: self.tell(party, control.Aware(view=view)))
             case control.Roster():
                 self._has_roster(party, message)
-            case control.Fence(rank=rank, incarnation=incarnation):
-                assert self._sim.leasing is not None
-                self._sim.leasing.asked(party, rank, incarnation)
-            case _ if self.servers:
-                self.servers.hears(party, message)
+            case control.Go() if self.servers:
+                self.servers.begin(party)
+            case control.WorkerLeft() | control.WorkerJoined() | control.Fence() | control.Resume():
+                self.orders.told(party, message)
+            case _ if self.ends:
+                self.ends.told(party, message)
+            case _:
+                pass
 
-    def _roles(self, party: SimulatedProcess) -> Iterable[SimulatedProcess]:
-        """Returns all roles of the process of `party`: a server also carries means."""
-        if party.kind != "server":
-            return (party,)
-        return [other for other in self._sim.world.others if other.process == party.process]
-
-    def _hears_who_left(self, party: SimulatedProcess, left: control.WorkerLeft) -> None:
-        """Handles WorkerLeft: of an incarnation that was lost the party takes nothing more."""
-        rank = left.rank
-        self._departed.setdefault(party.process, set()).add(rank)
-        if party is self._newcomers.get(party.me):
-            self._joined[party.me].discard(rank)
-        who = self._sim.world.workers[rank]
-        if left.lost:
-            who = self._processes[who.name, left.incarnation]
-        for role in self._roles(party):
-            self._calls_end(role, who)
-        if left.lost:
-            self._stops_hearing(party, who)
-        for role in self._roles(party):
-            self.hears_gone(role, rank)
-
-    def _stops_hearing(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:
-        """Lets `party` take nothing more of an incarnation that was declared lost."""
-        self.streams.fence(party, dead)
-        if self._sim.invariants:
-            self._sim.invariants.deliveries.fenced(party, dead)
-
-    def _calls_end(self, party: SimulatedProcess, who: SimulatedProcess) -> None:
-        """Fails the calls of `party` to a worker that is gone."""
-        who.open.pop(party.me, None)
-        for call in self.streams.questions(party, who):
-            self._sim.heap.push(self._sim.now, self._sim.messaging.lost, call, who.name)
+    def process(self, name: str, incarnation: int) -> SimulatedProcess:
+        """Returns the process of that incarnation of a worker."""
+        return self._processes[name, incarnation]
 
     def _sent_in_vain(self, dst: SimulatedProcess, act: Callable[..., None], args: tuple[Any, ...]) -> None:
         """Handles a message to a process known to be dead: a call fails at once."""
@@ -315,7 +304,7 @@ class LossyMembers(Members):
         """Closes the connection to a process that was evicted: it ends once it learns that, if it still runs."""
         party = self._processes[str(who), incarnation]
         if self._newcomers.get(who.index) is party:
-            del self._newcomers[who.index], self._joined[who.index]
+            del self._newcomers[who.index]
         if party.hears:
             self.streams.send(self.control, party, 0, self.learns_it_is_fenced, (party,))
         else:
@@ -341,6 +330,41 @@ class LossyMembers(Members):
         self.streams.forget(party)
         self.streams.give_up(self.control, party)
 
+    # ---- the end of a run ----------------------------------------------------------------------------------
+    @property
+    def over(self) -> bool:
+        """Returns True once everybody was told that the run is over."""
+        return self._state.phase is RunPhase.OVER
+
+    def broken_connections(self) -> list[SimulatedProcess]:
+        """Returns the processes that have died, and that the coordinator counts with; not servers that come back."""
+        parties = (*self._sim.world.workers, *self._newcomers.values(), *self._present_servers())
+        return [who for who in parties if not who.hears and self.counts(who) and self._may_be_missed(who)]
+
+    def is_gone(self, party: SimulatedProcess) -> None:
+        """Reports that the connection of a process that has died is broken."""
+        self._elasticity.lost(Party(party.kind, party.me), "its process ended")
+        self.ending.go_on()
+        self._carry_out()
+
+    def exits(self, party: SimulatedProcess) -> None:
+        """Ends the process of a party that may exit: its connections are closed."""
+        if party.kind == "worker":
+            self._end(party)
+        for other in (*self._sim.world.others, *self._sim.world.workers):
+            if other.process == party.process:
+                other.hears = False
+        self.streams.closed(party)
+
+    def ends_newcomer(self, party: SimulatedProcess) -> bool:
+        """Ends the process of a newcomer that is told to stop before it trains; returns False if `party` is none."""
+        if self._newcomers.get(party.me) is not party:
+            return False
+        party.hears = False
+        self.streams.closed(party)
+        self._ends_early(party)
+        return True
+
     # ---- joining -------------------------------------------------------------------------------------------
     def join(self, rank: int) -> None:
         """Starts a new process of worker `rank`, which says Hello.
@@ -359,11 +383,12 @@ class LossyMembers(Members):
         if worker(rank) in self._roster.training:  # it leaves, and has not said so yet
             self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self.join, rank)
             return
+        if self.ends and (self.over or self._members.state(worker(rank)) is MembershipState.LEFT):
+            return  # who has left stays until everybody may exit
         self._its_process_has_ended(party)
         last = max(incarnation for name, incarnation in self._processes if name == party.name)
         newcomer = self._newcomers[rank] = self._sim.world.next_worker(rank, last + 1)
         self._processes[newcomer.process] = newcomer
-        self._joined[rank] = set()
         self.tell(newcomer, self._hello(newcomer.incarnation))
         self._watch()
 
@@ -372,14 +397,15 @@ class LossyMembers(Members):
         if self.counts(newcomer):
             self._reports_lost(newcomer, "its process ended")
         else:  # it has not said Hello
-            del self._newcomers[newcomer.me], self._joined[newcomer.me]
+            del self._newcomers[newcomer.me]
 
     def _has_roster(self, party: SimulatedProcess, roster: control.Roster) -> None:
         """Learns who is gone. A newcomer that is a worker is ready then: all train the same model."""
         own = {party.me} if party.kind == "worker" else set()
-        self._departed[party.process] = set(roster.gone) - own
+        self.orders.known(party).learn(roster)
         for rank in set(roster.lost) - own - set(roster.joining) if roster.incarnations else ():
-            self._stops_hearing(party, self._processes[self._sim.world.workers[rank].name, roster.incarnations[rank]])
+            dead = self._processes[self._sim.world.workers[rank].name, roster.incarnations[rank]]
+            self.orders.stops_hearing(party, dead)
         if party.kind == "worker":
             self.streams.server_views[party.process] = roster.server_view
             self.tell(party, MODEL)
@@ -397,23 +423,15 @@ class LossyMembers(Members):
             self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self._enters_when_quiet, newcomer)
             return
         self._end(old)
-        joined, departed = self._joined.pop(rank), self._departed[newcomer.process]
         del self._newcomers[rank]
         if self.servers and self._sim.invariants:
             self._sim.invariants.enters(rank, self.servers.kept_recounts())
         self._begins(world.newcomer(rank, newcomer))
         if self.servers:
             self.servers.snapshots.keep_on()
-        for gone in sorted(departed):
-            self.hears_gone(newcomer, gone)
-        for came in sorted(joined - departed):
-            self.hears_came(newcomer, came)
+        self.orders.enter(newcomer)
 
     # ---- servers that are lost and replaced ----------------------------------------------------------------
-    def departed(self, party: SimulatedProcess) -> set[int]:
-        """Returns the ranks of the workers that the process of `party` knows to be gone."""
-        return self._departed.setdefault(party.process, set())
-
     def lost_processes(self) -> Iterable[SimulatedProcess]:
         """Returns the incarnations of workers that were evicted: they are never told where a new process is."""
         return [party for party in self._processes.values() if self._is_burnt(party)]
@@ -427,6 +445,10 @@ class LossyMembers(Members):
         """Returns True if the run would go on without that server now."""
         return self._elasticity.survives(server(shard))
 
+    def known(self, party: SimulatedProcess) -> KnownWorkers:
+        """Returns what the process of `party` knows of the workers."""
+        return self.orders.known(party)
+
     def hears_gone(self, party: SimulatedProcess, rank: int) -> None:
         """Lets `party` hear that worker `rank` is gone: what waits for a copy at a server hears it with the role."""
         if self.servers:
@@ -437,7 +459,7 @@ class LossyMembers(Members):
         """Returns the effects of a server that may leave before its copy knows them."""
         return self.servers.hold(party, effects) if self.servers else effects
 
-    def _after_replicated(self, party: SimulatedProcess, act: Callable[[], object]) -> None:
+    def after_replicated(self, party: SimulatedProcess, act: Callable[[], object]) -> None:
         """Calls `act` once the copy of that server knows what it knows, so that its successor would know it too."""
         if self.servers:
             self.servers.after_replicated(party, act)

@@ -28,8 +28,8 @@ from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.cluster.model import Hazards
+    from paceline.sim.faulted_driver import FaultedDriver
     from paceline.sim.messaging import WireCodec
-    from paceline.sim.simulation import Simulation
 
 Act = Callable[..., None]
 Item = tuple[int, Act, tuple[Any, ...], int]
@@ -66,7 +66,7 @@ class LossyLinks:
 
     def __init__(
         self,
-        sim: Simulation,
+        sim: FaultedDriver,
         hazards: Hazards,
         passage: WireCodec | None,
         fenced: Callable[[SimulatedProcess], None],
@@ -346,6 +346,12 @@ class LossyLinks:
         """Forgets a process that is gone for good, and everything it sent that was not acknowledged."""
         self._receivers.pop(party.process, None)
         for key in [key for key in self._ways if key[0] == party.process]:
+            self._ways.pop(key).over = True
+
+    def closed(self, party: SimulatedProcess) -> None:
+        """Ends a process that has exited: nobody tries to reach it any more."""
+        self.forget(party)
+        for key in [key for key in self._ways if key[1] == party.process]:
             self._ways.pop(key).over = True
 
     def quiet(self, party: SimulatedProcess) -> bool:

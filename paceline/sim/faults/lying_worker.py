@@ -32,11 +32,23 @@ FLOATS = (0.0, -0.0, -1.0, 0.5, 5e-324, 1e-9, 1e9, 1e300, -1e300, nan, inf, -inf
 FACTORS = (-1, 2, 10, 1000)
 """Factors by which a true value is multiplied, so that some lies are plausible."""
 STANDS_STILL = {
-    *("Sent.round", "Report.round", "PhaseEntered.phase", "PhaseEnded.phase", "GoOn.phase", "GoOn.number", "GoOn.meet"),
+    *(
+        "Sent.round",
+        "PartSent.round",
+        "Report.round",
+        "PhaseEntered.phase",
+        "PhaseEnded.phase",
+        "GoOn.phase",
+        "GoOn.number",
+        "GoOn.meet",
+    ),
     *("Move.group", "Move.number", "Timed.done", "Part.among", "Report.seconds", "Entered.round"),
+    *("EnterGroup.turn", "WhoSpeaks.after", "GroupBegin.steps"),
+    *("RoundBegin.turn", "RoundBegin.steps", "RoundBegin.casts", "RoundBegin.cast"),
 }
 """Fields that say where a worker is. Who names a round, a phase or a group in which nobody else is stands still, and
-holds the others up as a worker does that incarnations and does nothing; nothing in a scheme tells the two apart."""
+holds the others up as a worker does that incarnations and does nothing; nothing in a scheme tells the two apart. So
+does one that speaks for a group, and tells its members of another round than its own."""
 AT_THE_EDGE = 0.3
 """How likely a lie is to be the last value within the bound, or the first beyond it."""
 EACH_SERVER_ANOTHER = 0.5

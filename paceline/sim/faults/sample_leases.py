@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, cast
 from paceline.core.coordination import control_messages as control
 from paceline.core.effects import Compute, Computed, Data, Piece, Train, Trained
 from paceline.core.paramserver.gated_server import ClockedServer, settles
+from paceline.core.parties.lease_reports import HandedSamples, ResolvedContributions
+from paceline.core.parties.orders import ReportNotUnderWay, ReportPending, ReportResolved
 from paceline.core.samples.sample_leases import LATE, Leases, joined
 from paceline.sim.checking.oracles.samples import Samples
 from paceline.sim.kernel.processes import SimulatedProcess
 from paceline.sim.kernel.workload import Workload
 
 if TYPE_CHECKING:
-    from paceline.sim.faults.lossy_coordination import LossyMembers
-    from paceline.sim.simulation import Simulation
+    from paceline.sim.faulted_driver import FaultedDriver, LossyFaultedMembers
 
 SETTLED_MAX_S = 0.3
 """The longest time that a server keeps to itself what it has settled, as a live one does."""
@@ -39,15 +40,17 @@ class _Taken:
     rest     what is left of its lease
     anew     it restarted from what the servers went back to, and has not said so
     open     data of work that may still be broken off
+    reports  what it tells the coordinator of them
     """
 
-    __slots__ = ("anew", "handed", "open", "rest")
+    __slots__ = ("anew", "handed", "open", "reports", "rest")
 
     def __init__(self) -> None:
         self.handed = 0
         self.rest: Piece | None = None
         self.anew = False
         self.open: dict[int, Data] = {}
+        self.reports = HandedSamples()
 
 
 class SimulatedLeases:
@@ -56,16 +59,16 @@ class SimulatedLeases:
     sizes: a queue of so many samples an epoch, in leases of that size.
     """
 
-    def __init__(self, sim: Simulation, sizes: Leases, work: Workload) -> None:
+    def __init__(self, sim: FaultedDriver, sizes: Leases, work: Workload) -> None:
         self._sim, self._sizes, self._work = sim, sizes, work
         self.samples = Samples(sim.invariants.broken) if sim.invariants else None
         self._rng = Random(f"{sim.seed}/leases")
         self._taken: dict[tuple[str, int], _Taken] = defaultdict(_Taken)
-        self._settled: dict[tuple[str, int], list[tuple[int, str, Data]]] = defaultdict(list)  # not told yet
+        self._resolved: dict[tuple[str, int], ResolvedContributions] = defaultdict(ResolvedContributions)
         self.attach(sim.world.servers[0])
 
     @staticmethod
-    def suits(sim: Simulation) -> bool:
+    def suits(sim: FaultedDriver) -> bool:
         """Returns True if leases are simulated here: with hazards, and a first server that settles contributions."""
         return sim.cluster.hazards is not None and settles(sim.scheme, sim.cluster.servers)
 
@@ -88,9 +91,9 @@ class SimulatedLeases:
         """
         party = self._sim.world.workers[rank]
         mine = self._taken[party.process]
-        if mine.anew:
-            mine.anew = False
-            self._tell(party, control.Past(handed=mine.handed))
+        past, mine.anew = mine.reports.asks_for_work(mine.handed, anew=mine.anew), False
+        if past:
+            self._tell(party, past)
         pieces: list[Piece] = []
         while samples and (mine.rest or party.here):
             epoch, start, stop = mine.rest or self._take(party)
@@ -133,33 +136,31 @@ class SimulatedLeases:
         """Makes that incarnation of the first server report the fate of each contribution."""
 
         def settled(rank: int, fate: str, data: Data) -> None:
-            waiting = self._settled[party.process]
-            waiting.append((rank, fate, data))
-            if len(waiting) == 1:
+            if self._resolved[party.process].add(rank, fate, data):
                 self._sim.heap.push(self._sim.now + self._rng.random() * SETTLED_MAX_S, self._tells_settled, party)
 
         party.role.settled = settled  # type: ignore[attr-defined]
 
     def _tells_settled(self, party: SimulatedProcess) -> None:
-        """Tells the coordinator what the server has settled since it last did, if it still runs."""
+        """Tells the coordinator what the server has resolved since it last did, if it still runs."""
         if not party.hears:
-            if self._members.counts(party):  # it may come back as it was
+            if self._members.counts(party) and not self._members.over:  # it may come back as it was
                 self._sim.heap.push(self._sim.now + SETTLED_MAX_S, self._tells_settled, party)
-        elif settled := self._settled.pop(party.process, ()):
-            self._tell(party, control.SamplesResolved(contributions=tuple(settled)))
+            return
+        for message in self._resolved[party.process].messages() if party.hears else ():
+            self._tell(party, message)
 
-    def goes_back(self, party: SimulatedProcess) -> None:
-        """Attaches the restored first server, and tells the coordinator which samples its state contains."""
-        self.attach(party)
-        self._tells_settled(party)
-        self._tell(party, control.Restored(done=tuple(party.role.done)))  # type: ignore[attr-defined]
-
-    def asked(self, party: SimulatedProcess, rank: int, incarnation: int) -> None:
-        """Answers Fence: which samples of an incarnation that is over wait in the open round of the first server."""
-        role = party.role
-        pending = role.pending(rank) if isinstance(role, ClockedServer) else ()
-        self._tells_settled(party)
-        self._tell(party, control.Fenced(rank=rank, incarnation=incarnation, pending=pending))
+    def reports(self, party: SimulatedProcess, action: ReportResolved | ReportPending | ReportNotUnderWay) -> None:
+        """Tells the coordinator what `party`, a worker or the first server, knows of leased samples."""
+        match action:
+            case ReportResolved():
+                self._tells_settled(party)
+            case ReportPending(rank=rank, incarnation=incarnation):
+                role = party.role
+                pending = role.pending(rank) if isinstance(role, ClockedServer) else ()
+                self._tell(party, control.Fenced(rank=rank, incarnation=incarnation, pending=pending))
+            case ReportNotUnderWay():
+                self._tell(party, self._taken[party.process].reports.past())
 
     def restored(self) -> None:
         """Notes that the coordinator has heard what the first server went back to."""
@@ -168,8 +169,8 @@ class SimulatedLeases:
 
     # ---- the coordinator -----------------------------------------------------------------------------------
     @property
-    def _members(self) -> LossyMembers:
-        return cast("LossyMembers", self._sim.members)  # `suits` says so
+    def _members(self) -> LossyFaultedMembers:
+        return cast("LossyFaultedMembers", self._sim.members)  # `suits` says so
 
     def _tell(self, party: SimulatedProcess, message: object) -> None:
         self._members.tell(party, message)

@@ -15,15 +15,33 @@ differs from a live run: a snapshot and a copy travel as one message each, with 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import Action, CloseConnection, SendMessage, SnapshotOrder
 from paceline.core.coordination.party import COORDINATOR, Party
-from paceline.core.effects import Reply, Tell
+from paceline.core.effects import Data, Reply, Tell
 from paceline.core.fault_tolerance.replication import Copies, Kept, SliceState, mark_of
+from paceline.core.fault_tolerance.snapshots import FORGET, WantedCapture
 from paceline.core.message import size
 from paceline.core.paramserver.gated_server import among_others
+from paceline.core.parties.orders import (
+    BeginCopies,
+    OrderAction,
+    RepeatCalls,
+    ReportResolved,
+    RolesHearJoined,
+    RolesHearLeft,
+    VoidCalls,
+)
+from paceline.core.parties.server_restore import (
+    BecomeState,
+    FetchState,
+    MeetEverybody,
+    RestoreAction,
+    ServerRestore,
+    ToCoordinator,
+)
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Scheme
 from paceline.sim.checking.oracles.contributions import ShardRecount
@@ -31,8 +49,10 @@ from paceline.sim.faults.snapshots import RECOUNT, UPDATE, WEIGHTS, SimulatedSna
 from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
-    from paceline.sim.faults.lossy_coordination import LossyMembers
-    from paceline.sim.simulation import Simulation
+    from paceline.core.coordination.server_recovery import Recovery
+    from paceline.core.parties.known_workers import KnownWorkers
+    from paceline.sim.faulted_driver import FaultedDriver
+    from paceline.sim.faults.lossy_links import LossyLinks
 
 
 def can_be_replaced(scheme: Scheme, servers: int) -> bool:
@@ -44,19 +64,19 @@ def can_be_replaced(scheme: Scheme, servers: int) -> bool:
 class RecoverableServer:
     """Holds one incarnation of a server: its role, its carrier of means, and what copies to and from its neighbours.
 
-    wanted   number and version of the snapshot that it is to take, or None
+    wanted   which state of it is to be sent for a snapshot
     held     the call that each held-back reply answers, by the identity of the reply
-    ordered  the number of the last order it has carried out
+    restoring what it does with orders to restore
     copier   the process by which copies travel; None of its messages reaches a scheme's role
     """
 
     def __init__(self, whole: Servers, party: SimulatedProcess, means: SimulatedProcess) -> None:
         self.whole, self.party, self.means = whole, party, means
         self.shard, self.lost = party.me, False
-        self.wanted: tuple[int, int] | None = None
+        self.wanted = WantedCapture(1)
         self.lost_incarnations: dict[int, int] = {}  # by shard: of others, the last one that it knows to be over
         self.held: dict[int, PendingCall] = {}  # by the answer to it that waits for a copy
-        self.ordered = 0
+        self.restoring = ServerRestore(later=party.incarnation > 0)
         self.copies = self._copies() if whole.copied else None
         self.copier = SimulatedProcess(
             party.name, self.copies or Role(None, _nobody(party.me)), party.nic, party.skew_s
@@ -116,11 +136,27 @@ RESTART_S = 1.0
 """Seconds after which a process that died before its Hello is started again."""
 
 
+class RecoveryMembers(Protocol):
+    """Says which workers and servers take part, and carries what servers and coordinator tell each other."""
+
+    @property
+    def streams(self) -> LossyLinks: ...
+    @property
+    def recovery(self) -> Recovery: ...
+    def survives(self, shard: int) -> bool: ...
+    def counts(self, src: SimulatedProcess) -> bool: ...
+    def lost_processes(self) -> Iterable[SimulatedProcess]: ...
+    def tell(self, src: SimulatedProcess, message: Any) -> None: ...
+    def hears_gone(self, party: SimulatedProcess, rank: int) -> None: ...
+    def hears_came(self, party: SimulatedProcess, rank: int) -> None: ...
+    def known(self, party: SimulatedProcess) -> KnownWorkers: ...
+
+
 class Servers:
     """Carries out at the servers of `sim` what its coordinator orders. `control`: the process of the coordinator."""
 
     def __init__(
-        self, sim: Simulation, members: LossyMembers, control: SimulatedProcess, every_s: float, *, copied: bool
+        self, sim: FaultedDriver, members: RecoveryMembers, control: SimulatedProcess, every_s: float, *, copied: bool
     ) -> None:
         world = sim.world
         self.sim, self.streams, self._members, self._control = sim, members.streams, members, control
@@ -171,17 +207,24 @@ class Servers:
                 return False
         return True
 
-    def hears(self, party: SimulatedProcess, message: Any) -> None:
-        """Handles a message of the coordinator at a server or a worker."""
-        match message:
-            case control.Go():
-                self._begin(self._all[party.process])
-            case control.Resume() if party.kind == "server":
-                for dead in self._former(message.replaced):
+    def begin(self, party: SimulatedProcess) -> None:
+        """Starts copying at a server, which the coordinator has told Go."""
+        if party.kind == "server":
+            self._begin(self._all[party.process])
+
+    def carry_out(self, party: SimulatedProcess, action: OrderAction) -> None:
+        """Carries out what it means to `party` that all servers are restored."""
+        match action:
+            case BeginCopies(servers=servers):
+                for dead in self._former(servers):
                     self._knows_of_loss(self._all[party.process], dead)
                 self._begin(self._all[party.process])
-            case control.Resume():
-                self._resume(party, message)
+            case RepeatCalls(servers=servers):
+                self._repeats_calls(party, servers)
+            case VoidCalls():
+                self._starts_anew(party, action)
+            case _:
+                pass  # no simulated worker tells a server numbers of its optimizer
 
     # ---- copies --------------------------------------------------------------------------------------------
     def _begin(self, server: RecoverableServer) -> None:
@@ -318,42 +361,58 @@ class Servers:
     def _sends_order(self, server: RecoverableServer, order: control.Restore) -> None:
         """Sends an order to restore; what the coordinator's snapshot says of the server travels with it."""
         newest = self.snapshots.newest if order.source == str(COORDINATOR) else None
-        state = newest.states[server.shard] if newest else None
+        state = newest[server.shard] if newest else None
         nbytes = nbytes_of(state) if state else 0
         self.streams.send(self._control, server.party, nbytes, self._restore, (server, order, state))
 
     def _restore(self, server: RecoverableServer, order: control.Restore, state: SliceState | None) -> None:
-        """Carries out an order at `server`: it has the snapshot's state at hand, or asks the keeper for its copy."""
-        if state:
-            self._become(server, order, state)
-        else:
-            keeper = self.servers[Party.parse(order.source).index]
-            self.streams.send(server.copier, keeper.copier, 0, self._asks_for_copy, (keeper, server, order))
+        """Handles an order at `server`; `state`: what came with it, if it is to become what the snapshot says."""
+        self._carry_out_restore(server, server.restoring.ordered(order), state)
+
+    def _carry_out_restore(
+        self, server: RecoverableServer, actions: Iterable[RestoreAction], state: SliceState | None = None
+    ) -> None:
+        """Carries out what an order to restore means to `server`."""
+        party = server.party
+        for action in actions:
+            match action:
+                case FetchState(order=order) if state:
+                    self._has_fetched(server, order, state)
+                case FetchState(order=order):
+                    keeper = self.servers[Party.parse(order.source).index]
+                    self.streams.send(server.copier, keeper.copier, 0, self._asks_for_copy, (keeper, server, order))
+                case BecomeState(order=order):
+                    assert state is not None
+                    self._become(server, order, state)
+                case MeetEverybody():
+                    self._meet_all(server)
+                case ToCoordinator(message=message):
+                    self._members.tell(party, message)
+                case ReportResolved():
+                    if self.sim.leasing:
+                        self.sim.leasing.reports(party, action)
+                case RolesHearLeft(rank=rank):
+                    self._members.hears_gone(party, rank)
+                case RolesHearJoined(rank=rank):
+                    self._members.hears_came(party, rank)
 
     def _asks_for_copy(self, keeper: RecoverableServer, server: RecoverableServer, order: control.Restore) -> None:
         """Answers a server that asks for its copy; without a complete copy the answer is empty and costs no bytes."""
         self._meets(keeper, server)
         state = keeper.copies.held[0] if keeper.copies and keeper.copies.complete else None
         nbytes = nbytes_of(state) if state else 0
-        self.streams.send(keeper.copier, server.copier, nbytes, self._has_copy, (server, order, state))
+        self.streams.send(keeper.copier, server.copier, nbytes, self._has_fetched, (server, order, state))
 
-    def _has_copy(self, server: RecoverableServer, order: control.Restore, state: SliceState | None) -> None:
-        """Restores `server` from the copy, or reports to the coordinator that there is none."""
-        if state:
-            self._become(server, order, state)
-        else:
-            self._members.tell(server.party, control.Prepared(number=order.number, failed=True))
+    def _has_fetched(self, server: RecoverableServer, order: control.Restore, state: SliceState | None) -> None:
+        """Handles the state that the order names, or None where the keeper has not all of it."""
+        if not server.lost:
+            self._carry_out_restore(server, server.restoring.fetched(order, complete=state is not None), state)
 
     def _become(self, server: RecoverableServer, order: control.Restore, state: SliceState) -> None:
-        """Makes `server` the state that was kept: role, oracle, copies, server view, and who takes part; then it
-        reports.
-
-        An order that is older than one already carried out is ignored: a second loss has overtaken it.
-        """
-        if server.lost or order.number < server.ordered:
-            return
+        """Makes `server` the state that was kept: role, oracle, copies, server view; then it reports."""
         party, world, rolled_back = server.party, self.sim.world, order.source == str(COORDINATOR)
-        before, server.ordered, server.wanted = server.version, order.number, None
+        before = server.version
+        server.wanted.want(FORGET)
         # From a snapshot all servers go back together, and workers start anew. From a copy the others go on, so the
         # tables are kept as they are.
         tables = among_others(state.facts["tables"]) if rolled_back else state.facts["tables"]
@@ -366,22 +425,13 @@ class Servers:
         if server.copies:
             server.copies.forget()
         self.streams.server_views[party.process] = order.server_view
+        done: Data | None = None
         if self.sim.leasing and not server.shard:
-            self.sim.leasing.goes_back(party)
-        self._learns_who_is_here(server, order)
-        if party.incarnation:
-            self._meet_all(server)
-        undone = max(0, before - server.version)
-        self._members.tell(party, control.Prepared(number=order.number, version=server.version, undone=undone))
-
-    def _learns_who_is_here(self, server: RecoverableServer, order: control.Restore) -> None:
-        """Later incarnations of workers begin where the others are, whatever was known of former ones."""
-        departed = {*order.departed, *self._members.departed(server.party)}
-        for rank in sorted({*departed, *order.returned}):
-            self._members.hears_gone(server.party, rank)
-        for rank in order.returned:
-            if rank not in departed:
-                self._members.hears_came(server.party, rank)
+            self.sim.leasing.attach(party)
+            done = tuple(party.role.done)  # type: ignore[attr-defined]
+        departed = self._members.known(party).departed
+        became = server.restoring.became(order, departed, before=before, version=server.version, done=done)
+        self._carry_out_restore(server, became)
 
     def _meet_all(self, server: RecoverableServer) -> None:
         """Connects a new incarnation to all workers and servers, each of which then drops the former one."""
@@ -407,25 +457,26 @@ class Servers:
             if old.shard in replaced and old.party.incarnation < present[old.shard].incarnation
         ]
 
-    def _resume(self, party: SimulatedProcess, resume: control.Resume) -> None:
-        """Continues at a worker: it repeats unanswered calls, or, if the servers went back, starts anew.
-
-        One that has left asks nothing more.
-        """
-        former = self._former(resume.replaced)
+    def _repeats_calls(self, party: SimulatedProcess, servers: Iterable[int]) -> None:
+        """Sends what the former incarnations of `servers` had not answered to the present ones."""
+        former = self._former(servers)
         asked = [question for dead in former for question in self.streams.unanswered(party, dead.party)]
         for dead in former:
             self.streams.fence(party, dead.party)
-        if not party.here:
-            return
-        if resume.rolled_back:
-            self.streams.server_views[party.process] = resume.server_view
-            if self.sim.leasing:
-                self.sim.leasing.on_rollback(party)
-            party.role.on_rollback()
-            if self.sim.incarnations[party.me].party is party:
-                self.sim.restart(party.me)
-            return
-        for shard, act, call, message in asked:
+        for shard, act, call, message in asked if party.here else ():
             server = self.sim.world.servers[shard]
             self.streams.send(party, server, size(message), act, (server, call, message))
+
+    def _starts_anew(self, party: SimulatedProcess, void: VoidCalls) -> None:
+        """Voids the calls of a worker to servers, which have gone back, and starts it anew; one that has left asks
+        nothing more."""
+        for dead in self._former(void.servers):
+            self.streams.fence(party, dead.party)
+        if not party.here:
+            return
+        self.streams.server_views[party.process] = void.server_view
+        if self.sim.leasing:
+            self.sim.leasing.on_rollback(party)
+        party.role.on_rollback()
+        if self.sim.incarnations[party.me].party is party:
+            self.sim.restart(party.me)

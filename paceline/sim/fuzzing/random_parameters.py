@@ -16,18 +16,21 @@ from typing import Any
 
 from paceline.core.phases.grammar import Condition, Phase
 from paceline.core.scheme import Scheme, make
+from paceline.core.tiers.scheme_text import parse_tier
 
 Drawn = Mapping[str, Any]
 
 PAYLOADS = ("gradient", "delta", "weights")
 MEMORY = ("keep", "reset", "average")
-NEWER = ("decoupled", "sparseloco")
+NEWER = ("decoupled", "sparseloco", "muloco", "noloco", "tiers")
 """Schemes that came when seeds of the others were noted already, in tests and issues.
 
 They replace a phase of `hybrid` after everything else of it was drawn, so those seeds still draw the same.
 """
 SHARE_OF_NEWER = 0.25
-GOSSIP = {"gosgd", "adpsgd", "sgp"}
+COMPOSITE = {"hybrid", "tiers"}
+"""Schemes that are made of others, and are no phase of `hybrid`."""
+GOSSIP = {"gosgd", "adpsgd", "sgp", "noloco"}
 """Schemes of which two in a row are refused by `hybrid`."""
 
 
@@ -119,6 +122,15 @@ def _diloco(r: Random) -> Drawn:
     }
 
 
+def _muloco(r: Random) -> Drawn:
+    """Draws parameters of DiLoCo, and in half of the runs eager updates; these need a smaller momentum."""
+    drawn = dict(_diloco(r))
+    if r.random() < 0.5:
+        return drawn
+    drawn |= {"delay": 0, "memory": r.choice(MEMORY[:2])}
+    return {**drawn, "eager": True, "outer_momentum": 0.5}
+
+
 def _asyncdiloco(r: Random) -> Drawn:
     """Draws the local steps, and whether the server gathers contributions for an update."""
     return {"h": r.randint(1, 4), "buffer": r.randint(0, 3), "dynamic": r.random() < 0.5}
@@ -154,10 +166,26 @@ def _sgp(r: Random) -> Drawn:
     return {"topology": topology, "tau": r.randint(0, 2), "memory": r.choice(MEMORY[:2])}
 
 
+INNER = ("bsp", "asp", "ssp", "gsp", "ksync", "esync(cap=3)", "localsgd(tau=2)", "slowmo(tau=2)", "diloco(h=2)")
+"""Schemes inside a group, of which all work there with the weights of the outer ones."""
+OUTER = (
+    *("asyncdiloco(h=2)", "asyncdiloco(h=3, dynamic=false)", "bsp(payload=delta, steps=2)", "asp(payload=delta)"),
+    *("decoupled(h=2, fragments=1, tau=0)", "decoupled(h=6, fragments=2, tau=1)", "ssp(staleness=1)", "bsp", "asp"),
+    *("ksync(k=1)", "easgd(tau=2)", "dcasgd"),
+)
+
+
+def _tiers(r: Random) -> Drawn:
+    """Draws what is inside the groups and between them; outer schemes of gradients have bsp inside."""
+    outer = r.choice(OUTER)
+    name, given = parse_tier(outer)
+    return {"outer": outer, "inner": "bsp" if make(name, given).computes else r.choice(INNER)}
+
+
 def _hybrid(r: Random) -> Drawn:
     """Draws two or three phases, so short that all are seen. Of two gossip schemes in a row, which are refused, one
     goes."""
-    known = [name for name in PARAMETERS if name != "hybrid" and name not in NEWER]
+    known = [name for name in PARAMETERS if name not in COMPOSITE and name not in NEWER]
     drawn = r.sample(known, r.randint(2, 3))
     names = [name for number, name in enumerate(drawn) if not (number and {name, drawn[number - 1]} <= GOSSIP)]
     last = len(names) - 1
@@ -166,8 +194,11 @@ def _hybrid(r: Random) -> Drawn:
         for number, name in enumerate(names)
     ]
     if r.random() < SHARE_OF_NEWER:
-        name = r.choice(NEWER)
+        name = r.choice([name for name in NEWER if name not in COMPOSITE])
         number = r.randrange(len(phases))
+        beside = {phase.scheme for phase in (*phases[max(0, number - 1) : number], *phases[number + 1 : number + 2])}
+        if name in GOSSIP and beside & GOSSIP:
+            name = NEWER[0]
         phases[number] = replace(phases[number], scheme=name, parameters=PARAMETERS[name](r))
     return {"phases": "; ".join(map(str, phases)), "epoch_samples": 40}
 
@@ -199,9 +230,12 @@ PARAMETERS: Mapping[str, Callable[[Random], Drawn]] = {
     "asyncdiloco": _asyncdiloco,
     "decoupled": _decoupled,
     "sparseloco": lambda r: {"h": r.randint(1, 4), "alpha": r.choice((0.5, 1.0)), **_memory(r)},
+    "muloco": _muloco,
+    "noloco": lambda r: {"h": r.randint(1, 4), "gamma": r.choice((0.3, 0.7, 1.0)), "memory": r.choice(MEMORY[:2])},
     "gosgd": _gossip,
     "adpsgd": _adpsgd,
     "sgp": _sgp,
     "hybrid": _hybrid,
+    "tiers": _tiers,
 }
 """By name of a scheme, the function that draws its parameters."""

@@ -3,6 +3,7 @@
     SimulatedProcess   one role on one machine; a rejoin or a replaced server makes another one
     Incarnation        one running generator of a worker; a restart makes another one on the same process
     PendingCall        one Call or Mean of an incarnation, until its last answer has arrived
+    PeerMeanCall       one Mean that the workers carry themselves
 
 The state of a call: `missing` counts the shards that have not answered; `done` is set with `value`, or with `error`.
 A call that is done stays so, and later answers change nothing.
@@ -132,35 +133,19 @@ class Incarnation:
 
 
 class PendingCall(Ticket):
-    """A Call or Mean under way: the answers that came, one of each shard. `among`: who takes part in the Mean.
-
-    `nbytes`: what this worker hands in to a Mean that workers carry; `gathered`: everybody gets that, and no sum of it.
+    """A Call or Mean under way: the answers that came, one of each shard.
 
     `sending_s`, `receiving_s`: how long question and answer were on their way, the slowest of each.
     """
 
-    # One is made for every message: without a table of its own, though most need only a few of these.
-    __slots__ = (
-        "among",
-        "done",
-        "error",
-        "gathered",
-        "incarnation",
-        "missing",
-        "nbytes",
-        "parts",
-        "receiving_s",
-        "sending_s",
-        "value",
-    )
+    # One is made for every message, so it has no table of its own.
+    __slots__ = ("done", "error", "incarnation", "missing", "parts", "receiving_s", "sending_s", "value")
 
     def __init__(self, incarnation: Incarnation) -> None:
         self.incarnation = incarnation
-        self.among: tuple[int, ...] = ()
         self.parts: list[Any] | None = None
         self.missing = 1
-        self.nbytes = 0
-        self.gathered = self.done = False
+        self.done = False
         self.sending_s = self.receiving_s = 0.0
         self.value: Any = None
         self.error: Exception | None = None
@@ -172,3 +157,17 @@ class PendingCall(Ticket):
     def has_answer_of(self, shard: int) -> bool:
         """Returns True if that shard has answered this call, or the call is over."""
         return self.done or (self.parts is not None and self.parts[shard] is not None)
+
+
+class PeerMeanCall(PendingCall):
+    """A Mean under way that the workers `among` carry themselves.
+
+    `nbytes`: what this worker hands in; `gathered`: everybody receives the parts of all, not their sum.
+    """
+
+    __slots__ = ("among", "gathered", "nbytes")
+
+    def __init__(self, incarnation: Incarnation, among: tuple[int, ...]) -> None:
+        super().__init__(incarnation)
+        self.among = among
+        self.nbytes, self.gathered = 0, False

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from paceline.core.effects import KEEP, Compute, Computed, Data, Train, Trained
 from paceline.core.role import Update
-from paceline.core.vector import cut
+from paceline.core.vector import Ghost, cut
 
 
 class Workload(Protocol):
@@ -59,11 +59,36 @@ class SimulatedLeaseSource(Protocol):
         """Notes that the incarnation is over: of what the first server heard, only `pending` may still be applied."""
 
 
+@dataclass(frozen=True, slots=True)
+class UniformSeconds:
+    """Draws the seconds of a step evenly between `low` and `high`, from the worker's own generator.
+
+    `LocalSteps` asks it for several steps in one call, since a scheme that trains locally makes hundreds between two
+    exchanges. The seconds are those of a function that returns `rng.uniform(low, high)`, bit for bit.
+    """
+
+    low: float
+    high: float
+
+    def __call__(self, rank: int, rng: Random) -> float:
+        """Returns the seconds of one step."""
+        return rng.uniform(self.low, self.high)
+
+    def of_steps(self, rng: Random, steps: int) -> float:
+        """Returns the sum of the seconds of `steps` steps."""
+        low, more, draw, seconds = self.low, self.high - self.low, rng.random, 0.0
+        for _ in range(steps):
+            seconds += low + more * draw()
+        return seconds
+
+
 class LocalSteps:
     """Builds a workload from functions.
 
-    seconds       of one step of worker `rank` with a mini-batch of its own size; other sizes take time in proportion
-    gradient      of worker `rank` at w, as long as w; without it the gradient is w itself, which is right for a Ghost
+    seconds       of one step of worker `rank` with a mini-batch of its own size; other sizes take time in proportion.
+                  A function, or `UniformSeconds`, which is quicker
+    gradient      of worker `rank` at w, as long as w; without it the gradient is w itself, which is right for a Ghost:
+                  no arithmetic is done with one
     samples       in a mini-batch of worker `rank`
     lr, momentum  of the local optimizer: v = momentum v + g, x = x - lr v
     """
@@ -71,14 +96,14 @@ class LocalSteps:
     def __init__(
         self,
         seconds: Callable[[int, Random], float],
-        gradient: Callable[[int, Any], Any] = lambda rank, w: w,
+        gradient: Callable[[int, Any], Any] | None = None,
         *,
         samples: Callable[[int], int] = lambda rank: 1,
         lr: float = 0.1,
         momentum: float = 0.0,
     ) -> None:
         self._seconds = seconds
-        self._gradient = gradient
+        self._gradient, self._plain = gradient or (lambda rank, w: w), gradient is None
         self._samples = samples
         self._lr = lr
         self._momentum = momentum
@@ -90,33 +115,42 @@ class LocalSteps:
         Seconds are drawn once per step, so a mean over several steps has less relative jitter than a single step.
         """
         gradient, seconds_of, samples_of = self._gradient, self._seconds, self._samples
-        own = samples_of(rank)
+        own, w, steps = samples_of(rank), wanted.w, wanted.steps
         samples = wanted.samples or own
-        g, seconds = gradient(rank, wanted.w), seconds_of(rank, rng)
-        for n in range(2, wanted.steps + 1):
-            g = g + (gradient(rank, wanted.w) - g) * (1.0 / n)
-            seconds += seconds_of(rank, rng)
-        return Computed(g, samples * wanted.steps, seconds * samples / own)
+        g = gradient(rank, w)
+        if steps == 1:
+            return Computed(g, samples, seconds_of(rank, rng) * samples / own)
+        if not (self._plain and type(w) is Ghost):
+            for n in range(2, steps + 1):
+                g = g + (gradient(rank, w) - g) * (1.0 / n)
+        return Computed(g, samples * steps, self._all_seconds(rank, rng, steps) * samples / own)
 
     def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
         """Returns the weights after SGD steps with momentum, and remembers the velocity of worker `rank`."""
-        x, seconds, v = wanted.x, 0.0, self._remembered(rank, wanted.memory)
-        for _ in range(wanted.steps):
-            g = self._gradient(rank, x)
-            if self._momentum:
-                v = g if v is None else g + v * self._momentum
-            x = x - (v if self._momentum else g) * self._lr
-            seconds += self._seconds(rank, rng)
+        x, steps, memory = wanted.x, wanted.steps, wanted.memory
+        v: Any = memory  # the velocity to begin with, unless it is KEEP (the worker's own) or RESET (zero)
+        if type(memory) is str:
+            v = self._memory.get(rank) if memory == KEEP else None
+        if self._plain and type(x) is Ghost:
+            v = x if self._momentum else v
+        else:
+            for _ in range(steps):
+                g = self._gradient(rank, x)
+                if self._momentum:
+                    v = g if v is None else g + v * self._momentum
+                x = x - (v if self._momentum else g) * self._lr
         self._memory[rank] = v
-        samples = self._samples(rank) * wanted.steps
-        return Trained(x, samples, seconds, v if wanted.show_memory else None)
+        seconds = self._all_seconds(rank, rng, steps)
+        return Trained(x, self._samples(rank) * steps, seconds, v if wanted.show_memory else None)
 
-    def _remembered(self, rank: int, memory: Any) -> Any:
-        """Returns the velocity to begin with: the worker's own for KEEP, None (zero) for RESET, or the vector that was
-        handed in."""
-        if isinstance(memory, str):
-            return self._memory.get(rank) if memory == KEEP else None
-        return memory
+    def _all_seconds(self, rank: int, rng: Random, steps: int) -> float:
+        """Returns the sum of the seconds of `steps` steps, each of which is drawn by itself."""
+        seconds_of, seconds = self._seconds, 0.0
+        if type(seconds_of) is UniformSeconds:
+            return seconds_of.of_steps(rng, steps)
+        for _ in range(steps):
+            seconds += seconds_of(rank, rng)
+        return seconds
 
 
 def plain_sgd(lr: float) -> Callable[[int], Update]:

@@ -15,6 +15,7 @@ from paceline.core.scheme import names
         (scheme_catalogue.AS_THEY_COME, {"asp", "ssp", "gsp", "ksync"}),
         (scheme_catalogue.LOCALLY, {"esync", "localsgd", "easgd", "eamsgd"}),
         (scheme_catalogue.GOSSIP, {"gosgd", "adpsgd", "sgp"}),
+        (scheme_catalogue.COMPOSITE, {"hybrid", "tiers"}),
     ],
 )
 def test_a_scheme_stands_with_those_of_its_kind(family: str, members: set[str]) -> None:
@@ -29,6 +30,7 @@ def test_a_scheme_stands_with_those_of_its_kind(family: str, members: set[str]) 
         ("bsp", "servers, or collectives alone (`--servers 0`)"),
         ("localsgd", "collectives (`--servers 0`); where there are servers, they carry the means"),
         ("gosgd", "workers that reach one another; no servers"),
+        ("tiers", "servers, and workers that reach one another; the coordinator decides"),
     ],
 )
 def test_what_a_scheme_runs_on_is_told(name: str, words: str) -> None:

@@ -11,12 +11,12 @@ import pytest
 from paceline.codec import encoders, read
 from paceline.codec.pipeline.collective import AS_IT_IS, SHARES, SUMS, MeanCoder
 from paceline.core.collective import PEERS
+from paceline.core.coordination.party import worker
 from paceline.core.effects import EVERY_BIT, Mean
 from paceline.core.message import nature_of
 from paceline.live.collectives.peer_backend import PeerCarrier
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
-from paceline.live.party import worker
 from tests.live.collectives.three_workers import NumpyAdder
 from tests.live.fakes import PATIENCE_SECONDS, NumpyMemory
 from tests.live.node_fixture import Behind

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import (
     CloseConnection,
     Decisions,
@@ -20,14 +21,13 @@ from paceline.core.coordination.decisions import (
 from paceline.core.coordination.elasticity import Elasticity
 from paceline.core.coordination.ending import RunEnding
 from paceline.core.coordination.lifecycle import RunContext, RunPhase, RunState, StopRule
+from paceline.core.coordination.party import Party, server, worker
 from paceline.core.coordination.roster import ProgressTotals, RunRoster
 from paceline.core.coordination.sample_leases import Leasing, Quotas
 from paceline.core.coordination.server_recovery import Recovery
 from paceline.core.fault_tolerance.membership import Membership, Patience
 from paceline.core.sharding import lay_out
 from paceline.core.trace import Ended, MemberChange
-from paceline.live.party import Party, server, worker
-from paceline.live.protocol import control_messages as control
 from tests.live.node_fixture import nothing
 from tests.live.scripted_parties import ready
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.lifecycle import RunPhase
+from paceline.core.coordination.party import COORDINATOR, EVALUATOR, Party, worker
 from paceline.core.errors import PeerLost
 from paceline.core.trace import MemberChange
 from paceline.live.node.timing import Times
-from paceline.live.party import COORDINATOR, EVALUATOR, Party, worker
-from paceline.live.protocol import control_messages as control
 from paceline.runtime.worker.loop.progress import ProgressCounters
 from tests.live.fakes import Recorder, take
 from tests.live.scripted_parties import S0, W0, W1, Company, finish, progress, ready

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.lifecycle import RunPhase, StopRule
-from paceline.live.party import EVALUATOR
-from paceline.live.protocol import control_messages as control
+from paceline.core.coordination.party import EVALUATOR
 from paceline.live.protocol.transport import Kind
 from tests.live.fakes import vector
 from tests.live.node_fixture import Ask

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.trace import MemberChange
-from paceline.live.protocol import control_messages as control
 from tests.live.scripted_parties import Company
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import Party, server, worker
 from paceline.core.coordination.sample_leases import Leasing
 from paceline.core.errors import ProtocolError
 from paceline.core.trace import Leased
-from paceline.live.party import Party, server, worker
-from paceline.live.protocol import control_messages as control
 
 WANT = control.Want(samples=8, size=4)
 

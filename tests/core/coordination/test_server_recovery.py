@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import server_recovery
 from paceline.core.coordination.decisions import Timer
 from paceline.core.coordination.lifecycle import RunPhase
+from paceline.core.coordination.party import EVALUATOR, Party, server, worker
 from paceline.core.effects import SERVERS, Call, Compute, Effect, Tell
 from paceline.core.errors import PeerLost, ProtocolError, Undone
 from paceline.core.trace import Applied, MemberChange
@@ -18,8 +20,6 @@ from paceline.live.coordinator.coordinator import Coordinator
 from paceline.live.net.inprocess_transport import HubTransport
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import PublishedState
-from paceline.live.party import EVALUATOR, Party, server, worker
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.fakes import in_background, vector
 from tests.live.node_fixture import LAYOUT, Answerer, Ask, Loop, Stage, echo, nothing, servers

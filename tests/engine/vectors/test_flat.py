@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.core.vector import Vector, cut
+from paceline.core.vector import Vector, cut, is_finite
 from paceline.engine.vectors.buffer_pool import BufferRef, Pool
 from paceline.engine.vectors.flat import Flat, FlatMemory
 from tests.engine.vectors.numbers import numbers_of, random_flat
@@ -79,6 +79,12 @@ def test_scales_far_apart_do_not_overflow() -> None:
     tiny, large = flat([1.0, 2.0]) * 1e-300, flat([3.0, 4.0]) * 2.0
     assert (tiny + large).value().tolist() == [6.0, 8.0]
     assert (large - tiny).value().tolist() == [6.0, 8.0]
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_scheme_sees_that_a_vector_is_not_finite(number: float) -> None:
+    assert is_finite(Flat.copy_of(torch.ones(3)) * 2.0)
+    assert not is_finite(Flat.copy_of(torch.tensor([1.0, number])))
 
 
 def test_not_a_number_is_not_hidden() -> None:

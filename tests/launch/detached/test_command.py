@@ -12,11 +12,12 @@ from paceline.core.errors import ConfigError
 from paceline.launch.detached.command import lead_elsewhere, leading_words
 
 
-def test_the_two_options_are_taken_out_before_the_command_only() -> None:
+def test_the_options_are_taken_out_before_the_command_only() -> None:
     words = ["--detach", "-n", "2", "python", "x.py", "--detach"]
     assert leading_words(words, words[3:]) == ["-n", "2", "python", "x.py", "--detach"]
     assert leading_words(["--write-unit", "a.service", "--seed", "3"]) == ["--seed", "3"]
     assert leading_words(["--write-unit=a.service", "--seed", "3"]) == ["--seed", "3"]
+    assert leading_words(["--leader", "h2", "--leader=h3", "--seed", "3"]) == ["--seed", "3"]
 
 
 def config(out: str, every: float, resume: str = "never") -> Config:

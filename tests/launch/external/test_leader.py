@@ -19,6 +19,7 @@ import pytest
 from paceline import __version__
 from paceline.cli.main import main
 from paceline.config import Config
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.launch.external import follower, rendezvous
 from paceline.launch.external import leader as leading
@@ -30,7 +31,6 @@ from paceline.launch.remote.agent import hello
 from paceline.launch.remote.agent_messages import Request
 from paceline.launch.remote.callback_listener import CallbackListener, enter
 from paceline.launch.remote.message_stream import MessageStream
-from paceline.live.party import Party
 from paceline.live.protocol import frames
 from paceline.runtime.spec.process_spec import ProcessSpec
 from tests.launch.external.others import WORKER

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from paceline import config as configuration
+from paceline.core.coordination.party import worker
 from paceline.core.errors import ConfigError
 from paceline.launch.local.launcher import LocalLauncher
 from paceline.launch.remote import agent_messages as messages
@@ -20,7 +21,6 @@ from paceline.launch.remote.hostfile import HostEntry
 from paceline.launch.remote.launcher import RemoteHost, RemoteLauncher
 from paceline.launch.remote.message_stream import MessageStream, SocketStream
 from paceline.launch.remote.placement import Placement
-from paceline.live.party import worker
 from paceline.runtime.spec.launcher import ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec
 from tests.launch.process_tree import within

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from paceline.core.coordination import party
 from paceline.core.errors import ConfigError
 from paceline.launch.remote.hostfile import parse_hosts
 from paceline.launch.remote.placement import place
-from paceline.live import party
 
 
 def test_workers_fill_slots_in_the_order_of_the_file() -> None:

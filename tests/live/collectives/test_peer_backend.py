@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from paceline.core.collective import PEERS
+from paceline.core.coordination.party import worker
 from paceline.core.effects import Mean
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.live.collectives.peer_backend import id_of, key_of
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
-from paceline.live.party import worker
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.collectives.three_workers import Workers, failure, numbers
 from tests.live.fakes import PATIENCE_SECONDS, NumpyMemory

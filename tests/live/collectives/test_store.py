@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination.party import COORDINATOR, Party
 from paceline.core.errors import PeerLost, ProtocolError, TimedOut
 from paceline.live.collectives import store
 from paceline.live.collectives.store import Add, Forget, Found, Get, Put, Rendezvous, Vain
-from paceline.live.party import COORDINATOR, Party
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.scripted_parties import W0, W1
 

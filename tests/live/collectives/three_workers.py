@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.core.coordination.party import worker
 from paceline.core.effects import Mean
 from paceline.core.errors import PacelineError
 from paceline.live.collectives.peer_backend import PeerCarrier
 from paceline.live.net.inprocess_transport import Hub, HubTransport
 from paceline.live.node.node import Node
-from paceline.live.party import worker
 from paceline.live.protocol.pending_reply import PendingReply
 from tests.live.fakes import PATIENCE_SECONDS, NumpyMemory
 from tests.live.node_fixture import Behind

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import COORDINATOR, Party, server, worker
 from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
-from paceline.live.party import COORDINATOR, Party, server, worker
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.fakes import NumpyMemory, Recorder
 

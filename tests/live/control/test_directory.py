@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.live import party
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
+from paceline.core.coordination.party import COORDINATOR, worker
 from paceline.live.control.directory import PartyDirectory
-from paceline.live.party import COORDINATOR, worker
-from paceline.live.protocol import control_messages as control
 
 
 def roster(**changed: Any) -> control.Roster:

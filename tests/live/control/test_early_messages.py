@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import worker
 from paceline.core.sharding import NOWHERE
-from paceline.live.party import worker
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.control.test_handlers import Hears, session_of, tell
 from tests.live.node_fixture import Ask

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import COORDINATOR, Party, server, worker
 from paceline.core.fault_tolerance.replication import Copied
 from paceline.core.paramserver.gated_server import Push
 from paceline.core.role import Role, RoleContext
@@ -16,8 +18,6 @@ from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
-from paceline.live.party import COORDINATOR, Party, server, worker
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.row_packing import Packed, PackingPost, Parcel
 from paceline.live.protocol.transport import Envelope, Kind, LossCause
 from tests.live.fakes import NumpyMemory

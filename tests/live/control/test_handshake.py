@@ -6,11 +6,11 @@ import os
 
 import pytest
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import COORDINATOR, EVALUATOR, server, worker
 from paceline.core.errors import PeerLost
 from paceline.core.sharding import lay_out
 from paceline.live.node.published_state import PublishedState
-from paceline.live.party import COORDINATOR, EVALUATOR, server, worker
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.control.scene import Scene
 from tests.live.fakes import Recorder, in_background, take, vector

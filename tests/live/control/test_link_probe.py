@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.live.party import Party, server
-from paceline.live.protocol import control_messages as control
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import Party, server
 from tests.live.control.scene import Scene
 
 

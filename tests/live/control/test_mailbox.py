@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import worker
 from paceline.core.errors import PeerLost, ProtocolError, TimedOut
 from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
-from paceline.live.party import worker
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.control.scene import Scene
 from tests.live.fakes import NumpyMemory, in_background, vector

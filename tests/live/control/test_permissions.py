@@ -8,6 +8,8 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters the messages of all schemes
 from paceline.core import message
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import COORDINATOR, EVALUATOR, server, worker
 from paceline.core.errors import ProtocolError
 from paceline.core.paramserver.gated_server import Push, Weights
 from paceline.live.collectives import store
@@ -15,8 +17,6 @@ from paceline.live.collectives.peer_backend import Piece
 from paceline.live.control import permissions
 from paceline.live.control.permissions import may_send
 from paceline.live.net.zero_copy import Opened
-from paceline.live.party import COORDINATOR, EVALUATOR, server, worker
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Kind
 from paceline.live.security.handshake import Challenge, Greeting, Proof
 

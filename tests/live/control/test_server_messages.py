@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import COORDINATOR, server
 from paceline.core.sharding import lay_out
-from paceline.live.party import COORDINATOR, server
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.control.scene import Scene
 from tests.live.fakes import vector

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import COORDINATOR, Party, server, worker
 from paceline.core.errors import PeerLost, Stopped
 from paceline.core.sharding import lay_out
 from paceline.core.trace import Decided, Ended, Record, Span
@@ -18,8 +20,6 @@ from paceline.live.control.reports import records_of
 from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
-from paceline.live.party import COORDINATOR, Party, server, worker
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.control.scene import Scene
 from tests.live.fakes import PROGRESS, NumpyMemory, Recorder, happened, in_background, take, vector

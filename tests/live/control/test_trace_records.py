@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination.party import worker
 from paceline.core.errors import ProtocolError
 from paceline.core.trace import Decided, Evaluated, Span, to_row
 from paceline.live.control.reports import line_of
 from paceline.live.control.trace_records import records_from
-from paceline.live.party import worker
 
 
 def lines(*records: Any) -> str:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.lifecycle import RunPhase
+from paceline.core.coordination.party import EVALUATOR, Party
 from paceline.core.errors import ConfigError
 from paceline.core.sharding import Layout
-from paceline.live.party import EVALUATOR, Party
-from paceline.live.protocol import control_messages as control
 from tests.live.fakes import take
 from tests.live.scripted_parties import S0, W0, W1, Company, ready
 

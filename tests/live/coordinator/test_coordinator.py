@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.trace import Ended, MemberChange
-from paceline.live.protocol import control_messages as control
 from tests.live.fakes import take
 from tests.live.scripted_parties import S0, W0, Company
 

@@ -6,10 +6,10 @@ import contextlib
 import queue
 from typing import Any
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.lifecycle import RunPhase
+from paceline.core.coordination.party import EVALUATOR
 from paceline.core.trace import MemberChange
-from paceline.live.party import EVALUATOR
-from paceline.live.protocol import control_messages as control
 from tests.live.fakes import Recorder
 from tests.live.scripted_parties import S0, W0, W1, Company, progress
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from paceline.core.collective import Choice
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.lifecycle import RunRules, RunSize
+from paceline.core.coordination.party import COORDINATOR, Party, server, worker
 from paceline.core.role import Role
 from paceline.core.sharding import lay_out
 from paceline.live.coordinator.coordinator import Coordinator
 from paceline.live.coordinator.planning import RunChoices
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node
-from paceline.live.party import COORDINATOR, Party, server, worker
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.message_parts import MessageParts
 from paceline.live.protocol.transport import Envelope, Kind
 from paceline.live.security.certificate_authority import CertificateAuthority

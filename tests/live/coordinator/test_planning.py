@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from paceline.core.coordination.control_messages import Hello
 from paceline.live.coordinator.planning import crowded
-from paceline.live.protocol.control_messages import Hello
 
 
 def hello(host: str = "here", device: str = "cpu", cores: int = 2) -> Hello:

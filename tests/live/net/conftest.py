@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from paceline.live.party import COORDINATOR
+from paceline.core.coordination.party import COORDINATOR
 from tests.live.bare_transport import Someone
 from tests.live.fakes import tcp_pair
 from tests.live.net.ends import End

@@ -8,11 +8,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from paceline.core.coordination.control_messages import Total
 from paceline.core.errors import ProtocolError
 from paceline.core.paramserver.gated_server import Push
 from paceline.live.event_loop import Loop
 from paceline.live.net.connection import Connection
-from paceline.live.protocol.control_messages import Total
 from paceline.live.protocol.pending_reply import rooms_for
 from paceline.live.protocol.transport import Envelope, Kind, LossCause
 from tests.live.fakes import NumpyMemory, happened, vector

@@ -19,10 +19,10 @@ import pytest
 
 pytest.importorskip("cryptography", reason="`make` installs what a run's authority needs")
 
+from paceline.core.coordination.control_messages import Total
+from paceline.core.coordination.party import COORDINATOR, Party, server, worker
 from paceline.live.net import accept_loop, tcp_transport
 from paceline.live.net.accept_loop import FailureLimit, TlsListener
-from paceline.live.party import COORDINATOR, Party, server, worker
-from paceline.live.protocol.control_messages import Total
 from paceline.live.protocol.transport import SHARED, TCP
 from paceline.live.same_host import unix_socket
 from paceline.live.same_host.shared_memory import Segments

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.core.coordination.party import Party, server, worker
 from paceline.core.paramserver.gated_server import Pull, Push
 from paceline.live.net.frame_reader import BODIES_MAX
 from paceline.live.net.tcp_transport import ANSWERS_MAX, TcpTransport
-from paceline.live.party import Party, server, worker
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.fakes import PATIENCE_SECONDS, NumpyMemory, Recorder, take
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from paceline.chaos.proxy import ProxySet
+from paceline.core.coordination.control_messages import Total
+from paceline.core.coordination.party import COORDINATOR, server, worker
 from paceline.core.effects import SERVERS, Call, Compute
 from paceline.core.errors import PeerLost
 from paceline.core.paramserver.gated_server import Push
 from paceline.core.sharding import lay_out
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node
-from paceline.live.party import COORDINATOR, server, worker
-from paceline.live.protocol.control_messages import Total
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.bare_transport import Someone, admit
 from tests.live.fakes import PATIENCE_SECONDS, NumpyMemory, in_background, take

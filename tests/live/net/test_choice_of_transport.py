@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from paceline.core.coordination.control_messages import Total
+from paceline.core.coordination.party import server, worker
 from paceline.core.errors import PeerLost
 from paceline.core.paramserver.gated_server import Push
-from paceline.live.party import server, worker
-from paceline.live.protocol.control_messages import Total
 from paceline.live.protocol.transport import SHARED, TCP, Envelope, Kind
 from paceline.live.same_host import unix_socket
 from paceline.live.same_host.shared_memory import Segments

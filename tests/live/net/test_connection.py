@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from paceline.codec import Encoded
+from paceline.core.coordination.control_messages import Total
 from paceline.core.errors import PeerLost
-from paceline.live.protocol.control_messages import Total
 from paceline.live.protocol.transport import Kind
 from tests.live.fakes import happened, take
 from tests.live.net.ends import End, push, total

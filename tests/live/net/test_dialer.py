@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
+from paceline.core.coordination.control_messages import Total
+from paceline.core.coordination.party import COORDINATOR, Party, server, worker
 from paceline.core.errors import PeerLost
 from paceline.live.net import dialer
 from paceline.live.net.dialer import Dialer
-from paceline.live.party import COORDINATOR, Party, server, worker
-from paceline.live.protocol.control_messages import Total
 from tests.live.bare_transport import Someone
 
 

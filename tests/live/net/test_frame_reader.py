@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.core.coordination.control_messages import Failed, Total
 from paceline.core.paramserver.gated_server import Weights
-from paceline.live.protocol.control_messages import Failed, Total
 from paceline.live.protocol.transport import Envelope, Kind, LossCause
 from tests.live.fakes import take, tcp_pair, vector
 from tests.live.net.ends import End, push, total

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination.control_messages import Total
+from paceline.core.coordination.party import COORDINATOR, Party, server, worker
 from paceline.core.errors import PeerLost
 from paceline.core.paramserver.gated_server import Push
 from paceline.live.net.inprocess_transport import Hub, HubTransport
-from paceline.live.party import COORDINATOR, Party, server, worker
-from paceline.live.protocol.control_messages import Total
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.fakes import Recorder, happened, net_threads, take, vector
 

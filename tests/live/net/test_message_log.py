@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
+from paceline.core.coordination.party import server, worker
 from paceline.core.paramserver.gated_server import Push
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.net.message_log import log, with_logging
-from paceline.live.party import server, worker
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.fakes import Recorder, take, vector
 

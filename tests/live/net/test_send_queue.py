@@ -7,8 +7,8 @@ import threading
 
 import numpy as np
 
+from paceline.core.coordination.control_messages import Failed, Total
 from paceline.core.paramserver.gated_server import Push
-from paceline.live.protocol.control_messages import Failed, Total
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.fakes import PATIENCE_SECONDS, happened, take
 from tests.live.net.ends import End, push, total

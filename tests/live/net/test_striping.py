@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.core.coordination.control_messages import Total
 from paceline.core.errors import ProtocolError
 from paceline.core.paramserver.gated_server import Push
 from paceline.live.net.send_queue import Outgoing
 from paceline.live.net.striping import HEAD, LANES_AUTO_MAX, LANES_MAX, PIECE_BYTES, RTT_AT, Striping, enough_for
-from paceline.live.protocol.control_messages import Total
 from paceline.live.protocol.frames import STRIPED
 from paceline.live.protocol.transport import Kind
 from tests.live.fakes import happened, in_background, take, tcp_pair

@@ -8,14 +8,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from paceline.core.coordination.control_messages import Go, Hello, Total
+from paceline.core.coordination.party import COORDINATOR, Party, server, worker
 from paceline.core.errors import PeerLost
 from paceline.core.paramserver.gated_server import Push
 from paceline.live.net import tcp_transport
 from paceline.live.net.striping import HEAD
 from paceline.live.net.tcp_transport import TcpTransport
-from paceline.live.party import COORDINATOR, Party, server, worker
 from paceline.live.protocol import frames
-from paceline.live.protocol.control_messages import Go, Hello, Total
 from paceline.live.protocol.transport import Envelope, Kind
 from paceline.live.security.handshake import Challenge, Greeting, Proof
 from tests.live.bare_transport import TOKEN, Someone, greeting_of

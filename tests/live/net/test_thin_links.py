@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from paceline.chaos.proxy import ProxySet
+from paceline.core.coordination.party import Party, server, worker
 from paceline.core.effects import SERVERS, Call, Compute
 from paceline.core.errors import TimedOut
 from paceline.core.sharding import lay_out
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node
-from paceline.live.party import Party, server, worker
 from tests.live.fakes import NumpyMemory
 from tests.live.node_fixture import Answerer, Ask, Asker, Behind, echo, nothing
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
+from paceline.core.coordination.party import Party, server
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
 from paceline.core.message import message
 from paceline.core.vector import Vector
 from paceline.engine.vectors.chunked import Chunks, RopeMemory
 from paceline.engine.vectors.flat import Flat
 from paceline.live.node.deferred_send import DeferredSends
-from paceline.live.party import Party, server
 from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope, Kind
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from paceline.core.collective.mean_server import Averaged, MeanServer
+from paceline.core.coordination import party
+from paceline.core.coordination.party import server, worker
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Effect, Mean, Reply, Start, Tell, Train, Wait
 from paceline.core.errors import Stopped
-from paceline.live import party
 from paceline.live.node.hosted_slice import ServedSlice
-from paceline.live.party import server, worker
 from paceline.live.protocol.pending_reply import PendingReply
 from tests.live.fakes import NumpyMemory, happened, in_background
 from tests.live.node_fixture import (

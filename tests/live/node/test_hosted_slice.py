@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination import party
+from paceline.core.coordination.party import server, worker
 from paceline.core.effects import SERVERS, Call
 from paceline.core.errors import ProtocolError
 from paceline.core.sharding import lay_out
-from paceline.live import party
 from paceline.live.node.hosted_slice import ServedSlice
-from paceline.live.party import server, worker
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.node_fixture import TEN, WORK, Answerer, Ask, Asker, Stage, echo, nothing
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from paceline.core.adaptive.regrouping import Move
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import COORDINATOR, Party, server, worker
 from paceline.core.paramserver.gated_server import Push
 from paceline.core.sharding import lay_out
 from paceline.live.node.hosted_slice import Declined
 from paceline.live.node.message_checks import STRIKES, MessageChecks
-from paceline.live.party import COORDINATOR, Party, server, worker
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
 
 LAYOUT = lay_out(100, 1, 4)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from paceline.core.collective.mean_server import Part
-from paceline.core.effects import SERVERS, Call, Mean
+from paceline.core.coordination.party import server, worker
+from paceline.core.effects import SERVERS, Call, Mean, Reply, Tell
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
 from paceline.live.control.link_probe import measure_link
 from paceline.live.node.published_state import FREIGHT_LENGTH
-from paceline.live.party import server, worker
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.fakes import happened, in_background
 from tests.live.node_fixture import (
@@ -18,6 +21,8 @@ from tests.live.node_fixture import (
     WORK,
     AnswersLater,
     Ask,
+    Asker,
+    Said,
     Stage,
     asker,
     nothing,
@@ -35,6 +40,26 @@ def test_a_loop_box_may_answer_a_call_itself(stage: Stage) -> None:
     node.advance()
     answered()
     assert role.results[0].n == 9
+
+
+class CallsItself(Asker):
+    """Answers its own call when worker 1 tells it something, and a second one at once."""
+
+    def on(self, now: float, src: int, message: Any) -> Iterator[Any]:
+        if src == 1 or message.n == 2:
+            yield Reply(0, Said(v=message.v, n=message.n + 1))
+
+
+def test_a_worker_may_call_itself_and_be_answered_because_of_another_one(stage: Stage) -> None:
+    box = CallsItself(Call(0, Ask(v=TEN, n=1)), Call(0, Ask(v=TEN, n=2)), WORK)
+    node = stage.node(worker(0))
+    node.place(box, LAYOUT)
+    node.begin(None)  # its first call is open
+    other, _ = asker(stage, Tell(0, Ask(v=TEN, n=8)), WORK, rank=1)
+    other.advance()
+    assert node.finish() is WORK
+    assert [said.n for said in box.results] == [9, 3]
+    assert all(said.v is TEN for said in box.results[1:])  # it passes no transport
 
 
 def test_a_message_before_there_is_a_role_is_a_protocol_error(stage: Stage) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination import party
+from paceline.core.coordination.party import server, worker
 from paceline.core.effects import COORDINATOR, SERVERS, Call, Effect, Mean, Reply, Start, Wait
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
-from paceline.live import party
-from paceline.live.party import server, worker
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.fakes import address, happened, in_background
 from tests.live.node_fixture import (

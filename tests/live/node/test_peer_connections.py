@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from paceline.core.collective.mean_server import MeanServer
+from paceline.core.coordination.party import server, worker
 from paceline.core.effects import SERVERS, Call, Effect, Mean, Reply, Start, Tell, Wait
 from paceline.core.errors import PeerLost, ProtocolError, Stopped
 from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import FINAL
-from paceline.live.party import server, worker
 from tests.live.fakes import PATIENCE_SECONDS, in_background
 from tests.live.node_fixture import LAYOUT, PLACE, TEN, WHOLE, WORK, Answerer, Ask, Asker, Loop, Said, Stage, nothing
 

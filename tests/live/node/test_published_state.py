@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import paceline.schemes  # noqa: F401  enters the messages of all schemes
 from paceline.core import message
+from paceline.core.coordination.control_messages import Capture
 from paceline.live.node.published_state import PublishedState, ReadState, StateGone
-from paceline.live.protocol.control_messages import Capture
 from paceline.live.protocol.transport import Kind
 from tests.live.control.test_permissions import pairs
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from paceline.core.coordination import party
+from paceline.core.coordination.party import server, worker
 from paceline.core.effects import SERVERS
 from paceline.core.errors import ProtocolError, TimedOut, Undone
-from paceline.live import party
-from paceline.live.party import server, worker
 from tests.live.fakes import take, vector
 from tests.live.node_fixture import (
     SHARDS,

@@ -20,12 +20,12 @@ import paceline.schemes  # noqa: F401  enters their messages
 from paceline.codec import Encoded
 from paceline.core import message as messages
 from paceline.core.collective.mean_server import Part
+from paceline.core.coordination import control_messages as control
 from paceline.core.errors import ProtocolError
 from paceline.core.message import message, name_of, scalar_fields, vector_fields
 from paceline.core.paramserver.gated_server import Push
 from paceline.core.sharding import SLICES_MAX, Layout, lay_out
 from paceline.core.vector import Vector
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol import frames
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.fakes import NumpyMemory, vector

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paceline.core.coordination.control_messages import EvaluationReport, Hello, Rate, Ready, Roster
 from paceline.core.errors import ProtocolError
 from paceline.core.paramserver.gated_server import Push
 from paceline.core.vector import Memory
 from paceline.live.protocol import frames
-from paceline.live.protocol.control_messages import EvaluationReport, Hello, Rate, Ready, Roster
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.fakes import PROGRESS, NumpyMemory, vector
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.errors import ProtocolError
 from paceline.core.sharding import Layout
 from paceline.live.numpy_memory import PlainMemory
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.frames import HEADER_BYTES_MAX, encode
 from paceline.live.protocol.message_parts import ENTRIES_MAX, MessageParts, parts_of
 from paceline.live.protocol.transport import Envelope, Kind

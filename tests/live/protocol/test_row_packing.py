@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from paceline.core.coordination import party
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.paramserver.gated_server import Push, Weights
 from paceline.engine.sparse.table_layout import Tables, TableSpan
 from paceline.engine.vectors.flat import Flat
-from paceline.live import party
 from paceline.live.protocol.row_packing import Packed, PackingPost, Parcel
 from paceline.live.protocol.transport import Envelope, Kind
 from paceline.runtime.spec.row_packer import CHANGE, ROWS, WHOLE, RowPacker

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.collective import Choice
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.lifecycle import RunRules, RunSize
+from paceline.core.coordination.party import Party, server, worker
 from paceline.core.coordination.server_recovery import Snapshots
 from paceline.core.effects import Reply
 from paceline.core.message import message
@@ -18,8 +20,6 @@ from paceline.live.coordinator.executor import CoordinatorListener
 from paceline.live.coordinator.inputs import CoordinatorObserver
 from paceline.live.coordinator.planning import RunChoices
 from paceline.live.node.node import Node
-from paceline.live.party import Party, server, worker
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 from paceline.live.recording.coordinator_recorder import CoordinatorRecorder
 from paceline.live.recording.coordinator_replay import CoordinatorReplay, RecordedInput, inputs_of

@@ -7,8 +7,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.trace import Applied, to_row
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Kind
 from paceline.live.recording.recording_file import read_recording
 from tests.live.recording.scene import S0, W0, Count, RecordedRun

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import Timer
 from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.errors import ConfigError, ProtocolError
 from paceline.core.fault_tolerance.membership import Membership
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Kind
 from paceline.live.recording.coordinator_replay import ReplayedInput, inputs_of
 from tests.live.recording.scene import S0, W0, W1, Count, RecordedRun, replay

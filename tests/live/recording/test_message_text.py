@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import SendMessage, StartTimer, Timer
+from paceline.core.coordination.party import worker
 from paceline.core.errors import ConfigError
 from paceline.core.message import named, vector_fields
 from paceline.core.paramserver.gated_server import Push
 from paceline.core.sharding import Layout
 from paceline.live.collectives.store import Put
-from paceline.live.party import worker
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
 from paceline.live.recording.message_text import (
     actions_text,

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import COORDINATOR, server, worker
 from paceline.core.paramserver.gated_server import Push
-from paceline.live.party import COORDINATOR, server, worker
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind, LossCause
 from paceline.live.recording.party_recorder import party_path, with_recording
 from paceline.live.recording.recording_file import FOLDER, read_recording

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import Timer
-from paceline.live.protocol import control_messages as control
 from paceline.live.recording.coordinator_replay import ReplayedInput
 from paceline.live.recording.transcript import decided_lines, difference_lines, input_lines, is_routine
 from tests.live.recording.scene import W0, W1, RecordedRun

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from paceline.live.party import COORDINATOR, server, worker
-from paceline.live.protocol.control_messages import Total
+from paceline.core.coordination.control_messages import Total
+from paceline.core.coordination.party import COORDINATOR, server, worker
 from paceline.live.protocol.transport import SHARED, TCP, Envelope, Kind
 from paceline.live.same_host import unix_socket
 from paceline.live.same_host.shared_memory import Segments

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.live.party import COORDINATOR, server, worker
+from paceline.core.coordination.party import COORDINATOR, server, worker
 from paceline.live.security.certificate_authority import CertificateAuthority
 
 PARTIES = [COORDINATOR, server(0), worker(0), worker(1)]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from paceline.core.coordination.party import COORDINATOR, server, worker
 from paceline.core.errors import ConfigError
-from paceline.live.party import COORDINATOR, server, worker
 from paceline.live.security import certificate_authority
 from paceline.live.security.certificate_authority import CertificateAuthority
 

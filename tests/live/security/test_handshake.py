@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.core.coordination.control_messages import Total
+from paceline.core.coordination.party import COORDINATOR, Party, server, worker
 from paceline.core.errors import PeerLost
 from paceline.core.paramserver.gated_server import Push
 from paceline.live.net import dialer
 from paceline.live.net.dialer import Dialer
-from paceline.live.party import COORDINATOR, Party, server, worker
-from paceline.live.protocol.control_messages import Total
 from paceline.live.protocol.transport import Envelope, Kind
 from paceline.live.same_host import unix_socket
 from paceline.live.same_host.shared_memory import Segments

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.core.coordination.control_messages import Total
+from paceline.core.coordination.party import COORDINATOR, Party, server, worker
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.paramserver.gated_server import Push
 from paceline.live.net import dialer, tcp_transport
-from paceline.live.party import COORDINATOR, Party, server, worker
-from paceline.live.protocol.control_messages import Total
 from paceline.live.protocol.transport import Envelope, Kind
 from paceline.live.security import certificate_authority
 from paceline.live.security.certificate_authority import CertificateAuthority

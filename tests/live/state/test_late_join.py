@@ -8,6 +8,8 @@ from unittest.mock import Mock
 import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import COORDINATOR, worker
 from paceline.core.errors import PeerLost
 from paceline.core.local.push_sum import Holder
 from paceline.core.paramserver.gated_worker import ClockedWorker
@@ -18,8 +20,6 @@ from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
-from paceline.live.party import COORDINATOR, worker
-from paceline.live.protocol import control_messages as control
 from paceline.live.protocol.transport import Envelope, Kind
 from paceline.live.state.late_join import come_late
 from tests.live.fakes import NumpyMemory

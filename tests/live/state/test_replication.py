@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from paceline.core.coordination.party import Party, server, worker
 from paceline.core.effects import Reply, Tell
 from paceline.core.errors import ProtocolError
 from paceline.core.fault_tolerance.replication import Kept, SliceState
 from paceline.core.role import Role
 from paceline.live.node.hosted_slice import ServedSlice
-from paceline.live.party import Party, server, worker
 from paceline.live.state.replication import COMPLETE, SliceReplication
 from tests.live.fakes import in_background, vector
 from tests.live.node_fixture import PLACE, Ask, Said, Stage

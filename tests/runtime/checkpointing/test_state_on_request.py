@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from paceline.core.coordination import party
 from paceline.core.errors import Undone
 from paceline.core.sharding import Layout
-from paceline.live import party
 from paceline.live.node.published_state import STATE
 from paceline.live.state.slice_state import kept
 from paceline.runtime.checkpointing.slice_capture import WEIGHTS

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from paceline.config import build
+from paceline.core.coordination.control_messages import Hello, Ready
 from paceline.engine.specs import OptimizerRecipe
-from paceline.live.protocol.control_messages import Hello, Ready
 from paceline.runtime.collectives.choice import choose_allreduce, meets_for_means
 from paceline.runtime.spec.job_spec import Recipe
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from paceline.core.coordination.party import COORDINATOR, Party, server, worker
 from paceline.core.effects import Mean
 from paceline.core.errors import PeerLost, TimedOut
 from paceline.engine.vectors.flat import Flat, FlatMemory
@@ -21,7 +22,6 @@ from paceline.live.collectives.store import Get, Rendezvous
 from paceline.live.control import permissions
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node
-from paceline.live.party import COORDINATOR, Party, server, worker
 from paceline.live.protocol.transport import Envelope, LossCause
 from paceline.runtime.collectives.torch_distributed import CollectiveCarrier
 from paceline.runtime.collectives.torch_store import RunStore

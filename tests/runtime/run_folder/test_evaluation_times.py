@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from paceline.cli.commands import status
+from paceline.core.coordination.control_messages import Hello
+from paceline.core.coordination.party import EVALUATOR
 from paceline.core.trace import Evaluated
-from paceline.live.party import EVALUATOR
-from paceline.live.protocol.control_messages import Hello
 from paceline.runtime.run_folder.evaluation_times import EvaluationTimes
 from paceline.runtime.run_folder.status_file import StatusFile, read_status
 

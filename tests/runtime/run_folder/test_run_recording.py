@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.live.party import COORDINATOR, worker
+from paceline.core.coordination.party import COORDINATOR, worker
 from paceline.live.recording.coordinator_recorder import CoordinatorRecorder, NoCoordinatorRecorder
 from paceline.runtime.run_folder.run_recording import coordinator_recorder, recording_path
 from paceline.runtime.spec.coordinator_setup import CoordinatorSetup

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paceline.live.protocol.control_messages import NOTHING
+from paceline.core.coordination.control_messages import NOTHING
 from paceline.runtime.run_folder.run_statistics import RunStatistics
 from tests.runtime.one_process import config_for
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from paceline.core.coordination import party
+from paceline.core.coordination.control_messages import NOTHING, Hello
 from paceline.core.errors import ConfigError
 from paceline.core.trace import Applied, MemberChange
-from paceline.live import party
-from paceline.live.protocol.control_messages import NOTHING, Hello
 from paceline.runtime.run_folder.status_file import STATUS, StatusFile, born, read_status, shown, starting
 
 

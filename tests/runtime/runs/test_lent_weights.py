@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch import nn
 
+from paceline.core.coordination.party import Party
 from paceline.engine.vectors import buffer_pool
 from paceline.engine.vectors.flat import FlatMemory, Pool
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.net.zero_copy import ZeroCopy
-from paceline.live.party import Party
 from paceline.live.protocol.transport import Transport
 from paceline.live.same_host.shared_memory import Segments
 from paceline.runtime.worker.pace import Pace

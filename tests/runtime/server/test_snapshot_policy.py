@@ -6,8 +6,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from paceline.core.coordination.control_messages import Ready
 from paceline.core.scheme import names
-from paceline.live.protocol.control_messages import Ready
 from paceline.runtime.server.snapshot_policy import refuses
 from paceline.runtime.server.snapshot_store import SnapshotStore
 from paceline.runtime.spec.job_spec import Recipe

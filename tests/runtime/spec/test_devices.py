@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from paceline.config import Config, build
+from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError
 from paceline.live.net.inprocess_transport import Hub
-from paceline.live.party import Party
 from paceline.runtime.process_main import take_part
 from paceline.runtime.spec import devices
 from paceline.runtime.spec.devices import check_devices, depend_on_gpus

@@ -13,10 +13,9 @@ from paceline.cli.commands import launch, train
 from paceline.cli.support.options import config_of
 from paceline.config import SECTIONS, Config
 from paceline.config.sections import ClusterSettings, option
+from paceline.core.coordination import party
 from paceline.launch.local.environment import environment_of, spec_from
-from paceline.live import party
-from paceline.runtime.spec.process_spec import ProcessSpec
-from paceline.runtime.spec.process_specs import make_specs
+from paceline.runtime.spec.process_spec import ProcessSpec, make_specs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,3 +88,8 @@ def test_a_specification_comes_back_from_json_as_it_was() -> None:
         assert again.to_json() == spec.to_json()
         assert (again.who, again.step_seconds, again.config.run) == (spec.who, spec.step_seconds, config.run)
         assert again.config.scheme() == config.scheme()
+
+
+def test_where_workers_come_late_means_go_through_servers() -> None:
+    specs = specs_of(configuration.build({"cluster": {"initial_workers": 2, "allreduce": "auto"}}))
+    assert {spec.allreduce for spec in specs.values()} == {"servers"}

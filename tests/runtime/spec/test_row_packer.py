@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paceline.core.coordination import party
 from paceline.core.errors import ProtocolError
 from paceline.engine.sparse.sparse_vector import SparseFlat
 from paceline.engine.sparse.table_layout import Tables, TableSpan
-from paceline.live import party
 from paceline.live.protocol.row_packing import Parcel
 from paceline.runtime.spec.row_packer import CHANGE, WHOLE, RowPacker
 from tests.live.protocol.packed_rows import gradient, numbers, rows_parcel, weights

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from paceline.config import build
+from paceline.core.coordination.control_messages import Hello, Ready
 from paceline.core.errors import ConfigError
 from paceline.engine.specs import OptimizerRecipe
 from paceline.live.control.link_probe import LinkRounds
 from paceline.live.node.published_state import FREIGHT
-from paceline.live.protocol.control_messages import Hello, Ready
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.shard_layout import lay_out, measured_speeds
 

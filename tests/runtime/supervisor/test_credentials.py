@@ -10,8 +10,8 @@ import pytest
 
 from paceline import config as configuration
 from paceline.config import Config
+from paceline.core.coordination.party import COORDINATOR, EVALUATOR, server, worker
 from paceline.core.errors import ConfigError
-from paceline.live.party import COORDINATOR, EVALUATOR, server, worker
 from paceline.runtime.supervisor.credentials import credentials_for, security_note
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 
-from paceline.live.party import worker
+from paceline.core.coordination.party import worker
 from paceline.runtime.spec.launcher import ProcessEnded
 from paceline.runtime.supervisor.events import EventQueue, StatusLine
 

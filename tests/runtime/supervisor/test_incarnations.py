@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from paceline import config as configuration
-from paceline.live.party import EVALUATOR, Party, server, worker
+from paceline.core.coordination.party import EVALUATOR, Party, server, worker
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.supervisor import incarnations as module
 from paceline.runtime.supervisor.incarnations import PartyIncarnations

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from paceline.core.coordination.control_messages import Hello
+from paceline.core.coordination.party import Party, server, worker
 from paceline.core.trace import NOT_SAVED, Decided, Evaluated, MemberChange, Record
-from paceline.live.party import Party, server, worker
-from paceline.live.protocol.control_messages import Hello
 from paceline.runtime.supervisor.messages import MessagesForUser
 
 

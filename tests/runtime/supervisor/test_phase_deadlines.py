@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.core.coordination.lifecycle import LEAST_BYTES_PER_S, WAIT_SECONDS, RunPhase, moving_seconds
-from paceline.live.party import Party, worker
+from paceline.core.coordination.party import Party, worker
 from paceline.runtime.supervisor.phase_deadlines import Deadline, RunFailed
 
 TEN_GB = 10_000_000_000 // 4

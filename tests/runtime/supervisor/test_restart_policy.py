@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.live.party import EVALUATOR, server, worker
+from paceline.core.coordination.party import EVALUATOR, server, worker
 from paceline.runtime.supervisor.restart_policy import (
     LATE_RESTARTS,
     LATER_SECONDS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.core.coordination.decisions import FailureKind
-from paceline.live.party import Party, server, worker
+from paceline.core.coordination.party import Party, server, worker
 from paceline.runtime.supervisor.events import Failure
 from paceline.runtime.supervisor.root_cause import root_of
 

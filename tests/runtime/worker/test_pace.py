@@ -33,6 +33,9 @@ SHORT = {
     "diloco": {"h": 2},
     "asyncdiloco": {"h": 2},
     "sparseloco": {"h": 2},
+    "muloco": {"h": 2},
+    "noloco": {"h": 2},
+    "tiers": {"outer": "asyncdiloco(h=2)"},
 }
 """Rounds that fit into eight steps, where those by default do not."""
 

@@ -49,6 +49,17 @@ def test_phases_that_once_found_a_bug(seed: int, monkeypatch: pytest.MonkeyPatch
     play(draw(seed, schemes_of(seed, ["hybrid"])))
 
 
+TIERS = [9, 18, 53, 78, 146, 227, 256, 269, 273, 276, 498, 659, 1028, 1076]
+
+
+# A member calls no later incarnation of a speaker that it has lost; no worker speaks that cannot be called yet; servers
+# hear one speaker of a group at a time; what a group had from two speakers counts as theirs; a speaker answers nobody
+# that is gone, and nobody twice; a restarted member goes on in its round; one that lies misleads its group alone.
+@pytest.mark.parametrize("seed", TIERS)
+def test_groups_that_once_found_a_bug(seed: int) -> None:
+    play(draw(seed, schemes_of(seed, ["tiers"])))
+
+
 # Servers that went back have counted different workers: each held back whom the others let go; newcomers began at them
 # at different clocks. And of an invariant: shards that went back twice have heard as many contributions of a worker,
 # and not the same. And of the simulator: what was said of copies before servers went back counted for those after it.

@@ -11,10 +11,11 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.errors import ConfigError
-from paceline.core.scheme import limits_of, lookup, make, names, types_of
+from paceline.core.scheme import Scheme, limits_of, lookup, make, names, types_of
 from paceline.core.vector import Ghost
 from paceline.sim import LocalSteps, Simulation, uniform
 from paceline.sim.cluster.model import Cluster
+from paceline.sim.fuzzing.random_parameters import schemes_of
 
 LARGE = {int: 2_000, float: 1e6}
 
@@ -72,3 +73,19 @@ def test_a_server_holds_one_parameter_at_least(name: str) -> None:
         return
     with pytest.raises(ConfigError, match="8 servers cannot share 3 parameters: give --servers 3 or less"):
         Simulation(make(name, {}), Ghost(3), LocalSteps(lambda rank, rng: 1.0), workers=3, servers=8)
+
+
+def test_no_seed_draws_phases_that_hybrid_refuses() -> None:
+    for seed in range(600):
+        (scheme,) = schemes_of(seed, ["hybrid"])
+        refused = [servers for servers in (0, 1) if said_of(scheme, servers)]
+        assert len(refused) < 2, scheme
+
+
+def said_of(scheme: Scheme, servers: int) -> str:
+    """Why the scheme refuses four workers and so many servers; "" where it takes them."""
+    try:
+        scheme.check(4, servers)
+    except ConfigError as error:
+        return str(error)
+    return ""

@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from paceline.sim.kernel.event_queue import MANY, Event, Heap
+from paceline.sim.kernel.event_queue import MANY, Heap, QueuedEvent
 
 
-def taken(heap: Heap) -> Event:
+def taken(heap: Heap) -> QueuedEvent:
     """The next event, as the driver takes it out."""
     assert heap.soon or heap.due or heap.reach()
     soon = heap.soon and not (heap.due and heap.due[-1] < heap.soon[0])
@@ -17,8 +17,8 @@ def taken(heap: Heap) -> Event:
 
 def carry_out(heap: Heap) -> None:
     while heap.soon or heap.due or heap.reach():
-        _, _, act, args = taken(heap)
-        act(*args)
+        _, _, act, a, b, c = taken(heap)
+        act(a, b, c)
 
 
 def test_events_come_in_the_order_of_their_times_and_then_of_their_making() -> None:
@@ -75,3 +75,21 @@ def test_what_was_taken_out_can_be_put_back() -> None:
     heap.put_back(taken(heap))
     carry_out(heap)
     assert seen == ["a", "b"]
+
+
+def test_an_act_is_carried_out_with_as_many_arguments_as_it_was_given_also_after_a_change() -> None:
+    heap, seen = Heap(), []
+    for number in range(5):
+        heap.push(1.0, lambda *args: seen.append(args), *range(number))
+    heap.put(1.0, lambda *args: seen.append(args), "a", "b", "c")
+    assert [event[3] for event in sorted(heap, key=lambda event: event[1])] == [
+        (),
+        (0,),
+        (0, 1),
+        (0, 1, 2),
+        (0, 1, 2, 3),
+        ("a", "b", "c"),
+    ]
+    heap.change(lambda event: event[0] + 1)
+    carry_out(heap)
+    assert seen == [(), (0,), (0, 1), (0, 1, 2), (0, 1, 2, 3), ("a", "b", "c")]

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from paceline.core.effects import KEEP, RESET, Compute, Train
-from paceline.sim.kernel.workload import LocalSteps, equal_shards, plain_sgd
+from paceline.core.vector import Ghost
+from paceline.sim.kernel.workload import LocalSteps, UniformSeconds, equal_shards, plain_sgd
 
 RNG = Random(0)
 W = np.array([1.0, -2.0])
@@ -60,3 +61,22 @@ def test_shards_cover_the_model_and_each_has_its_own_rule() -> None:
     assert [(shard.part.start, shard.part.stop) for shard in shards] == [(0, 2), (2, 4), (4, 7)]
     assert shards[0].make_update()(W, W, 1).tolist() == (W / 2).tolist()
     assert equal_shards(7, 0, plain_sgd(0.5)) == ()
+
+
+def test_uniform_seconds_are_those_of_a_function_that_draws_each_step_bit_for_bit() -> None:
+    one, other = LocalSteps(UniformSeconds(1.5, 4.25)), LocalSteps(lambda rank, rng: rng.uniform(1.5, 4.25))
+    a, b = Random(3), Random(3)
+    for wanted in (Train(W, 1), Train(W, 20), Train(W, 7)):
+        assert one.train(0, wanted, a).seconds == other.train(0, wanted, b).seconds
+    for steps in (1, 3):
+        assert one.compute(0, Compute(W, steps), a).seconds == other.compute(0, Compute(W, steps), b).seconds
+
+
+def test_local_steps_without_a_gradient_leave_a_vector_without_numbers_as_it_is_and_shrink_one_with_numbers() -> None:
+    work, ghost = steps(lr=0.1, momentum=0.5), Ghost(3)
+    done = work.train(0, Train(ghost, 4, show_memory=True), RNG)
+    assert done.x is ghost
+    assert done.memory is ghost
+    assert (done.samples, done.seconds) == (4, 2.0)
+    assert work.compute(0, Compute(ghost, 3), RNG).g is ghost
+    assert steps(lr=0.1).train(0, Train(W, 2), RNG).x.tolist() == pytest.approx((W * 0.81).tolist())

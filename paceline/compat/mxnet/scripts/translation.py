@@ -34,7 +34,7 @@ WITHOUT = {
     "profile_worker_suffix": "paceline export RUN --to chrome",
     "profile_server_suffix": "paceline export RUN --to chrome",
     "num_examples": "an epoch is a pass over the data that is there",
-    "log_file": "trace.jsonl",
+    "log_file": "paceline export RUN --to mxnet",
     "log_dir": "--out",
     "hostname": "workers are told apart by rank",
     "dataset": "trace.jsonl names the data",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,7 +28,7 @@ from paceline.runtime.checkpointing.worker_position import PositionLog
 from paceline.runtime.worker.loop.batch_sizes import BatchSizes
 from paceline.runtime.worker.loop.joined_run import JoinedRun
 from paceline.runtime.worker.loop.lease_client import LeaseClient, LeasedPosition
-from paceline.runtime.worker.loop.loader import BatchesAhead, LoaderSettings
+from paceline.runtime.worker.loop.loader import LoaderSettings, batches_of
 from paceline.runtime.worker.loop.progress import ProgressCounters, ResumedProgress
 from paceline.runtime.worker.loop.run_end import RunEnd
 from paceline.runtime.worker.loop.sample_counts import Allowance
@@ -105,12 +106,15 @@ class BatchFeed:
             raise ConfigError(
                 f"partition {partition!r} with num_workers={settings.num_workers}: a queue loads nothing ahead"
             )
-        ahead = BatchesAhead(data, settings, functools.partial(self._draw, stream, dealer, batch_size))
-        for batch in ahead.batches:
-            length = ahead.lengths.popleft()
+        lengths: deque[int] = deque()  # of the batches that the DataLoader has drawn and not given yet
+        draw = functools.partial(self._draw, stream, dealer, batch_size, lengths)
+        for batch in batches_of(data, settings, draw):
+            length = lengths.popleft()
             if dealer:
                 dealer.ahead -= length
                 self._sizes.use(dealer, batch_size)
+            elif allowance is None:
+                self._sizes.use(None, batch_size)
             elif self._sizes.next(allowance, batch_size) == 0:
                 break
             if settings.num_workers and self._end.over:  # else it was asked when this batch was drawn
@@ -179,16 +183,21 @@ class BatchFeed:
         else:
             self._begins = True
 
-    def _draw(self, stream: Stream, dealer: SampleDealer | None, batch_size: int) -> list[int] | None:
-        """Returns the indices of a batch, which the loop does not have yet; None if there is no further batch."""
+    def _draw(
+        self, stream: Stream, dealer: SampleDealer | None, batch_size: int, lengths: deque[int]
+    ) -> list[int] | None:
+        """Returns the indices of a batch, which the loop does not have yet, and notes its length; None if there is no
+        further batch."""
         if self._end.over:
             return None
-        wanted = self._sizes.by_scheme or batch_size
-        if dealer is None:
-            return stream.indices(wanted)
-        size = dealer.size(wanted, begins=True)
+        size = self._sizes.by_scheme or batch_size
+        if dealer is not None:
+            size = dealer.size(size, begins=True)
         indices = stream.indices(size) if size else None
-        dealer.ahead += len(indices or ())
+        if indices is not None:
+            lengths.append(len(indices))
+            if dealer is not None:
+                dealer.ahead += len(indices)
         return indices
 
     def leave(self) -> None:

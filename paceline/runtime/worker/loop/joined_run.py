@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from paceline.core.coordination import control_messages as control
 from paceline.engine.model.batchnorm_stats import Buffers
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.optim.unused_parameters import ZeroTensors
 from paceline.live.control.session import Session
 from paceline.live.node.node import Node
-from paceline.live.protocol import control_messages as control
 from paceline.runtime.checkpointing.worker_state import WorkerStateCapture
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import queue
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.effects import Data, Piece
 from paceline.core.errors import PeerLost, TimedOut
+from paceline.core.parties.lease_reports import HandedSamples
 from paceline.engine.data.leased_batches import LeasedBatches
 from paceline.live.control.session import Session
-from paceline.live.protocol import control_messages as control
 from paceline.runtime.worker.loop.sample_counts import ByQuota
 
 
@@ -52,7 +53,7 @@ class LeasedPosition:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.stream: LeasedBatches | None = None
-        self._answered = 0  # samples of this incarnation's leases of which nothing is under way
+        self._handed = HandedSamples()
 
     @property
     def data(self) -> Data:
@@ -64,15 +65,23 @@ class LeasedPosition:
         if self.stream:
             self.stream.forget_taken()
 
-    def answered(self) -> None:
-        """Notes that nothing of what was handed over is under way."""
-        self._answered = self.stream.handed if self.stream else 0
+    def answered(self, *, anew: bool) -> None:
+        """Notes that the scheme asks for work, so nothing of what was handed over is under way.
+
+        anew: the servers went back, and the scheme has started anew.
+        """
+        past = self._handed.asks_for_work(self.stream.handed, anew=anew) if self.stream else None
+        if past:
+            self._tell(past)
 
     def tell_past(self) -> None:
         """Tells the coordinator, after a server was replaced, which samples will not come any more."""
         if self.stream:
-            with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
-                self._session.tell(control.Past(handed=self._answered))
+            self._tell(self._handed.past())
+
+    def _tell(self, past: control.Past) -> None:
+        with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
+            self._session.tell(past)
 
 
 def quotas_of(session: Session, timeout_s: float) -> ByQuota:

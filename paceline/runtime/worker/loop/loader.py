@@ -3,7 +3,6 @@ worker."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass, fields
 from typing import Any, Self
@@ -87,30 +86,19 @@ class SharedLoader:
         return -(-self._count // self.batch_size)
 
 
-class BatchesAhead:
-    """Holds a DataLoader that makes batches of the indices it draws.
+def batches_of(data: Any, settings: LoaderSettings, draw: Callable[[], list[int] | None]) -> DataLoader[Any]:
+    """Returns a DataLoader that makes batches of the indices it draws.
 
     `draw` returns the indices of the next batch, None after the last; a loader with processes of its own draws
     ahead.
     """
-
-    def __init__(self, data: Any, settings: LoaderSettings, draw: Callable[[], list[int] | None]) -> None:
-        self._draw = draw
-        self.lengths: deque[int] = deque()  # of the batches that the loader has not given yet
-        self.batches = DataLoader(
-            data,
-            batch_sampler=_Drawn(self._next),
-            collate_fn=settings.collate_fn,
-            num_workers=settings.num_workers,
-            pin_memory=settings.pin_memory,
-        )
-
-    def _next(self) -> list[int] | None:
-        """Draws the indices of the next batch, and remembers its length until the loader gives it."""
-        indices = self._draw()
-        if indices is not None:
-            self.lengths.append(len(indices))
-        return indices
+    return DataLoader(
+        data,
+        batch_sampler=_Drawn(draw),
+        collate_fn=settings.collate_fn,
+        num_workers=settings.num_workers,
+        pin_memory=settings.pin_memory,
+    )
 
 
 class _Drawn:

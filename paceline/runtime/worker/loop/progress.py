@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from paceline.core.coordination.control_messages import Progress
 from paceline.live.node.timing import Times
-from paceline.live.protocol.control_messages import Progress
 from paceline.runtime.checkpointing.state_on_request import ServerState
 from paceline.runtime.checkpointing.worker_state import WorkerState
 

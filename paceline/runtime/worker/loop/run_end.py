@@ -28,7 +28,7 @@ class RunEnd:
     @property
     def over(self) -> bool:
         """Returns True if the run is over, for this worker at least."""
-        return self.ended or bool(self._session.notice)
+        return bool(self._session.notice) or self.ended
 
     @property
     def ended(self) -> bool:

@@ -24,7 +24,7 @@ class SamplerOrder:
     """
 
     def __init__(self, data: Any, sampler: Iterable[int] | None, generator: torch.Generator | None, seed: int) -> None:
-        self._loader_draws = generator if sampler is None else None
+        self._of_loader = generator if sampler is None else None
         self._sampler = RandomSampler(data, generator=generator) if sampler is None else sampler
         if not isinstance(self._sampler, Sized):
             raise ConfigError("a sampler without a length cannot be shared: give one that has __len__")
@@ -45,15 +45,26 @@ class SamplerOrder:
 
     def _draw(self, epoch: int) -> np.ndarray:
         """Draws the order of the next epoch; torch's own generator is as before afterwards."""
+        if self._of_loader is not None:
+            return _drawn_by_a_loader(len(self), self._of_loader)
         if hasattr(self._sampler, "set_epoch"):
             self._sampler.set_epoch(epoch)
-        if self._loader_draws is not None:
-            torch.empty((), dtype=torch.int64).random_(generator=self._loader_draws)  # as a DataLoader does before
         own = getattr(self._sampler, "generator", None) is not None
         with torch_generator, torch.random.fork_rng(devices=[], enabled=not own):
             if not own:
                 torch.manual_seed(random.Random(f"{self._seed}/{epoch}").getrandbits(63))
             return np.fromiter(self._sampler, np.int64)
+
+
+def _drawn_by_a_loader(samples: int, generator: torch.Generator) -> np.ndarray:
+    """Returns the order that a shuffling DataLoader with this generator gives to its next epoch.
+
+    Its RandomSampler gives the same numbers one by one, as Python's; that costs 1 % of a cheap batch.
+    """
+    torch.empty((), dtype=torch.int64).random_(generator=generator)  # the seed of its processes
+    order: np.ndarray = torch.randperm(samples, generator=generator).numpy()
+    torch.randperm(samples, generator=generator)  # of which the sampler takes none
+    return order
 
 
 class SampledPlan(PartitionPlan):

@@ -137,9 +137,7 @@ class StepRunner:
         self._counts.exchanges += self._exchanges
         if node.role.goes_back and self._run.clock == before:
             self._positions.on_rollback()
-        self._leases.answered()
-        if node.begun_anew > anew:  # what was handed over up to here is in the servers, or never will be
-            self._leases.tell_past()
+        self._leases.answered(anew=node.begun_anew > anew)
         self._positions.between()
         if self._overlap:
             self._overlap.prepare(wanted)

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
+from paceline.core.coordination.control_messages import Rate
 from paceline.core.errors import ConfigError
 from paceline.engine.specs import OptimizerRecipe, Option
 from paceline.live.control.session import Session
-from paceline.live.protocol.control_messages import Rate
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
 

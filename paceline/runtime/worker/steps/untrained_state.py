@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from paceline.core.coordination import party
 from paceline.engine.model.trainable import Rest, digest, same
 from paceline.engine.vectors.flat import Flat
-from paceline.live import party
 from paceline.live.control.session import Session
 
 REST, DIGEST = "rest", "digest of the rest"

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.core.effects import Data
@@ -210,6 +210,11 @@ class ShardRecount:
 
     def applied(self, record: Applied) -> None:
         """Checks a record of an update (weight > 0) or of a dropped contribution (weight 0), and counts it."""
+        if self._promise.in_groups:
+            brought = tuple(rank for rank in record.ranks if self.open.get(rank))
+            if not brought:
+                raise self._broken(f"shard {record.shard} makes an update of {record.ranks}, of whom nothing has come")
+            record = replace(record, ranks=brought)
         made_of = self._taken(record)
         self._look_at_staleness(record)
         if record.weight > 0:

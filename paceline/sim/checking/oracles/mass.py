@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
-    from paceline.sim.simulation import Simulation
+    from paceline.sim.driver_protocol import SimulationDriver
 
 TOLERANCE = 1e-9
 BEGUN_WITH = 1.0
@@ -45,7 +45,7 @@ class Mass:
     lost, with its mass and what was on its way to it and from it. _under_way: shares that nobody has heard yet.
     """
 
-    def __init__(self, sim: Simulation, broken: Callable[[str], AssertionError]) -> None:
+    def __init__(self, sim: SimulationDriver, broken: Callable[[str], AssertionError]) -> None:
         self._sim, self._broken = sim, broken
         self._books: dict[Process, float] = {}
         self._parties: dict[Process, SimulatedProcess] = {}

@@ -23,6 +23,7 @@ class Promised:
     waits            who has contributed gets no weights before an update with its contribution
     one_gate         that is held by the first server alone
     samples          samples of an update while nobody has come or gone; 0: not known
+    in_groups        an update names all for whom its contributors speak
     """
 
     ahead: int | None = None
@@ -31,6 +32,7 @@ class Promised:
     waits: bool = False
     one_gate: bool = False
     samples: int = 0
+    in_groups: bool = False
 
     def contributions(self, present: int) -> int | None:
         """Returns the contributions to an update made now, with `present` workers; None if unknown."""
@@ -73,5 +75,7 @@ def _promise(scheme: Scheme) -> Promised:
         case "decoupled":
             # A window may end before a quorum of several has come: only without one do all wait for their merge.
             return Promised(waits=p["quorum"] == 1 or p["tau"] == 0)
+        case "tiers":
+            return Promised(in_groups=True)
         case _:
             return Promised(ahead=scheme.max_ahead())  # nothing else is known of it than what it says itself

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from paceline.core.coordination.control_messages import Progress
 from paceline.live.node.timing import Times
-from paceline.live.protocol.control_messages import Progress
 from paceline.runtime.worker.loop.progress import ProgressCounters
 
 

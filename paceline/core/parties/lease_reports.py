@@ -1,0 +1,61 @@
+"""What workers and the first server tell the coordinator about leased samples.
+
+    worker          the scheme asks for work again: nothing of what was handed over is under way (`asks_for_work`)
+                    it was started anew, or a server was replaced by its copy: Past
+    first server    each contribution is resolved: kept for a moment (`add`), then SamplesResolved (`messages`)
+
+`paceline.core.coordination.sample_leases` has the coordinator's part.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from paceline.core.coordination import control_messages as control
+from paceline.core.effects import Data
+
+RESOLVED_MAX = 256
+"""Contributions in one message."""
+
+
+class HandedSamples:
+    """Counts what one incarnation of a worker has handed over of its leases.
+
+    answered: samples of its leases, from the first on, of which nothing is under way.
+    """
+
+    def __init__(self) -> None:
+        self.answered = 0
+
+    def asks_for_work(self, handed: int, *, anew: bool) -> control.Past | None:
+        """Notes that the scheme asks for work, when `handed` samples of its leases have been used.
+
+        anew: it was started anew since it last asked, so what was handed over is in the servers, or never will be.
+        Returns what to tell the coordinator then.
+        """
+        self.answered = handed
+        return self.past() if anew else None
+
+    def past(self) -> control.Past:
+        """Returns which samples will not come any more."""
+        return control.Past(handed=self.answered)
+
+
+class ResolvedContributions:
+    """Gathers what became of contributions, for fewer messages. One thread may add while another takes out."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, str, Data]] = deque()
+
+    def add(self, rank: int, fate: str, data: Data) -> bool:
+        """Adds a contribution of worker `rank`; returns True for the first one, after which a timer is due."""
+        first = not self._waiting
+        self._waiting.append((rank, fate, data))
+        return first
+
+    def messages(self) -> Iterator[control.SamplesResolved]:
+        """Takes everything out, as messages to the coordinator."""
+        while self._waiting:
+            some = [self._waiting.popleft() for _ in range(min(len(self._waiting), RESOLVED_MAX))]
+            yield control.SamplesResolved(contributions=tuple(some))

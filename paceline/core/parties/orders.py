@@ -1,0 +1,158 @@
+"""What a party does when the coordinator tells it that others have left, joined, failed or been replaced.
+
+    order                         actions, in this order
+    WorkerLeft, lost              RefuseIncarnation, RolesHearLeft
+    WorkerLeft                    RolesHearLeft
+    WorkerJoined                  RolesHearJoined, ConfirmJoined
+    Fence, at a server            ReportResolved, ReportPending
+    Resume, at a server           BeginCopies
+    Resume, from a copy           RepeatRate, RepeatCalls: the calls of a worker are still good; ReportNotUnderWay
+                                  before them, if the first server was replaced
+    Resume, all went back         RepeatRate, VoidCalls: they are not, and a worker starts anew
+    Resume, at the evaluator      RepeatRate, VoidCalls
+    (a newcomer has its role)     RolesHearLeft, RolesHearJoined: what it heard before (`enter`)
+
+A loss comes first: from then on nothing of that incarnation may reach a role, which is told that it is gone. A newcomer
+is confirmed last, when everything here knows it. What is resolved is reported before what is pending, since the
+coordinator gives the samples of all others to somebody else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import Party
+from paceline.core.coordination.sample_leases import FIRST
+from paceline.core.parties.known_workers import KnownWorkers
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseIncarnation:
+    """Lets nothing more of that incarnation of worker `rank` reach this party: it may still run, cut off or stopped."""
+
+    rank: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class RolesHearLeft:
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class RolesHearJoined:
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmJoined:
+    """Sends Aware, once the copy of this party's state knows what the party knows."""
+
+    view: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportResolved:
+    """Sends SamplesResolved: what became of the contributions since the last report."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPending:
+    """Sends Fenced: which samples of that incarnation wait in an open round here."""
+
+    rank: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportNotUnderWay:
+    """Sends Past: which samples of this worker will not be handed over any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeginCopies:
+    """Copies the whole state to the next server again: all are in place. `servers`: those that were replaced."""
+
+    servers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatRate:
+    """Sends the numbers of this worker's optimizer again, since a restored server has those of an earlier time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatCalls:
+    """Sends the calls again that these servers had not answered when they were lost."""
+
+    servers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VoidCalls:
+    """Fails all calls to servers. `rolled_back`: the servers are in an earlier state, from which the loop starts
+    anew."""
+
+    server_view: int
+    rolled_back: bool
+    servers: tuple[int, ...]
+
+
+Order = control.WorkerLeft | control.WorkerJoined | control.Fence | control.Resume
+"""What the coordinator tells a party about others, while training goes on."""
+OrderAction = (
+    RefuseIncarnation
+    | RolesHearLeft
+    | RolesHearJoined
+    | ConfirmJoined
+    | ReportResolved
+    | ReportPending
+    | ReportNotUnderWay
+    | BeginCopies
+    | RepeatRate
+    | RepeatCalls
+    | VoidCalls
+)
+
+
+class PartyOrders:
+    """Decides what party `me` does with an order. `known`: which workers take part, as far as it was told."""
+
+    def __init__(self, me: Party, known: KnownWorkers) -> None:
+        self._kind, self._known = me.kind, known
+
+    def told(self, order: Order) -> list[OrderAction]:
+        """Returns what follows from `order`."""
+        match order:
+            case control.WorkerLeft(rank=rank, lost=lost, incarnation=incarnation):
+                self._known.gone(rank, lost=lost)
+                return [*([RefuseIncarnation(rank, incarnation)] if lost else ()), RolesHearLeft(rank)]
+            case control.WorkerJoined() as came:
+                self._known.came(came)
+                return [RolesHearJoined(came.rank), ConfirmJoined(came.view)]
+            case control.Fence(rank=rank, incarnation=incarnation):
+                return [ReportResolved(), ReportPending(rank, incarnation)]
+            case control.Resume() as resume:
+                return self._resume(resume)
+
+    def _resume(self, resume: control.Resume) -> list[OrderAction]:
+        if self._kind == "server":
+            return [BeginCopies(resume.replaced)]
+        if self._kind == "worker" and not resume.rolled_back:
+            # A first server that stays reports every contribution itself. What it resolved a moment ago may not be told
+            # yet, and would be given to somebody else.
+            past = [ReportNotUnderWay()] if FIRST.index in resume.replaced else []
+            return [RepeatRate(), *past, RepeatCalls(resume.replaced)]
+        return [RepeatRate(), VoidCalls(resume.server_view, resume.rolled_back, resume.replaced)]
+
+    def enter(self) -> list[OrderAction]:
+        """Returns what the role of a newcomer has to hear before its first message.
+
+        The state that it was made of may be older than what this process was told since the roster.
+        """
+        self._known.entered()
+        departed = self._known.departed
+        left: list[Any] = [RolesHearLeft(rank) for rank in sorted(departed)]
+        return left + [RolesHearJoined(rank) for rank in sorted(self._known.joined - departed)]

@@ -1,0 +1,180 @@
+"""A worker as one member of its group: it asks who speaks, and takes part by the inner scheme's role.
+
+What the inner role has for servers or a coordinator, and its means, go to the speaker (`group_server.py`).
+
+    state                 input                              next
+    NO SPEAKER            the coordinator's answer           FOLLOWS it, or SPEAKS (`worker.py`)
+    FOLLOWS               the speaker is lost                NO SPEAKER; the group's next term begins with new roles
+    FOLLOWS, averaging    as many exchanges as were asked    enters again, for the next weights
+    any                   restarted                          goes on where it is
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from paceline.core.collective.mean_server import Part
+from paceline.core.effects import COORDINATOR, Call, Compute, Effect, Mean, Reply, Start, Tell
+from paceline.core.errors import PeerLost
+from paceline.core.role import Role, RoleContext
+from paceline.core.tiers.messages import EnterGroup, GroupBegin, RoundBegin, Speaker, WhoSpeaks
+
+
+class TermOver(Exception):  # noqa: N818  a state, not a fault
+    """The speaker that a member follows is lost, or this worker, which speaks, was declared lost."""
+
+
+class GroupMember(Role):
+    """Takes part in its group. `averages`: members average among themselves, instead of pushing to a server.
+
+    number: its place in the group, by which the inner scheme knows it. cast: the number of that in which `inner` was
+    made. round: under way. turn: the last that was finished.
+    """
+
+    averages: ClassVar[bool] = False
+
+    def __init__(self, scheme: Any, place: RoleContext) -> None:
+        super().__init__(scheme, place)
+        self.map = scheme.rank_groups(place)
+        self.group: int = self.map.group_of[self.me]
+        self.ranks: tuple[int, ...] = self.map.groups[self.group]
+        self.number: int = self.map.number_of[self.me]
+        self.speaker: Speaker | None = None
+        self.away: set[int] = set()
+        self.term = 0
+        self.begin_term()
+
+    def begin_term(self) -> None:
+        """Forgets what belonged to the last speaker's term."""
+        self.lost_speaker = False
+        self.inner: Role | None = None
+        self.round: RoundBegin | None = None
+        self.cast = self.turn = 0
+        self.began_at = self.samples_before = 0
+
+    def run(self) -> Generator[Effect, Any, None]:
+        while True:
+            if self.speaker is None:
+                found: Speaker = yield Call(COORDINATOR, WhoSpeaks(after=self.term))
+                self.begin_term()
+                self.speaker, self.term = found, found.term
+            with contextlib.suppress(TermOver):
+                yield from self.speak() if self.speaker.rank == self.me else self.follow()
+            self.speaker = None
+
+    def speak(self) -> Generator[Effect, Any, None]:
+        """Speaks for the group, until the run is over."""
+        raise NotImplementedError
+
+    def follow(self) -> Generator[Effect, Any, None]:
+        """Takes part under a speaker. Raises TermOver when that one is lost."""
+        try:
+            while self.averages:
+                yield from self.average()
+            yield from self.push()
+        except PeerLost:
+            raise TermOver from None
+
+    def push(self) -> Generator[Effect, Any, None]:
+        """Runs the inner role, whose server is the speaker's."""
+        if self.inner is None:
+            begin: GroupBegin = yield self.to_speaker(EnterGroup(turn=self.turn))
+            self.member(self.scheme.inner_for(begin.steps))
+            self.w = None
+        assert self.inner is not None
+        run, value = self.inner.run(), None
+        with contextlib.closing(run):
+            while True:
+                value = yield self.within(run.send(value))
+
+    def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        """Follows a lost speaker no further, also if its next incarnation is there before this worker calls it."""
+        self.away.add(rank)
+        if self.speaker is not None and rank == self.speaker.rank:
+            self.lost_speaker = True
+        yield from ()
+
+    def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        self.away.discard(rank)
+        yield from ()
+
+    def join_state(self) -> dict[str, Any]:
+        return {"away": sorted(self.away)}
+
+    def load_join_state(self, shown: Mapping[str, Any]) -> None:
+        """A newcomer takes over who is away; all else of its group it hears from the speaker."""
+        self.away = set(shown["away"]) - {self.me}
+
+    def member(self, scheme: Any, cast: Iterable[int] = (), w: Any = None) -> Role:
+        """Returns this member's role in the inner scheme; a new one if it has none. `cast`: all of the group if ()."""
+        if self.inner is None:
+            self.inner = scheme.worker(1)(scheme, self.of_group(self.number, tuple(cast), w))
+        return self.inner
+
+    def of_group(self, me: int, workers: tuple[int, ...] = (), w: Any = None) -> RoleContext:
+        """Returns the context of an inner role; `workers`: all of the group if ()."""
+        measured = self.place.seconds_per_step
+        seconds = tuple(measured[rank] for rank in self.ranks) if measured else ()
+        workers = workers or tuple(range(len(self.ranks)))
+        return dataclasses.replace(
+            self.place, me=me, workers=workers, w=w, note=None, gate=None, seconds_per_step=seconds
+        )
+
+    def average(self) -> Generator[Effect, Any, Role]:
+        """Makes one round by averages with the others; returns the inner role, which has the weights after it.
+
+        A restarted worker goes on with the round that it is in, for which others may wait.
+        """
+        if self.round is None:
+            begin: RoundBegin = yield self.to_speaker(EnterGroup(turn=self.turn))
+            if begin.casts != self.cast:
+                self.inner, self.cast = None, begin.casts
+            role = self.member(self.scheme.inner_scheme, begin.cast, begin.w)
+            self.round, role.w, self.w = begin, begin.w, None
+            self.began_at, self.samples_before = exchanges(role), role.samples_seen
+        assert self.inner is not None
+        role, until, turn = self.inner, self.began_at + self.round.steps, self.round.turn
+        run, value = role.run(), None
+        with contextlib.closing(run):
+            while True:
+                effect = run.send(value)
+                if exchanges(role) >= until:
+                    break
+                value = yield self.within(effect)
+        self.round, self.turn = None, turn
+        return role
+
+    def to_speaker(self, message: Any) -> Call:
+        """Returns a call to the speaker. Raises TermOver if that is lost."""
+        assert self.speaker is not None
+        if self.lost_speaker:
+            raise TermOver
+        return Call(self.speaker.rank, message)
+
+    def within(self, effect: Effect) -> Effect:
+        """Returns an effect of the inner role as the group carries it out. Raises TermOver if the speaker is lost."""
+        assert self.speaker is not None
+        if self.lost_speaker:
+            raise TermOver
+        match effect:
+            case Call(message=message):
+                return Call(self.speaker.rank, message)
+            case Tell(message=message):
+                return Tell(self.speaker.rank, message)
+            case Mean():
+                return Call(self.speaker.rank, Part.of(effect))
+            case Start(effect=Call() | Mean() as started):
+                inside = self.within(started)
+                assert isinstance(inside, Call)
+                return Start(inside)
+            case Compute(w=w, steps=steps, samples=samples):
+                return Compute(w, steps, samples)  # not streaming: a speaker looks at its own gradient, too
+        return effect
+
+
+def exchanges(role: Role) -> int:
+    """Returns how many exchanges an inner role has finished: the first thing that it has in common with the others."""
+    return int(getattr(role, role.common[0]))

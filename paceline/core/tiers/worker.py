@@ -1,0 +1,168 @@
+"""A worker of a group may be its speaker: the outer scheme's worker, whose work the whole group does.
+
+    speaker:   tell the servers of the outer scheme that it speaks
+               run the outer scheme's worker; its messages go to the servers of the run, and where it would compute or
+               train, the whole group does, by the inner scheme (`group_server.py`), the speaker as one of its members
+
+The speaker calls itself where a member calls the speaker, so its contributions are treated like those of others.
+
+A group whose speaker is lost goes on from the weights of the outer scheme's servers, with new roles: what it has done
+since the last exchange between groups is lost, and so is what its server and its outer worker remembered.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any
+
+from paceline.core.effects import SERVERS, Call, Compute, Computed, Effect, Reply, Tell, Train, Trained
+from paceline.core.errors import PeerLost, Unexpected
+from paceline.core.paramserver.gated_server import Pull
+from paceline.core.role import Role, RoleContext
+from paceline.core.tiers.group_server import DONE, AveragingGroup, ClockedGroup, GradientMean
+from paceline.core.tiers.member import GroupMember, TermOver
+from paceline.core.tiers.messages import RoundOver, Speaks
+from paceline.core.validation.bounds import SAMPLES_MAX
+
+GROUP_SAMPLES_MAX = SAMPLES_MAX // 8
+"""A group counts no more for one piece of work: an outer scheme may add a few up, and one member may have lied."""
+
+
+class TierWorker(GroupMember):
+    """Is a member of its group, or its speaker.
+
+    early: what others said before this worker knew that it speaks.
+    wanted: the effect of its own inner role that comes next, if that is known; value: the result of the last one.
+    """
+
+    def __init__(self, scheme: Any, place: RoleContext) -> None:
+        self.now = 0.0
+        self.early: dict[int, Any] = {}
+        super().__init__(scheme, place)
+
+    def begin_term(self) -> None:
+        super().begin_term()
+        self.outer: Role | None = None
+        self.server: AveragingGroup | ClockedGroup | None = None
+        self.inner_run: Generator[Effect, Any, None] | None = None
+        self.wanted: Effect | None = None
+        self.value: Any = None
+
+    # ---- upon receiving ------------------------------------------------------------------------------------
+    def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
+        """Takes what the members of a group send to their speaker."""
+        self.now = now
+        if self.map.group_of[src] != self.group:
+            raise Unexpected(f"worker {src} is in another group, and sends {type(message).__name__}")
+        if self.server is None:
+            self.early[src] = message  # it enters; a restarted one enters again
+            return ()
+        return self.in_ranks(self.server.on(now, self.map.number_of[src], message))
+
+    def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        yield from super().on_worker_left(now, rank)
+        self.early.pop(rank, None)
+        if self.server is not None and self.map.group_of[rank] == self.group:
+            yield from self.in_ranks(self.server.leaves(now, self.map.number_of[rank]))
+
+    def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+        yield from super().on_worker_joined(now, rank)
+        if self.server is not None and self.map.group_of[rank] == self.group:
+            yield from self.in_ranks(self.server.joins(now, self.map.number_of[rank]))
+
+    def in_ranks(self, effects: Iterable[Tell | Reply]) -> Iterator[Tell | Reply]:
+        """Yields the effects of the group's server with ranks in place of numbers."""
+        for effect in effects:
+            to = self.ranks[effect.to]  # type: ignore[index]  # neither servers nor the coordinator
+            yield dataclasses.replace(effect, to=to)
+
+    # ---- the loop ------------------------------------------------------------------------------------------
+    def speak(self) -> Generator[Effect, Any, None]:
+        """Runs the outer scheme's worker, with the group in place of a device."""
+        yield from self.serve_group()
+        if self.outer is None:
+            heard = yield Call(SERVERS, Speaks())
+            self.outer, self.w = self.outer_role(heard.w), None
+        run, value = self.outer.run(), None
+        self.inner_run = self.wanted = self.value = None
+        try:
+            while True:
+                effect = run.send(value)
+                match effect:
+                    case Compute(w=w, steps=steps) | Train(x=w, steps=steps):
+                        value = yield from self.work(w, steps)
+                    case Call(to=to, message=message):
+                        value = yield Call(to, message)
+                    case _:
+                        value = yield effect
+        finally:
+            run.close()
+            if self.inner_run is not None:
+                self.inner_run.close()
+
+    def outer_role(self, w: Any) -> Role:
+        """Returns the outer scheme's worker, to which groups are workers."""
+        groups, outer = tuple(range(len(self.map.groups))), self.scheme.outer_scheme
+        place = dataclasses.replace(self.place, me=self.group, workers=groups, note=None, seconds_per_step=(), w=w)
+        role: Role = outer.worker(2)(outer, place)
+        return role
+
+    def serve_group(self) -> Iterator[Tell | Reply]:
+        """Makes the group's server, and takes up what others have sent it already."""
+        if self.server is not None:
+            return
+        scheme, place = self.scheme.inner_scheme, self.of_group(0)
+        members = {number for number, rank in enumerate(self.ranks) if rank not in self.away}
+        if self.averages:
+            self.server = AveragingGroup(scheme, place, self.number, members)
+        else:
+            box = GradientMean if self.scheme.passes_gradients else scheme.server(1)
+            self.server = ClockedGroup(scheme, place, self.number, members, box=box)
+        early, self.early = self.early, {}
+        for src, message in early.items():
+            yield from self.on(self.now, src, message)
+
+    def work(self, w: Any, steps: int) -> Generator[Effect, Any, Computed | Trained]:
+        """Has the group make `steps` exchanges from `w`. Raises TermOver if this worker was declared lost."""
+        try:
+            return (yield from self.average_from(w, steps) if self.averages else self.push_from(w, steps))
+        except PeerLost:  # only its calls to itself fail here
+            raise TermOver from None
+
+    def average_from(self, w: Any, steps: int) -> Generator[Effect, Any, Trained]:
+        """Has the group train `steps` exchanges from `w` by averages among its members."""
+        server = self.server
+        assert isinstance(server, AveragingGroup)
+        yield from self.in_ranks(server.open(w, steps))
+        while True:
+            of_another = self.round is not None and self.round.w is not w  # this worker was restarted in an older round
+            role = yield from self.average()
+            if not of_another:
+                break
+        server.take()
+        samples = role.samples_seen - self.samples_before
+        return Trained(role.w, min(samples, GROUP_SAMPLES_MAX), max(server.ended - server.began, 0.0))
+
+    def push_from(self, w: Any, steps: int) -> Generator[Effect, Any, Computed | Trained]:
+        """Has the group's server take `steps` exchanges from `w`, and this worker push to it like the others."""
+        server = self.server
+        assert isinstance(server, ClockedGroup)
+        yield from self.in_ranks(server.open(w, steps))
+        role = self.member(self.scheme.inner_for(steps))
+        while server.state != DONE:
+            if self.inner_run is None:
+                self.inner_run = role.run()
+            if self.wanted is None:
+                self.wanted = self.within(self.inner_run.send(self.value))
+            value = yield self.wanted
+            if isinstance(value, RoundOver):
+                self.wanted = self.to_speaker(Pull())  # in place of the answer: the weights of the next round
+            else:
+                self.value, self.wanted = value, None
+        server.take()
+        seconds = max(server.ended - server.began, 0.0)
+        assert server.server is not None
+        if isinstance(server.server, GradientMean):
+            return Computed(server.server.g, min(server.server.samples, GROUP_SAMPLES_MAX), seconds)
+        return Trained(server.server.w, min(server.samples, GROUP_SAMPLES_MAX), seconds)
