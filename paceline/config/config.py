@@ -101,6 +101,11 @@ class Config:
         devices = self.cluster.device.split(",")
         return devices[rank] if len(devices) > 1 else devices[0]
 
+    def ranks_of(self, rank: int) -> int:
+        """Returns how many processes worker `rank` has; one number stands for all workers."""
+        ranks = self.cluster.ranks.split(",")
+        return int(ranks[rank] if len(ranks) > 1 else ranks[0])
+
 
 SECTIONS: dict[str, Any] = {
     name: hint for name, hint in get_type_hints(Config).items() if dataclasses.is_dataclass(hint)

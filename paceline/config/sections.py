@@ -55,8 +55,14 @@ def option(
 def check_device(text: str) -> None:
     """Raises ValueError for what names no device."""
     for device in text.split(","):
-        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+(\+\d+)*)?", device):
             raise ValueError(f"{device!r} is not a device; there are auto, cpu, cuda and cuda:N")
+
+
+def check_ranks(text: str) -> None:
+    """Raises ValueError for what is no number of processes, or one for each worker."""
+    if not re.fullmatch(r"[1-9]\d{0,3}(,[1-9]\d{0,3})*", text):
+        raise ValueError("must be a number of processes, or one for each worker, such as 4,4,1")
 
 
 def check_strikes(strikes: int) -> None:
@@ -174,6 +180,12 @@ class ClusterSettings:
     )
     device: str = option(
         "auto", "auto, cpu, cuda:N, or one for each worker: cuda:0,cuda:1,cpu,cpu", check=check_device, launch=True
+    )
+    ranks: str = option(
+        "1",
+        "processes of each worker of a script, which train one model together: a number, or one for each worker: 4,4,1",
+        check=check_ranks,
+        launch=True,
     )
     overlap: str = option(
         "auto",

@@ -43,9 +43,14 @@ from paceline.live.same_host.shared_memory import segments_for
 def check(config: Config) -> None:
     """Raises ConfigError for settings that contradict one another; only the first contradiction is reported."""
     workers, stop = config.cluster.workers, config.stop
-    for flag, entries in (("slowdown", config.cluster.slowdown), ("device", config.cluster.device.split(","))):
+    for flag, entries in (
+        ("slowdown", config.cluster.slowdown),
+        ("device", config.cluster.device.split(",")),
+        ("ranks", config.cluster.ranks.split(",")),
+    ):
         if len(entries) > 1 and len(entries) != workers:
             raise ConfigError(f"--{flag} names {len(entries)} workers, --workers says {workers}")
+    _check_ranks(config)
     # One device stands for all workers; a single slowdown does not, so its number must match even then.
     if config.cluster.slowdown and len(config.cluster.slowdown) != workers:
         raise ConfigError(f"--slowdown names {len(config.cluster.slowdown)} workers, --workers says {workers}")
@@ -86,6 +91,21 @@ def check(config: Config) -> None:
     # A codec with a momentum of its own (dgc) must not be used with SGD's.
     momentum = config.optimizer.momentum if config.optimizer.name == "sgd" else 0.0
     config.codecs().check(config.scheme(), config.cluster.servers, momentum, config.cluster.allreduce)
+
+
+def _check_ranks(config: Config) -> None:
+    """Raises ConfigError for several processes of a worker that is no script, and for several GPUs of one process."""
+    if set(config.cluster.ranks.split(",")) != {"1"} and not config.run.script:
+        raise ConfigError(
+            "--ranks is for a script that calls paceline.join(group=...): `paceline launch --ranks 2 ...`"
+        )
+    for rank in range(config.cluster.workers):
+        gpus = config.device_of(rank).count("+") + 1
+        if gpus > 1 and gpus != config.ranks_of(rank):
+            raise ConfigError(
+                f"--device {config.device_of(rank)}: {gpus} GPUs, and worker {rank} has {config.ranks_of(rank)} "
+                f"processes; give --ranks {gpus}"
+            )
 
 
 def _check_beginning(config: Config) -> None:

@@ -15,24 +15,26 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from paceline import schemes  # noqa: F401  enters the catalogue
 from paceline.codec import read
 from paceline.codec.pipeline.policy import Codecs
+from paceline.config import Config
 from paceline.core.errors import ConfigError, PeerLost
-from paceline.core.scheme import Scheme, make
+from paceline.core.scheme import make
 from paceline.engine.model.several_models import together
 from paceline.engine.model.trainable import trained_of
 from paceline.engine.optim.recipe import recipe_of
 from paceline.engine.optim.whole_tensors import imported, made_by, path_of
 from paceline.engine.specs import OptimizerRecipe
 from paceline.launch.exit_hook import ScriptExit, say_nothing_of_lost_peers
-from paceline.launch.external.detect import detect_external
-from paceline.launch.local.environment import scheme_from, spec_from
+from paceline.launch.external.detect import STARTERS, detect_external
+from paceline.launch.local.environment import incarnation_from, scheme_from, spec_from
 from paceline.launch.own_run import Evaluate, begin_at, check_evaluated, evaluate_and_exit
 from paceline.live.control.session import Session
 from paceline.runtime.process_main import check_device_of
@@ -40,6 +42,10 @@ from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.spec.who_updates import check_several, fitted
 from paceline.runtime.worker.pace import Pace
+from paceline.runtime.worker.ranks.first_rank import FirstRankPace, telling
+from paceline.runtime.worker.ranks.local_group import process_group
+from paceline.runtime.worker.ranks.meeting import RankMeeting, check_asked, check_recipe, meet
+from paceline.runtime.worker.ranks.other_rank import OtherRankPace
 from paceline.runtime.worker.single_process import servers_needed, sit_alone
 from paceline.runtime.worker.steps.random_generators import differ
 
@@ -64,6 +70,8 @@ def join(
     seed_ranks: bool = True,
     evaluate: Evaluate | None = None,
     state: Mapping[str, Any] | None = None,
+    group: Any = None,
+    data_group: Any = None,
     **parameters: Any,
 ) -> Pace:
     """Joins a run as a worker, and returns when training starts.
@@ -76,32 +84,30 @@ def join(
     state is on the servers. Where workers make the steps, `optimizer` itself makes them, whatever it is. It may be
     given as a function of named parameters that makes one, or as the import path of such a function
     (docs/optimizers.md). Leave `optimizer.step` and `optimizer.zero_grad` to `pace.step()`.
-    Several models are given by name: `join({"D": d, "G": g}, {"D": of_d, "G": of_g})`; `pace.step("D")` trains one.
+    Several models go by name: `join({"D": d, "G": g}, {"D": of_d, "G": of_g})`; `pace.step("D")` trains one.
     `parameters` are those of the scheme. `codec` compresses what workers send, `codec_down` what servers send. `seed`
-    seeds what is drawn at random. With `seed_ranks` all workers but 0 seed torch, `random` and NumPy anew, so that no
-    two draw the same dropout. `clip_norm` shortens a longer gradient to that norm: the mean of all workers where the
-    scheme forms one, otherwise each contribution or local step.
+    seeds what is drawn. With `seed_ranks` all workers but 0 seed torch, `random` and NumPy anew. `clip_norm` shortens
+    a longer gradient: the mean of all workers where the scheme forms one, otherwise each contribution or local step.
 
-    With `lazy`, gradients of `nn.Embedding(sparse=True)` travel as rows with any optimizer (docs/embeddings.md).
-    With `overlap` gradients of `pace.batches` leave while backward still runs, for models of millions of parameters;
-    nothing may change them after it. `evaluate(model)` is called in a process of its own, under `paceline launch
-    --eval-every`, and returns an accuracy, or a dict with `accuracy`, `loss`. From `state`, which `pace.state_dict()`
-    returned, the run goes on (docs/checkpoints.md); a checkpoint of `--resume` wins over it.
+    With `lazy`, gradients of `nn.Embedding(sparse=True)` travel as rows with any optimizer (docs/embeddings.md). With
+    `overlap` gradients of `pace.batches` leave while backward still runs; nothing may change them after it.
+    `evaluate(model)` is called in a process of its own, under `paceline launch --eval-every`, and returns an accuracy,
+    or a dict with `accuracy`, `loss`. From `state`, which `pace.state_dict()` returned, the run goes on
+    (docs/checkpoints.md); a checkpoint of `--resume` wins over it.
+    `group`, `data_group`: of the ranks of a worker of several devices (docs/workers-of-several-devices.md).
     `pace.close()`, or the end of the script, leaves the run (docs/launch.md) and loads the final model.
     Raises ConfigError for an unknown scheme or codec, a bad parameter, or an optimizer that is not supported.
     """
     scheme, parameters = _begin(scheme, parameters)
+    codecs, changes = Codecs(up=codec, down=codec_down), {"lazy": lazy, "clip_norm": clip_norm}
+    recipe_with = functools.partial(_recipe, scheme, parameters, codecs, seed, changes)
+    if group is not None:
+        check_asked(lazy=lazy, overlap=overlap, evaluate=evaluate, state=state)
+        ranks = meet(model, optimizer, group, data_group, _check_started(os.environ, group))
+        return _join_with_ranks(ranks, recipe_with, differing=seed if seed_ranks else None)
     module, given = _as_one(model, optimizer)
     whole, how = optimizer_of(module, given)
-    made = _with_codecs_known(make(scheme, parameters), codec, codec_down)
-    recipe = Recipe(
-        scheme=scheme,
-        parameters=made.parameters(),
-        optimizer=dataclasses.replace(how, lazy=lazy, clip_norm=clip_norm),
-        seed=seed,
-        codecs=Codecs(up=codec, down=codec_down).or_that_of(made),
-    )
-    spec, end = find_spec()
+    recipe, (spec, end) = recipe_with(how), find_spec()
     recipe = _checked(recipe, spec, several=len(model) > 1 if isinstance(model, Mapping) else False)
     if spec and spec.who.kind == "evaluator":
         evaluate_and_exit(module, whole, recipe, spec, evaluate)
@@ -112,11 +118,79 @@ def join(
     return pace
 
 
-def _with_codecs_known(scheme: Scheme, *codecs: str) -> Scheme:
-    """Returns the scheme. A name that is no codec's is refused before anything starts, also in a script alone."""
-    for codec in codecs:
+def _recipe(
+    scheme: str, parameters: dict[str, Any], codecs: Codecs, seed: int, changes: dict[str, Any], how: OptimizerRecipe
+) -> Recipe:
+    """Returns what the workers agree on; `changes`: what `join` says of the optimizer.
+
+    Raises ConfigError for a bad parameter, and for an unknown codec before anything starts, also in a script alone.
+    """
+    made = make(scheme, parameters)
+    for codec in (codecs.up, codecs.down):
         read(codec)
-    return scheme
+    return Recipe(
+        scheme=scheme,
+        parameters=made.parameters(),
+        optimizer=dataclasses.replace(how, **changes),
+        seed=seed,
+        codecs=codecs.or_that_of(made),
+    )
+
+
+def _check_started(environment: Mapping[str, str], group: Any) -> float:
+    """Returns the seconds that the ranks of a worker wait for one another.
+
+    Raises ConfigError where another launcher than ours has started more processes than those of the worker.
+    """
+    spec, size = spec_from(environment), process_group(group).size()
+    if spec is not None:
+        return spec.timeout_s
+    for names in STARTERS:
+        count = environment.get(names.count, "")
+        if names.rank in environment and count.isdecimal():
+            if int(count) != size:
+                raise ConfigError(
+                    f"{names.starter} has started {count} processes, and the group has {size}: start workers of "
+                    f"several devices with `paceline launch --ranks {size}`"
+                )
+            break
+    return Config().cluster.timeout
+
+
+def _join_with_ranks(
+    ranks: RankMeeting, recipe_with: Callable[[OptimizerRecipe], Recipe], *, differing: int | None
+) -> Pace:
+    """Joins a run as one rank of a worker: the first one takes part in the run, the others follow it.
+
+    `differing`: by which seed the ranks' generators are to differ; None where they are not.
+    """
+    wanted = differing is not None
+    if not ranks.is_first:
+        say_nothing_of_lost_peers()
+        other = OtherRankPace(ranks)
+        number = other.rank + other.workers * ranks.place[0]
+        differ(differing or 0, number, incarnation_from(os.environ), wanted=wanted)
+        atexit.register(leave, other, ScriptExit())
+        return cast(Pace, other)
+    with telling(ranks.link):
+        recipe = recipe_with(recipe_of(ranks.parts.optimizer, ranks.parts.trained))
+        spec, end = find_spec() if spec_from(os.environ) else (None, None)
+        recipe = _checked(recipe, spec, several=False)
+        check_recipe(recipe, servers_needed(recipe.make_scheme()) if spec is None else spec.servers)
+        whole = ranks.whole()
+        if spec and spec.who.kind == "evaluator":
+            evaluate_and_exit(whole.whole, whole.stand_in, recipe, spec, None)
+        spec, session = _sit(spec and dataclasses.replace(spec, device="cpu"), recipe, "cpu")
+        try:
+            recipe, behind = begin_at(whole.whole, recipe, spec, None)
+            whole.show_all()
+            pace = FirstRankPace(ranks, whole, recipe, spec.overlapping(False), session, behind=behind)
+            differ(recipe.seed, pace.rank, spec.incarnation, wanted=wanted and not behind.draws_on)
+        except BaseException:
+            session.close()
+            raise
+    atexit.register(leave, pace, end)
+    return pace
 
 
 def _begun(

@@ -18,6 +18,12 @@ Values = dict[str, dict[str, Any]]
         ({"cluster": {"workers": 3, "slowdown": [1, 2]}}, "--slowdown names 2 workers, --workers says 3"),
         ({"cluster": {"workers": 3, "slowdown": [2]}}, "--slowdown names 1 workers, --workers says 3"),
         ({"cluster": {"workers": 3, "device": "cpu,cpu"}}, "--device names 2 workers, --workers says 3"),
+        ({"cluster": {"ranks": "2"}}, "--ranks is for a script that calls paceline.join"),
+        ({"cluster": {"workers": 3, "ranks": "2,1"}}, "--ranks names 2 workers, --workers says 3"),
+        (
+            {"run": {"script": "x"}, "stop": {"until_stopped": True}, "cluster": {"device": "cuda:0+1"}},
+            "--device cuda:0+1: 2 GPUs, and worker 0 has 1 processes; give --ranks 2",
+        ),
         ({"stop": {"epochs": 0}}, "nothing would end the run"),
         ({"optimizer": {"nesterov": True, "momentum": 0.0}}, "--nesterov needs --momentum"),
         ({"optimizer": {"name": "adam", "nesterov": True}}, "beta1"),

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.utils.data import TensorDataset
 
 import paceline
@@ -87,6 +89,7 @@ def test_these_pages_have_python_and_no_other() -> None:
         "docs/own-loop.md": 4,
         "docs/start.md": 1,
         "docs/train.md": 1,
+        "docs/workers-of-several-devices.md": 1,
     }
 
 
@@ -138,6 +141,19 @@ def test_the_lines_of_streams_train_every_item() -> None:
             names | {"pace": pace, "iterable": items},
         )
         assert pace.steps == -(-len(names["x"]) // 32)
+
+
+def test_the_lines_of_several_devices_train_a_model_of_parts(tmp_path: Path) -> None:
+    names = loop() | {"dist": dist, "fully_shard": fully_shard}
+    (code,) = blocks("docs/workers-of-several-devices.md")
+    before = nn.functional.cross_entropy(names["model"](names["x"]), names["y"]).item()
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        exec(code.replace("lr=0.003", "lr=0.1"), names)
+        after = nn.functional.cross_entropy(names["model"](names["x"]), names["y"]).item()
+    finally:
+        dist.destroy_process_group()
+    assert after < 0.9 * before
 
 
 def test_the_one_call_prints_accuracy_and_throughput(capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,6 +87,14 @@ def test_own_loop_as_two_workers(tmp_path: Path) -> None:
     assert "esync:" in out
 
 
+def test_workers_of_several_devices_end_with_one_model(tmp_path: Path) -> None:
+    words = ["launch", "-n", "2", "--ranks", "2", "-s", "1", sys.executable, str(EXAMPLES / "15_several_devices.py")]
+    out = run("-m", "paceline", *words, folder=tmp_path)
+    found = re.findall(r"\[worker (\d)\] worker \1 of 2: (\d+) steps, loss (\d\.\d+) on unseen text\n", out)
+    assert sorted(found) == [("0", "235", found[0][2]), ("1", "235", found[0][2])]
+    assert float(found[0][2]) < 3.25, "of 32 tokens alike it is 3.47"
+
+
 def test_embedding_alone(warm: Warm, tmp_path: Path) -> None:
     out = forked(warm, str(EXAMPLES / "03_embedding.py"), folder=tmp_path)
     found = re.fullmatch(r"worker 0 of 1: 800 steps, accuracy ([01]\.\d+)\n", out)

@@ -115,7 +115,7 @@ class BatchStream(ABC, Iterator[tuple[Tensor, Tensor]]):
             assert isinstance(part, Tensor)
             x, y = self.data.batch(part, self._seed(part))
         else:
-            x, y = _collate(self.data, part.tolist())
+            x, y = collated(self.data, part.tolist())
         return x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
 
 
@@ -229,7 +229,8 @@ def _joined(parts: list[Any]) -> Indices:
     return torch.cat(parts) if isinstance(parts[0], Tensor) else np.concatenate(parts)
 
 
-def _collate(data: MapStyle, indices: list[int]) -> tuple[Tensor, Tensor]:
+def collated(data: MapStyle, indices: list[int]) -> tuple[Tensor, Tensor]:
+    """Returns the samples of these numbers as (x, y). Raises TypeError for items that are no pairs."""
     many = getattr(data, "__getitems__", None)
     batch = default_collate(many(indices) if many else [data[i] for i in indices])
     match batch:

@@ -95,6 +95,9 @@ class FlatModel:
     Raises ConfigError as `trained_of` does.
     """
 
+    in_ranks = False
+    """Do several processes hold the model together (`paceline.engine.sharded`)?"""
+
     def __init__(
         self,
         module: nn.Module,
@@ -357,6 +360,13 @@ class FlatModel:
         for i, p, view in zip(self._numbers, self._dense, self._expected, strict=True):
             if i not in self._used and p.grad is view:
                 p.grad = None
+
+    def clip_gradients(self, norm: float) -> None:
+        """Shortens the gradient to `norm` where it is longer."""
+        nn.utils.clip_grad_norm_(self.parameters, norm)
+
+    def reset_others(self) -> None:
+        """Tells the other processes that hold the model that their optimizers forget their state; there are none."""
 
     def lend_arriving(self, what: str) -> tuple[Chunks, Tensor]:
         """Returns the gradient that backward is about to make, parameter by parameter, and the buffer that it is

@@ -37,6 +37,20 @@ def trained_of(module: nn.Module, optimizer: torch.optim.Optimizer | None = None
     named = dict(module.named_parameters())
     for name, p in named.items():
         _refuse_unfit(name, p)
+    found = in_order(named, optimizer)
+    if not any(p.numel() for p in found.values()):
+        raise ConfigError("the model has no parameters to train: none that requires a gradient and is in the optimizer")
+    _refuse_untrainable(named, found)
+    return found
+
+
+def in_order(
+    named: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer | None = None
+) -> dict[str, nn.Parameter]:
+    """Returns those of `named` that are trained, in the order of the model's vector.
+
+    Raises ConfigError where the optimizer holds others too.
+    """
     found = {name: p for name, p in named.items() if p.requires_grad}
     if optimizer is not None:
         held = {p for group in optimizer.param_groups for p in group["params"]}
@@ -47,9 +61,6 @@ def trained_of(module: nn.Module, optimizer: torch.optim.Optimizer | None = None
         # Sorting is stable: within a group parameters keep the order of the module.
         number = {p: i for i, group in enumerate(optimizer.param_groups) for p in group["params"]}
         found = dict(sorted(((name, p) for name, p in found.items() if p in held), key=lambda named: number[named[1]]))
-    if not any(p.numel() for p in found.values()):
-        raise ConfigError("the model has no parameters to train: none that requires a gradient and is in the optimizer")
-    _refuse_untrainable(named, found)
     return found
 
 
@@ -66,10 +77,10 @@ class Rest:
         Tensors without plain memory of their own stay each worker's.
         """
         for name, p in self._module.named_parameters():
-            if id(p) not in self._trained and _is_plain(p):
+            if id(p) not in self._trained and is_plain(p):
                 yield name, p.detach()
         for name, buffer in self._module.named_buffers():
-            if _is_plain(buffer):
+            if is_plain(buffer):
                 yield name, buffer
 
     def fingerprint(self) -> str:
@@ -120,7 +131,7 @@ def _as_bytes(shown: Flat) -> Any:
     return shown.value().numpy().view(np.uint8)
 
 
-def _is_plain(t: Tensor) -> bool:
+def is_plain(t: Tensor) -> bool:
     """Returns True for a tensor whose bytes can be copied: strided, not quantized, with memory of its own."""
     return t.layout is torch.strided and not t.is_quantized and not t.is_meta and not _is_expanded(t)
 
@@ -138,11 +149,12 @@ def _refuse_wrapped(module: nn.Module) -> None:
         if "DistributedDataParallel" in kinds:
             raise ConfigError(
                 "the model is wrapped in DistributedDataParallel, which would exchange gradients too: "
-                "hand over the module inside (ddp.module)"
+                "hand over the module inside (ddp.module), or the group of a worker of several devices (group=)"
             )
         if kinds & {"FullyShardedDataParallel", "FSDPModule"}:
             raise ConfigError(
-                "the model is sharded by FSDP, and here every worker holds whole parameters: hand it over unsharded"
+                "the model is sharded by FSDP, and a worker of one process holds whole parameters: hand it over "
+                "unsharded, or say paceline.join(..., group=process_group)"
             )
 
 
@@ -151,7 +163,7 @@ def _refuse_unfit(name: str, p: nn.Parameter) -> None:
     if any(kind.__name__ == "DTensor" for kind in type(p).__mro__):
         raise ConfigError(
             f"parameter {name} is a DTensor, of which this process has a part (fully_shard, parallelize_module): "
-            "hand over the model with whole parameters"
+            "hand over the model with whole parameters, or say paceline.join(..., group=process_group)"
         )
     if is_lazy(p):
         raise ConfigError(f"parameter {name} has no numbers yet: run one batch through the model first")

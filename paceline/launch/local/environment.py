@@ -126,6 +126,12 @@ def split_environment(items: Sequence[str], ours: Mapping[str, str]) -> tuple[di
     return everybody, by_role
 
 
+def incarnation_from(environment: Mapping[str, str]) -> int:
+    """Returns which incarnation of its worker a process belongs to, from 0."""
+    text = environment.get(PREFIX + "INCARNATION", "")
+    return int(text) if text.isdecimal() else 0
+
+
 def _config_from(environment: Mapping[str, str]) -> Config:
     """Returns a configuration with the settings that the environment has. Raises ValueError."""
     told: dict[str, dict[str, Any]] = {}

@@ -17,14 +17,18 @@ from pathlib import Path
 from paceline.config import Config
 from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError
-from paceline.launch.local.environment import PROCESS, Environment, environment_of
+from paceline.launch.local.environment import PREFIX, PROCESS, Environment, environment_of
 from paceline.launch.local.fork_server import die_with_parent
 from paceline.launch.local.interfaces import for_nccl
 from paceline.launch.local.launcher import LocalLauncher
-from paceline.runtime.spec.devices import all_workers, check_without_gpus
+from paceline.runtime.spec.devices import all_workers, check_without_gpus, gpus_of_ranks
 from paceline.runtime.spec.launcher import ProcessEnded, how_ended
 from paceline.runtime.spec.process_spec import ProcessSpec
 
+CUDA_VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""The variable that says which GPUs a process sees."""
+RANK_PROCESSES = "paceline.launch.local.rank_processes"
+"""The program that starts the ranks of a worker."""
 LAST_LINES_SECONDS = 1.0
 """Seconds that are waited for the last lines of a process that has ended."""
 
@@ -81,9 +85,11 @@ class ScriptLauncher:
         environment = {**inherited, **self._environment, **environment_of(spec, _token_file(spec))}
         if spec.who.kind == "evaluator":
             environment[PROCESS] = str(_process_file(spec))
+        command, of_ranks = _of_several_ranks(spec, self._command)
+        environment |= of_ranks
         try:
             process = subprocess.Popen(
-                self._command,
+                command,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -155,6 +161,21 @@ class ScriptLauncher:
         """Waits until the threads that follow the processes have ended, up to `deadline`."""
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _of_several_ranks(spec: ProcessSpec, command: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Returns the command of a worker, which starts it once for each of its ranks, and further variables.
+
+    An evaluator has the ranks and GPUs of worker 0.
+    """
+    config, rank = spec.config, spec.who.index if spec.who.kind == "worker" else 0
+    count = config.ranks_of(rank)
+    if count == 1:
+        return command, {}
+    first = sum(map(config.ranks_of, range(rank))) if spec.slot < 0 else spec.slot * count
+    gpus = gpus_of_ranks(config.device_of(rank), first, count, os.environ.get(CUDA_VISIBLE))
+    found = {} if gpus is None else {CUDA_VISIBLE: gpus}
+    return [sys.executable, "-m", RANK_PROCESSES, str(count), *command], {**found, PREFIX + "DEVICE": "auto"}
 
 
 def programs_path() -> str:

@@ -64,6 +64,8 @@ def fit(values: dict[str, Any], placement: Placement, bind: str) -> None:
     ranks = range(len(placement.workers))
     if "device" not in cluster and any(host.gpus for host in placement.hosts):
         cluster["device"] = ",".join(placement.device_of(rank) for rank in ranks)
+    if "ranks" not in cluster and any(host.worker for host in placement.hosts):
+        cluster["ranks"] = ",".join(str(placement.ranks_of(rank)) for rank in ranks)
     written = {"groups", "labels"} & set(values.get("gsp", {}))
     if placement.groups() and not written:
         values.setdefault("gsp", {})["groups"] = placement.groups()

@@ -3,11 +3,13 @@
     # name or address, the port of its sshd, then what there is to say
     gpu1            slots=2 gpus=0,1 group=fast speed=4
     gpu2:2222       slots=2 gpus=0,1 group=fast speed=4 user=ada python=/opt/paceline/bin/python
+    gpu3            gpus=0-3 worker=node
     [fd00::7]       group=slow address=fd00:1::7
     store           role=server
 
     slots     workers that the host takes (1)
     gpus      of which devices: one a worker, in turn; without it a worker takes the GPU of its number, or the CPU
+    worker    node: all GPUs of the line are those of one worker, a process each (paceline.join(group=...))
     group     a name; workers of hosts with one name are one of GSP's groups
     speed     compared with the others (1); servers are put on fast hosts first
     role      worker, server or both (both)
@@ -44,6 +46,7 @@ class HostEntry:
     port: int = 0
     slots: int = 0
     gpus: tuple[int, ...] = ()
+    worker: str = ""
     group: str = ""
     speed: float = 1.0
     role: str = "both"
@@ -102,6 +105,8 @@ def _parse(words: list[str]) -> HostEntry:
             values[key] = _READ[key](text)
         except ValueError as error:
             raise ValueError(f"{word}: {error}") from None
+    if "worker" in values and ("gpus" not in values or values.get("slots", 1) > 1):
+        raise ValueError("worker=node is one worker of all GPUs: write gpus=0-3 worker=node, without slots")
     name, port = _where(words[0])
     return HostEntry(name=name, port=port, **values)
 
@@ -133,9 +138,17 @@ def _slots(text: str) -> int:
 
 def _gpus(text: str) -> tuple[int, ...]:
     """Returns the GPUs that a host's workers use, in order. Raises ValueError."""
-    if not re.fullmatch(r"\d{1,3}(,\d{1,3})*", text):
-        raise ValueError("numbers of GPUs, such as 0,1")
-    return tuple(map(int, text.split(",")))
+    if not re.fullmatch(r"\d{1,3}(-\d{1,3})?(,\d{1,3}(-\d{1,3})?)*", text):
+        raise ValueError("numbers of GPUs, such as 0,1 or 0-3")
+    spans = [part.partition("-") for part in text.split(",")]
+    return tuple(n for first, dash, last in spans for n in range(int(first), int(last if dash else first) + 1))
+
+
+def _worker(text: str) -> str:
+    """Returns what a worker of the host is. Raises ValueError for anything but a node."""
+    if text != "node":
+        raise ValueError("node, or leave it out")
+    return text
 
 
 def _speed(text: str) -> float:
@@ -174,6 +187,7 @@ def _address(text: str) -> str:
 _READ: dict[str, Callable[[str], Any]] = {
     "slots": _slots,
     "gpus": _gpus,
+    "worker": _worker,
     "group": _word,
     "speed": _speed,
     "role": _role,

@@ -48,9 +48,16 @@ class Placement:
         return sorted({*self.workers, *self.servers})
 
     def device_of(self, rank: int) -> str:
-        """Returns a GPU of the host's list, in turn; `auto` where it has none."""
+        """Returns a GPU of the host's list, in turn; `auto` where it has none. Of a node all of them: cuda:0+1+2+3."""
         gpus = self.hosts[self.workers[rank]].gpus
+        if self.hosts[self.workers[rank]].worker:
+            return f"cuda:{'+'.join(map(str, gpus))}"
         return f"cuda:{gpus[self.slots[rank] % len(gpus)]}" if gpus else "auto"
+
+    def ranks_of(self, rank: int) -> int:
+        """Returns how many processes a worker has: one, or one for each GPU of a node."""
+        host = self.hosts[self.workers[rank]]
+        return len(host.gpus) if host.worker else 1
 
     def groups(self) -> str:
         """Returns ranks by group, as GSP takes them: `0,1;2,3`; "" where no host has a group."""

@@ -53,6 +53,25 @@ def check_without_gpus(config: Config, workers: Sequence[Placed]) -> None:
         check_devices(config, workers, 0)
 
 
+def gpus_of_ranks(device: str, first: int, ranks: int, visible: str | None) -> str | None:
+    """Returns what CUDA_VISIBLE_DEVICES says to the processes of a worker; None for a worker without GPUs.
+
+    device   cuda:0+1 names the GPUs; auto stands for `ranks` of them, from the `first` on
+    visible  what CUDA_VISIBLE_DEVICES says here; None where it says nothing
+    """
+    kind, _, numbers = device.partition(":")
+    if kind == "cpu":
+        return None
+    if kind == "cuda":
+        wanted = numbers.split("+") if numbers else [str(n) for n in range(ranks)]
+    else:
+        wanted = [str(n) for n in range(first, first + ranks)]
+    if visible is None:
+        return ",".join(wanted)
+    own = [name for name in visible.split(",") if name]
+    return ",".join(own[int(n)] for n in wanted if int(n) < len(own))
+
+
 def all_workers(config: Config) -> list[Placed]:
     """Returns the places of all workers of a run that are on one host: the GPU of a worker is that of its rank."""
     return [(rank, rank) for rank in range(config.cluster.workers)]
@@ -60,8 +79,8 @@ def all_workers(config: Config) -> list[Placed]:
 
 def check_device(device: str, gpus: int) -> None:
     """Raises ConfigError where a host that has so many `gpus` lacks this one."""
-    kind, _, number = device.partition(":")
-    if kind == "cuda" and int(number or 0) >= gpus:
+    kind, _, numbers = device.partition(":")
+    if kind == "cuda" and max(map(int, (numbers or "0").split("+"))) >= gpus:
         raise ConfigError(f"--device {device}: {_found(gpus)}; give --device {'auto' if gpus else 'cpu'}")
 
 

@@ -18,6 +18,7 @@ from torch import nn
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import loop_messages
 from paceline.core.errors import PeerLost
+from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.vectors.flat import Flat
 from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
@@ -84,10 +85,12 @@ def join_run(
     optimizer: torch.optim.Optimizer | None,
     measure: Callable[[], float] | None,
     behind: ResumedProgress,
+    flat: FlatModel | None = None,
 ) -> Worker:
-    """Returns when training starts, with the first weights in `module`. Raises PeerLost or TimedOut if it never
-    does."""
-    model = WorkerModel.of(module, recipe, spec, optimizer, behind.samples)
+    """Returns when training starts, with the first weights in `module`; `flat`: its vector, if several processes hold
+    it. Raises PeerLost or TimedOut if it never does.
+    """
+    model = WorkerModel.of(module, recipe, spec, optimizer, behind.samples, flat)
     guard, watch = LoopGuard(module, model.flat, model.work.steps_of_user), Stopwatch(model.device, session.over)
     counts, leases = ProgressCounters(), LeasedPosition(session)
     capture = model.capture(session.node, recipe, spec.servers)

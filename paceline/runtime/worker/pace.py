@@ -25,6 +25,7 @@ from paceline.core.coordination import loop_messages
 from paceline.core.errors import ConfigError, PacelineError, PeerLost, Stopped, ends_well
 from paceline.engine.data.batches import MapStyle
 from paceline.engine.data.dataset import Dataset
+from paceline.engine.model.flat_model import FlatModel
 from paceline.live.control.session import Session
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
@@ -57,14 +58,17 @@ class Pace:
         optimizer: torch.optim.Optimizer | None = None,
         measure: Callable[[], float] | None = None,
         behind: ResumedProgress = ResumedProgress(),  # noqa: B008  frozen
+        flat: FlatModel | None = None,
     ) -> None:
         """Joins the run; returns when training starts.
 
         `optimizer` does the local steps of schemes that train locally (one made from the recipe by default).
         `measure` returns the seconds of a step, for schemes and shares that go by speed; a speed of 0 is unknown.
-        `behind`: where the run is taken up again.
+        `behind`: where the run is taken up again. `flat`: the vector of a `model` that several processes hold.
         """
-        self._worker = join_run(model, recipe, spec, session, optimizer=optimizer, measure=measure, behind=behind)
+        self._worker = join_run(
+            model, recipe, spec, session, optimizer=optimizer, measure=measure, behind=behind, flat=flat
+        )
         self.rank, self.device = self._worker.run.rank, self._worker.run.device
         self.recipe, self.plan = recipe, self._worker.run.plan
         self.optimizers = drop_ins(optimizer, self._worker.model.flat, self.step, self._worker.feed.cleared)

@@ -49,6 +49,12 @@ def test_gpus_and_groups_of_the_file_become_settings(tmp_path: Path) -> None:
     assert values == {"cluster": {"bind": "10.0.0.1", "device": "cuda:3,auto"}, "gsp": {"groups": "0;1"}}
 
 
+def test_a_node_becomes_a_worker_of_several_processes(tmp_path: Path) -> None:
+    values: dict[str, Any] = {"cluster": {}}
+    fit(values, placed("a gpus=0,1 worker=node\nb gpus=4 slots=1", tmp_path, workers=2), "10.0.0.1")
+    assert values["cluster"] == {"bind": "10.0.0.1", "device": "cuda:0+1,cuda:4", "ranks": "2,1"}
+
+
 @pytest.mark.parametrize("written", [{"groups": "0,1"}, {"labels": "fast,slow"}])
 def test_what_the_user_says_stays(written: dict[str, str], tmp_path: Path) -> None:
     values: dict[str, Any] = {"cluster": {"device": "cpu"}, "gsp": dict(written)}

@@ -25,6 +25,12 @@ def test_a_line_says_where_a_host_is_and_what_it_is_good_for() -> None:
     assert str(parse_hosts(text)[2]) == "[fd00::7]:22"
 
 
+def test_a_node_is_one_worker_of_all_its_gpus() -> None:
+    (host,) = parse_hosts("gpu3 gpus=0-2,5 worker=node")
+    assert host == HostEntry(name="gpu3", gpus=(0, 1, 2, 5), worker="node")
+    assert slots_of((host,)) == 1
+
+
 def test_a_repeated_bare_line_is_one_more_worker_as_in_mxnet() -> None:
     hosts = parse_hosts("10.0.0.1\n10.0.0.2\n10.0.0.1\n10.0.0.1\n")
     assert hosts == (HostEntry(name="10.0.0.1", slots=3), HostEntry(name="10.0.0.2"))
@@ -40,6 +46,9 @@ def test_a_repeated_bare_line_is_one_more_worker_as_in_mxnet() -> None:
         ("a slot=2", "line 1: unknown 'slot=2'; did you mean 'slots'"),
         ("a two", "write settings as key=value"),
         ("a gpus=0;1", "gpus=0;1: numbers of GPUs"),
+        ("a gpus=0,1 worker=gpu", "worker=gpu: node, or leave it out"),
+        ("a worker=node", "write gpus=0-3 worker=node, without slots"),
+        ("a slots=2 gpus=0-3 worker=node", "write gpus=0-3 worker=node, without slots"),
         ("a role=boss", "role=boss: both or worker or server"),
         ("a speed=fast", "speed=fast: a number above 0"),
         ("a address=b", "address=b: an IPv4 or IPv6 address"),

@@ -20,6 +20,12 @@ def test_workers_fill_slots_in_the_order_of_the_file() -> None:
     assert placed.parties_of(0) == [party.server(0), party.worker(0), party.worker(1)]
 
 
+def test_a_worker_that_is_a_node_has_all_gpus_and_a_process_for_each() -> None:
+    placed = place(parse_hosts("a gpus=0-2 worker=node\nb slots=1"), 2, 1)
+    assert [placed.device_of(rank) for rank in range(2)] == ["cuda:0+1+2", "auto"]
+    assert [placed.ranks_of(rank) for rank in range(2)] == [3, 1]
+
+
 def test_more_workers_than_written_slots_are_refused() -> None:
     with pytest.raises(ConfigError, match="4 workers and 3 slots in the hosts file: give -n 3"):
         place(parse_hosts("a slots=2\nb slots=1"), 4, 1)

@@ -197,8 +197,9 @@ def test_a_report_to_a_coordinator_that_has_just_gone_is_no_error_of_its_own(sce
 
 def test_traffic_is_that_of_the_transport(scene: Scene) -> None:
     scene.begin()
-    scene.node.out.call(0, Ask(v=vector(1, 2), n=1))
-    assert scene.session.traffic()[0] == 8
+    scene.node.place(None, PLAN.layout)
+    scene.node.out.call("servers", Ask(v=vector(*range(10)), n=1))
+    assert scene.session.traffic()[0] == 40
     scene.node.stop()
 
 

@@ -12,7 +12,7 @@ from paceline.core.errors import ConfigError
 from paceline.live.net.inprocess_transport import Hub
 from paceline.runtime.process_main import take_part
 from paceline.runtime.spec import devices
-from paceline.runtime.spec.devices import check_devices, depend_on_gpus
+from paceline.runtime.spec.devices import check_devices, depend_on_gpus, gpus_of_ranks
 from paceline.runtime.spec.process_spec import ProcessSpec
 
 
@@ -22,7 +22,13 @@ def _with_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config_for(device: str = "auto", precision: str = "fp32") -> Config:
-    sections: dict[str, Any] = {"cluster": {"workers": 2, "device": device}, "model": {"precision": precision}}
+    ranks = ",".join(str(of.count("+") + 1) for of in device.split(","))
+    sections: dict[str, Any] = {
+        "run": {"script": "x.py"},
+        "stop": {"until_stopped": True},
+        "cluster": {"workers": 2, "device": device, "ranks": ranks},
+        "model": {"precision": precision},
+    }
     return build(sections)
 
 
@@ -46,11 +52,32 @@ def check(config: Config, gpus: int) -> str:
         ("cuda", 0, "--device cuda: torch finds no CUDA device here; give --device cpu"),
         ("cpu,cuda:0", 0, "--device cuda:0: torch finds no CUDA device here; give --device cpu"),
         ("cuda:1", 1, "--device cuda:1: torch finds one CUDA device, cuda:0, here; give --device auto"),
+        ("cuda:0+1,cpu", 2, ""),
+        ("cuda:0+2,cpu", 2, "--device cuda:0+2: torch finds cuda:0 to cuda:1 here; give --device auto"),
         ("cuda:0,cuda:7", 2, "--device cuda:7: torch finds cuda:0 to cuda:1 here; give --device auto"),
     ],
 )
 def test_a_device_is_refused_where_the_host_lacks_it(device: str, gpus: int, says: str) -> None:
     assert check(config_for(device), gpus) == says
+
+
+@pytest.mark.parametrize(
+    ("device", "first", "visible", "expected"),
+    [
+        ("cpu", 0, None, None),
+        ("auto", 0, None, "0,1"),
+        ("auto", 2, None, "2,3"),
+        ("auto", 2, "4,5,6,7", "6,7"),
+        ("auto", 4, "4,5", ""),
+        ("cuda:1+3", 0, None, "1,3"),
+        ("cuda:1+3", 0, "a,b,c,d", "b,d"),
+        ("cuda", 0, None, "0,1"),
+    ],
+)
+def test_the_processes_of_a_worker_see_its_gpus_alone(
+    device: str, first: int, visible: str | None, expected: str | None
+) -> None:
+    assert gpus_of_ranks(device, first, 2, visible) == expected
 
 
 def test_half_precision_is_refused_where_a_worker_would_be_on_the_cpu() -> None:

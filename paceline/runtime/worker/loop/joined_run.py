@@ -68,9 +68,15 @@ class WorkerModel:
         spec: ProcessSpec,
         optimizer: torch.optim.Optimizer | None,
         samples_seen: int,
+        flat: FlatModel | None = None,
     ) -> WorkerModel:
-        """Makes the parts of a worker's model; `samples_seen`: by all workers before."""
-        flat = FlatModel(module, torch.device(spec.device), optimizer=optimizer, by_rows=recipe.by_rows(spec.servers))
+        """Makes the parts of a worker's model; `samples_seen`: by all workers before.
+
+        `flat`: the vector of a module that several processes hold together.
+        """
+        if flat is None:
+            by_rows = recipe.by_rows(spec.servers)
+            flat = FlatModel(module, torch.device(spec.device), optimizer=optimizer, by_rows=by_rows)
         work = LocalWork(flat, recipe, optimizer)
         update = work.rule()
         update.samples_seen = samples_seen

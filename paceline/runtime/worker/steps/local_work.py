@@ -13,7 +13,7 @@ import functools
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from paceline.core.effects import KEEP, RESET, Compute, Computed, Data, Train, Trained
 from paceline.core.samples.sample_leases import joined
@@ -48,7 +48,7 @@ class LocalWork:
         """Returns what turns weights and a gradient into new weights, in roles of workers that make updates."""
         given, recipe = self._local.user, self._recipe.optimizer
         reduced = self._recipe.of_rule(recipe) != recipe  # the momentum is the scheme's
-        if given is None or reduced or recipe.lazy:
+        if given is None or reduced or recipe.lazy or self._flat.in_ranks:
             return self._recipe.make_rule(self._flat.tensors)
         return OwnOptimizer(self._flat, given, recipe)
 
@@ -111,8 +111,11 @@ class LocalWork:
         return self._local.show() if self._local.own else None
 
     def user_state(self) -> dict[str, Tensor | float]:
-        """Returns the state of the user's own optimizer, packed; {} where there is none."""
-        return packed(self._local.user.optimizer, self._flat.parameters) if self._local.user else {}
+        """Returns the state of the user's own optimizer, packed; {} where there is none, or each rank of a worker of
+        several devices has a part of it."""
+        if self._local.user is None or self._flat.in_ranks:
+            return {}
+        return packed(self._local.user.optimizer, self._flat.parameters)
 
     def recall_user(self, state: dict[str, Any]) -> None:
         """Restores what `user_state` returned in an earlier incarnation of the run."""
@@ -158,7 +161,7 @@ class Local:
         if self.user is not None:
             self._flat.show_unused()
             if self._recipe.optimizer.clip_norm:
-                nn.utils.clip_grad_norm_(self._flat.parameters, self._recipe.optimizer.clip_norm)
+                self._flat.clip_gradients(self._recipe.optimizer.clip_norm)
             self.user.step()
             self._flat.touched()  # some write to `p.data`
         else:
@@ -170,6 +173,7 @@ class Local:
         if isinstance(memory, Flat):
             self._memory.recall(memory)
         elif memory == RESET:
+            self._flat.reset_others()
             self._memory.reset()
         elif memory != KEEP:
             raise TypeError(f"no optimizer can be given {memory!r} to remember")

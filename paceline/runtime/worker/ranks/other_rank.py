@@ -1,0 +1,244 @@
+"""Another rank of a worker of several devices: it obeys the first one, and offers its loop what the first one's has.
+
+order          this rank
+send           sends its blocks of the weights, gradients or rest
+take           takes over its blocks
+step           makes a step of its optimizer; clip, reset, zero_grad: likewise
+keep, restore  keeps its weights while others are shown, and puts them back
+batch, count, stepped, shown, done, closed, failed    what the loop waits for
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn, cast
+
+import torch
+from torch import Tensor, nn
+
+from paceline.core.errors import ConfigError, PeerLost
+from paceline.engine.data.batches import MapStyle
+from paceline.engine.data.dataset import Dataset
+from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.optim.optimizer_state import OptimizerState
+from paceline.engine.optim.own_optimizer import UserSteps
+from paceline.engine.sharded.local_parts import REST
+from paceline.runtime.worker.loop.loader import LoaderSettings, SharedLoader
+from paceline.runtime.worker.loop.shard import StreamShard
+from paceline.runtime.worker.ranks.first_rank import NO_STATE
+from paceline.runtime.worker.ranks.meeting import RankMeeting
+from paceline.runtime.worker.ranks.rank_batches import check_loader, items_of, pair_of, part_of
+from paceline.runtime.worker.steps.drop_in import DropInOptimizer, drop_ins
+from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
+
+
+class Obedience:
+    """Carries out the first rank's orders on this rank's part of the model."""
+
+    def __init__(self, ranks: RankMeeting) -> None:
+        self._link, self._parts = ranks.link, ranks.parts
+        self._sends = {kind: of[ranks.link.rank] for kind, of in ranks.sends.items()}
+        self._steps = UserSteps(self._parts.optimizer)
+        self._memory = OptimizerState(self._parts.optimizer, self._parts.parameters)
+
+    def until(self, *acts: str) -> dict[str, Any]:
+        """Obeys until one of these orders comes, and returns it. Raises PeerLost where the first rank has failed."""
+        while True:
+            order = self._link.hear()
+            if order["act"] in acts:
+                return order
+            if order["act"] == "failed":
+                raise PeerLost(f"the first rank of this worker has failed: {order['why']}")
+            self._obey(order)
+
+    def _obey(self, order: Mapping[str, Any]) -> None:
+        """Carries out one order. Raises ValueError for one that is not expected here."""
+        parts = self._parts
+        match order["act"]:
+            case "send":
+                kind = order["kind"]
+                self._link.give(parts.pack(kind, self._sends["rest" if kind == REST else "weights"]))
+            case "take":
+                kind, dtype = order["kind"], torch.uint8 if order["kind"] == REST else torch.float32
+                receive = self._link.receive_same if order["same"] else self._link.receive
+                parts.unpack(kind, receive(parts.length(kind), dtype))
+            case "zero_grad":
+                parts.zero_grad()
+            case "step":
+                self._steps.step()
+            case "clip":
+                parts.clip(order["norm"])
+            case "reset":
+                self._memory.reset()
+            case "is_zero":
+                self._link.give(torch.tensor([float(parts.gradient_is_zero())]))
+            case "keep":
+                parts.keep()
+            case "restore":
+                parts.restore()
+            case act:
+                raise ValueError(f"order {act!r} is not expected here: all ranks have to call the same of pace")
+
+
+def ignore_sigterm() -> bool:
+    """Ignores SIGTERM from now on, unless the program has a handler: the first rank decides when the worker leaves.
+
+    Returns True if it is ignored now.
+    """
+    main = threading.current_thread() is threading.main_thread()  # no other may ask for signals
+    ignores = main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if ignores:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return ignores
+
+
+class OtherRankPace:
+    """Is to the loop of another rank what a `Pace` is to the first one's."""
+
+    def __init__(self, ranks: RankMeeting) -> None:
+        """Returns when training starts."""
+        self._ranks, self._orders = ranks, Obedience(ranks)
+        begun = self._orders.until("begun")
+        self.rank, self.workers = int(begun["rank"]), int(begun["workers"])
+        self.local_rank, self.device = ranks.link.rank, ranks.parts.device
+        self._told = self._orders.until("stepped")
+        self._closed = self._wants_stop = False
+        self._schedules: list[SampleSchedule] = []
+        self._ignores = ignore_sigterm()
+        flat = cast(FlatModel, ranks.parts)  # of which nothing is asked but `has_gradient`
+        self.optimizers = drop_ins(ranks.parts.optimizer, flat, self.step, lambda: None)
+
+    # ---- as of the last step -----------------------------------------------------------------------------
+    @property
+    def over(self) -> bool:
+        """Returns True if the run is over, for this worker at least."""
+        return bool(self._told["over"])
+
+    @property
+    def steps(self) -> int:
+        """Returns the mini-batches done by this worker."""
+        return int(self._told["steps"])
+
+    @property
+    def total_samples(self) -> int:
+        """Returns the samples that all workers together have trained, as of the last step."""
+        return int(self._told["total_samples"])
+
+    @property
+    def batch_size(self) -> int | None:
+        """Returns the size of the worker's next mini-batch where the scheme says it."""
+        size: int | None = self._told["batch_size"]
+        return size
+
+    @property
+    def at_exchange(self) -> bool:
+        """Returns True if the last step has ended an exchange."""
+        return bool(self._told["at_exchange"])
+
+    @property
+    def optimizer(self) -> DropInOptimizer:
+        """Returns the optimizer for frameworks that call its `step`."""
+        return next(iter(self.optimizers.values()))
+
+    # ---- the loop ----------------------------------------------------------------------------------------
+    def batches(
+        self, data: Dataset | MapStyle, batch_size: int, *, epochs: int | None = 1, partition: str = "auto"
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yields this rank's part of the worker's mini-batches, as (x, y) on its device."""
+        for part in self._drawn():
+            yield pair_of(data, part, self.device)
+
+    def loader(
+        self, dataset: Any, batch_size: int | None, *, epochs: int | None = 1, partition: str = "auto", **settings: Any
+    ) -> SharedLoader:
+        """Returns this rank's part of the worker's mini-batches, as a DataLoader gives them."""
+        check_loader(dataset, batch_size, settings)
+        collate = settings.pop("collate_fn", None)
+
+        def begin() -> Iterator[Any]:
+            """Yields the batches of the next epochs."""
+            for part in self._drawn():
+                yield items_of(dataset, part, collate)
+
+        return SharedLoader(dataset, batch_size, dataset, begin, LoaderSettings(collate_fn=collate, **settings))
+
+    def shard(self, iterable: Any) -> StreamShard:
+        """Returns this rank's part of what can only be iterated over."""
+        place, places = self._ranks.place
+        return StreamShard(iterable, self.rank + self.workers * place, self.workers * places)
+
+    def _drawn(self) -> Iterator[list[int]]:
+        """Yields this rank's part of the numbers of each mini-batch that the first rank draws."""
+        while length := int(self._orders.until("batch")["length"]):
+            numbers = self._ranks.link.receive_same(length, torch.int64)
+            yield part_of(numbers.tolist(), *self._ranks.place)
+
+    def step(self, model: str | int | None = None, samples: int | None = None) -> None:
+        """Makes a step together with the other ranks. Raises PeerLost where one of them is lost."""
+        if isinstance(model, int):
+            samples = model
+        self._orders.until("count")
+        self._ranks.link.together([-1 if samples is None else samples, self._wants_stop])
+        for schedule in self._schedules:
+            schedule.follow()
+        self._told = self._orders.until("stepped")
+
+    def scheduler(self, scheduler: torch.optim.lr_scheduler.LRScheduler, *, every: int) -> SampleSchedule:
+        """Returns `scheduler`, which goes by the samples of all workers from now on."""
+        self._schedules.append(SampleSchedule(scheduler, every, lambda: self.total_samples))
+        return self._schedules[-1]
+
+    # ---- the model ---------------------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def shared_model(self) -> Iterator[nn.Module]:
+        """Lends the model with the weights of all workers, for an evaluation by all ranks together."""
+        self._orders.until("shown")
+        yield self._ranks.module
+        self._orders.until("done")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Raises ConfigError: there is no such state in a worker of several devices."""
+        raise ConfigError(NO_STATE)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> NoReturn:
+        """Raises ConfigError, as `state_dict` does."""
+        raise ConfigError(NO_STATE)
+
+    def report(self, *, accuracy: float = 0.0, loss: float = 0.0) -> None:
+        """Does nothing: the first rank reports."""
+
+    # ---- the end -----------------------------------------------------------------------------------------
+    def stop(self, reason: str = "") -> None:
+        """Asks, with the next step, that the run ends for all workers."""
+        self._wants_stop = True
+
+    def close(self) -> None:
+        """Takes no further part, and takes the final model."""
+        if not self._closed:
+            self._closed = True
+            self._orders.until("closed")
+            self._ranks.parts.zero_grad()
+            self._heed_again()
+
+    def abandon(self, cause: str, details: str = "", *, lost_another: bool = False) -> None:
+        """Takes no further part; the first rank learns of it when this process ends."""
+        self._closed = True
+        self._heed_again()
+
+    def _heed_again(self) -> None:
+        """Lets SIGTERM end this process again."""
+        if self._ignores and threading.current_thread() is threading.main_thread():
+            self._ignores = False
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def __enter__(self) -> OtherRankPace:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: Any) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon(str(error))

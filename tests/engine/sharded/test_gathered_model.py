@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.tensor import Replicate, Shard
+
+from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.sharded.gathered_model import GatheredModel
+from paceline.engine.sharded.local_parts import LocalParts
+from paceline.engine.vectors.flat import Flat
+from tests.engine.sharded.fake_ranks import CallingLink, Placements, parts_of, set_gradients, sgd, whole_of
+
+
+def model_of() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Linear(5, 4))
+
+
+def by_rows(name: str) -> list[Shard]:
+    return [Shard(0)]
+
+
+CASES: dict[str, tuple[tuple[int, ...], Placements]] = {
+    "fully_shard": ((2,), by_rows),
+    "columns and rows, as tensor parallelism": (
+        (2,),
+        lambda name: [Shard(1) if name == "2.weight" else Replicate() if name == "2.bias" else Shard(0)],
+    ),
+    "replicas of shards": ((2, 2), lambda name: [Replicate(), Shard(0)]),
+    "two dimensions": ((2, 2), lambda name: [Shard(0), Shard(1) if name in ("0.weight", "2.weight") else Replicate()]),
+}
+
+
+def ranks_of(
+    shape: tuple[int, ...], placements: Placements
+) -> tuple[list[LocalParts], GatheredModel, CallingLink, FlatModel]:
+    """The ranks' parts, the whole model, and the same model as one process has it."""
+    plain = FlatModel(model_of())
+    parts = parts_of(model_of, shape, placements)
+    whole, link = whole_of(parts)
+    return parts, whole, link, plain
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_its_vector_is_that_of_a_model_in_one_process(case: str) -> None:
+    _, whole, _, plain = ranks_of(*CASES[case])
+    assert whole.layout() == plain.layout()
+    assert whole.fingerprint() == plain.fingerprint()
+    assert whole.rest.fingerprint() == plain.rest.fingerprint()
+    assert torch.equal(whole.weights().value(), plain.weights().value())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_weights_that_are_loaded_are_on_all_ranks(case: str) -> None:
+    parts, whole, _, plain = ranks_of(*CASES[case])
+    w = Flat.wrap(torch.arange(float(len(plain))))
+    whole.load(w)
+    assert whole_of(parts)[0].weights().value().tolist() == w.value().tolist()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_gradient_is_that_of_all_ranks(case: str) -> None:
+    parts, whole, _, plain = ranks_of(*CASES[case])
+    gradients = {name: torch.randn(shape) for name, shape in plain.layout()}
+    set_gradients(parts, gradients)
+    wanted = torch.cat([g.reshape(-1) for g in gradients.values()])
+    first = whole.gradient()
+    assert torch.equal(first.value(), wanted)
+    assert whole.unused() == ()
+    whole.zero_grad()
+    assert not any(one.has_gradient for one in parts)
+    set_gradients(parts, {name: g * 2 for name, g in gradients.items()})
+    assert torch.equal(whole.gradient().value(), wanted * 2)
+    assert torch.equal(first.value(), wanted), "what was handed out has changed"
+
+
+def test_a_parameter_that_no_rank_used_is_unused() -> None:
+    parts, whole, _, plain = ranks_of(*CASES["fully_shard"])
+    set_gradients(parts, {name: torch.ones(shape) for name, shape in plain.layout()})
+    for one in parts:
+        one.trained["0.bias"].grad = None
+    g = whole.gradient().value()
+    assert whole.unused() == ((15, 20),)
+    assert not g[15:20].any()
+    assert g[20:].all()
+
+
+def test_a_local_step_is_made_on_every_rank_and_its_weights_are_gathered() -> None:
+    parts, whole, link, plain = ranks_of(*CASES["fully_shard"])
+    before = whole.weights().value().clone()
+    set_gradients(parts, {name: torch.ones(shape) for name, shape in plain.layout()})
+    parts[0].optimizer.step()
+    whole.touched()
+    assert "step" in link.acts
+    assert torch.allclose(whole.weights().value(), before - 0.5)
+
+
+def test_weights_are_gathered_only_when_they_have_changed() -> None:
+    _, whole, link, _ = ranks_of(*CASES["fully_shard"])
+    first = whole.weights()
+    link.acts.clear()
+    assert whole.weights() is first
+    whole.load(first)
+    assert link.acts == []
+
+
+def test_where_all_hold_everything_one_vector_goes_to_all() -> None:
+    parts, whole, link, plain = ranks_of((2,), lambda name: [Replicate()])
+    link.acts.clear()
+    whole.load(Flat.wrap(torch.ones(len(plain))))
+    assert link.acts == ["take"]
+    assert bool((parts[1].pack("weights", [0]) == 1).all())
+    link.acts.clear()
+    whole.touched()
+    whole.weights()
+    assert link.acts == [], "the first rank has all"
+
+
+def test_weights_that_are_shown_are_gone_after_the_context() -> None:
+    parts, whole, _, plain = ranks_of(*CASES["fully_shard"])
+    before = [one.pack("weights", range(6)).clone() for one in parts]
+    with whole.showing(Flat.wrap(torch.zeros(len(plain)))) as module:
+        assert module is parts[0].module
+        assert not any(one.pack("weights", range(6)).any() for one in parts)
+    assert all(torch.equal(one.pack("weights", range(6)), was) for one, was in zip(parts, before, strict=True))
+
+
+def test_what_is_not_trained_goes_to_all_ranks_when_it_is_loaded() -> None:
+    parts, whole, _, plain = ranks_of(*CASES["fully_shard"])
+    other = copy.deepcopy(plain.module)
+    other[1].running_mean.fill_(0.25)
+    whole.rest.load(FlatModel(other).rest.show())
+    assert [one.rest["1.running_mean"].tolist() for one in parts] == [[0.25] * 5] * 2
+
+
+def test_the_first_ranks_buffers_are_shared() -> None:
+    parts, whole, _, _ = ranks_of(*CASES["fully_shard"])
+    parts[0].rest["1.running_var"].fill_(9.0)
+    whole.share_rest()
+    assert parts[1].rest["1.running_var"].tolist() == [9.0] * 5
+
+
+def test_a_checkpoint_of_one_process_fits_and_reaches_all_ranks() -> None:
+    parts, whole, _, plain = ranks_of(*CASES["fully_shard"])
+    saved = {name: torch.ones_like(t) for name, t in plain.module.state_dict().items()}
+    assert whole.whole.state_dict().keys() == saved.keys()
+    whole.whole.load_state_dict(saved)
+    whole.show_all()
+    assert bool(whole_of(parts)[0].weights().value().eq(1).all())
+    assert int(parts[1].rest["1.num_batches_tracked"]) == 1
+
+
+def test_parameter_groups_order_the_vector_as_in_one_process() -> None:
+    def optimizer(model: nn.Module) -> torch.optim.Optimizer:
+        names = dict(model.named_parameters())
+        biases = [p for name, p in names.items() if name.endswith("bias")]
+        others = [p for name, p in names.items() if not name.endswith("bias")]
+        return torch.optim.SGD([{"params": biases}, {"params": others, "lr": 0.2}], lr=0.1)
+
+    model = model_of()
+    plain = FlatModel(model, optimizer=optimizer(model))
+    whole, _ = whole_of(parts_of(model_of, (2,), by_rows, optimizer))
+    assert whole.layout() == plain.layout()
+    assert torch.equal(whole.weights().value(), plain.weights().value())
+
+
+def test_tied_parameters_are_one_and_keep_both_names() -> None:
+    def tied() -> nn.Module:
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        model[1].weight = model[0].weight
+        return model
+
+    def tied_again(model: nn.Module) -> torch.optim.Optimizer:
+        model[1].weight = model[0].weight  # type: ignore[index]
+        return sgd(model)
+
+    whole, _ = whole_of(parts_of(tied, (2,), by_rows, tied_again))
+    assert len(whole) == 4 * 4 + 4 + 4
+    assert {"0.weight", "1.weight"} <= whole.whole.state_dict().keys()
+
+
+def test_a_gradient_counts_as_zero_only_if_it_is_on_every_rank() -> None:
+    parts, whole, _, plain = ranks_of(*CASES["fully_shard"])
+    zeros = {name: torch.zeros(shape) for name, shape in plain.layout()}
+    set_gradients(parts, zeros)
+    assert whole.gradient_is_zero
+    set_gradients(parts, {**zeros, "2.bias": torch.tensor([0.0, 0.0, 0.0, 1.0])})
+    assert not whole.gradient_is_zero
