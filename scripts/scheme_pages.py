@@ -44,6 +44,7 @@ SHORTER: dict[str, dict[str, Any]] = {
     "hybrid": {"phases": "bsp until 3 steps; esync"},
     "localsgd": {"tau": 2},
     "muloco": {"h": 4},
+    "noloco": {"h": 4},
     "postlocal": {"tau": 2, "switch": "2 steps"},
     "slowmo": {"tau": 2},
     "sparseloco": {"h": 4},

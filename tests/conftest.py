@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +28,23 @@ def warm() -> Iterator[Warm]:
     """What starts `paceline train` in no time."""
     with Warm() as warm:
         yield warm
+
+
+DRAW = ("paceline.runtime.supervisor.artifacts", "paceline.runtime.simulated.simulated_run")
+"""The modules that draw curve.png at the end of a run."""
+
+
+@pytest.fixture
+def drawn() -> None:
+    """For a test that looks at curve.png."""
+
+
+@pytest.fixture(autouse=True)
+def _not_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To draw curve.png takes half a second, of each of some thousand runs, most of which take less."""
+    if "drawn" not in request.fixturenames:
+        for module in filter(sys.modules.__contains__, DRAW):
+            monkeypatch.setattr(f"{module}.curve", lambda out, path: None)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from paceline.core.coordination.party import Party
+from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.driver_protocol import DriverMembers
 from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
 from paceline.sim.kernel.workload import SimulatedLeaseSource
@@ -21,7 +22,10 @@ class FaultedMembers(DriverMembers, Protocol):
 
 
 class FaultedDriver(MessagingDriver, Protocol):
-    """Shows a simulation to whoever lets its workers come and go. `lender`: leases samples, or None."""
+    """Shows a simulation to whoever lets its workers come and go.
+
+    `lender`: leases samples, or None. `wish`: what ends the run, or None.
+    """
 
     @property
     def messaging(self) -> Messaging: ...
@@ -29,6 +33,8 @@ class FaultedDriver(MessagingDriver, Protocol):
     def members(self) -> FaultedMembers: ...
     @property
     def lender(self) -> SimulatedLeaseSource | None: ...
+    @property
+    def wish(self) -> StopWish | None: ...
     def begin(self, party: SimulatedProcess, incarnation: int, at: float = 0.0) -> Incarnation: ...
     def join(self, rank: int) -> None: ...
     def leave(self, rank: int) -> None: ...

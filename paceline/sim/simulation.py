@@ -39,6 +39,7 @@ from paceline.core.samples.sample_leases import Leases
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record, Span
 from paceline.sim.checking.invariants import Invariants
+from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import Cluster, uniform
 from paceline.sim.faults.coordination import Members
 from paceline.sim.faults.fault_schedule import schedule
@@ -89,6 +90,7 @@ class Simulation:
     shards         the part and the update rule of each server; by default equal parts and `update_factory`
     limit          of what workers train
     batch_samples  of the largest mini-batch, if known; it bounds what a lying worker may claim
+    wish           what ends the run, for clusters with hazards; without it workers train until nobody runs it on
 
     Raises ConfigError when the scheme cannot run on such a cluster.
     """
@@ -115,14 +117,14 @@ class Simulation:
         shards: Sequence[ModelShard] = (),
         limit: Limit | None = None,
         batch_samples: int = 0,
+        wish: StopWish | None = None,
         **plain: Any,
     ) -> None:
         self.scheme, self.cluster = scheme, cluster or uniform(**plain)
         self.seed, self.length = seed, len(w0)
         self.now, self.events = 0.0, 0
         self.steps = [0] * self.cluster.workers
-        self.trace = trace
-        self.heap = Heap()
+        self.trace, self.heap = trace, Heap()
         self.message_checks, self.lies = message_checks_and_lies(self, leases.samples if leases else 0, batch_samples)
         self.invariants = Invariants(self, robust=rounds is not None) if watched else None
         self.world = World(
@@ -140,7 +142,7 @@ class Simulation:
             shards=shards,
             most_samples=scheme.most_samples(batch_samples, self.cluster.workers),
         )
-        self.lender, self._limit = lender, limit
+        self.lender, self._limit, self.wish = lender, limit, wish
         self.leasing = SimulatedLeases(self, leases, work) if leases and SimulatedLeases.suits(self) else None
         if self.invariants:
             self.invariants.watch_all()
@@ -248,10 +250,10 @@ class Simulation:
         `self` survives.
 
         This is the restart that every scheme must survive at any `yield`. It does nothing for a worker that is not
-        present. Membership does not change, and the other parties are not told.
+        present, or that was told to stop. Membership does not change, and the other parties are not told.
         """
         incarnation = self.incarnations[rank]
-        if incarnation.party.here:
+        if incarnation.party.here and not self.members.stopped(incarnation.party):
             incarnation.end()
             self.incarnations[rank] = self.begin(incarnation.party, incarnation.number + 1)
 

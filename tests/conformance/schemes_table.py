@@ -118,6 +118,8 @@ CASES = [
     Case(scheme="sparseloco", parameters={"h": 3}, servers=(0, 1, 3)),
     Case(scheme="muloco", parameters={"h": 2}, servers=(0, 1, 3), lr=0.3),
     Case(scheme="gosgd", parameters={"p": 0.3}, servers=(0, 1)),
+    Case(scheme="noloco", parameters={"h": 2}, servers=(0, 1), lr=0.3),
+    Case(scheme="noloco", parameters={"h": 3, "gamma": 1.0, "memory": "reset"}, servers=(0,)),
     Case(scheme="adpsgd", servers=(0, 1)),
     Case(scheme="adpsgd", parameters={"topology": "complete", "memory": "reset"}, servers=(0,)),
     Case(scheme="sgp", servers=(0, 1)),

@@ -18,6 +18,16 @@ from tests.conformance.test_sim import uneven, watch
 
 CASES_OF_PEERS = [case for case in CASES if issubclass(case.make().worker(0), Holder)]
 on_every_row_of_peers = pytest.mark.parametrize("case", CASES_OF_PEERS, ids=map(str, CASES_OF_PEERS))
+WITH_MOMENTUM = {"noloco"}
+"""Each worker's part of a pull between two goes on in its momentum. Who leaves takes its momentum along, so the mean is
+kept only while all stay (tests/schemes/test_noloco.py)."""
+on_every_row_without_momentum = pytest.mark.parametrize(
+    "case",
+    [case for case in CASES_OF_PEERS if case.scheme not in WITH_MOMENTUM],
+    ids=lambda case: str(case),
+)
+WITHOUT_SHARES = {"adpsgd", "noloco"}
+"""Mass travels only with who comes or goes."""
 WORKERS = 5
 
 
@@ -60,7 +70,7 @@ def test_the_models_of_all_workers_become_one_and_that_is_their_mean(case: Case)
     assert len({float(model[0]) for model in models}) > 1 or case.scheme != "gosgd"
 
 
-@on_every_row_of_peers
+@on_every_row_without_momentum
 @pytest.mark.parametrize("seed", range(8))
 def test_no_kill_and_no_leaving_changes_what_all_hold_together(case: Case, seed: int) -> None:
     sim = at_rest(case, seed=seed)
@@ -76,7 +86,7 @@ def test_no_kill_and_no_leaving_changes_what_all_hold_together(case: Case, seed:
     np.testing.assert_allclose(mean, before[0], rtol=1e-9)
 
 
-@on_every_row_of_peers
+@on_every_row_without_momentum
 def test_one_that_comes_back_is_given_a_part_of_what_the_others_hold(case: Case) -> None:
     sim = at_rest(case).run(until=5)
     sim.leave(1)
@@ -123,7 +133,7 @@ def test_at_every_moment_the_weights_of_all_workers_and_messages_sum_to_the_same
 
     sim.run(until=60, stop=changed)
     assert sim.now > 55, "the sum changed"
-    assert seen == ({False} if case.scheme == "adpsgd" else {False, True})
+    assert seen == ({False} if case.scheme in WITHOUT_SHARES else {False, True})
 
 
 def stalled(case: Case, stall_s: float) -> Simulation:

@@ -41,7 +41,7 @@ from paceline.live.same_host.shared_memory import Segments
 from paceline.live.state.current_model import final_model
 from paceline.live.state.late_join import come_late
 from paceline.sim import LocalSteps, plain_sgd
-from tests.conformance.schemes_table import DIMENSION, W0, Case, gradient
+from tests.conformance.schemes_table import DIMENSION, W0, Case, distance, gradient
 from tests.live.fakes import NumpyMemory
 
 INITIAL = "initial weights"
@@ -138,8 +138,10 @@ class _Means(MeanServer):
 class ThreadRun:
     """One run. `done`: steps finished by each worker; `models`: what each took home; `records`: the trace.
 
+    `settled`: how many of each worker's latest steps, one after the other, began within half of `near` of the optimum.
+
     leave_after: steps after which a worker leaves by itself, by rank. die_after: after which it dies, and comes back.
-    enough: ends the run, given `done`.
+    enough: ends the run.
     begins: is called with the rank before every step, under the lock that `done` changes under.
     """
 
@@ -151,7 +153,7 @@ class ThreadRun:
         *,
         leave_after: Mapping[int, int] | None = None,
         die_after: Mapping[int, int] | None = None,
-        enough: Callable[[list[int]], bool] = lambda done: False,
+        enough: Callable[[ThreadRun], bool] = lambda run: False,
         begins: Callable[[int], None] = lambda rank: None,
         work: Work = gradient,
         samples: Callable[[int], int] = lambda rank: 1,
@@ -163,7 +165,7 @@ class ThreadRun:
         self._samples = samples
         self._slice_length = 0 if case.make().one_gate else slice_length
         self._workload = LocalSteps(lambda rank, _: SECONDS[rank], work, samples=samples, lr=case.lr)
-        self.done = [0] * case.workers
+        self.done, self.settled = [0] * case.workers, [0] * case.workers
         self._base: dict[int, int] = {}  # steps of earlier incarnations, as far as they were told
         self.models: dict[int, Any] = {}
         self.records: list[Record] = []
@@ -335,6 +337,8 @@ class ThreadRun:
                 del self._die_after[rank]
                 raise Dies
         result: Computed | Trained
+        w = effect.w if isinstance(effect, Compute) else effect.x
+        is_near = distance(w) < self.case.near / 2
         match effect:
             case Compute():
                 result = self._workload.compute(rank, effect, Random(0))
@@ -343,7 +347,8 @@ class ThreadRun:
         session.over.wait(result.seconds)
         with self._lock:
             self.done[rank] += effect.steps
-            if self._enough(self.done):
+            self.settled[rank] = self.settled[rank] + effect.steps if is_near else 0
+            if self._enough(self):
                 self._coordinator.stop("enough")
         return result
 

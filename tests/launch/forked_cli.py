@@ -81,13 +81,14 @@ class Warm:
             command = [sys.executable, "-m", "tests.launch.forked_cli", str(theirs.fileno())]
             self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
 
-    def paceline(self, *words: str, tmpfs: tuple[Path, str] | None = None) -> Command:
+    def paceline(self, *words: str, tmpfs: tuple[Path, str] | None = None, draws: bool = False) -> Command:
         """`paceline WORDS...` in a session of its own, with pipes for what it says.
 
-        `tmpfs`: in a mount namespace of its own, with a file system of these options in this folder.
+        `tmpfs`: in a mount namespace of its own, with a file system of these options in this folder. `draws`: it leaves
+        curve.png.
         """
         pipes = [os.pipe() for _ in (OUT, ERR, REPORT)]
-        request = json.dumps([words, tmpfs and [str(tmpfs[0]), tmpfs[1]]]).encode() + b"\n"
+        request = json.dumps([words, tmpfs and [str(tmpfs[0]), tmpfs[1]], draws]).encode() + b"\n"
         socket.send_fds(self._socket, [request], [write for _, write in pipes])
         for _, write in pipes:
             os.close(write)
@@ -112,6 +113,7 @@ def serve(owner: socket.socket) -> None:
 
     from paceline.cli.commands import train  # noqa: F401
     from paceline.runtime import process_main  # noqa: F401
+    from paceline.runtime.supervisor import supervisor  # noqa: F401
 
     torch.set_num_threads(1)
     gc.freeze()
@@ -129,13 +131,13 @@ def serve(owner: socket.socket) -> None:
             os.close(fd)
 
 
-def _keep(words: list[str], tmpfs: list[str] | None, fds: list[int]) -> None:
+def _keep(words: list[str], tmpfs: list[str] | None, draws: bool, fds: list[int]) -> None:
     """Tells the number and the exit code of the command, which is a child of this process."""
     pid = os.fork()
     if pid == 0:
         if tmpfs:
             mount_alone(*tmpfs)
-        _become(words, fds)
+        _become(words, draws, fds)
     for fd in (fds[OUT], fds[ERR]):
         os.close(fd)
     os.write(fds[REPORT], b"%d\n" % pid)
@@ -144,17 +146,22 @@ def _keep(words: list[str], tmpfs: list[str] | None, fds: list[int]) -> None:
     os._exit(0)
 
 
-def _become(words: list[str], fds: list[int]) -> None:
+def _become(words: list[str], draws: bool, fds: list[int]) -> None:
     """The command. Ends as any Python program does."""
+    from paceline.bench import subprocess_job
     from paceline.cli.main import main
     from paceline.launch.local import launcher
+    from paceline.runtime.supervisor import artifacts
 
+    if not draws:
+        artifacts.curve = lambda out, path: None
     os.setsid()
     _defaults()
     os.dup2(fds[OUT], 1)
     os.dup2(fds[ERR], 2)
     os.closerange(3, max(fds) + 1)
     launcher.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": Forked})  # type: ignore[assignment]
+    subprocess_job.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedJob})  # type: ignore[assignment]
     sys.exit(main(words))
 
 
@@ -188,6 +195,32 @@ class Forked:
         if not within(timeout or 60.0, lambda: not alive(self.pid)):
             raise subprocess.TimeoutExpired("the fork server", timeout or 60.0)
         return os.waitpid(self.pid, 0)[1]
+
+
+class ForkedJob:
+    """A process that `paceline bench` measures: a fork of the command."""
+
+    def __init__(self, command: Sequence[str], **_: Any) -> None:
+        from paceline.bench.subprocess_job import main
+
+        role, job = command[-2:]
+        (their_in, stdin), (stdout, their_out) = os.pipe(), os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.setsid()
+            os.dup2(their_in, 0)
+            os.dup2(their_out, 1)
+            os.closerange(3, 1024)
+            main(role, job)
+        os.close(their_in)
+        os.close(their_out)
+        self.stdin, self.stdout = os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb")
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 if __name__ == "__main__":

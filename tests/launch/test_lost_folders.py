@@ -22,7 +22,7 @@ SHORT = "--workers 1 --model mlp --width 0.25 --epochs 0 --seconds 3 --step-ms 5
 
 def begin(warm: Warm, disk: Path, options: str) -> Command:
     disk.mkdir()
-    return warm.paceline("train", "--out", str(disk / "run"), *SHORT.split(), tmpfs=(disk, options))
+    return warm.paceline("train", "--out", str(disk / "run"), *SHORT.split(), tmpfs=(disk, options), draws=True)
 
 
 def ends_elsewhere(process: Command, disk: Path, why: str) -> str:

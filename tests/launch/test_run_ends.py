@@ -29,11 +29,12 @@ START_SECONDS = 90.0
 class Run:
     """A `paceline train` that would take minutes, up and training."""
 
-    def __init__(self, warm: Warm, out: Path, *options: str) -> None:
+    def __init__(self, warm: Warm, out: Path, *options: str, draws: bool = False) -> None:
         self.out = out
         epochs = [] if "--epochs" in options else ["--epochs", "0"]
         words = ["train", "--out", str(out), *epochs, *([] if "--seconds" in options else ["--seconds", "300"])]
-        self.process = warm.paceline(*words, "--workers", "3", "--slowdown", "1,1,4", "--step-ms", "10", *options)
+        words += ["--workers", "3", "--slowdown", "1,1,4", "--step-ms", "10", *options]
+        self.process = warm.paceline(*words, draws=draws)
         self.errors = ""
         self._training = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -76,8 +77,8 @@ class Run:
 def train(warm: Warm, tmp_path: Path) -> Callable[..., Run]:
     runs: list[Run] = []
 
-    def start(*options: str) -> Run:
-        runs.append(Run(warm, tmp_path / "run", *options))
+    def start(*options: str, draws: bool = False) -> Run:
+        runs.append(Run(warm, tmp_path / "run", *options, draws=draws))
         return runs[-1]
 
     yield start  # type: ignore[misc]
@@ -359,7 +360,7 @@ def test_a_stopped_worker_is_given_up_after_a_while(train: Callable[..., Run]) -
 def test_a_signal_ends_the_run_within_5_s_and_keeps_what_there_is(
     train: Callable[..., Run], number: signal.Signals, code: int
 ) -> None:
-    run = train("--scheme", "gsp")
+    run = train("--scheme", "gsp", draws=True)
     run.process.send_signal(number)
     assert run.ends() < BOUND_SECONDS
     assert run.process.returncode == code, run.errors

@@ -30,12 +30,6 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(autouse=True)
-def _not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To draw curve.png takes half a second, of each of some hundred runs; who looks at it undoes this."""
-    monkeypatch.setattr("paceline.runtime.supervisor.artifacts.curve", lambda out, path: None)
-
-
 @pytest.fixture(scope="session")
 def host() -> Iterator[LocalHost]:
     """One warm process for all runs of these tests."""

@@ -77,7 +77,9 @@ class RunEnding:
             self.finish()
 
     def finish(self) -> None:
-        """Asks everybody for the last model, once no worker trains any more."""
+        """Asks everybody for the last model, once no worker trains any more; nothing happens the second time."""
+        if not self._run.state.training:
+            return  # a newcomer that came too late was lost, too
         if self._recovery.under_way:  # the last model is not whole yet
             self._recovery.afterwards(self.finish)
             return

@@ -77,8 +77,10 @@ class ClockedWorker(Role):
     def on_rollback(self) -> None:
         """Drops the push under way: it belongs to weights that are void.
 
-        The clock goes on: servers take any later one.
+        The clock goes on: servers take any later one. That of the push is not used again: the state that the servers
+        went back to may have it, and the next push would count as its repetition.
         """
+        self.clock += self.pushed is not None
         self.pushed = None
 
 

@@ -18,8 +18,9 @@ from typing import Any
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import Party
+from paceline.core.fault_tolerance.snapshots import FORGET
 from paceline.live.node.node import Node
-from paceline.live.state.slice_state import FORGET, VERSION, check_one_capture
+from paceline.live.state.slice_state import VERSION, check_one_capture
 
 
 class CaptureRequest:

@@ -23,8 +23,6 @@ VERSION, LOCK_STEP = "version", "lock-step"
 CHECKPOINT, SNAPSHOT = "", "snapshot"
 """What a state is captured for: a checkpoint by the evaluator, or a snapshot to restore lost servers from."""
 CAPTURE = "capture"  # under this name facts have the number of the capture that a state is of
-FORGET = -1  # in place of a version
-AHEAD = 2  # versions, before what is asked for is kept: in lock-step no server is further than one from another
 
 
 def kept(whose: str, name: str) -> str:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from paceline.core.fault_tolerance.replication import SliceState
+from paceline.core.fault_tolerance.snapshots import FORGET, WantedCapture
 from paceline.core.paramserver.gated_server import ClockedServer, among_others
 from paceline.core.role import Role
 from paceline.engine.optim.optimizers import ServerOptimizer
@@ -29,16 +30,7 @@ from paceline.engine.vectors.flat import Flat, FlatMemory
 from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE
-from paceline.live.state.slice_state import (
-    CHECKPOINT,
-    FORGET,
-    LOCK_STEP,
-    SNAPSHOT,
-    VERSION,
-    kept,
-    of_capture,
-    publish_state,
-)
+from paceline.live.state.slice_state import CHECKPOINT, LOCK_STEP, SNAPSHOT, VERSION, kept, of_capture, publish_state
 from paceline.runtime.checkpointing.disk_buffer import DiskBuffer, on_disk, unspooled
 
 WEIGHTS = "weights"
@@ -55,8 +47,7 @@ class Captures:
     ) -> None:
         """Publishes version and lock-step of the slices. `rules`: by slice; replaced rules are followed."""
         self._node, self._hosted, self._rules, self._purpose = node, hosted, rules, purpose
-        self._wanted, self._number = FORGET, 0
-        self._ended = False
+        self._wanted = WantedCapture(len(hosted))
         self._kept: dict[int, SliceState] = {}
         self._spool: DiskBuffer | None = None
         self._shown: list[str] = []
@@ -71,7 +62,7 @@ class Captures:
         """Notes that nobody trains any more: what is still wanted is captured as it is now."""
 
         def end() -> None:
-            self._ended = True
+            self._wanted.end()
             self._look_at_all()
 
         self._node.between_messages(end)
@@ -79,7 +70,8 @@ class Captures:
     def _want(self, version: int, number: int) -> None:
         """Begins to wait for `version`: what was kept before is dropped, and each slice is looked at after updates."""
         self._node.published.withdraw(self._shown)
-        self._wanted, self._number, self._kept, self._shown = version, number, {}, []
+        self._wanted.want(version, number)
+        self._kept, self._shown = {}, []
         self._spool = DiskBuffer(FlatMemory()) if self._purpose == SNAPSHOT else None
         for at, hosted in enumerate(self._hosted):
             hosted.after.pop(self._purpose, None)
@@ -89,21 +81,18 @@ class Captures:
 
     def _look_at_all(self) -> None:
         """Looks at every slice, if a capture is wanted."""
-        if self._wanted != FORGET:
+        if self._wanted.wanted:
             for at in range(len(self._hosted)):
                 self._look(at)
 
     def _look(self, at: int) -> None:
         """Keeps slice `at` if it has reached the wanted version and is not kept yet."""
         hosted = self._hosted[at]
-        if at in self._kept or hosted.role is None:
-            return
-        version = _version(hosted)
-        if self._ended or version is None or version >= self._wanted:
-            state = of_capture(state_of(hosted.role, self._rules[at]), self._number)
+        if hosted.role is not None and self._wanted.keeps(at, _version(hosted)):
+            state = of_capture(state_of(hosted.role, self._rules[at]), self._wanted.number)
             self._kept[at] = on_disk(state, self._spool) if self._spool else state
             hosted.after.pop(self._purpose, None)
-            if len(self._kept) == len(self._hosted):
+            if self._wanted.complete:
                 self._show()
 
     def _show(self) -> None:

@@ -24,10 +24,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.core.fault_tolerance.snapshots import FORGET
 from paceline.engine.vectors.flat import Flat
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE
-from paceline.live.state.slice_state import CHECKPOINT, FORGET, VERSION, kept, publish_state
+from paceline.live.state.slice_state import CHECKPOINT, VERSION, kept, publish_state
 from paceline.runtime.checkpointing.slice_capture import NOTHING
 
 AT_ONCE = 0

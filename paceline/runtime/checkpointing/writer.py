@@ -39,6 +39,7 @@ from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
 from paceline.core.effects import SERVERS
 from paceline.core.errors import ConfigError, Diverged, PeerLost, TimedOut, Undone
+from paceline.core.fault_tolerance.snapshots import AHEAD, FORGET
 from paceline.core.sharding import Layout
 from paceline.core.trace import NOT_SAVED, Decided
 from paceline.engine.model.flat_model import FlatModel
@@ -47,16 +48,7 @@ from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
 from paceline.live.node.published_state import STATE
 from paceline.live.state.capture_request import CaptureRequest
-from paceline.live.state.slice_state import (
-    AHEAD,
-    CAPTURE,
-    CHECKPOINT,
-    FORGET,
-    LOCK_STEP,
-    VERSION,
-    Mixed,
-    kept,
-)
+from paceline.live.state.slice_state import CAPTURE, CHECKPOINT, LOCK_STEP, VERSION, Mixed, kept
 from paceline.runtime.checkpointing.checkpoint_validation import CHECKPOINT_ID, OPTIMIZER
 from paceline.runtime.checkpointing.resume import identity, store_of, worker_files
 from paceline.runtime.checkpointing.slice_capture import WEIGHTS

@@ -28,6 +28,7 @@ from paceline.core.coordination.party import Party
 from paceline.core.effects import Data
 from paceline.core.errors import PeerLost
 from paceline.core.fault_tolerance.replication import SliceState, mark_of
+from paceline.core.fault_tolerance.snapshots import FORGET
 from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.paramserver.gradient_check import OFF, SliceGradientCheck
 from paceline.core.paramserver.robust_mean import NONE as NO_RULE
@@ -52,7 +53,7 @@ from paceline.live.control.session import Session
 from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.published_state import PRESENCE
 from paceline.live.state.replication import COMPLETE, COPY, SliceReplication
-from paceline.live.state.slice_state import CHECKPOINT, FORGET, SNAPSHOT, fetch
+from paceline.live.state.slice_state import CHECKPOINT, SNAPSHOT, fetch
 from paceline.runtime.checkpointing.checkpoint_validation import OPTIMIZER
 from paceline.runtime.checkpointing.resume import ResumePoint, parts_of
 from paceline.runtime.checkpointing.slice_capture import (

@@ -1,7 +1,7 @@
 """Keeps the newest snapshot of all servers on the supervisor's disk, from which a lost server is replaced.
 
-Every `every_s` seconds each slice is kept at one version, two ahead of where the servers are, and fetched from here,
-while training goes on: one slice after the other, so that no party needs room for more than one of them.
+`paceline.core.fault_tolerance.snapshots` says when one is taken and what belongs to it. Here its slices are fetched,
+while training goes on: one after the other, so that no party needs room for more than one of them.
 """
 
 from __future__ import annotations
@@ -10,49 +10,19 @@ import contextlib
 import functools
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
 from paceline.core.errors import PacelineError, Stopped
 from paceline.core.fault_tolerance.replication import SliceState
+from paceline.core.fault_tolerance.snapshots import FORGET, SnapshotRounds
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE, PublishedState
 from paceline.live.protocol.transport import Envelope, Kind, Transport
-from paceline.live.state.capture_request import CaptureRequest
-from paceline.live.state.slice_state import (
-    AHEAD,
-    SNAPSHOT,
-    check_one_capture,
-    fetch,
-    kept,
-    publish_state,
-)
+from paceline.live.state.slice_state import CAPTURE, SNAPSHOT, VERSION, fetch, kept, publish_state
 from paceline.runtime.checkpointing.disk_buffer import DiskBuffer, on_disk, unspooled
 from paceline.runtime.server.snapshot_policy import SnapshotPolicy
-
-HELD_SECONDS = 0.1
-"""Seconds between two looks whether the servers are all in place again."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Snapshot:
-    """Holds the state of each slice, by number. Raises Mixed where they are of several captures."""
-
-    slices: dict[int, SliceState]
-
-    def __post_init__(self) -> None:
-        check_one_capture(state.facts for state in self.slices.values())
-
-    def vector(self, name: str, number: int) -> Any:
-        """Returns one vector of slice `number`, read back from disk."""
-        return unspooled(self.slices[number].vectors[name])
-
-    def facts(self, nothing: Any, number: int) -> PublishedState:
-        """Returns the facts of slice `number` as a server that is restored reads them."""
-        state = self.slices[number]
-        return publish_state(state.facts, state.vectors, nothing)
 
 
 class SnapshotStore(SnapshotPolicy):
@@ -62,10 +32,8 @@ class SnapshotStore(SnapshotPolicy):
     def __init__(self, transport: Transport, node: Node, every_s: float, *, copies: bool = False) -> None:
         super().__init__(every_s, copies=copies)
         self._transport, self._node = transport, node
-        self._snapshot: _Snapshot | None = None
+        self._rounds = SnapshotRounds[SliceState](every_s)  # the coordinator's thread and its own use it, by the lock
         self._shown: list[str] = []
-        self._request = CaptureRequest(node, SNAPSHOT, lambda message: self._tell_all(message))
-        self._held = False
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -83,17 +51,17 @@ class SnapshotStore(SnapshotPolicy):
     @property
     def available(self) -> bool:
         """Returns True once there is a snapshot."""
-        return self._snapshot is not None
+        return self._rounds.newest is not None
 
     def hold(self) -> None:
         """Takes no snapshot from now on: a server is being replaced. One that ends meanwhile is dropped."""
         with self._lock:
-            self._held = True
+            self._rounds.hold()
 
     def release(self) -> None:
         """Takes snapshots again."""
         with self._lock:
-            self._held = False
+            self._rounds.release()
 
     def close(self) -> None:
         """Ends the thread. It must be called before the transport is closed."""
@@ -106,27 +74,23 @@ class SnapshotStore(SnapshotPolicy):
     # ---- on its own thread -------------------------------------------------------------------------------
     def _run(self) -> None:
         """Takes snapshots until `close`; a failure of one, such as a lost server, only drops it."""
-        ahead = 0  # the first one at once: until then a lost server ends the run
         while not self._over.is_set():
-            if self._held:  # a server that is being replaced has nothing to be kept yet
-                self._over.wait(HELD_SECONDS)
-                continue
-            with contextlib.suppress(PacelineError, Stopped):  # a server was lost meanwhile
-                self._take(self._capture(ahead))
-                ahead = AHEAD
-            self._over.wait(self._every_s)
+            if self._rounds.may_begin():  # a server that is being replaced has nothing to be kept yet
+                with contextlib.suppress(PacelineError, Stopped):  # a server was lost meanwhile
+                    self._capture()
+            self._over.wait(self._rounds.wait_s)
 
-    def _capture(self, ahead: int) -> _Snapshot:
-        """Asks all servers for one version, and fetches slice by slice to disk."""
-        self._request.begin(self._servers, ahead)
-        slices: dict[int, SliceState] = {}
+    def _capture(self) -> None:
+        """Asks all servers for one version, fetches slice by slice to disk, and publishes them when all are there."""
+        version = int(max(self._node.version_of(server, VERSION) for server in self._servers))
+        with self._lock:
+            wanted = self._rounds.begin(range(len(self._homes)), version)
+        self._tell_all(control.Capture(version=wanted.version, purpose=SNAPSHOT, number=wanted.number))
         spool = DiskBuffer(self._node.out.memory)
         for number, (home, at) in enumerate(self._homes):
             (state,) = fetch(self._node, party.server(home), [at], SNAPSHOT)
-            self._request.check([state.facts])
-            slices[number] = on_disk(state, spool)
-        self._request.forget()
-        return _Snapshot(slices)
+            self._take(number, on_disk(state, spool))
+        self._tell_all(control.Capture(version=FORGET, purpose=SNAPSHOT))
 
     @property
     def _servers(self) -> list[party.Party]:
@@ -138,17 +102,27 @@ class SnapshotStore(SnapshotPolicy):
         for server in self._servers:
             self._transport.send(server, Envelope(Kind.CONTROL, message))
 
-    def _take(self, snapshot: _Snapshot) -> None:
-        """Publishes a snapshot in the place of the former one, unless a server is being replaced."""
+    def _take(self, number: int, state: SliceState) -> None:
+        """Takes the state of slice `number`; the last one publishes the snapshot in the place of the former one."""
         with self._lock:
-            if self._held:
-                return
-            self._snapshot = snapshot
-            names = {name for state in snapshot.slices.values() for name in state.vectors}
-            self._node.published.withdraw(self._shown)
-            self._shown = [kept(SNAPSHOT, name) for name in (STATE, *names)]
-            self._node.published[kept(SNAPSHOT, STATE)] = functools.partial(
-                snapshot.facts, self._node.out.memory.empty(0)
-            )
-            for name in names:
-                self._node.published[kept(SNAPSHOT, name)] = functools.partial(snapshot.vector, name)
+            if self._rounds.arrived(state.facts.get(CAPTURE, 0), number, state):
+                self._publish()
+
+    def _publish(self) -> None:
+        """Publishes the newest snapshot: the facts of each slice, and its vectors, read back from disk."""
+        slices = self._rounds.newest
+        assert slices is not None
+
+        def facts(number: int) -> PublishedState:
+            """Returns the facts of slice `number` as a server that is restored reads them."""
+            return publish_state(slices[number].facts, slices[number].vectors, self._node.out.memory.empty(0))
+
+        def vector(name: str, number: int) -> Any:
+            return unspooled(slices[number].vectors[name])
+
+        names = {name for state in slices.values() for name in state.vectors}
+        self._node.published.withdraw(self._shown)
+        self._shown = [kept(SNAPSHOT, name) for name in (STATE, *names)]
+        self._node.published[kept(SNAPSHOT, STATE)] = facts
+        for name in names:
+            self._node.published[kept(SNAPSHOT, name)] = functools.partial(vector, name)

@@ -48,6 +48,7 @@ from paceline.sim.kernel.processes import Incarnation, PendingCall, SimulatedPro
 if TYPE_CHECKING:
     from paceline.sim.faulted_driver import FaultedDriver
     from paceline.sim.faults.lossy_links import LossyLinks
+    from paceline.sim.faults.run_end import SimulatedRunEnd
     from paceline.sim.faults.server_recovery import Servers
 
 MODEL = control.Ready(length=0, fingerprint="", seconds_per_step=0.0, optimizer="")
@@ -68,6 +69,7 @@ class Members:
 
     streams: LossyLinks | None = None  # a cluster without hazards loses no message
     servers: Servers | None = None  # set if servers can be lost with their state
+    ends: SimulatedRunEnd | None = None  # set if this run is told to end
 
     def __init__(self, sim: FaultedDriver, snapshots: Snapshots | None = None) -> None:
         """`snapshots`: those from which lost servers are restored; None where servers keep what they acknowledged."""
@@ -78,8 +80,9 @@ class Members:
         hosts = [placement.host for placement in sim.cluster.worker_placements()]
         absent = [rank for rank, host in enumerate(hosts) if host.joins_at_s > 0]
         roster = RunRoster(sim.cluster.workers, sim.cluster.servers, False, absent)
-        # A step may take any time here, and no process hangs but by a fault that also silences it.
-        patience = Patience(dead_s=sim.cluster.suspect_after_s, stuck_s=math.inf)
+        # A step may take any time here, and no process hangs but where it is drawn (`run_end.py`).
+        stuck_s = sim.wish.stuck_s if sim.wish else math.inf
+        patience = Patience(dead_s=sim.cluster.suspect_after_s, stuck_s=stuck_s)
         self._state = RunState(RunPhase.TRAINING, model=MODEL, agreed=self._plan(snapshots))
         self._run = RunContext(
             self._state, roster, ProgressTotals(), Membership[Party](patience), Decisions(), lambda: sim.now
@@ -87,9 +90,12 @@ class Members:
         self._decide, self._roster, self._members = self._run.decide, roster, self._run.members
         self.leasing = Leasing(self._says, self._decide.record, self._run.now, (), on_false_claim=self._false_claim)
         self.recovery = Recovery(self._run, snapshots)
-        ending = RunEnding(self._run, StopRule(), self.recovery, self.leasing)
+        rule = sim.wish.rule if sim.wish else StopRule()
+        self.ending = ending = RunEnding(self._run, rule, self.recovery, self.leasing)
         quotas = Quotas(StopRule(), self._run.totals)
-        self._elasticity = Elasticity(self._run, self.recovery, ending, self.leasing, quotas, min_workers=0)
+        self._elasticity = Elasticity(
+            self._run, self.recovery, ending, self.leasing, quotas, min_workers=1 if sim.wish else 0
+        )
         self._elasticity.begin()
         self._carry_out()
 
@@ -226,6 +232,10 @@ class Members:
 
     def silent(self, names: Iterable[str], for_s: float) -> None:
         """Does nothing: without hazards a process that lives is heard in the end, however late."""
+
+    def stopped(self, party: SimulatedProcess) -> bool:
+        """Returns True if that process was told that the run ends."""
+        return self.ends is not None and self.ends.stopped(party)
 
     def connection_lost(self, who: Party) -> None:
         """Does nothing: without hazards no connection breaks before its process ends."""

@@ -22,24 +22,15 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import Action, StartTimer, Timer
+from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.coordination.party import Party, server, worker
 from paceline.core.effects import Piece, Reply, Tell
 from paceline.core.fault_tolerance.membership import HERE, MembershipState
-from paceline.core.parties.known_workers import KnownWorkers
-from paceline.core.parties.orders import (
-    ConfirmJoined,
-    OrderAction,
-    PartyOrders,
-    RefuseIncarnation,
-    ReportNotUnderWay,
-    ReportPending,
-    ReportResolved,
-    RolesHearJoined,
-    RolesHearLeft,
-)
 from paceline.core.role import Role, RoleContext
 from paceline.sim.faults.coordination import ASKED, MODEL, Members
 from paceline.sim.faults.lossy_links import LossyLinks
+from paceline.sim.faults.party_orders import SimulatedOrders
+from paceline.sim.faults.run_end import SimulatedRunEnd
 from paceline.sim.faults.server_recovery import Servers, can_be_replaced
 from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
 
@@ -63,7 +54,7 @@ class LossyMembers(Members):
         self.control = SimulatedProcess("control plane", Role(sim.scheme, place), sim.world.control, 0.0)
         self._processes = {party.process: party for party in sim.world.workers}  # of workers, those that are over too
         self._newcomers: dict[int, SimulatedProcess] = {}  # by rank: processes that do not train yet
-        self._known: dict[tuple[str, int], KnownWorkers] = {}  # by process
+        self.orders = SimulatedOrders(sim, self, self.streams)
         self._left_cleanly: set[tuple[str, int]] = set()  # processes
         self._silent_until: dict[str, float] = {}
         self._watching = False
@@ -73,9 +64,19 @@ class LossyMembers(Members):
             self.servers = Servers(sim, self, self.control, hazards.snapshot_every_s, copied=copied)
             self.streams.loses = self.servers.crash
         super().__init__(sim, self.servers.snapshots if self.servers else None)
+        if sim.wish:
+            self.ends = SimulatedRunEnd(sim, self, self.ending, sim.wish)
+            self.ending.begin()
+            self._carry_out()
 
     # ---- decisions are carried out -------------------------------------------------------------------------
+    def carry_out_decisions(self) -> None:
+        """Carries out what the coordinator's parts have decided."""
+        self._carry_out()
+
     def _act(self, action: Action) -> None:
+        if self.ends:
+            self.ends.decided(action)
         match action:
             case StartTimer(seconds=seconds, timer=timer, number=number):
                 self._start(seconds, timer, number)
@@ -86,7 +87,7 @@ class LossyMembers(Members):
         world = self._sim.world
         for party in (world.peers, world.coordinator):
             if party and hear == self.hears_gone and self._members.state(worker(rank)) is MembershipState.LOST:
-                self._stops_hearing(party, world.workers[rank])
+                self.orders.stops_hearing(party, world.workers[rank])
             if party:
                 hear(party, rank)
 
@@ -103,6 +104,8 @@ class LossyMembers(Members):
                 self._elasticity.look()
         elif timer is Timer.SERVERS_BACK:
             self.recovery.still_waiting(number)
+        elif timer is Timer.TIME_LIMIT:
+            self.ending.time_is_over()
         self._carry_out()
 
     def _watch(self) -> None:
@@ -117,6 +120,8 @@ class LossyMembers(Members):
             silent = not party.hears or self._silent_until.get(party.name, 0.0) > now
             if self.counts(party) and not (silent and self._may_be_missed(party)):
                 self._members.heard(now, Party(party.kind, party.me))
+                if self.ends:
+                    self.ends.progressed(self._members, party)
 
     def _may_be_missed(self, party: SimulatedProcess) -> bool:
         """Returns False for a server that comes back as it was, or without which the run would end."""
@@ -153,8 +158,11 @@ class LossyMembers(Members):
     # ---- messages of the control plane ---------------------------------------------------------------------
     def _send(self, to: tuple[Party, ...], message: Any) -> None:
         for who in to:
-            if who.kind == "worker" and isinstance(message, control.Go):
-                self._enters_when_quiet(self._newcomers[who.index])
+            newcomer = self._newcomers.get(who.index) if who.kind == "worker" else None
+            if newcomer and isinstance(message, control.Go):
+                self._enters_when_quiet(newcomer)
+            elif newcomer and isinstance(message, control.Stop):  # also one that is not let in
+                self.streams.send(self.control, newcomer, 0, self._hears, (newcomer, message))
             elif process := self._process_of(who):
                 self.streams.send(self.control, process, 0, self._hears, (process, message))
 
@@ -201,6 +209,10 @@ class LossyMembers(Members):
             case control.Left(reason=reason):
                 self._left_cleanly.add((str(who), self._members.incarnation(who)))
                 self._elasticity.left(who, reason, drained=False)
+                if self.ends:
+                    self.ending.left(reason)
+            case control.Saved():
+                self.ending.saved(who)
             case control.Prepared():
                 self.recovery.prepared(who, message)
                 if not self.recovery.under_way:
@@ -208,6 +220,7 @@ class LossyMembers(Members):
                     self.leasing.servers_are_back(training)
             case said:
                 self.leasing.heard(who, self._members.incarnation(who), said)
+                self.ending.stop_at_epochs()
                 if isinstance(said, control.Restored) and self._sim.leasing:
                     self._sim.leasing.restored()
 
@@ -219,58 +232,15 @@ class LossyMembers(Members):
             case control.Go() if self.servers:
                 self.servers.begin(party)
             case control.WorkerLeft() | control.WorkerJoined() | control.Fence() | control.Resume():
-                for action in PartyOrders(Party(party.kind, party.me), self.known(party)).told(message):
-                    self.carry_out(party, action)
+                self.orders.told(party, message)
+            case _ if self.ends:
+                self.ends.told(party, message)
             case _:
-                pass  # a lease is there at once, and no worker waits to be told that it may end
+                pass
 
-    def known(self, party: SimulatedProcess) -> KnownWorkers:
-        """Returns what the process of `party` knows of the workers."""
-        if party.process not in self._known:
-            self._known[party.process] = KnownWorkers(Party(party.kind, party.me))
-        return self._known[party.process]
-
-    def carry_out(self, party: SimulatedProcess, action: OrderAction) -> None:
-        """Carries out what an order means to `party`. What concerns replaced servers is in `server_recovery.py`."""
-        match action:
-            case RefuseIncarnation(rank=rank, incarnation=incarnation):
-                dead = self._processes[self._sim.world.workers[rank].name, incarnation]
-                self._calls_end(party, dead)
-                self._stops_hearing(party, dead)
-            case RolesHearLeft(rank=rank):
-                self._calls_end(party, self._sim.world.workers[rank])
-                for role in self._roles(party):
-                    self.hears_gone(role, rank)
-            case RolesHearJoined(rank=rank):
-                for role in self._roles(party):
-                    self.hears_came(role, rank)
-            case ConfirmJoined(view=view):
-                self._after_replicated(party, lambda: self.tell(party, control.Aware(view=view)))
-            case ReportResolved() | ReportPending() | ReportNotUnderWay():
-                if self._sim.leasing:
-                    self._sim.leasing.reports(party, action)
-            case _:
-                assert self.servers is not None
-                self.servers.carry_out(party, action)
-
-    def _roles(self, party: SimulatedProcess) -> Iterable[SimulatedProcess]:
-        """Returns all roles of the process of `party`: a server also carries means."""
-        if party.kind != "server":
-            return (party,)
-        return [other for other in self._sim.world.others if other.process == party.process]
-
-    def _stops_hearing(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:
-        """Lets `party` take nothing more of an incarnation that was declared lost."""
-        self.streams.fence(party, dead)
-        if self._sim.invariants:
-            self._sim.invariants.deliveries.fenced(party, dead)
-
-    def _calls_end(self, party: SimulatedProcess, who: SimulatedProcess) -> None:
-        """Fails the calls of all roles of `party` to a worker that is gone."""
-        for role in self._roles(party):
-            who.open.pop(role.me, None)
-            for call in self.streams.questions(role, who):
-                self._sim.heap.push(self._sim.now, self._sim.messaging.lost, call, who.name)
+    def process(self, name: str, incarnation: int) -> SimulatedProcess:
+        """Returns the process of that incarnation of a worker."""
+        return self._processes[name, incarnation]
 
     def _sent_in_vain(self, dst: SimulatedProcess, act: Callable[..., None], args: tuple[Any, ...]) -> None:
         """Handles a message to a process known to be dead: a call fails at once."""
@@ -359,6 +329,41 @@ class LossyMembers(Members):
         self.streams.forget(party)
         self.streams.give_up(self.control, party)
 
+    # ---- the end of a run ----------------------------------------------------------------------------------
+    @property
+    def over(self) -> bool:
+        """Returns True once everybody was told that the run is over."""
+        return self._state.phase is RunPhase.OVER
+
+    def broken_connections(self) -> list[SimulatedProcess]:
+        """Returns the processes that have died, and that the coordinator counts with; not servers that come back."""
+        parties = (*self._sim.world.workers, *self._newcomers.values(), *self._present_servers())
+        return [who for who in parties if not who.hears and self.counts(who) and self._may_be_missed(who)]
+
+    def is_gone(self, party: SimulatedProcess) -> None:
+        """Reports that the connection of a process that has died is broken."""
+        self._elasticity.lost(Party(party.kind, party.me), "its process ended")
+        self.ending.go_on()
+        self._carry_out()
+
+    def exits(self, party: SimulatedProcess) -> None:
+        """Ends the process of a party that may exit: its connections are closed."""
+        if party.kind == "worker":
+            self._end(party)
+        for other in (*self._sim.world.others, *self._sim.world.workers):
+            if other.process == party.process:
+                other.hears = False
+        self.streams.closed(party)
+
+    def ends_newcomer(self, party: SimulatedProcess) -> bool:
+        """Ends the process of a newcomer that is told to stop before it trains; returns False if `party` is none."""
+        if self._newcomers.get(party.me) is not party:
+            return False
+        party.hears = False
+        self.streams.closed(party)
+        self._ends_early(party)
+        return True
+
     # ---- joining -------------------------------------------------------------------------------------------
     def join(self, rank: int) -> None:
         """Starts a new process of worker `rank`, which says Hello.
@@ -377,6 +382,8 @@ class LossyMembers(Members):
         if worker(rank) in self._roster.training:  # it leaves, and has not said so yet
             self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self.join, rank)
             return
+        if self.ends and (self.over or self._members.state(worker(rank)) is MembershipState.LEFT):
+            return  # who has left stays until everybody may exit
         self._its_process_has_ended(party)
         last = max(incarnation for name, incarnation in self._processes if name == party.name)
         newcomer = self._newcomers[rank] = self._sim.world.next_worker(rank, last + 1)
@@ -394,9 +401,10 @@ class LossyMembers(Members):
     def _has_roster(self, party: SimulatedProcess, roster: control.Roster) -> None:
         """Learns who is gone. A newcomer that is a worker is ready then: all train the same model."""
         own = {party.me} if party.kind == "worker" else set()
-        self.known(party).learn(roster)
+        self.orders.known(party).learn(roster)
         for rank in set(roster.lost) - own - set(roster.joining) if roster.incarnations else ():
-            self._stops_hearing(party, self._processes[self._sim.world.workers[rank].name, roster.incarnations[rank]])
+            dead = self._processes[self._sim.world.workers[rank].name, roster.incarnations[rank]]
+            self.orders.stops_hearing(party, dead)
         if party.kind == "worker":
             self.streams.server_views[party.process] = roster.server_view
             self.tell(party, MODEL)
@@ -420,8 +428,7 @@ class LossyMembers(Members):
         self._begins(world.newcomer(rank, newcomer))
         if self.servers:
             self.servers.snapshots.keep_on()
-        for action in PartyOrders(worker(rank), self.known(newcomer)).enter():
-            self.carry_out(newcomer, action)
+        self.orders.enter(newcomer)
 
     # ---- servers that are lost and replaced ----------------------------------------------------------------
     def lost_processes(self) -> Iterable[SimulatedProcess]:
@@ -447,7 +454,7 @@ class LossyMembers(Members):
         """Returns the effects of a server that may leave before its copy knows them."""
         return self.servers.hold(party, effects) if self.servers else effects
 
-    def _after_replicated(self, party: SimulatedProcess, act: Callable[[], object]) -> None:
+    def after_replicated(self, party: SimulatedProcess, act: Callable[[], object]) -> None:
         """Calls `act` once the copy of that server knows what it knows, so that its successor would know it too."""
         if self.servers:
             self.servers.after_replicated(party, act)

@@ -348,6 +348,12 @@ class LossyLinks:
         for key in [key for key in self._ways if key[0] == party.process]:
             self._ways.pop(key).over = True
 
+    def closed(self, party: SimulatedProcess) -> None:
+        """Ends a process that has exited: nobody tries to reach it any more."""
+        self.forget(party)
+        for key in [key for key in self._ways if key[1] == party.process]:
+            self._ways.pop(key).over = True
+
     def quiet(self, party: SimulatedProcess) -> bool:
         """Returns True if nothing is unacknowledged to or from that process."""
         return not any(way.sender for key, way in self._ways.items() if party.process in key)

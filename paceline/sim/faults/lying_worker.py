@@ -32,7 +32,16 @@ FLOATS = (0.0, -0.0, -1.0, 0.5, 5e-324, 1e-9, 1e9, 1e300, -1e300, nan, inf, -inf
 FACTORS = (-1, 2, 10, 1000)
 """Factors by which a true value is multiplied, so that some lies are plausible."""
 STANDS_STILL = {
-    *("Sent.round", "Report.round", "PhaseEntered.phase", "PhaseEnded.phase", "GoOn.phase", "GoOn.number", "GoOn.meet"),
+    *(
+        "Sent.round",
+        "PartSent.round",
+        "Report.round",
+        "PhaseEntered.phase",
+        "PhaseEnded.phase",
+        "GoOn.phase",
+        "GoOn.number",
+        "GoOn.meet",
+    ),
     *("Move.group", "Move.number", "Timed.done", "Part.among", "Report.seconds", "Entered.round"),
 }
 """Fields that say where a worker is. Who names a round, a phase or a group in which nobody else is stands still, and

@@ -145,7 +145,7 @@ class SimulatedLeases:
     def _tells_settled(self, party: SimulatedProcess) -> None:
         """Tells the coordinator what the server has resolved since it last did, if it still runs."""
         if not party.hears:
-            if self._members.counts(party):  # it may come back as it was
+            if self._members.counts(party) and not self._members.over:  # it may come back as it was
                 self._sim.heap.push(self._sim.now + SETTLED_MAX_S, self._tells_settled, party)
             return
         for message in self._resolved[party.process].messages() if party.hears else ():

@@ -22,6 +22,7 @@ from paceline.core.coordination.decisions import Action, CloseConnection, SendMe
 from paceline.core.coordination.party import COORDINATOR, Party
 from paceline.core.effects import Data, Reply, Tell
 from paceline.core.fault_tolerance.replication import Copies, Kept, SliceState, mark_of
+from paceline.core.fault_tolerance.snapshots import FORGET, WantedCapture
 from paceline.core.message import size
 from paceline.core.paramserver.gated_server import among_others
 from paceline.core.parties.orders import (
@@ -49,9 +50,9 @@ from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.core.coordination.server_recovery import Recovery
-    from paceline.core.parties.known_workers import KnownWorkers
     from paceline.sim.faulted_driver import FaultedDriver
     from paceline.sim.faults.lossy_links import LossyLinks
+    from paceline.sim.faults.party_orders import SimulatedOrders
 
 
 def can_be_replaced(scheme: Scheme, servers: int) -> bool:
@@ -63,7 +64,7 @@ def can_be_replaced(scheme: Scheme, servers: int) -> bool:
 class RecoverableServer:
     """Holds one incarnation of a server: its role, its carrier of means, and what copies to and from its neighbours.
 
-    wanted   number and version of the snapshot that it is to take, or None
+    wanted   which state of it is to be sent for a snapshot
     held     the call that each held-back reply answers, by the identity of the reply
     restoring what it does with orders to restore
     copier   the process by which copies travel; None of its messages reaches a scheme's role
@@ -72,7 +73,7 @@ class RecoverableServer:
     def __init__(self, whole: Servers, party: SimulatedProcess, means: SimulatedProcess) -> None:
         self.whole, self.party, self.means = whole, party, means
         self.shard, self.lost = party.me, False
-        self.wanted: tuple[int, int] | None = None
+        self.wanted = WantedCapture(1)
         self.lost_incarnations: dict[int, int] = {}  # by shard: of others, the last one that it knows to be over
         self.held: dict[int, PendingCall] = {}  # by the answer to it that waits for a copy
         self.restoring = ServerRestore(later=party.incarnation > 0)
@@ -142,13 +143,14 @@ class RecoveryMembers(Protocol):
     def streams(self) -> LossyLinks: ...
     @property
     def recovery(self) -> Recovery: ...
+    @property
+    def orders(self) -> SimulatedOrders: ...
     def survives(self, shard: int) -> bool: ...
     def counts(self, src: SimulatedProcess) -> bool: ...
     def lost_processes(self) -> Iterable[SimulatedProcess]: ...
     def tell(self, src: SimulatedProcess, message: Any) -> None: ...
     def hears_gone(self, party: SimulatedProcess, rank: int) -> None: ...
     def hears_came(self, party: SimulatedProcess, rank: int) -> None: ...
-    def known(self, party: SimulatedProcess) -> KnownWorkers: ...
 
 
 class Servers:
@@ -360,7 +362,7 @@ class Servers:
     def _sends_order(self, server: RecoverableServer, order: control.Restore) -> None:
         """Sends an order to restore; what the coordinator's snapshot says of the server travels with it."""
         newest = self.snapshots.newest if order.source == str(COORDINATOR) else None
-        state = newest.states[server.shard] if newest else None
+        state = newest[server.shard] if newest else None
         nbytes = nbytes_of(state) if state else 0
         self.streams.send(self._control, server.party, nbytes, self._restore, (server, order, state))
 
@@ -410,7 +412,8 @@ class Servers:
     def _become(self, server: RecoverableServer, order: control.Restore, state: SliceState) -> None:
         """Makes `server` the state that was kept: role, oracle, copies, server view; then it reports."""
         party, world, rolled_back = server.party, self.sim.world, order.source == str(COORDINATOR)
-        before, server.wanted = server.version, None
+        before = server.version
+        server.wanted.want(FORGET)
         # From a snapshot all servers go back together, and workers start anew. From a copy the others go on, so the
         # tables are kept as they are.
         tables = among_others(state.facts["tables"]) if rolled_back else state.facts["tables"]
@@ -427,7 +430,7 @@ class Servers:
         if self.sim.leasing and not server.shard:
             self.sim.leasing.attach(party)
             done = tuple(party.role.done)  # type: ignore[attr-defined]
-        departed = self._members.known(party).departed
+        departed = self._members.orders.known(party).departed
         became = server.restoring.became(order, departed, before=before, version=server.version, done=done)
         self._carry_out_restore(server, became)
 

@@ -1,17 +1,18 @@
-"""Snapshots of simulated servers: all of them at one version, every `every_s` seconds, while somebody trains.
+"""Snapshots of simulated servers, as long as somebody trains.
 
-A snapshot counts when the states of all servers have arrived. One that is being taken when a server is lost is dropped.
+When one is taken and what belongs to it is decided as in live runs (`paceline.core.fault_tolerance.snapshots`). What
+differs: the keeper knows the versions of the servers at once, and a state travels as one message.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.fault_tolerance.replication import SliceState
+from paceline.core.fault_tolerance.snapshots import SnapshotRounds, WantedCapture, WantedVersion
 from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
@@ -20,15 +21,13 @@ if TYPE_CHECKING:
 
 WEIGHTS, UPDATE, RECOUNT = "weights", "update", "recount"
 """Names of the parts of a state: the shard's weights, its update rule with all it remembers, the oracle's recount."""
-AHEAD = 2
-"""A snapshot is of a version this far ahead, so that each server hears of it before it gets there."""
 
 
 class SnapshotServer(Protocol):
-    """Shows one server to those who take snapshots. `wanted`: number and version of the next one, or None."""
+    """Shows one server to those who take snapshots. `wanted`: which version the next one is to have."""
 
-    wanted: tuple[int, int] | None
-
+    @property
+    def wanted(self) -> WantedCapture: ...
     @property
     def party(self) -> SimulatedProcess: ...
     @property
@@ -62,29 +61,20 @@ class Carried:
         self.value = value
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Holds the states of all servers at one version, by shard. `number` tells snapshots under way apart."""
-
-    number: int
-    states: dict[int, SliceState]
-
-
 class SimulatedSnapshots:
-    """Takes snapshots of the servers `whole`, kept by `control`. `newest`: the last complete one, or None."""
+    """Takes snapshots of the servers `whole`, kept by `control`."""
 
     def __init__(self, whole: SnapshotServers, control: SimulatedProcess, every_s: float) -> None:
-        self._whole, self._control, self._every_s = whole, control, every_s
-        self.newest: Snapshot | None = None
-        self._coming = Snapshot(0, {})
-        self._capturing = self._held = False
+        self._whole, self._control = whole, control
+        self._rounds = SnapshotRounds[SliceState](every_s)
+        self._going = False
 
     def keep_on(self) -> None:
         """Takes snapshots every `every_s` seconds as long as somebody trains. It may be called again when
         workers join."""
-        if not self._capturing:
-            self._capturing = True
-            self._whole.sim.heap.push(self._whole.sim.now, self._capture)
+        if not self._going:
+            self._going = True
+            self._whole.sim.heap.push(self._whole.sim.now, self._begin)
 
     # ---- what the coordinator asks and orders ----------------------------------------------------------------
     @property
@@ -95,7 +85,12 @@ class SimulatedSnapshots:
     @property
     def available(self) -> bool:
         """Returns True once there is a snapshot to restore from."""
-        return self.newest is not None
+        return self._rounds.newest is not None
+
+    @property
+    def newest(self) -> dict[int, SliceState] | None:
+        """Returns the states of the last complete snapshot, by shard; None before the first."""
+        return self._rounds.newest
 
     def refuses(self, ready: control.Ready, servers: int) -> str:
         """Returns an empty text: `can_be_replaced` was asked before."""
@@ -106,54 +101,50 @@ class SimulatedSnapshots:
 
     def hold(self) -> None:
         """Keeps the newest snapshot; the one that is being taken is dropped, as a lost server has part of it."""
-        self._held = True
-        self.break_off()
+        taking = self._rounds.taking
+        self._rounds.hold()
+        if taking:
+            self._over()
 
     def release(self) -> None:
         """Takes snapshots again."""
-        self._held = False
+        self._rounds.release()
 
     # ---- taken -----------------------------------------------------------------------------------------------
-    def break_off(self) -> None:
-        """Drops the snapshot that is being taken; its states that still arrive do not count."""
-        self._coming = Snapshot(self._coming.number + 1, {})
-
     def look(self, server: SnapshotServer) -> None:
         """Sends the server's state if it has reached the version that is wanted of it."""
-        if server.wanted and server.version >= server.wanted[1]:
-            (number, _), server.wanted = server.wanted, None
+        if server.wanted.keeps(0, server.version):
             state = state_of(server)
-            there = (self._control, number, server.shard, state)
+            there = (self._control, server.wanted.number, server.shard, state)
             self._whole.streams.send(server.party, self._control, nbytes_of(state), self._captured, there)
 
-    def _capture(self) -> None:
-        """Asks all servers for their state at one version that none has passed, and schedules the next snapshot."""
+    def _begin(self) -> None:
+        """Asks all servers for their state at one version that none has passed."""
         whole = self._whole
-        self._capturing = any(party.here for party in whole.sim.world.workers)
-        if not self._capturing:
+        self._going = any(party.here for party in whole.sim.world.workers)
+        if not self._going:
             return
-        whole.sim.heap.push(whole.sim.now + self._every_s, self._capture)
-        if self._held:
+        if not self._rounds.may_begin():
+            self._over()
             return
-        # The very first snapshot is of now: until it is complete, a lost server would end the run.
-        wanted = max(server.version for server in whole.servers) + (AHEAD if self.newest else 0)
-        self.break_off()
+        shards = range(len(whole.servers))
+        wanted = self._rounds.begin(shards, max(server.version for server in whole.servers))
         for server in whole.servers:
-            whole.streams.send(self._control, server.party, 0, self._want, (server, self._coming.number, wanted))
+            whole.streams.send(self._control, server.party, 0, self._want, (server, wanted))
 
-    def _want(self, server: SnapshotServer, number: int, version: int) -> None:
+    def _over(self) -> None:
+        """Schedules the next snapshot: the last one is complete, dropped or refused."""
+        self._whole.sim.heap.push(self._whole.sim.now + self._rounds.wait_s, self._begin)
+
+    def _want(self, server: SnapshotServer, wanted: WantedVersion) -> None:
         """Notes at a server which version is wanted; it may have that version already."""
-        server.wanted = number, version
+        server.wanted.want(*wanted)
         self.look(server)
 
     def _captured(self, control: SimulatedProcess, number: int, shard: int, state: SliceState) -> None:
-        """Takes the state of one shard; the last one completes the snapshot. States of a snapshot that was dropped are
-        ignored."""
-        if self._held or number != self._coming.number:
-            return
-        self._coming.states[shard] = state
-        if len(self._coming.states) == len(self._whole.servers):
-            self.newest = self._coming
+        """Takes the state of one shard; the last one completes the snapshot."""
+        if self._rounds.arrived(number, shard, state):
+            self._over()
 
 
 def state_of(server: SnapshotServer) -> SliceState:

@@ -23,10 +23,11 @@ from paceline.core.samples.sample_leases import Leases
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
 from paceline.core.vector import Ghost
+from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import LASTING, SERVERS_KEEP, Cluster, Fault, Hazards, uniform
 from paceline.sim.faults.coordination import RunLost
 from paceline.sim.faults.server_recovery import can_be_replaced
-from paceline.sim.fuzzing import lying_workers, stalls
+from paceline.sim.fuzzing import lying_workers, stalls, stopping
 from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation
 
@@ -50,8 +51,9 @@ OF_WORKERS = ("crash", "restart", "leave", "pause", "mute", "deaf", "reset", "cl
 OF_SERVERS = ("crash", "pause", "mute", "deaf", "reset", "clock-step", "disk-full", "torn-write", "clog")
 """Faults that hit a server's host."""
 
-RUNS = ("faults", "stall", "liar")
-"""The runs that may belong to a plan: the drawn faults, a slow worker without faults, and the faults with a liar."""
+RUNS = ("faults", "stall", "liar", "stop")
+"""The runs that may belong to a plan: the drawn faults, a slow worker without faults, the faults with a liar, and the
+faults in a run that is to end."""
 
 
 @dataclass(frozen=True)
@@ -149,8 +151,9 @@ def _fault(random: Random, workers: int, servers: int, kinds: Sequence[str] = ()
 def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) -> FuzzOutcome:
     """Carries `plan` out, and returns its outcome. Raises InvariantBroken.
 
-    Three runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), and one with a liar.
-    `trace` gets the records of the first and the last. The digest covers them too, so two machines can be compared.
+    Four runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), one that is to end
+    (`stopping`), and one with a liar. `trace` gets the records of all but the second. The digest covers them too, so
+    two machines can be compared.
     """
     written = hashlib.sha256()
 
@@ -168,6 +171,8 @@ def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) -> FuzzO
         events, now = sim.events, sim.now
     if "stall" in plan.runs:
         stalls.check(plan.seed, plan.scheme, plan.cluster, plan.samples)
+    if "stop" in plan.runs and (wish := stopping.draw(plan.seed, plan.cluster, plan.leased[0])):
+        faults["run stopped"] += not go_to_its_end(simulation(plan, write, wish), wish)
     if with_liar := with_a_liar(plan):
         liar = simulation(with_liar, write)
         go_on_to_the_end(liar)
@@ -176,6 +181,15 @@ def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) -> FuzzO
     if "faults" in plan.runs:
         written.update(f"{sim.events} {sim.now!r} {sim.steps}".encode())
     return FuzzOutcome(events, now, faults, written.hexdigest()[:16])
+
+
+def go_to_its_end(sim: Simulation, wish: StopWish) -> str:
+    """Runs a simulation that is to end by `wish`; returns why it failed before, or ""."""
+    try:
+        stopping.check(sim, wish, CALM_S)
+    except RunLost as error:  # before there was a snapshot, or the last worker that could have the model
+        return str(error)
+    return ""
 
 
 def with_a_liar(plan: FuzzPlan) -> FuzzPlan | None:
@@ -198,7 +212,9 @@ def go_on_to_the_end(sim: Simulation) -> str:
     return ""
 
 
-def simulation(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) -> Simulation:
+def simulation(
+    plan: FuzzPlan, trace: Callable[[Record], None] | None = None, wish: StopWish | None = None
+) -> Simulation:
     """Returns the simulation of `plan`, before its first event. Steps take 0.5 to 1.5 s on the reference device."""
     work = LocalSteps(lambda rank, rng: rng.uniform(0.5, 1.5), samples=plan.samples.__getitem__)
     leases = Leases(*plan.leased)
@@ -211,6 +227,7 @@ def simulation(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) ->
         trace=trace,
         leases=leases,
         batch_samples=max(plan.samples),
+        wish=wish,
     )
 
 

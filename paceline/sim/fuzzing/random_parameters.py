@@ -21,13 +21,13 @@ Drawn = Mapping[str, Any]
 
 PAYLOADS = ("gradient", "delta", "weights")
 MEMORY = ("keep", "reset", "average")
-NEWER = ("decoupled", "sparseloco", "muloco")
+NEWER = ("decoupled", "sparseloco", "muloco", "noloco")
 """Schemes that came when seeds of the others were noted already, in tests and issues.
 
 They replace a phase of `hybrid` after everything else of it was drawn, so those seeds still draw the same.
 """
 SHARE_OF_NEWER = 0.25
-GOSSIP = {"gosgd", "adpsgd", "sgp"}
+GOSSIP = {"gosgd", "adpsgd", "sgp", "noloco"}
 """Schemes of which two in a row are refused by `hybrid`."""
 
 
@@ -209,6 +209,7 @@ PARAMETERS: Mapping[str, Callable[[Random], Drawn]] = {
     "decoupled": _decoupled,
     "sparseloco": lambda r: {"h": r.randint(1, 4), "alpha": r.choice((0.5, 1.0)), **_memory(r)},
     "muloco": _muloco,
+    "noloco": lambda r: {"h": r.randint(1, 4), "gamma": r.choice((0.3, 0.7, 1.0)), "memory": r.choice(MEMORY[:2])},
     "gosgd": _gossip,
     "adpsgd": _adpsgd,
     "sgp": _sgp,

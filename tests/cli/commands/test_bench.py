@@ -9,6 +9,7 @@ import pytest
 
 from paceline.cli.commands.bench import SUBJECTS
 from paceline.cli.main import main
+from tests.launch.forked_cli import Warm
 
 Capture = pytest.CaptureFixture[str]
 
@@ -31,14 +32,18 @@ MEASURED = {
 }
 
 
+def measured(warm: Warm, *words: str) -> str:
+    """What the command prints; the processes that it measures are forked, and those of `overhead` started."""
+    command = warm.paceline("bench", *words)
+    out, err = command.communicate(90)
+    assert (command.returncode, err) == (0, "")
+    return out
+
+
 @pytest.mark.parametrize("subject", SUBJECTS)
-def test_every_subject_prints_a_table_and_writes_what_was_measured(
-    subject: str, capsys: Capture, tmp_path: Path
-) -> None:
+def test_every_subject_prints_a_table_and_writes_what_was_measured(subject: str, warm: Warm, tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
-    assert main(["bench", subject, *TINY[subject].split(), "--json", str(path)]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
+    out = measured(warm, subject, *TINY[subject].split(), "--json", str(path))
     written = json.loads(path.read_text())
     assert written["subject"] == subject
     assert [row["what"] for row in written["figures"]] == MEASURED[subject]
@@ -53,17 +58,16 @@ def test_every_subject_prints_a_table_and_writes_what_was_measured(
 
 
 @pytest.mark.parametrize("subject", ["exchange", "mean", "links"])
-def test_under_tls_it_measures_what_goes_between_hosts(subject: str, capsys: Capture, tmp_path: Path) -> None:
+def test_under_tls_it_measures_what_goes_between_hosts(subject: str, warm: Warm, tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
     tiny = TINY[subject].replace("--transport tcp ", "")  # which goes without saying then
     tiny = tiny.replace(
         "--gate off,warn --servers 2 ", ""
     )  # and one job of two processes tells as much as two of three
-    measured = [what for what in MEASURED[subject] if "gate" not in what]
-    assert main(["bench", subject, *tiny.split(), "--tls", "--json", str(path)]) == 0
+    measured(warm, subject, *tiny.split(), "--tls", "--json", str(path))
     shown = {row["what"]: row["tls"] for row in json.loads(path.read_text())["figures"]}
-    assert shown == {what.replace("tcp", "tcp under TLS"): "tcp" in what for what in measured}
-    assert capsys.readouterr().err == ""
+    named = [what for what in MEASURED[subject] if "gate" not in what]
+    assert shown == {what.replace("tcp", "tcp under TLS"): "tcp" in what for what in named}
 
 
 def test_alone_it_says_what_can_be_measured(capsys: Capture) -> None:

@@ -24,6 +24,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.usefixtures("drawn")
 def test_it_leaves_what_train_leaves(here: Path, capsys: Capture) -> None:
     assert main(["simulate", "--scheme", "esync", *SMALL, "--epochs", "2", "--out", "run"]) == 0
     out = capsys.readouterr().out
@@ -31,6 +32,7 @@ def test_it_leaves_what_train_leaves(here: Path, capsys: Capture) -> None:
     left = out.splitlines()[-1]
     assert left.startswith("left in run: ")
     assert all((here / "run" / name).exists() for name in left.partition(": ")[2].split())
+    assert (here / "run" / "curve.png").read_bytes().startswith(b"\x89PNG")
     summary = json.loads((here / "run" / "summary.json").read_text())
     assert summary["driver"] == "sim"
     assert [w["slowdown"] for w in summary["workers"]] == [1.0, 3.0]

@@ -8,7 +8,7 @@ from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.lifecycle import StopRule
 from paceline.core.coordination.party import EVALUATOR
 from paceline.core.trace import Ended, Evaluated
-from tests.live.scripted_parties import W0, W1, Company, finish, judged
+from tests.live.scripted_parties import W0, W1, Company, finish, judged, ready
 
 
 def test_the_run_ends_when_its_seconds_are_over(companies: Any) -> None:
@@ -62,3 +62,19 @@ def test_the_run_is_over_when_the_last_worker_has_left_by_itself(companies: Any)
     for who in company.everybody:
         company.say(who, control.Saved())
     assert company.told("finished") == "steps"
+
+
+def test_everybody_is_asked_once_for_the_last_model_and_only_saved_is_an_answer(companies: Any) -> None:
+    """A newcomer that is lost when all have left is no reason to ask again."""
+    company: Company = companies()
+    company.train()
+    company.coordinator.stop("enough")
+    company.all_hear(control.Stop, company.workers)
+    for who in (W1, W0):
+        company.say(who, control.Left(reason="enough"))
+    company.all_hear(control.Finish)
+    company.coordinator._ending.finish()
+    company.say(W1, ready())
+    company.settled()
+    assert all(company.heard[who].delivered.empty() for who in company.everybody)
+    assert company.coordinator.missing() == company.everybody

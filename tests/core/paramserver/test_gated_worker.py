@@ -33,6 +33,23 @@ def test_a_restarted_worker_goes_on_where_its_clock_was() -> None:
     assert run.send(Computed("g", 1, 0.1)).message.clock == 2
 
 
+def test_the_clock_of_a_push_that_the_servers_may_have_kept_is_not_used_again() -> None:
+    """The snapshot to which they went back may have it; the next push would count as its repetition, and be lost."""
+    worker = ClockedWorker(None, RoleContext(me=0, workers=(0,), w=None, update=lambda w, g, samples: w))
+    for clock in (1, 3):
+        run = worker.run()
+        next(run)
+        run.send(Weights(w="w0", version=0))
+        assert run.send(Computed("g", 1, 0.1)).message.clock == clock
+        worker.on_rollback()  # no answer came
+        worker.on_rollback()  # and now nothing is under way
+        run = worker.run()
+        next(run)
+        run.send(Weights(w="w0", version=0))
+        assert run.send(Computed("g", 1, 0.1)).message.clock == clock + 1
+        run.send(Weights(w="w1", version=1))
+
+
 @pytest.mark.parametrize("payload", ["gradient", "delta"])
 def test_weights_that_have_served_are_nobodys_until_the_next_answer(payload: str) -> None:
     scheme = make("asp", {"payload": payload})

@@ -16,6 +16,7 @@ from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost, TimedOut
 from paceline.core.fault_tolerance.replication import SliceState
+from paceline.core.fault_tolerance.snapshots import FORGET
 from paceline.core.paramserver.gated_server import Push
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import make
@@ -25,7 +26,7 @@ from paceline.engine.optim.optimizers import SGD
 from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.flat import Flat
 from paceline.live.node.published_state import STATE, PublishedState
-from paceline.live.state.slice_state import FORGET, publish_state
+from paceline.live.state.slice_state import publish_state
 from paceline.runtime.checkpointing.slice_capture import NOTHING, WEIGHTS
 from paceline.runtime.checkpointing.writer import CheckpointWriter
 

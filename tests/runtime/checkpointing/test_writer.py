@@ -17,11 +17,11 @@ from paceline.checkpoint.folder_store import FolderStore
 from paceline.core.coordination import control_messages as control
 from paceline.core.errors import PeerLost, TimedOut
 from paceline.core.fault_tolerance.replication import SliceState
+from paceline.core.fault_tolerance.snapshots import FORGET
 from paceline.core.sharding import NOWHERE, lay_out
 from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.flat import Flat
 from paceline.live.node.published_state import STATE, PublishedState
-from paceline.live.state.slice_state import FORGET
 from paceline.runtime.checkpointing.resume import ResumePoint
 from paceline.runtime.checkpointing.slice_capture import NOTHING, WEIGHTS, state_of
 from paceline.runtime.worker.pace import Pace

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 from paceline.codec import encoders
 from paceline.core.errors import ConfigError
+from paceline.launch.local.launcher import LocalHost
+from paceline.launch.local.train import Silent, make_supervisor
 from paceline.observe.runs.summary import Summary
 from tests.runtime.conftest import Runner, in_threads
 from tests.runtime.one_process import assert_same, config_for, one_process, saved
@@ -35,7 +37,15 @@ SMALLER = {
     "sparse2bit": 25,
 }
 """Than without a codec, at least; the initial weights travel as they are, and in some runs a few whole models more."""
-STEPS = 100
+STEPS, MEAN_STEPS = 100, 60
+
+
+class Plain(NamedTuple):
+    """A run without a codec: who carries its means, its settings, how it ended."""
+
+    mean: str
+    settings: dict[str, Any]
+    summary: Summary
 
 
 def run(runner: Runner, out: Path, up: str, down: str = "none", *, steps: int = STEPS, **sections: Any) -> Summary:
@@ -53,6 +63,14 @@ def accuracy(summary: Summary) -> float:
 def plain_bytes(tmp_path_factory: pytest.TempPathFactory) -> int:
     """That three workers send."""
     return in_threads(config_for(tmp_path_factory.mktemp("plain") / "run", workers=3, steps=STEPS)).bytes_up
+
+
+@pytest.fixture(scope="module", params=["ring", "gloo"])
+def plain(request: pytest.FixtureRequest, host: LocalHost, tmp_path_factory: pytest.TempPathFactory) -> Plain:
+    """A run of two workers without a codec, whose means go this way, with which those under each codec are compared."""
+    settings: dict[str, Any] = {"servers": 0, "cluster": {"allreduce": request.param}, "workers": 2}
+    config = config_for(tmp_path_factory.mktemp("plain") / "run", steps=MEAN_STEPS, **settings)
+    return Plain(request.param, settings, make_supervisor(config, host.launcher(), Silent()).run())
 
 
 @pytest.mark.parametrize("codec", sorted({*encoders()} - {"1bit"}))
@@ -127,14 +145,11 @@ def test_factors_are_less_than_the_mean(processes: Runner, out: Path, mean: str)
 
 
 @pytest.mark.parametrize("codec", ["bf16", "int8", "topk(ratio=0.05)", "dgc(ratio=0.05, momentum=0.5, warmup=20)"])
-@pytest.mark.parametrize("mean", ["ring", "gloo"])
-def test_means_among_workers_are_encoded_as_well(processes: Runner, out: Path, mean: str, codec: str) -> None:
-    settings: dict[str, Any] = {"servers": 0, "cluster": {"allreduce": mean}, "workers": 2}
-    plain = processes(config_for(out, steps=60, **settings))
-    encoded = run(processes, out.with_name("encoded"), codec, steps=60, **settings)
+def test_means_among_workers_are_encoded_as_well(processes: Runner, out: Path, plain: Plain, codec: str) -> None:
+    encoded = run(processes, out, codec, steps=MEAN_STEPS, **plain.settings)
     assert accuracy(encoded) > 0.3
-    if mean == "gloo":  # else vectors pass by shared memory, unless they are encoded
-        assert encoded.bytes_up < plain.bytes_up / 1.5
+    if plain.mean == "gloo":  # else vectors pass by shared memory, unless they are encoded
+        assert encoded.bytes_up < plain.summary.bytes_up / 1.5
 
 
 def test_bsp_over_a_ring_in_bf16_is_nearly_one_process(threads: Runner, out: Path) -> None:

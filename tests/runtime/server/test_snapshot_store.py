@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
 
 from paceline.core.coordination.party import COORDINATOR, server
 from paceline.core.errors import PeerLost
+from paceline.core.fault_tolerance import snapshots
 from paceline.core.fault_tolerance.replication import SliceState
 from paceline.core.paramserver.gated_server import Push
 from paceline.core.role import RoleContext
@@ -23,18 +23,24 @@ from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE
 from paceline.live.state.slice_state import SNAPSHOT, VERSION, Mixed, fetch, of_capture, publish_state
+from paceline.runtime.checkpointing.disk_buffer import unspooled
 from paceline.runtime.checkpointing.slice_capture import NOTHING, WEIGHTS, Captures
-from paceline.runtime.server import snapshot_store as snapshots
-from paceline.runtime.server.snapshot_store import SnapshotStore, _Snapshot
+from paceline.runtime.server.snapshot_store import SnapshotStore
 from tests.live.fakes import NumpyMemory
 from tests.live.node_fixture import Behind
 
 S0 = server(0)
 
 
-def snapshot(number: float) -> _Snapshot:
-    state = SliceState({WEIGHTS: Flat.wrap(torch.tensor([number]))}, {"version": number})
-    return _Snapshot({0: state})
+def take(store: SnapshotStore, *states: SliceState) -> None:
+    """Takes a snapshot of these slices, as if they had just been fetched."""
+    wanted = store._rounds.begin(range(len(states)), 0)
+    for number, state in enumerate(states):
+        store._take(number, of_capture(state, wanted.number))
+
+
+def slice_with(number: float) -> SliceState:
+    return SliceState({WEIGHTS: Flat.wrap(torch.tensor([number]))}, {"version": number})
 
 
 class Room:
@@ -67,7 +73,7 @@ def room() -> Iterator[Room]:
 def test_a_server_finds_the_newest(room: Room) -> None:
     assert not room.snapshots.available
     for number in (1.0, 2.0):
-        room.snapshots._take(snapshot(number))
+        take(room.snapshots, slice_with(number))
         assert room.seen() == number
     assert room.snapshots.available
 
@@ -76,7 +82,7 @@ def test_each_slice_is_given_back_with_all_that_it_had(room: Room) -> None:
     w, momentum = Flat.wrap(torch.tensor([1.0])), Flat.wrap(torch.tensor([2.0]))
     updated = SliceState({WEIGHTS: w, "momentum": momentum}, {"version": 1})
     states = {0: SliceState({WEIGHTS: w}, {"version": 0}), 1: updated, 2: SliceState({WEIGHTS: w}, {"version": 0})}
-    room.snapshots._take(_Snapshot(states))
+    take(room.snapshots, *states.values())
     for numbers in ([0, 1, 2], [1, 0]):
         fetched = fetch(room.server, COORDINATOR, numbers, SNAPSHOT)
         assert [sorted(state.vectors) for state in fetched] == [sorted(states[number].vectors) for number in numbers]
@@ -110,11 +116,13 @@ def test_a_snapshot_is_of_one_capture_and_has_all_slices_as_they_were_then(room:
     ]
     captures = Captures(room.server, hosted, rules, SNAPSHOT)
     room.snapshots._homes = ((0, 0), (0, 1))
-    room.snapshots._tell_all = lambda order: captures.want(order.version, order.number)  # type: ignore[method-assign]
+    room.snapshots._tell_all = lambda order: captures.want(  # type: ignore[method-assign]
+        min(order.version, 0), order.number
+    )  # at once, whichever version is asked for
     for clock in (1, 2, 3):
-        room.snapshots._take(room.snapshots._capture(0))
-        assert room.snapshots._snapshot is not None
-        found = [state.vectors[WEIGHTS].value() for state in room.snapshots._snapshot.slices.values()]
+        room.snapshots._capture()
+        assert room.snapshots._rounds.newest is not None
+        found = [unspooled(state.vectors[WEIGHTS]).value() for state in room.snapshots._rounds.newest.values()]
         for of, w in zip(hosted, found, strict=True):
             assert of.role is not None
             assert torch.equal(w, of.role.model()[0].value())
@@ -129,39 +137,34 @@ def test_slices_of_two_captures_make_no_snapshot_and_are_not_restored(room: Room
     room.server.published[f"snapshot/{WEIGHTS}"] = lambda at: w
     room.snapshots._homes = ((0, 0), (0, 1))
     room.snapshots._tell_all = lambda order: None  # type: ignore[method-assign]
-    room.snapshots._take(room.snapshots._capture(0))
-    before = room.snapshots._snapshot
-    for mixed in ([2, 1], [1, 2], [1, 1]):
+    room.snapshots._capture()
+    before = room.snapshots._rounds.newest
+    assert before is not None
+    for capture, mixed in ((2, [2, 1]), (3, [2, 3]), (4, [1, 1])):
         numbers[:] = mixed
-        room.snapshots._request.number = 1
-        with pytest.raises(Mixed, match="not all of one"):
-            room.snapshots._capture(0)
-    assert room.snapshots._snapshot is before
+        room.snapshots._capture()
+        assert room.snapshots._rounds._number == capture
+    assert room.snapshots._rounds.newest is before
     numbers[:] = [1, 2]
     with pytest.raises(Mixed, match="captures 1, 2"):
         fetch(room.keeper, S0, [0, 1], SNAPSHOT)
-    with pytest.raises(Mixed):
-        _Snapshot({at: of_capture(SliceState({WEIGHTS: w}, {}), at) for at in range(2)})
 
 
 def test_while_servers_read_one_it_stays(room: Room) -> None:
-    room.snapshots._take(snapshot(1.0))
+    take(room.snapshots, slice_with(1.0))
+    wanted = room.snapshots._rounds.begin([0], 0)
     room.snapshots.hold()
-    room.snapshots._take(snapshot(2.0))
+    room.snapshots._take(0, of_capture(slice_with(2.0), wanted.number))
     assert room.seen() == 1.0
     room.snapshots.release()
-    room.snapshots._take(snapshot(3.0))
+    take(room.snapshots, slice_with(3.0))
     assert room.seen() == 3.0
 
 
 def test_none_is_begun_while_a_server_is_being_replaced(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = threading.Event()
 
-    def capture(ahead: int) -> _Snapshot:
-        looked.set()
-        return snapshot(1.0)
-
-    monkeypatch.setattr(room.snapshots, "_capture", capture)
+    monkeypatch.setattr(room.snapshots, "_capture", looked.set)
     monkeypatch.setattr(snapshots, "HELD_SECONDS", 0.001)
     room.snapshots.hold()
     room.snapshots._thread = threading.Thread(target=room.snapshots._run, daemon=True)
@@ -172,17 +175,16 @@ def test_none_is_begun_while_a_server_is_being_replaced(room: Room, monkeypatch:
 
 
 def test_one_that_a_lost_server_breaks_off_leaves_the_one_before(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcomes: list[Any] = [snapshot(1.0), PeerLost("lost server 0"), PeerLost("lost server 0")]
+    outcomes = [1.0, None, None]
     done = threading.Event()
 
-    def capture(ahead: int) -> _Snapshot:
+    def capture() -> None:
         if not outcomes:
             done.set()
-            raise PeerLost("lost server 0")
-        outcome = outcomes.pop(0)
-        if isinstance(outcome, PeerLost):
-            raise outcome
-        return outcome  # type: ignore[no-any-return]
+        elif (outcome := outcomes.pop(0)) is not None:
+            take(room.snapshots, slice_with(outcome))
+            return
+        raise PeerLost("lost server 0")
 
     monkeypatch.setattr(room.snapshots, "_capture", capture)
     room.snapshots._thread = threading.Thread(target=room.snapshots._run, daemon=True)

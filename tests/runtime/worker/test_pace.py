@@ -34,6 +34,7 @@ SHORT = {
     "asyncdiloco": {"h": 2},
     "sparseloco": {"h": 2},
     "muloco": {"h": 2},
+    "noloco": {"h": 2},
 }
 """Rounds that fit into eight steps, where those by default do not."""
 

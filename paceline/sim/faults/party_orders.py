@@ -1,0 +1,118 @@
+"""What a simulated worker or server does with an order of the coordinator about others.
+
+`paceline.core.parties` decides, as for live parties; this file carries the actions out: at roles, at calls that are
+open, and at the streams between processes. `server_recovery.py` has those that concern replaced servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import Party
+from paceline.core.parties.known_workers import KnownWorkers
+from paceline.core.parties.orders import (
+    ConfirmJoined,
+    Order,
+    OrderAction,
+    PartyOrders,
+    RefuseIncarnation,
+    ReportNotUnderWay,
+    ReportPending,
+    ReportResolved,
+    RolesHearJoined,
+    RolesHearLeft,
+)
+from paceline.sim.faults.lossy_links import LossyLinks
+from paceline.sim.kernel.processes import SimulatedProcess
+
+if TYPE_CHECKING:
+    from paceline.sim.faulted_driver import FaultedDriver
+
+
+class OrderedServers(Protocol):
+    """Carries out what an order means to servers that are replaced."""
+
+    def carry_out(self, party: SimulatedProcess, action: OrderAction) -> None: ...
+
+
+class OrderedMembers(Protocol):
+    """Shows the membership to those who carry out orders at a party."""
+
+    @property
+    def servers(self) -> OrderedServers | None: ...
+    def process(self, name: str, incarnation: int) -> SimulatedProcess: ...
+    def hears_gone(self, party: SimulatedProcess, rank: int) -> None: ...
+    def hears_came(self, party: SimulatedProcess, rank: int) -> None: ...
+    def after_replicated(self, party: SimulatedProcess, act: Callable[[], object]) -> None: ...
+    def tell(self, src: SimulatedProcess, message: Any) -> None: ...
+
+
+class SimulatedOrders:
+    """Carries out orders at the parties of `sim`."""
+
+    def __init__(self, sim: FaultedDriver, members: OrderedMembers, streams: LossyLinks) -> None:
+        self._sim, self._members, self._streams = sim, members, streams
+        self._known: dict[tuple[str, int], KnownWorkers] = {}  # by process
+
+    def known(self, party: SimulatedProcess) -> KnownWorkers:
+        """Returns what the process of `party` knows of the workers."""
+        if party.process not in self._known:
+            self._known[party.process] = KnownWorkers(Party(party.kind, party.me))
+        return self._known[party.process]
+
+    def told(self, party: SimulatedProcess, order: Order) -> None:
+        """Does at `party` what follows from an order."""
+        for action in self._of(party).told(order):
+            self._carry_out(party, action)
+
+    def enter(self, newcomer: SimulatedProcess) -> None:
+        """Lets the role of a newcomer hear what its process has heard before."""
+        for action in self._of(newcomer).enter():
+            self._carry_out(newcomer, action)
+
+    def _of(self, party: SimulatedProcess) -> PartyOrders:
+        return PartyOrders(Party(party.kind, party.me), self.known(party))
+
+    def _carry_out(self, party: SimulatedProcess, action: OrderAction) -> None:
+        members, workers = self._members, self._sim.world.workers
+        match action:
+            case RefuseIncarnation(rank=rank, incarnation=incarnation):
+                dead = members.process(workers[rank].name, incarnation)
+                self._calls_end(party, dead)
+                self.stops_hearing(party, dead)
+            case RolesHearLeft(rank=rank):
+                self._calls_end(party, workers[rank])
+                for role in self._roles(party):
+                    members.hears_gone(role, rank)
+            case RolesHearJoined(rank=rank):
+                for role in self._roles(party):
+                    members.hears_came(role, rank)
+            case ConfirmJoined(view=view):
+                members.after_replicated(party, lambda: members.tell(party, control.Aware(view=view)))
+            case ReportResolved() | ReportPending() | ReportNotUnderWay():
+                if self._sim.leasing:
+                    self._sim.leasing.reports(party, action)
+            case _:
+                assert members.servers is not None
+                members.servers.carry_out(party, action)
+
+    def _roles(self, party: SimulatedProcess) -> Iterable[SimulatedProcess]:
+        """Returns all roles of the process of `party`: a server also carries means."""
+        if party.kind != "server":
+            return (party,)
+        return [other for other in self._sim.world.others if other.process == party.process]
+
+    def stops_hearing(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:
+        """Lets `party` take nothing more of an incarnation that was declared lost."""
+        self._streams.fence(party, dead)
+        if self._sim.invariants:
+            self._sim.invariants.deliveries.fenced(party, dead)
+
+    def _calls_end(self, party: SimulatedProcess, who: SimulatedProcess) -> None:
+        """Fails the calls of all roles of `party` to a worker that is gone."""
+        for role in self._roles(party):
+            who.open.pop(role.me, None)
+            for call in self._streams.questions(role, who):
+                self._sim.heap.push(self._sim.now, self._sim.messaging.lost, call, who.name)

@@ -1,0 +1,174 @@
+"""The end of a run as its parties see it: they are told Stop, leave, save the last model and exit.
+
+    told        a worker                                      a server
+    Stop        leaves: at once where it waits, else after    (is not told)
+                its step; a newcomer's process ends
+    Finish      reads the last model; Saved                   Saved
+    Exit        its process ends                              its process ends
+
+`paceline.core.coordination.ending` decides, for live runs and for these. The last model is not simulated: reading and
+saving it takes a drawn time.
+"""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import TYPE_CHECKING, Any, Protocol
+
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.decisions import Action, RunFinished, SendMessage, WriteRecord
+from paceline.core.coordination.ending import RunEnding
+from paceline.core.coordination.party import Party
+from paceline.core.effects import Data
+from paceline.core.fault_tolerance.membership import Membership, MembershipState
+from paceline.sim.checking.oracles.end_of_run import ASKED, EndOfRun, StopWish
+from paceline.sim.kernel.event_queue import Event
+from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
+
+if TYPE_CHECKING:
+    from paceline.sim.faulted_driver import FaultedDriver
+
+SAVING_MAX_S = 2.0
+"""The longest time that a party takes to read and save the last model."""
+HANG_S = 1000.0
+"""How much longer the step of a worker takes that hangs."""
+
+
+class EndingMembers(Protocol):
+    """Shows the membership to those who end a run."""
+
+    @property
+    def over(self) -> bool: ...
+    def carry_out_decisions(self) -> None: ...
+    def broken_connections(self) -> list[SimulatedProcess]: ...
+    def is_gone(self, party: SimulatedProcess) -> None: ...
+    def exits(self, party: SimulatedProcess) -> None: ...
+    def ends_newcomer(self, party: SimulatedProcess) -> bool: ...
+    def leave(self, incarnation: Incarnation) -> None: ...
+    def tell(self, src: SimulatedProcess, message: Any) -> None: ...
+
+
+class SimulatedRunEnd:
+    """Ends the run of `sim` by `wish`: brings what may end it to the coordinator, and its orders to the parties."""
+
+    def __init__(self, sim: FaultedDriver, members: EndingMembers, ending: RunEnding, wish: StopWish) -> None:
+        assert sim.invariants is not None
+        self._sim, self._members, self._ending, self._wish = sim, members, ending, wish
+        self._rng = Random(f"{sim.seed}/end of run")
+        self.oracle = EndOfRun(sim.invariants.broken, wish, self._samples_done)
+        self._stopped: set[tuple[str, int]] = set()  # processes
+        for at in wish.asked_at_s:
+            sim.heap.push(at, self._asks)
+        for at, accuracy in wish.evaluations:
+            sim.heap.push(at, self._evaluates, accuracy)
+        for rank, at in wish.hangs:
+            sim.heap.push(at, self._hangs, rank)
+
+    def _samples_done(self) -> int:
+        """Returns how many leased samples are in the model, by the recount of the first server."""
+        invariants = self._sim.invariants
+        assert invariants is not None
+        done: list[Data] = invariants.shard(0).done if self._sim.world.servers else []
+        return len({(epoch, at) for data in done for epoch, start, stop in data for at in range(start, stop)})
+
+    # ---- what may end the run ------------------------------------------------------------------------------
+    def _asks(self) -> None:
+        self._ending.stop(ASKED)
+        self._members.carry_out_decisions()
+
+    def _evaluates(self, accuracy: float) -> None:
+        now = self._sim.now
+        report = control.EvaluationReport(at=now, samples=0, accuracy=accuracy, loss=0.0, seconds=0.0)
+        self._ending.evaluated(report)
+        self._members.carry_out_decisions()
+
+    def _hangs(self, rank: int) -> None:
+        """Lets the step that the worker is at take very long."""
+
+        def later(event: Event) -> float:
+            at, _, act, args = event
+            return at + HANG_S if act is self._sim.worked and args[0].rank == rank else at
+
+        self._sim.heap.change(later)
+
+    def progressed(self, members: Membership[Any], party: SimulatedProcess) -> None:
+        """Tells the membership what `party`, which is heard, does, as its reports do four times a second."""
+        who = Party(party.kind, party.me)
+        if party.kind == "server":  # it makes no steps, so it can be silent but not stuck
+            members.progressed(self._sim.now, who, 0, waits=True, step_s=math.inf)
+        elif members.state(who) is MembershipState.TRAINING:
+            incarnation = self._sim.incarnations[party.me]
+            works = incarnation.alive and incarnation.awaited is None  # and does not wait for others, or leaves
+            members.progressed(self._sim.now, who, self._sim.steps[party.me], waits=not works, step_s=1.0)
+
+    # ---- what the coordinator decides ----------------------------------------------------------------------
+    def decided(self, action: Action) -> None:
+        """Hears every action before it is carried out."""
+        match action:
+            case WriteRecord(record=record):
+                self.oracle.recorded(record)
+            case RunFinished():
+                self.oracle.finished()
+            case SendMessage(message=control.Finish()):
+                self._sim.heap.push(self._sim.now + self._sim.cluster.suspect_after_s, self._looks_at_connections)
+
+    def _looks_at_connections(self) -> None:
+        """Reports whose connection has broken since training is over: nobody looks for the silent any more."""
+        if self._members.over:
+            return
+        self._sim.heap.push(self._sim.now + self._sim.cluster.suspect_after_s, self._looks_at_connections)
+        for party in self._members.broken_connections():
+            self.oracle.gone(party.process)
+            self._members.is_gone(party)
+
+    def told(self, party: SimulatedProcess, message: Any) -> None:
+        """Carries out Stop, Finish or Exit at a party; every other message is no matter of the end."""
+        match message:
+            case control.Stop():
+                self._hears(party, "Stop")
+                self._stops(party)
+            case control.Finish():
+                self._hears(party, "Finish")
+                self._sim.heap.push(self._sim.now + self._rng.random() * SAVING_MAX_S, self._saves, party)
+            case control.Exit():
+                self._hears(party, "Exit")
+                self._members.exits(party)
+
+    def _hears(self, party: SimulatedProcess, what: str) -> None:
+        training = [who.name for who in self._sim.world.workers if who.here]
+        self.oracle.told(party.process, what, training)
+
+    def _stops(self, party: SimulatedProcess) -> None:
+        """Lets a worker leave: what it waits for is void, and of the step it is at nothing is handed over."""
+        if self._members.ends_newcomer(party):
+            return
+        self._stopped.add(party.process)
+        incarnation = self._sim.incarnations[party.me]
+        if incarnation.awaited is not None or not incarnation.alive:
+            self._leaves(party)
+        else:
+            self._sim.heap.push(self._end_of_step(party), self._leaves, party)
+
+    def stopped(self, party: SimulatedProcess) -> bool:
+        """Returns True if that process was told to stop: its loop does not start anew."""
+        return party.process in self._stopped
+
+    def _end_of_step(self, party: SimulatedProcess) -> float:
+        """Returns the last moment before the step is over that a worker is at; now if it is at none."""
+        incarnation = self._sim.incarnations[party.me]
+        ends = [at for at, _, act, args in self._sim.heap if act is self._sim.worked and args[0] is incarnation]
+        return max(self._sim.now, math.nextafter(max(ends, default=0.0), 0.0))
+
+    def _leaves(self, party: SimulatedProcess) -> None:
+        incarnation = self._sim.incarnations[party.me]
+        if incarnation.party is party and party.here and party.hears:
+            self._members.leave(incarnation)
+
+    def _saves(self, party: SimulatedProcess) -> None:
+        """Answers Finish; a server that is down just now does so when it is back."""
+        if party.hears:
+            self.oracle.saved(party.process)
+            self._members.tell(party, control.Saved())
+        elif party.kind == "server":
+            self._sim.heap.push(self._sim.now + SAVING_MAX_S, self._saves, party)
