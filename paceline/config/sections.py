@@ -171,7 +171,7 @@ class ClusterSettings:
         high=16,
     )
     # Emulation makes unlike machines of one: a step is stretched until `step_ms` times the worker's slowdown has
-    # passed.
+    # passed. Neither needs `variable`: their product reaches each worker as `ProcessSpec.step_seconds`.
     slowdown: tuple[float, ...] = option(
         (), "emulate: how many times slower each worker is, e.g. 1,1,2,8", low=1e-3, launch=True
     )

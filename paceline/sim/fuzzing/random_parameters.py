@@ -3,8 +3,7 @@
 By default phases change after 100 steps and fragments travel every 20: no short run would see that. So counts are
 small here, and every variant that has rules of its own has its turn.
 
-A new scheme with parameters may get a function here and an entry in PARAMETERS, and joins NEWER; without one it is
-fuzzed with its defaults.
+A new scheme gets a function here and an entry in PARAMETERS, and joins the end of NEWER.
 """
 
 from __future__ import annotations
