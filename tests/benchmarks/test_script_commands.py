@@ -14,9 +14,10 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "scripts"
 SHARED = """
-import os, sys
+import os, signal, sys
 from pathlib import Path
 from commands import end_on_signals, output_to_end
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background of a shell
 end_on_signals()
 print(output_to_end(["sh", "-c", sys.argv[1]], Path("."), dict(os.environ), float(sys.argv[2])), end="")
 """

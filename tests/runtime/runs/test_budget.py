@@ -46,7 +46,7 @@ ROWS: dict[str, dict[str, Any]] = {
 def config_of(row: str, out: Path, **more: Any) -> Any:
     values = {"scheme": row, "workers": 3, "epochs": 2.0, **ROWS[row], **more}
     scheme = make(values["scheme"], {})
-    values.setdefault("servers", 0 if scheme.needs_peers else 1)
+    values.setdefault("servers", 0 if scheme.needs_peers and scheme.Server is None else 1)
     evaluation, checkpoint = {"every": 60.0}, {"every": 0.0}
     stop = {"epochs": values.pop("epochs")}
     values = {"stop": stop, "evaluation": evaluation, "checkpoint": checkpoint, **values}

@@ -19,6 +19,7 @@ ASKED_BY = {
     "runtime/run_folder/status_file.py",  # status.json, for people
     "observe/export/opentelemetry.py",  # spans, for people
     "cli/commands/status.py",  # how old status.json is
+    "launch/detached/other_host.py",  # when a run elsewhere began, for whoever looks for the newest
 }
 
 
