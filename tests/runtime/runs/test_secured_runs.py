@@ -57,7 +57,8 @@ def test_no_secret_is_in_what_a_run_shows_and_leaves(host: LocalHost, out: Path)
     credentials = supervisor._credentials
     assert credentials is not None
     keys = [file.read_text() for file in Path(credentials.path).glob("*-*.pem")]
-    secrets = [supervisor._make_specs.keywords["token"], *(key.partition("PRIVATE KEY-----\n")[2].splitlines()[1] for key in keys)]
+    token = supervisor._make_specs.keywords["token"]
+    secrets = [token, *(key.partition("PRIVATE KEY-----\n")[2].splitlines()[1] for key in keys)]
     assert len(set(secrets)) > config.cluster.workers + config.cluster.servers
     supervisor.run()
     left = b"".join(file.read_bytes() for file in sorted(out.rglob("*")) if file.is_file())
