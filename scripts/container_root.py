@@ -138,11 +138,17 @@ class Party:
     writable: list[str]
 
 
+def _subnet(compose: dict[str, Any]) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """Returns the addresses of the compose file's only network."""
+    (only,) = compose["networks"].values()
+    (config,) = only["ipam"]["config"]
+    return ipaddress.ip_network(config["subnet"])
+
+
 def parties(compose: dict[str, Any], workers: int) -> list[Party]:
     """Returns the containers of the compose file with `workers` workers, each with an address of its network."""
     values = {"WORKERS": str(workers), "EPOCHS": "3"}
-    (network,) = compose["networks"].values()
-    (subnet,) = (ipaddress.ip_network(one["subnet"]) for one in network["ipam"]["config"])
+    subnet = _subnet(compose)
     found: list[Party] = []
     for name, service in compose["services"].items():
         replicas = int(filled(str(service.get("deploy", {}).get("replicas", 1)), values))
@@ -189,6 +195,7 @@ def _space(name: str) -> str:
 
 
 def _ip(*words: str) -> None:
+    """Runs ip(8). Raises CalledProcessError."""
     subprocess.run(["ip", *words], check=True)
 
 
@@ -233,7 +240,7 @@ def trial(image: Image, root: Path, workers: int) -> int:
     token.write_text(secrets.token_hex(32))
     token.chmod(0o600)
     failed = 0
-    with network(here, 24):
+    with network(here, _subnet(compose).prefixlen):
         running = [(party, started(party, image, root, names, token)) for party in here]
         try:
             for party, process in running:

@@ -37,13 +37,13 @@ def found(run: str | None) -> Path:
         there = _below(RUNS)
         if not there:
             raise ConfigError("no run below runs/ in this folder: name the folder that --out of a run named")
-        return _led_here(max(there, key=_began))
+        return _led_here(max(there, key=_began), run)
     folder = next((path for path in (Path(run), RUNS / run) if path.is_dir()), None)
     if folder is None:
         names = [str(path.relative_to(RUNS)) for path in _below(RUNS)]
         raise ConfigError(f"{run}: no such folder, nor below runs/{nearest(run, names) if names else ''}")
     if (folder / STATUS).is_file() or leader_host(folder):
-        return _led_here(folder)
+        return _led_here(folder, run)
     if several := _below(folder):
         raise ConfigError(f"{folder} holds several runs: name one of them, e.g. {several[0]}")
     if (folder / TRACE).is_file():
@@ -72,10 +72,10 @@ def _below(folder: Path) -> list[Path]:
     return sorted({path.parent for path in files if path.name == STATUS or leader_host(path.parent)})
 
 
-def _led_here(folder: Path) -> Path:
-    """Returns `folder`. Raises LedElsewhere if another host leads its run."""
+def _led_here(folder: Path, given: str | None) -> Path:
+    """Returns `folder`, which the user named as `given`. Raises LedElsewhere if another host leads its run."""
     if leader := leader_host(folder):
-        raise LedElsewhere(folder, leader)
+        raise LedElsewhere(folder, leader, given)
     return folder
 
 

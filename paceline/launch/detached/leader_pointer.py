@@ -36,11 +36,14 @@ class LeaderHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LedElsewhere(ConfigError):  # noqa: N818  a place, not a fault
-    """The run is led by another host, which alone knows its state; `leader` says how that host is reached."""
+    """The run is led by another host, which alone knows its state.
 
-    def __init__(self, folder: Path, leader: LeaderHost) -> None:
+    leader says how that host is reached. given: the word by which the user named the run; None for the newest one.
+    """
+
+    def __init__(self, folder: Path, leader: LeaderHost, given: str | None) -> None:
         super().__init__(f"{folder} is led by {leader.host}: run this there, in {leader.folder}")
-        self.folder, self.leader = folder, leader
+        self.leader, self.given = leader, given
 
 
 def leader_host(folder: Path) -> LeaderHost | None:

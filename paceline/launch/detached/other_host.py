@@ -62,8 +62,9 @@ def lead_on(entry: HostEntry, ssh: Ssh, words: Sequence[str], out: str, say: Cal
 
 def forwarded(verb: str, words: Sequence[str], led: LedElsewhere) -> int:
     """Executes the same verb on the host that leads the run; returns its exit code. Raises ConfigError."""
-    given = {str(led.folder), led.folder.name}
-    there = [word for word in words if word.rstrip("/") not in given]
+    there = list(words)
+    if led.given is not None:
+        there.remove(led.given)
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     return _executed(_command(led.leader, [verb, led.leader.out, *there], terminal=terminal), led.leader.host)
 

@@ -42,7 +42,7 @@ def test_a_run_is_found_by_its_pointer(tmp_path: Path, monkeypatch: pytest.Monke
             found(name)
 
 
-@pytest.mark.parametrize("words", [[], ["a"], ["runs/a/"], ["runs/a", "--json"]])
+@pytest.mark.parametrize("words", [[], ["a"], ["runs/a/"], ["./runs/a"], ["runs/a", "--json"]])
 def test_a_verb_is_executed_where_the_run_is_led(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

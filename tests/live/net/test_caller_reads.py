@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import numpy as np
 import pytest
 
 from paceline.live.net.caller_reads import CallerReads
 from paceline.live.protocol.wakeable_event import WakeableEvent
+from tests.launch.process_tree import within
 from tests.live.fakes import happened, in_background, take, tcp_pair
 from tests.live.net.ends import End, push, total
 
@@ -32,10 +32,7 @@ class Waiter:
 
     def waits(self) -> None:
         """Returns when a thread has taken the connection over."""
-        until = time.monotonic() + 15.0
-        while self.end.connection._reader is None:
-            assert time.monotonic() < until
-            time.sleep(0.001)
+        assert within(15.0, lambda: self.end.connection._reader is not None)
 
 
 def test_the_answer_comes_on_the_thread_that_waits_and_later_messages_on_the_loop(ends: tuple[End, End]) -> None:
