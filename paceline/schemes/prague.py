@@ -65,6 +65,13 @@ class GroupRequest:
     done: bounds.RoundNumber
 
 
+@message("prague.GroupDone")
+class GroupDone:
+    """Says that the sender has averaged with group `done`, so that it is idle unless it is in others."""
+
+    done: bounds.RoundNumber
+
+
 @message("prague.AssignedGroup")
 class AssignedGroup:
     """Answers a GroupRequest: the number of the group, and its members in order."""
@@ -149,6 +156,7 @@ class Prague(Scheme):
                 group = yield Call(COORDINATOR, GroupRequest(done=self.last))
                 yield from self.exchange(group, self.part_in(group.number))
                 self.reduce(group)
+                yield Tell(COORDINATOR, GroupDone(done=self.last))
 
         def part_in(self, number: int) -> ReducePart:
             """Returns this worker's part in a group; after a restart the very same again."""
@@ -240,42 +248,52 @@ class Prague(Scheme):
             self.c = dict.fromkeys(self.workers, 0)  # requests
             self.made = 0  # groups
             self.buffers: dict[int, deque[tuple[int, set[int]]]] = {rank: deque() for rank in self.workers}
-            self.current: dict[int, tuple[int, set[int]]] = {}  # the last group that each was given
+            self.given = dict.fromkeys(self.workers, -1)  # the last group that each was told of
             self.slow: set[int] = set()  # whom the filter keeps out, as far as the trace knows
 
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             match message:
-                case GroupRequest() if src not in self.members:
+                case GroupRequest() | GroupDone() if src not in self.members:
                     return  # it has left
+                case GroupDone(done=done):
+                    self.take_out(src, done)
                 case GroupRequest(done=done):
-                    number, members = self.group_of(now, src, done)
+                    self.take_out(src, done)
+                    number, members = self.next_of(now, src)
                     yield Reply(src, AssignedGroup(number=number, members=tuple(sorted(members))))
                 case _:
                     yield from super().on(now, src, message)
 
-        def group_of(self, now: float, i: int, done: int) -> tuple[int, set[int]]:
-            """Returns the group after `done`; the same again for a worker that was restarted before it was done."""
-            given = self.current.get(i)
-            if given is not None and given[0] > done:
-                return given
+        def take_out(self, rank: int, done: int) -> None:
+            buffer = self.buffers[rank]
+            while buffer and buffer[0][0] <= done:
+                buffer.popleft()
+
+        def next_of(self, now: float, i: int) -> tuple[int, set[int]]:
+            """Returns the first group of i's buffer; the same again for a worker that was restarted meanwhile."""
             if not self.buffers[i]:
                 self.generate(now, i)
-            self.c[i] += 1
-            group = self.current[i] = self.buffers[i].popleft()
+            group = self.buffers[i][0]
+            if group[0] > self.given[i]:
+                self.given[i] = group[0]
+                self.c[i] += 1
             return group
 
         def generate(self, now: float, i: int) -> None:
             """Makes groups, one of them with i."""
             others = [w for w in sorted(self.members) if w != i and self.keeps_up(now, w, i)]
-            size = self.scheme.size or len(self.members)
-            if self.scheme.groups == RANDOM:
-                self.append([i, *self.rng.sample(others, min(size - 1, len(others)))])
+            if self.scheme.groups == RANDOM or not self.scheme.size:
+                others = others if not self.scheme.size else self.some(others, self.scheme.size - 1)
+                self.append([i, *others])
                 return
             d = [i, *(w for w in others if not self.buffers[w])]
             self.rng.shuffle(d)
-            parts = max(1, len(d) // size)
+            parts = max(1, len(d) // self.scheme.size)
             for part in range(parts):
                 self.append(d[part::parts])
+
+        def some(self, others: list[int], number: int) -> list[int]:
+            return self.rng.sample(others, min(number, len(others)))
 
         def append(self, members: list[int]) -> None:
             group = self.made, set(members)
@@ -295,7 +313,6 @@ class Prague(Scheme):
 
         def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             self.members.discard(rank)
-            self.current.pop(rank, None)
             for _, members in self.buffers[rank]:
                 members.discard(rank)
             self.buffers[rank].clear()

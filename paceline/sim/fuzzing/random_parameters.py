@@ -21,7 +21,7 @@ Drawn = Mapping[str, Any]
 
 PAYLOADS = ("gradient", "delta", "weights")
 MEMORY = ("keep", "reset", "average")
-NEWER = ("decoupled", "sparseloco", "muloco", "noloco", "tiers")
+NEWER = ("decoupled", "sparseloco", "muloco", "noloco", "tiers", "prague")
 """Schemes that came when seeds of the others were noted already, in tests and issues.
 
 They replace a phase of `hybrid` after everything else of it was drawn, so those seeds still draw the same.
@@ -29,7 +29,7 @@ They replace a phase of `hybrid` after everything else of it was drawn, so those
 SHARE_OF_NEWER = 0.25
 COMPOSITE = {"hybrid", "tiers"}
 """Schemes that are made of others, and are no phase of `hybrid`."""
-GOSSIP = {"gosgd", "adpsgd", "sgp", "noloco"}
+GOSSIP = {"gosgd", "adpsgd", "sgp", "noloco", "prague"}
 """Schemes of which two in a row are refused by `hybrid`."""
 
 
@@ -165,6 +165,12 @@ def _sgp(r: Random) -> Drawn:
     return {"topology": topology, "tau": r.randint(0, 2), "memory": r.choice(MEMORY[:2])}
 
 
+def _prague(r: Random) -> Drawn:
+    """Draws the size of groups, how they are made, and a filter that keeps workers out early or late."""
+    groups, memory = r.choice(("division", "random")), r.choice(MEMORY[:2])
+    return {"size": r.choice((0, 2, 3)), "groups": groups, "c_thres": r.randint(1, 4), "h": r.randint(1, 2), "memory": memory}
+
+
 INNER = ("bsp", "asp", "ssp", "gsp", "ksync", "esync(cap=3)", "localsgd(tau=2)", "slowmo(tau=2)", "diloco(h=2)")
 """Schemes inside a group, of which all work there with the weights of the outer ones."""
 OUTER = (
@@ -234,6 +240,7 @@ PARAMETERS: Mapping[str, Callable[[Random], Drawn]] = {
     "gosgd": _gossip,
     "adpsgd": _adpsgd,
     "sgp": _sgp,
+    "prague": _prague,
     "hybrid": _hybrid,
     "tiers": _tiers,
 }
