@@ -20,8 +20,9 @@ asks as well; its group is made of workers that are faster, and soon there.
 
 What we could read: the abstracts of both versions (Luo et al., ASPLOS 2020; arXiv 1909.08029, as Ripples). They name
 P-Reduce, the group buffer, group division and static groups; the box is how we know the algorithm, not checked against
-the text. Ours: the default of C_thres; that the request itself is not yet in c_i; and the sizes of the groups of a
-division, which differ by one at most: none is smaller than `size`, unless D is. Whoever is alone in D goes on alone.
+the text. Ours: the default of C_thres; that the request itself is not yet in c_i; that a worker says when it is done
+with a group; and the sizes of the groups of a division, which differ by one at most and are `size` at most. Whoever is
+alone in a group goes on alone.
 Left out: static groups for machines that are alike, and groups that follow hosts.
 
 P-Reduce: each member sends its x to the others, which take the mean in the order of ranks; so each moves |G| - 1 models
@@ -117,7 +118,7 @@ def _check_size(size: int) -> None:
     ),
 )
 class Prague(Scheme):
-    size: int = parameter(3, "|G|: workers of a group; 0: all", low=0, check=_check_size)
+    size: int = parameter(3, "|G|: workers of a group at most; 0: all", low=0, check=_check_size)
     c_thres: int = parameter(4, "C_thres: who is as many requests behind gets into no group that others ask for", low=1)
     groups: str = parameter(
         DIVISION, "divide the idle workers into groups, or make one random group a request", choices=(DIVISION, RANDOM)
@@ -132,7 +133,7 @@ class Prague(Scheme):
     workers_differ = True
 
     class Worker(Holder):
-        """last: the group averaged with last. done: local steps that are in no group yet; `sent` is the part made of it.
+        """last: the group averaged with last. done: local steps that are in no group yet. sent: the part made of them.
 
         told: for all groups below it this worker has sent its part, or never will.
         """
@@ -191,7 +192,7 @@ class Prague(Scheme):
                     continue
 
         def reduce(self, group: AssignedGroup) -> None:
-            """Takes the mean of the parts that are there and of use, in the order of ranks, so that all get the same."""
+            """Takes the mean of the parts of use that are there, in the order of ranks, so that all have the same."""
             assert self.sent is not None
             parts = {rank: known[group.number] for rank, known in self.parts.items() if group.number in known}
             parts = {rank: part for rank, part in parts.items() if part.counts and is_finite(part.x)}
@@ -288,7 +289,7 @@ class Prague(Scheme):
                 return
             d = [i, *(w for w in others if not self.buffers[w])]
             self.rng.shuffle(d)
-            parts = max(1, len(d) // self.scheme.size)
+            parts = -(-len(d) // self.scheme.size)
             for part in range(parts):
                 self.append(d[part::parts])
 
@@ -303,7 +304,7 @@ class Prague(Scheme):
 
         def keeps_up(self, now: float, w: int, i: int) -> bool:
             """Returns True if w passes the filter of i's request."""
-            passes = self.c[i] - self.c[w] < self.scheme.c_thres
+            passes: bool = self.c[i] - self.c[w] < self.scheme.c_thres
             if self.note and passes == (w in self.slow):
                 self.slow ^= {w}
                 verdict = "grouped" if passes else "left out"

@@ -59,7 +59,7 @@ def test_a_division_makes_groups_without_a_conflict() -> None:
 
 
 def test_even_the_slow_worker_takes_part_in_groups() -> None:
-    members: list[tuple[int, int]] = []
+    members: list[tuple[int, Any]] = []
 
     def see(rank: int, effect: Effect) -> None:
         if isinstance(effect, Tell) and isinstance(effect.message, ReducePart):
@@ -92,5 +92,5 @@ def test_partial_all_reduce_is_among_the_members_of_a_group_alone() -> None:
     assert len(told) > 90
     for pairs in told.values():
         members = {rank for rank, _ in pairs}
-        assert len(members) in (3, 4), "16 are four groups of three and one of four"
+        assert len(members) in (2, 3), "16 are four groups of three and two of two"
         assert pairs == {(i, j) for i in members for j in members if i != j}

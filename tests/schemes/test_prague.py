@@ -30,6 +30,7 @@ def generator(workers: int = 6, note: Any = None, **parameters: Any) -> Any:
     context = RoleContext(
         me=0, workers=tuple(range(workers)), w=None, update=lambda w, g, samples: w, seed=3, note=note
     )
+    assert scheme.Coordinator is not None
     return scheme.Coordinator(scheme, context)
 
 
@@ -47,7 +48,8 @@ def finish(role: Any, group: AssignedGroup) -> None:
 
 # ---- the group generator -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("workers", "size", "sizes"), [(6, 3, [3, 3]), (6, 2, [2, 2, 2]), (7, 3, [3, 4]), (5, 3, [5]), (2, 3, [2])]
+    ("workers", "size", "sizes"),
+    [(6, 3, [3, 3]), (6, 2, [2, 2, 2]), (7, 3, [2, 2, 3]), (4, 3, [2, 2]), (3, 2, [1, 2]), (2, 3, [2])],
 )
 def test_a_division_puts_every_idle_worker_into_one_group(workers: int, size: int, sizes: list[int]) -> None:
     role = generator(workers, size=size)
@@ -114,7 +116,7 @@ def test_a_group_of_one_is_refused() -> None:
 
 
 # ---- a worker ----------------------------------------------------------------------------------------------------
-def trained(role: Any, x: list[float], group: AssignedGroup) -> tuple[Any, list[Tell], list[int]]:
+def trained(role: Any, x: list[float], group: AssignedGroup) -> tuple[Any, list[Tell], list[Any]]:
     """Its loop up to the wait for others: what it told whom, and whom it asks."""
     loop = role.run()
     assert isinstance(next(loop), Train)
@@ -124,7 +126,7 @@ def trained(role: Any, x: list[float], group: AssignedGroup) -> tuple[Any, list[
     while not isinstance(effect, Wait | Train) and not (isinstance(effect, Tell) and effect.to == COORDINATOR):
         if isinstance(effect, Tell):
             told.append(effect)
-        if isinstance(effect, Start):
+        if isinstance(effect, Start) and isinstance(effect.effect, Call):
             asked.append(effect.effect.to)
         effect = loop.send(None)
     return loop, told, asked

@@ -168,7 +168,13 @@ def _sgp(r: Random) -> Drawn:
 def _prague(r: Random) -> Drawn:
     """Draws the size of groups, how they are made, and a filter that keeps workers out early or late."""
     groups, memory = r.choice(("division", "random")), r.choice(MEMORY[:2])
-    return {"size": r.choice((0, 2, 3)), "groups": groups, "c_thres": r.randint(1, 4), "h": r.randint(1, 2), "memory": memory}
+    return {
+        "size": r.choice((0, 2, 3)),
+        "groups": groups,
+        "c_thres": r.randint(1, 4),
+        "h": r.randint(1, 2),
+        "memory": memory,
+    }
 
 
 INNER = ("bsp", "asp", "ssp", "gsp", "ksync", "esync(cap=3)", "localsgd(tau=2)", "slowmo(tau=2)", "diloco(h=2)")
