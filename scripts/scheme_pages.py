@@ -46,6 +46,7 @@ SHORTER: dict[str, dict[str, Any]] = {
     "muloco": {"h": 4},
     "noloco": {"h": 4},
     "postlocal": {"tau": 2, "switch": "2 steps"},
+    "prague": {"c_thres": 1},
     "slowmo": {"tau": 2},
     "sparseloco": {"h": 4},
     "ssp": {"staleness": 1},
