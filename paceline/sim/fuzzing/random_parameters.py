@@ -21,13 +21,13 @@ Drawn = Mapping[str, Any]
 
 PAYLOADS = ("gradient", "delta", "weights")
 MEMORY = ("keep", "reset", "average")
-NEWER = ("decoupled", "sparseloco", "muloco", "noloco", "tiers", "prague")
+NEWER = ("decoupled", "sparseloco", "muloco", "noloco", "tiers", "prague", "halos")
 """Schemes that came when seeds of the others were noted already, in tests and issues.
 
 They replace a phase of `hybrid` after everything else of it was drawn, so those seeds still draw the same.
 """
 SHARE_OF_NEWER = 0.25
-COMPOSITE = {"hybrid", "tiers"}
+COMPOSITE = {"hybrid", "tiers", "halos"}
 """Schemes that are made of others, and are no phase of `hybrid`."""
 GOSSIP = {"gosgd", "adpsgd", "sgp", "noloco", "prague"}
 """Schemes of which two in a row are refused by `hybrid`."""
@@ -193,6 +193,19 @@ def _tiers(r: Random) -> Drawn:
     return {"outer": outer, "inner": "bsp" if make(name, given).computes else r.choice(INNER)}
 
 
+def _halos(r: Random) -> Drawn:
+    """Draws short rounds and few deltas between exchanges, and merges that keep much, little or nothing."""
+    return {
+        "h": r.randint(1, 3),
+        "k": r.randint(1, 4),
+        "alpha": r.choice((0.25, 0.5, 1.0)),
+        "local_delay": r.randint(1, 4),
+        "global_delay": r.randint(1, 2),
+        "local_momentum": r.choice((0.0, 0.5)),
+        "memory": r.choice(MEMORY[:2]),
+    }
+
+
 def _hybrid(r: Random) -> Drawn:
     """Draws two or three phases, so short that all are seen. Of two gossip schemes in a row, which are refused, one
     goes."""
@@ -247,6 +260,7 @@ PARAMETERS: Mapping[str, Callable[[Random], Drawn]] = {
     "adpsgd": _adpsgd,
     "sgp": _sgp,
     "prague": _prague,
+    "halos": _halos,
     "hybrid": _hybrid,
     "tiers": _tiers,
 }
