@@ -41,6 +41,7 @@ SHORTER: dict[str, dict[str, Any]] = {
     "eamsgd": {"tau": 2},
     "easgd": {"tau": 2},
     "gosgd": {"p": 0.3},
+    "halos": {"h": 2, "k": 2},
     "hybrid": {"phases": "bsp until 3 steps; esync"},
     "localsgd": {"tau": 2},
     "muloco": {"h": 4},

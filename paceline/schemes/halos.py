@@ -40,7 +40,7 @@ from typing import Any
 from paceline.core.effects import KEEP, RESET, SERVERS, Call, Effect, Reply, Start, Tell, Train, Trained, Wait
 from paceline.core.errors import PeerLost, Unexpected
 from paceline.core.message import STATE, Nature
-from paceline.core.role import Role, RoleContext
+from paceline.core.role import RoleContext
 from paceline.core.scheme import Paper, Scheme, make, parameter, scheme
 from paceline.core.tiers.group_choice import WithRankGroups
 from paceline.core.tiers.member import GroupMember, TermOver
@@ -181,7 +181,7 @@ class HALoS(WithRankGroups):
                 groups, own = tuple(range(len(self.map.groups))), self.scheme.outer_scheme
                 place = dataclasses.replace(self.place, me=self.group, workers=groups, note=None, w=heard.w)
                 self.outer, self.w = own.worker(1)(own, place), None
-            outer = self.outer.run()
+            outer: Generator[Effect, Any, None] = self.outer.run()
             effect, self.ticket = next(outer), None
             if self.local is None:
                 if isinstance(effect, Call):
@@ -192,7 +192,7 @@ class HALoS(WithRankGroups):
                 self.ticket = yield Start(effect)
             return outer
 
-        def begin_region(self, w: Any) -> Iterator[Reply]:
+        def begin_region(self, w: Any) -> Iterator[Tell | Reply]:
             """Makes the local server, and lets those begin who have entered."""
             own = self.scheme.inner_scheme
             self.local = own.server(1)(own, self.of_group(0, w=w))
