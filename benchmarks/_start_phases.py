@@ -63,7 +63,8 @@ def main() -> int:
     subprocess.Popen.__init__ = first_process  # type: ignore[assignment, method-assign]
     from paceline.cli.main import main as command
 
-    code = command(words)
+    sys.argv = ["paceline", *words]
+    code = command()
     mark("command done", began)
     file.write_text(json.dumps(MOMENTS))
     return code
