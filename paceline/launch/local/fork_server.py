@@ -33,17 +33,12 @@ from paceline.launch.local.fork_messages import (
     LoadFailed,
     SendSignal,
 )
-from paceline.launch.local.fork_server_process import WARM
+from paceline.launch.local.fork_server_process import OWNERS, WARM
 from paceline.launch.local.line_messages import LineDecoder, encode
 from paceline.observe.terminal.streams import DroppingStream
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 """Numbers of Linux' prctl: the signal at a parent's death, and the name of a process."""
-OWNERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that terminals, `timeout` and batch systems send to everybody at once; what they mean the owner decides.
-
-Only a worker that trains heeds SIGTERM, which drains it.
-"""
 
 
 class ForkServer:
@@ -62,6 +57,7 @@ class ForkServer:
         gc.disable()  # what is imported here stays, and looking through it again and again takes half a second
         for number in OWNERS:
             signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, OWNERS)  # the owner has blocked them
         # A handler that does nothing, so that the end of a child wakes the selector by the wakeup descriptor.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(bell.fileno())

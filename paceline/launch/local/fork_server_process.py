@@ -7,11 +7,17 @@ the two processes import what they need side by side.
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
+OWNERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that terminals, `timeout` and batch systems send to everybody at once; what they mean the owner decides.
+
+Only a worker that trains heeds SIGTERM, which drains it.
+"""
 WARM = "--warm"
 """The option of the fork server that makes it import torch before it is asked for anything."""
 NEEDLESS = ("-h", "--help", "--detach", "--write-unit", "--")
@@ -37,10 +43,15 @@ class ForkServerProcess:
         """`warm`: it imports torch at once, which takes seconds."""
         self.socket, theirs = socket.socketpair()
         command = [sys.executable, "-m", "paceline.launch.local.fork_server", str(theirs.fileno())]
-        self.process = subprocess.Popen(
-            [*command, *([WARM] if warm else [])], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
-        )
-        theirs.close()
+        # A terminal sends Ctrl-C to both. Until the fork server ignores such signals it keeps them pending.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, OWNERS)
+        try:
+            self.process = subprocess.Popen(
+                [*command, *([WARM] if warm else [])], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            theirs.close()
         self._closed = False
 
     def disconnect(self, *, kill: bool) -> None:

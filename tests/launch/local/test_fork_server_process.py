@@ -28,6 +28,24 @@ def test_a_warm_one_imports_torch_before_it_is_asked_for_anything() -> None:
         assert within(30, lambda: "torch" in maps.read_text())
 
 
+def test_ctrl_c_while_it_starts_neither_ends_it_nor_makes_it_say_anything() -> None:
+    """A terminal sends it to the whole group. As soon as it was started it would have ended it, with a traceback."""
+    script = (
+        "import os, signal\n"
+        "from paceline.launch.local.fork_server_process import ForkServerProcess\n"
+        "with ForkServerProcess(warm=True) as server:\n"
+        "    os.kill(server.process.pid, signal.SIGINT)\n"
+        "    server.socket.settimeout(60)\n"
+        '    server.socket.sendall(b\'{"word":"load","config":{"nowhere":{}},"count_gpus":false}\\n\')\n'
+        "    print(server.socket.recv(4096).decode())\n"
+        "    print(signal.pthread_sigmask(signal.SIG_BLOCK, ()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "unknown section [nowhere]" in done.stdout
+    assert done.stdout.splitlines()[-1] == "set()"
+    assert done.stderr == ""
+
+
 def test_a_command_needs_one_unless_its_words_or_variables_say_otherwise() -> None:
     assert is_needed(["--steps", "1"], {"PATH": "/bin"})
     for word in ("-h", "--help", "--detach", "--write-unit=a.service", "--"):
