@@ -96,7 +96,6 @@ def join(
     (docs/checkpoints.md); a checkpoint of `--resume` wins over it.
     `group`, `data_group`: of the ranks of a worker of several devices (docs/workers-of-several-devices.md).
     `pace.close()`, or the end of the script, leaves the run (docs/launch.md) and loads the final model.
-    Where the run is over before this worker takes part, the script ends here, with a line and exit code 0.
     Raises ConfigError for an unknown scheme or codec, a bad parameter, or an optimizer that is not supported.
     """
     scheme, parameters = _begin(scheme, parameters)
