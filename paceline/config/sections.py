@@ -33,6 +33,7 @@ from paceline.engine import specs
 from paceline.engine.data.partition_plan import parse_partition
 from paceline.engine.import_path import is_path
 from paceline.live.addresses import is_loopback
+from paceline.live.cpu_topology import check_binding
 
 
 def option(
@@ -194,6 +195,12 @@ class ClusterSettings:
     )
     threads: int = option(
         1, "CPU threads of each worker; of a script, unless OMP_NUM_THREADS is set", low=1, launch=True
+    )
+    bind_cores: str = option(
+        "none",
+        "CPUs of each worker: auto divides cores and NUMA nodes of each host; or a list: 0-7, or one for each: 0-3/4-7",
+        check=check_binding,
+        launch=True,
     )
     transport: str = option(
         "auto",

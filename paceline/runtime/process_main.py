@@ -32,6 +32,7 @@ from paceline.live.protocol.transport import Envelope, Kind, Transport
 from paceline.runtime.checkpointing.resume import open_at
 from paceline.runtime.evaluator.evaluator import evaluate
 from paceline.runtime.server.server import serve
+from paceline.runtime.spec.core_binding import bind, part_of
 from paceline.runtime.spec.devices import check_device, device_for
 from paceline.runtime.spec.launcher import LOST_COORDINATOR_EXIT, ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec
@@ -95,6 +96,7 @@ def _tell(transport: Transport, cause: str, details: str, *, lost_another: bool 
 
 def main(spec: ProcessSpec) -> int:
     """Runs one process from its start to its end; returns its exit code."""
+    bind(part_of(spec))  # before torch makes threads, which inherit it
     torch.set_num_threads(spec.config.cluster.threads)
     if spec.who.kind == "evaluator":
         os.nice(5)  # training comes first on a machine with few cores
