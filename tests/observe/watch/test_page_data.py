@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,12 @@ import pytest
 from paceline.cli.main import main
 from paceline.core.trace import Decided, MemberChange, Span
 from paceline.observe.trace.trace_tail import Follower
+from paceline.observe.watch.app import PAGE
 from paceline.observe.watch.page_data import PageQuery, picture, strip
 from paceline.observe.watch.state import PageState
+
+AROUND = {"run", "read", "problem", "forecast", "withheld", "foretold_at"}
+"""What `Reader.picture` adds."""
 
 
 def barrier(steps_s: list[float], rounds: int = 50) -> PageState:
@@ -84,3 +89,13 @@ def test_a_strip_has_tenths_of_what_each_bin_was_spent_on() -> None:
     state.add(Span(at=0.9 * width, rank=0, activity="communicating", seconds=0.6 * width))
     state.add(Span(at=2.5 * width, rank=0, activity="waiting", seconds=0.4 * width))
     assert strip(state.strips, [0]) == "37..00"
+
+
+def test_the_scripts_of_the_page_read_nothing_that_it_is_not_told() -> None:
+    """A key that is renamed on one side alone empties the page, and only a real browser would notice."""
+    told = set(picture(barrier([0.1, 0.4]), PageQuery())) | AROUND
+    scripts = "".join(path.read_text() for path in sorted(PAGE.glob("*.js")))
+    read = set(re.findall(r"\bstate\.(\w+)", scripts))
+    assert read, "the scripts call it otherwise now"
+    assert read <= told
+    assert {"straggler", "forecast", "rows", "curve"} <= read

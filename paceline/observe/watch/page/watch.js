@@ -106,7 +106,7 @@ function show(state) {
 }
 
 function showHoldup(state) {
-  const held = state.holdup, ranks = held.ranks.join(",");
+  const held = state.straggler, ranks = held.ranks.join(",");
   set("sentence", held.sentence);
   $("holdup").classList.toggle("held", held.ranks.length > 0);
   // Spoken when somebody else is to blame, and not with every change of a number.
@@ -118,11 +118,11 @@ function showHoldup(state) {
   if (held.ranks.length) {
     bars("cost-bars", [["now, all", held.rate, true], [`without ${shortName(held.ranks)}`, held.without, false]]);
   }
-  $("foretold").hidden = !state.foretold.length;
+  $("foretold").hidden = !state.forecast.length;
   $("withheld").hidden = !state.withheld;
   set("withheld", state.withheld);
   const own = page.about && page.about.scheme;
-  bars("foretold-bars", state.foretold.map((row) => [row.scheme, row.rate, row.scheme === own, row.kind]));
+  bars("foretold-bars", state.forecast.map((row) => [row.scheme, row.rate, row.scheme === own, row.kind]));
 }
 const shortName = (ranks) => ranks.length === 1 ? `worker ${ranks[0]}` : `${ranks.length} workers`;
 
@@ -273,7 +273,7 @@ function fill(row, worker, index, palette) {
 
 // ---- the algorithm's box -------------------------------------------------------------------------------
 function showStanding(state) {
-  const few = state.workers <= 40, stragglers = new Set(state.holdup.ranks);
+  const few = state.workers <= 40, stragglers = new Set(state.straggler.ranks);
   for (const place of $("box").querySelectorAll(".dots")) {
     const made = [];
     let all = 0;
