@@ -370,6 +370,19 @@ class ScheduleSettings:
     power: float = option(1.0, "poly: the power of the part that is left", flag="schedule-power", low=1e-6)
     floor: float = option(0.0, "cosine: the last factor", flag="schedule-floor", low=0, high=1)
 
+    def recipe(self, train_samples: int, total: int) -> specs.ScheduleRecipe:
+        """Returns the schedule in samples, for a training set of `train_samples`; the run ends after `total`."""
+        return specs.ScheduleRecipe(
+            name=self.name,
+            warmup=round(self.warmup * train_samples),
+            every=max(1, round(self.every * train_samples)),
+            factor=self.factor,
+            total=total,
+            floor=self.floor,
+            at=tuple(round(epochs * train_samples) for epochs in self.at),
+            power=self.power,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateSettings:
