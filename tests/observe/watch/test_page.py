@@ -100,7 +100,8 @@ def test_the_page_of_a_live_run_names_the_slow_worker_while_it_goes_on(browser: 
         visit.shows("#epoch", re.compile(r"\d\.\d"))
         visit.shows("#learning-rate", "0.15")
         visit.shows("#settings", "--slowdown")
-        visit.shows("#alerts", re.compile(r"Slow worker.*Worker 1 .*Since \d"))
+        visit.shows("#alerts", re.compile(r"Slow worker.*Since \d"))
+        visit.shows("#alerts-said", "Slow worker: Worker 1")
         assert visit.page.locator("#progress").get_attribute("aria-valuenow") != "0"
         visit.shows("#rows", re.compile(r"0cpu · .{1,40}ms[5-9]\d%"))  # what it is at now changes ten times a second
         visit.close()

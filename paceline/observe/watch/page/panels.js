@@ -2,6 +2,7 @@
 "use strict";
 
 const LOG_MS = 2000, KINDS = { worker: "Slow worker", server: "Server or link", throughput: "Throughput", loss: "Loss", stuck: "No progress" };
+const BELOW = new Set(["worker", "server"]);
 const panels = { told: new Set(), log: "", logAt: 0 };
 
 function showProgress(progress) {
@@ -15,7 +16,7 @@ function showProgress(progress) {
   for (const [id, text] of [
     ["left", progress.left_s === null ? "" : clock(progress.left_s)],
     ["epoch", progress.epoch === null ? "" : progress.epoch.toFixed(progress.epoch < 10 ? 2 : 1)],
-    ["learning-rate", progress.rate === null ? "" : String(progress.rate)],
+    ["learning-rate", progress.rate === null ? "" : progress.rate && progress.rate < 1e-4 ? progress.rate.toExponential() : String(progress.rate)],
   ]) {
     $(id).parentElement.hidden = !text;
     set(id, text);
@@ -24,20 +25,23 @@ function showProgress(progress) {
 
 // ---- alerts --------------------------------------------------------------------------------------------
 function showAlerts(alerts, hook) {
-  const lines = alerts.map((alert) => [KINDS[alert.kind] || alert.kind, `${alert.text} Since ${clock(alert.at)}.`]);
+  // Who holds whom up is said at length below.
+  const lines = alerts.map(({ kind, text, at }) => [KINDS[kind] || kind, `${BELOW.has(kind) ? "" : text + " "}Since ${clock(at)}.`]);
   if (hook) lines.push(["Hook", hook]);
   $("alerts-box").hidden = !lines.length;
-  const spoken = lines.map((line) => line.join(" ")).join("\n");
-  if (spoken !== panels.spoken) {
-    panels.spoken = spoken;
+  const shown = lines.map((line) => line.join(" ")).join("\n");
+  if (shown !== panels.shown) {
+    panels.shown = shown;
     $("alerts").replaceChildren(...lines.map(([kind, text]) => {
       const row = element("li");
       row.append(element("b", "", kind), text);
       return row;
     }));
   }
-  const active = new Set(alerts.map((alert) => alert.kind));
-  for (const alert of alerts) if (!panels.told.has(alert.kind)) onDesktop(alert);
+  const active = new Set(alerts.map((alert) => alert.kind)), fresh = alerts.filter((alert) => !panels.told.has(alert.kind));
+  fresh.forEach(onDesktop);
+  // Read aloud when it begins, and not with every change of a number in it.
+  if (fresh.length) set("alerts-said", fresh.map((alert) => `${KINDS[alert.kind] || alert.kind}: ${alert.text}`).join(" "));
   panels.told = active;
   $("notify").hidden = !("Notification" in window) || Notification.permission !== "default";
 }
