@@ -56,8 +56,8 @@ def option(
 def check_device(text: str) -> None:
     """Raises ValueError for what names no device."""
     for device in text.split(","):
-        if not re.fullmatch(r"auto|cpu|cuda(:\d+(\+\d+)*)?", device):
-            raise ValueError(f"{device!r} is not a device; there are auto, cpu, cuda and cuda:N")
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+(\+\d+)*)?|xpu(:\d+)?|mps(:0)?", device):
+            raise ValueError(f"{device!r} is not a device; there are auto, cpu, cuda, cuda:N, xpu:N and mps")
 
 
 def check_ranks(text: str) -> None:
@@ -180,7 +180,10 @@ class ClusterSettings:
         0.0, "emulate: a step lasts at least this many ms times the worker's slowdown", low=0, launch=True
     )
     device: str = option(
-        "auto", "auto, cpu, cuda:N, or one for each worker: cuda:0,cuda:1,cpu,cpu", check=check_device, launch=True
+        "auto",
+        "auto, cpu, cuda:N, xpu:N, mps, or one for each worker: cuda:0,cuda:1,cpu",
+        check=check_device,
+        launch=True,
     )
     ranks: str = option(
         "1",

@@ -27,6 +27,7 @@ import torch
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
 from paceline.core.errors import CoordinatorGone, PacelineError, PeerLost, Stopped
+from paceline.engine.accelerators import count_of
 from paceline.live.control.session import Session
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 from paceline.runtime.checkpointing.resume import open_at
@@ -111,10 +112,10 @@ def on_device(spec: ProcessSpec) -> ProcessSpec:
     """Returns the spec with the device that `auto` stands for on this host."""
     if spec.device != "auto":
         return spec
-    return dataclasses.replace(spec, device=device_for("auto", spec.gpu, torch.cuda.device_count()))
+    return dataclasses.replace(spec, device=device_for("auto", spec.gpu, count_of("cuda")))
 
 
 def check_device_of(spec: ProcessSpec) -> None:
     """Raises ConfigError where this host lacks the device of the spec."""
     if spec.device != "cpu":
-        check_device(spec.device, torch.cuda.device_count())
+        check_device(spec.device, count_of(spec.device.partition(":")[0]))

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 
-import torch
 from torch import Tensor, nn
 
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.engine import data, models
+from paceline.engine.accelerators import wait_for_all
 from paceline.engine.data.dataset import WAY_OUT, Dataset, Splits, shown
 from paceline.engine.import_path import is_path
 from paceline.engine.model.loss import mean_loss
@@ -146,8 +146,7 @@ def train(config: Config, spec: ProcessSpec, session: Session) -> None:
     def trial() -> None:
         """Makes a step that changes nothing, by which the worker's speed is measured."""
         for_trial.backward(loss_of, x, y)  # its loss scale is not the training's
-        if x.is_cuda:
-            torch.cuda.synchronize()
+        wait_for_all(x.device)
 
     recipe = recipe_of(config, len(splits.train))
     behind = ResumedProgress(start.clock(rank), start.batches, start.samples, start.memories(rank))

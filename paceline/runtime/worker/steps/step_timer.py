@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from paceline.core.adaptive.repeated_timing import best_and_least, repeated
+from paceline.engine.accelerators import wait_for
 from paceline.engine.model.trial_pass import unchanged
 
 
@@ -47,14 +48,6 @@ def measured_update(length: int = 1 << 20, tries: int = 3) -> tuple[float, float
     return w.nbytes / best, w.nbytes / least
 
 
-def finish_work(device: torch.device) -> None:
-    """Waits until a device has done what this thread has asked of it: backward, not what leaves beside it."""
-    if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()
-    elif device.type != "cpu":  # XPU, MPS, ...: by the interface that torch has for all of them
-        torch.accelerator.synchronize(device)
-
-
 class Stopwatch:
     """Times the steps of a worker on `device`; none lasts less than is asked for, unless the run is `over`.
 
@@ -86,7 +79,7 @@ class Stopwatch:
 
     def passed(self, at_least: float) -> float:
         """Returns the seconds of the step that has just ended, waiting until they are `at_least` so many."""
-        finish_work(self._device)
+        wait_for(self._device)
         self.rest()
         passed = time.monotonic() - self._began
         if passed < at_least:
