@@ -180,10 +180,7 @@ class ClusterSettings:
         0.0, "emulate: a step lasts at least this many ms times the worker's slowdown", low=0, launch=True
     )
     device: str = option(
-        "auto",
-        "auto, cpu, cuda:N, xpu:N, mps, or one for each worker: cuda:0,cuda:1,cpu",
-        check=check_device,
-        launch=True,
+        "auto", "auto, cpu, cuda:N, xpu:N, mps, or one for each worker: cuda:0,cpu,cpu", check=check_device, launch=True
     )
     ranks: str = option(
         "1",
