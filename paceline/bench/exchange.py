@@ -37,13 +37,13 @@ from paceline.core.paramserver.gradient_check import WARN, GradientCheckPolicy
 from paceline.core.role import RoleContext
 from paceline.core.scheme import make
 from paceline.core.sharding import Layout, lay_out
+from paceline.engine.accelerators import wait_for
 from paceline.engine.optim.optimizers import make_rule
 from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat
 from paceline.engine.vectors.norm_probe import Probe
 from paceline.live.node.hosted_slice import ServedSlice
-from paceline.runtime.worker.steps.step_timer import finish_work
 
 WARM_ROUNDS = 3
 """Exchanges before the first that counts: buffers are allocated, and connections find their speed."""
@@ -216,7 +216,7 @@ def work(job: dict[str, Any], stream: ParentStream) -> None:
             compute = node.advance(Computed(g=g, samples=1, seconds=0.0))
             if own.load or device.type != "cpu":
                 compute.w.copy_into(module)
-                finish_work(device)
+                wait_for(device)
             else:
                 _ = compute.w.tensor  # waits for weights that are still arriving, and joins those that lie apart
             times.append(time.perf_counter() - began)

@@ -26,9 +26,9 @@ from paceline.bench.result import FLOAT_BYTES, Figure, Note, say_nothing
 from paceline.bench.subprocess_job import PATIENCE_S, ROOT
 from paceline.core.errors import PacelineError, TimedOut
 from paceline.engine import data, models
+from paceline.engine.accelerators import wait_for
 from paceline.engine.models.gpt import gpt
 from paceline.engine.specs import DataRecipe, ModelRecipe
-from paceline.runtime.worker.steps.step_timer import finish_work
 
 LIMIT = "the plain PyTorch loop"
 """What a step is compared with, as the table names it."""
@@ -140,7 +140,7 @@ def inside(job: OverheadJob) -> dict[str, Any]:
         began = time.perf_counter()
         for i in range(job.steps):
             step(*batches[i % BATCHES])
-        finish_work(device)
+        wait_for(device)
         return (time.perf_counter() - began) / job.steps
 
     for step in (plain_step, paced_step):

@@ -43,6 +43,7 @@ class ProcessSpec:
         token          the secret by which processes of the run know each other
         folder         a folder of this run on the process's host, which only the run's processes may read
         slot           number among the workers of its host, to find its GPU where none is named; -1: all are on one
+        neighbours     ranks of the workers of its host, in the order of their slots; empty: all are on one
         step_seconds   emulation: a step lasts at least that long; 0 for as fast as it goes
         bind           the address to listen on
         credentials    the folder with this party's key, if connections are under TLS
@@ -61,6 +62,7 @@ class ProcessSpec:
     folder: str = ""
     device: str = "cpu"
     slot: int = -1
+    neighbours: tuple[int, ...] = ()
     step_seconds: float = 0.0
     bind: str = "127.0.0.1"
     credentials: str = ""

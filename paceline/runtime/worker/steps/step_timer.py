@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from paceline.core.adaptive.repeated_timing import best_and_least, repeated
+from paceline.engine.accelerators import wait_for
 from paceline.engine.model.trial_pass import unchanged
 
 
@@ -45,14 +46,6 @@ def measured_update(length: int = 1 << 20, tries: int = 3) -> tuple[float, float
     update()
     best, least = best_and_least(repeated(lambda: min(update() for _ in range(tries))))
     return w.nbytes / best, w.nbytes / least
-
-
-def finish_work(device: torch.device) -> None:
-    """Waits until a device has done what this thread has asked of it: backward, not what leaves beside it."""
-    if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()
-    elif device.type != "cpu":  # XPU, MPS, ...: by the interface that torch has for all of them
-        torch.accelerator.synchronize(device)
 
 
 class Stopwatch:
@@ -102,7 +95,7 @@ class Stopwatch:
     def _wait_for_device(self, *, ahead: bool) -> None:
         """Waits for the work of this step; where the host may go `ahead` on a GPU, for that of the step before."""
         if not ahead or self._device.type != "cuda":
-            finish_work(self._device)
+            wait_for(self._device)
             self._step_before = None
             return
         step_before, self._step_before = self._step_before, torch.cuda.current_stream(self._device).record_event()
