@@ -100,6 +100,7 @@ def test_the_page_of_a_live_run_names_the_slow_worker_while_it_goes_on(browser: 
         visit.shows("#epoch", re.compile(r"\d\.\d"))
         visit.shows("#learning-rate", "0.15")
         visit.shows("#settings", "--slowdown")
+        visit.shows("#stop-command", f"paceline kill {tmp_path / 'run'}")
         visit.shows("#alerts", re.compile(r"Slow worker.*Since \d"))
         visit.shows("#alerts-said", "Slow worker: Worker 1")
         assert visit.page.locator("#progress").get_attribute("aria-valuenow") != "0"
@@ -115,6 +116,7 @@ def test_what_comes_from_the_run_is_text_and_never_markup(browser: Any, small: P
     with served(small) as address:
         visit = Visit(browser, address)
         visit.shows("#status", "over: steps")
+        playwright.expect(visit.page.locator("#stop")).to_be_hidden()
         visit.shows("#sentence", f"Worker 2 ({HOSTILE} on h2) holds the others up")
         visit.shows("#events", HOSTILE)
         visit.shows("#rows", HOSTILE)
