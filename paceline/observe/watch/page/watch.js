@@ -396,6 +396,7 @@ function sorted() {
 let scrolled = 0;
 $("scroll").addEventListener("scroll", () => { clearTimeout(scrolled); scrolled = setTimeout(pollNow, 60); });
 window.addEventListener("resize", () => page.state && show(page.state));
+document.addEventListener("zoomed", () => { if (page.state) { showCharts(page.state); drawCompared(); } });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page.state && show(page.state));
 window.addEventListener("hashchange", () => openOwnPage());
 // All scripts of the page have run by then.
