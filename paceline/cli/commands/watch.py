@@ -20,6 +20,7 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import lookup
 from paceline.observe.runs.collapse import way_out
 from paceline.observe.trace.trace_file import TRACE
+from paceline.runtime.run_folder.status_file import STATUS
 
 if TYPE_CHECKING:
     from paceline.observe.watch.panels.run_progress import RunFacts
@@ -122,6 +123,8 @@ def about(run: Path) -> dict[str, Any]:
     told["way_out"] = _way_out(config)
     told |= {"servers": config.cluster.servers, "target": config.stop.target_accuracy or None}
     told["settings"] = settings_of(config)
+    if (run / STATUS).is_file():  # a simulation has none, and ends with its command
+        told["stop"] = f"paceline kill {shlex.quote(str(run))}"
     return told | {"model": config.task[0], "data": config.task[1]}
 
 

@@ -76,10 +76,12 @@ function drawChart(box, lines, until, spoken, target) {
   const alike = lines.some((line) => line.hue);  // of several runs: all have the left axis
   const width = Math.max(260, box.clientWidth), height = 220, left = 44, right = lines.length > 1 && !alike ? 44 : 12;
   const top = 18, bottom = 26;
-  const x = (at) => left + (width - left - right) * at / (until || 1);
+  const [from, to] = box.zoom || [0, until || 1];
+  const x = (at) => left + (width - left - right) * (at - from) / (to - from);
+  lines = lines.map((line) => ({ ...line, points: line.points.filter(([at]) => from <= at && at <= to) }));
   const y = (value, high, low = 0) => height - bottom - (height - top - bottom) * Math.max(0, Math.min(1, (value - low) / (high - low || 1)));
   const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": spoken });
-  for (const at of ticks(until, width < 420 ? 4 : 7)) {
+  for (const at of ticks(to, width < 420 ? 4 : 7, from)) {
     svg.append(shape("text", { x: x(at), y: height - 8, "text-anchor": "middle" }, compact(at) + " s"));
   }
   lines.forEach((line, index) => {
@@ -113,7 +115,7 @@ function drawChart(box, lines, until, spoken, target) {
       : { class: "label-first", x: left, y: 10 }, line.name));
   });
   box.replaceChildren(svg);
-  readable(box, svg, lines, (at) => x(at), { left, top, bottom: height - bottom, right: width - right, until });
+  readable(box, svg, lines, x, { left, top, bottom: height - bottom, right: width - right, from, to, whole: until || 1 });
 }
 
 // The values at one moment: under the mouse, or by the arrow keys when the chart has the focus.
@@ -134,15 +136,32 @@ function readable(box, svg, lines, x, room) {
     box.setAttribute("aria-label", text);
   };
   const nearest = (at) => moments.reduce((best, moment) => Math.abs(moment - at) < Math.abs(best - at) ? moment : best, moments[0]);
-  box.onpointermove = (event) => {
+  const moment = (event) => {
     const frame = svg.getBoundingClientRect(), scale = svg.viewBox.baseVal.width / frame.width;
-    const at = ((event.clientX - frame.left) * scale - room.left) / (room.right - room.left) * room.until;
-    show(nearest(at));
+    const share = ((event.clientX - frame.left) * scale - room.left) / (room.right - room.left);
+    return room.from + Math.max(0, Math.min(1, share)) * (room.to - room.from);
   };
+  const zoom = (from, to) => {
+    box.zoom = from <= 0 && to >= room.whole || to <= from ? null : [Math.max(0, from), Math.min(room.whole, to)];
+    box.dispatchEvent(new CustomEvent("zoomed", { bubbles: true }));
+  };
+  // Dragged over: from there to there. Twice clicked: all of it.
+  box.onpointerdown = (event) => { box.dragged = moment(event); };
+  box.onpointerup = (event) => {
+    const [from, to] = [box.dragged ?? 0, moment(event)].sort((a, b) => a - b);
+    if (box.dragged !== null && to - from > 0.03 * (room.to - room.from)) zoom(from, to);
+    box.dragged = null;
+  };
+  box.ondblclick = () => zoom(0, room.whole);
+  box.onpointermove = (event) => show(nearest(moment(event)));
   box.onpointerleave = () => show(null);
   box.onblur = () => show(null);
   box.onkeydown = (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key], closer = { "+": 0.5, "-": 2, Escape: Infinity }[event.key];
+    if (closer) {
+      const middle = box.cursor ?? (room.from + room.to) / 2, half = closer * (room.to - room.from) / 2;
+      zoom(middle - half, middle + half);
+    }
     if (!step || !moments.length) return;
     event.preventDefault();
     const from = box.cursor === null || box.cursor === undefined ? (step > 0 ? -1 : moments.length) : moments.indexOf(nearest(box.cursor));

@@ -93,6 +93,8 @@ function show(state) {
   set("rate", whole(state.rate));
   set("count", state.here === state.workers ? whole(state.workers) : `${whole(state.here)} of ${whole(state.workers)}`);
   set("strip-title", `where the time went, ${clock(state.strip[0])} to ${clock(state.strip[1])}`);
+  set("stop-command", (page.about && page.about.stop) || "");
+  $("stop").hidden = Boolean(state.ended) || !$("stop-command").textContent;
   showProgress(state.progress);
   showAlerts(state.alerts, state.hook);
   showOwnPage(state.worker);
@@ -394,6 +396,7 @@ function sorted() {
 let scrolled = 0;
 $("scroll").addEventListener("scroll", () => { clearTimeout(scrolled); scrolled = setTimeout(pollNow, 60); });
 window.addEventListener("resize", () => page.state && show(page.state));
+document.addEventListener("zoomed", () => { if (page.state) { showCharts(page.state); drawCompared(); } });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page.state && show(page.state));
 window.addEventListener("hashchange", () => openOwnPage());
 // All scripts of the page have run by then.
