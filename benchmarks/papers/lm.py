@@ -1,6 +1,6 @@
 """Language models on four unlike workers: the DiLoCo family, bsp and asp, each at its best rates of one grid.
 
-python benchmarks/papers/lm.py [--lrs 0.003,0.01,0.03] [--outer-lrs 0.4,0.7,1] [--steps 800] [--h 8] [--seed 1]
+python benchmarks/papers/lm.py [--lrs 0.001,0.003,0.01,0.03] [--outer-lrs 0.2,0.4,0.7,1] [--steps 800] [--h 8]
 
 Claims: a scheme of the DiLoCo family reaches about the loss of synchronous training on the same tokens, with a small
 part of its traffic (Douillard et al. 2023); without waiting (Liu et al. 2024; Decoupled DiLoCo, 2026), without an
@@ -106,6 +106,12 @@ def loss_of(trial: Trial) -> float:
     return loss if loss is not None and math.isfinite(loss) else math.inf
 
 
+def middle(options: argparse.Namespace) -> float:
+    """The outer rate at which learning rates are compared: by default that of DiLoCo's authors."""
+    rates: list[float] = options.outer_lrs
+    return rates[len(rates) // 2]
+
+
 def best(contender: Contender, options: argparse.Namespace) -> Found:
     """The best learning rate at the middle outer rate, then the best outer rate at that."""
     work = job(contender, options)
@@ -116,7 +122,7 @@ def best(contender: Contender, options: argparse.Namespace) -> Found:
         print(f"{contender.scheme:<12} lr {lr:g}{at}: {found.loss:.3f} [{time.process_time():.0f} s]", flush=True)
         return found
 
-    first = options.outer_lrs[len(options.outer_lrs) // 2] if contender.outer else None
+    first = middle(options) if contender.outer else None
     winner = min((tried(lr, first) for lr in options.lrs), key=lambda found: found.loss)
     if not contender.outer:
         return winner
@@ -128,8 +134,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", default="", help="file to learn (default: Python's standard library)")
     parser.add_argument("--schemes", default="", help="some of them, with commas between (default: all)")
-    parser.add_argument("--lrs", type=numbers, default=[0.003, 0.01, 0.03], help="learning rates of the grid")
-    parser.add_argument("--outer-lrs", type=numbers, default=[0.4, 0.7, 1.0], help="outer rates of the grid")
+    parser.add_argument("--lrs", type=numbers, default=[0.001, 0.003, 0.01, 0.03], help="learning rates of the grid")
+    parser.add_argument("--outer-lrs", type=numbers, default=[0.2, 0.4, 0.7, 1.0], help="outer rates of the grid")
     parser.add_argument("--steps", type=int, default=800, help="steps of all workers together (default: %(default)s)")
     parser.add_argument("--h", type=int, default=8, help="local steps between exchanges (default: %(default)s)")
     parser.add_argument("--every", type=float, default=5.0, help="virtual seconds between two looks at the model")
@@ -160,7 +166,8 @@ def what_is_trained(options: argparse.Namespace) -> str:
         f"{MEGABITS:g} Mbit/s and 20 ms, to a server with as much as all of them (noloco: among the workers). AdamW, "
         f"muon for muloco, weight decay 0.1. H = {options.h}; decoupled has two fragments. Every scheme makes "
         f"{options.steps:,} steps in all, {options.steps * BATCH * CONTEXT / 1e6:.2f} million tokens. The grid: "
-        f"learning rates {', '.join(f'{lr:g}' for lr in options.lrs)} at the middle outer rate, then outer rates "
+        f"learning rates {', '.join(f'{lr:g}' for lr in options.lrs)} at the outer rate {middle(options):g}, then "
+        f"outer rates "
         f"{', '.join(f'{lr:g}' for lr in options.outer_lrs)} (beta of noloco, alpha of sparseloco) at the best of "
         f"them; the last loss decides. Seed {options.seed}."
     )
