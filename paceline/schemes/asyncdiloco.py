@@ -18,6 +18,9 @@ lets the server wait a moment for others that are about to arrive, is left out. 
 
 Memory of the local optimizer: kept, or reset at every exchange. There is no average: workers never meet.
 
+Late Deltas act as momentum of their own (Mitliagkas et al. 2016, arXiv 1605.09774): where rounds are short and the loss
+rises again, lower beta to 0.5.
+
 Use it for uneven workers across thin links. On equal workers diloco does the same with less noise.
 """
 

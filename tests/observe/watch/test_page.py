@@ -96,6 +96,7 @@ def test_the_page_of_a_live_run_names_the_slow_worker_while_it_goes_on(browser: 
         visit.shows("#scheme", "bsp")
         visit.shows("#box", "g_i <- grad f_i(w)")
         visit.shows("#accuracy", re.compile(r"0\.\d{3}"))
+        visit.shows("#goodput", re.compile(r"^\d+%$"))
         visit.shows("#left", re.compile(r"\d s$"))
         visit.shows("#epoch", re.compile(r"\d\.\d"))
         visit.shows("#learning-rate", "0.15")
