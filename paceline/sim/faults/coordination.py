@@ -88,7 +88,9 @@ class Members:
             self._state, roster, ProgressTotals(), Membership[Party](patience), Decisions(), lambda: sim.now
         )
         self._decide, self._roster, self._members = self._run.decide, roster, self._run.members
-        self.leasing = Leasing(self._says, self._decide.record, self._run.now, (), on_false_claim=self._false_claim)
+        self.leasing = Leasing(
+            self._says, self._decide.record, self._run.now, sim.resumed_done, on_false_claim=self._false_claim
+        )
         self.recovery = Recovery(self._run, snapshots)
         rule = sim.wish.rule if sim.wish else StopRule()
         self.ending = ending = RunEnding(self._run, rule, self.recovery, self.leasing)

@@ -91,8 +91,9 @@ def draw(seed: int, schemes: Sequence[Scheme]) -> FuzzPlan:
     workers, servers = random.randint(2, 6), random.randint(0, 3)
     factors = tuple(random.uniform(0.5, 3.0) for _ in range(workers))
     cluster = uniform(workers, servers, latency_s=random.choice((1e-4, 0.01, 0.1)), factors=factors, skew_s=5.0)
-    faults = tuple(_fault(random, workers, servers) for _ in range(random.randint(0, 8)))
-    cluster = replace(cluster, faults=faults, hazards=_hazards(random), suspect_after_s=SUSPECT_AFTER_S)
+    cluster = replace(
+        cluster, faults=_faults(random, workers, servers), hazards=_hazards(random), suspect_after_s=SUSPECT_AFTER_S
+    )
     fitting = [scheme for scheme in schemes if _fits(scheme, cluster)]
     if not fitting:
         cluster = replace(cluster, hosts=(*cluster.hosts, *uniform(1, 1).hosts[1:]))
@@ -101,6 +102,15 @@ def draw(seed: int, schemes: Sequence[Scheme]) -> FuzzPlan:
     lengths = Random(f"fuzz/{seed}/leases")
     plan = FuzzPlan(seed, scheme, cluster, batches, (lengths.randint(20, 200), lengths.randint(1, 12)))
     return _where_servers_are_lost(plan)
+
+
+def _faults(random: Random, workers: int, servers: int) -> tuple[Fault, ...]:
+    return tuple(_fault(random, workers, servers) for _ in range(random.randint(0, 8)))
+
+
+def faults_of(random: Random, cluster: Cluster) -> tuple[Fault, ...]:
+    """Returns drawn faults, up to 8, for a run of that cluster."""
+    return _faults(random, cluster.workers, cluster.servers)
 
 
 def _fits(scheme: Scheme, cluster: Cluster) -> bool:
@@ -213,9 +223,15 @@ def go_on_to_the_end(sim: Simulation) -> str:
 
 
 def simulation(
-    plan: FuzzPlan, trace: Callable[[Record], None] | None = None, wish: StopWish | None = None
+    plan: FuzzPlan,
+    trace: Callable[[Record], None] | None = None,
+    wish: StopWish | None = None,
+    tables: dict[str, Any] | None = None,
 ) -> Simulation:
-    """Returns the simulation of `plan`, before its first event. Steps take 0.5 to 1.5 s on the reference device."""
+    """Returns the simulation of `plan`, before its first event. Steps take 0.5 to 1.5 s on the reference device.
+
+    wish, tables: what ends it, and the tables of the servers that it is resumed with.
+    """
     work = LocalSteps(lambda rank, rng: rng.uniform(0.5, 1.5), samples=plan.samples.__getitem__)
     leases = Leases(*plan.leased)
     return Simulation(
@@ -228,6 +244,7 @@ def simulation(
         leases=leases,
         batch_samples=max(plan.samples),
         wish=wish,
+        tables=tables,
     )
 
 
