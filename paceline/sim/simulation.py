@@ -158,7 +158,7 @@ class Simulation:
         schedule(self)
 
     def _resume_and_watch(self) -> None:
-        """Lets servers and workers begin where a checkpoint was taken, if there is one, and the invariants watch all."""
+        """Lets all begin where a checkpoint was taken, if there is one, and the invariants watch them."""
         if self._tables:
             self.world.resume(self._tables)
         if self.invariants:

@@ -85,7 +85,7 @@ class Members:
         patience = Patience(dead_s=sim.cluster.suspect_after_s, stuck_s=stuck_s)
         self._state = RunState(RunPhase.TRAINING, model=MODEL, agreed=self._plan(snapshots))
         self._run = RunContext(
-            self._state, roster, ProgressTotals(), Membership[Party](patience), Decisions(), lambda: sim.now
+            self._state, roster, ProgressTotals(), Membership[Party](patience), Decisions(), self._clock_of(sim)
         )
         self._decide, self._roster, self._members = self._run.decide, roster, self._run.members
         self.leasing = Leasing(
@@ -100,6 +100,13 @@ class Members:
         )
         self._elasticity.begin()
         self._carry_out()
+
+    def _clock_of(self, sim: FaultedDriver) -> Callable[[], float]:
+        """Returns the coordinator's clock: virtual time, but where something else is drawn."""
+        if sim.wish is None:
+            return lambda: sim.now
+        clock = sim.wish.clock
+        return lambda: clock.reads(sim.now)
 
     def _plan(self, snapshots: Snapshots | None) -> control.Plan:
         """Returns the plan of a run that survives every loss of a worker, whoever carries its means."""
@@ -370,7 +377,7 @@ class Members:
             if other in told:
                 self._sim.heap.push(told[other], self._acknowledged, other, view)
             else:
-                self._elasticity.carry_out(self._members.acknowledged(self._sim.now, other, view))
+                self._elasticity.carry_out(self._members.acknowledged(self._run.now(), other, view))
 
     def _hears_later(
         self, party: SimulatedProcess, who: SimulatedProcess, hear: Callable[[SimulatedProcess, int], None]
@@ -387,7 +394,7 @@ class Members:
         return party.told_at
 
     def _acknowledged(self, who: Party, view: int) -> None:
-        self._elasticity.carry_out(self._members.acknowledged(self._sim.now, who, view))
+        self._elasticity.carry_out(self._members.acknowledged(self._run.now(), who, view))
         self._carry_out()
 
     def _curious(self) -> list[SimulatedProcess]:

@@ -27,7 +27,7 @@ from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import LASTING, SERVERS_KEEP, Cluster, Fault, Hazards, uniform
 from paceline.sim.faults.coordination import RunLost
 from paceline.sim.faults.server_recovery import can_be_replaced
-from paceline.sim.fuzzing import lying_workers, stalls, stopping
+from paceline.sim.fuzzing import clocks, lying_workers, stalls, stopping
 from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation
 
@@ -51,9 +51,9 @@ OF_WORKERS = ("crash", "restart", "leave", "pause", "mute", "deaf", "reset", "cl
 OF_SERVERS = ("crash", "pause", "mute", "deaf", "reset", "clock-step", "disk-full", "torn-write", "clog")
 """Faults that hit a server's host."""
 
-RUNS = ("faults", "stall", "liar", "stop")
-"""The runs that may belong to a plan: the drawn faults, a slow worker without faults, the faults with a liar, and the
-faults in a run that is to end."""
+RUNS = ("faults", "stall", "liar", "stop", "clock")
+"""The runs that may belong to a plan: the drawn faults, a slow worker without faults, the faults with a liar, the faults
+in a run that is to end, and in one whose clocks drift and jump."""
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ def _fault(random: Random, workers: int, servers: int, kinds: Sequence[str] = ()
 def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) -> FuzzOutcome:
     """Carries `plan` out, and returns its outcome. Raises InvariantBroken.
 
-    Four runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), one that is to end
-    (`stopping`), and one with a liar. `trace` gets the records of all but the second. The digest covers them too, so
+    Five runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), one that is to end
+    (`stopping`), one whose clocks drift and jump (`clocks`), and one with a liar. `trace` gets the records of all but the second. The digest covers them too, so
     two machines can be compared.
     """
     written = hashlib.sha256()
@@ -183,6 +183,9 @@ def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) -> FuzzO
         stalls.check(plan.seed, plan.scheme, plan.cluster, plan.samples)
     if "stop" in plan.runs and (wish := stopping.draw(plan.seed, plan.cluster, plan.leased[0])):
         faults["run stopped"] += not go_to_its_end(simulation(plan, write, wish), wish)
+    if wish := clocks_of(plan):
+        faults["clocks jump"] += len(wish.clock.jumps)
+        go_to_its_end(simulation(plan, write, wish), wish, clocks.check)
     if with_liar := with_a_liar(plan):
         liar = simulation(with_liar, write)
         go_on_to_the_end(liar)
@@ -193,10 +196,17 @@ def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) -> FuzzO
     return FuzzOutcome(events, now, faults, written.hexdigest()[:16])
 
 
-def go_to_its_end(sim: Simulation, wish: StopWish) -> str:
-    """Runs a simulation that is to end by `wish`; returns why it failed before, or ""."""
+def clocks_of(plan: FuzzPlan) -> StopWish | None:
+    """Returns what ends the run of a plan whose clocks drift and jump; None without such a run."""
+    return clocks.draw(plan.seed, plan.cluster, plan.leased[0], CALM_S) if "clock" in plan.runs else None
+
+
+def go_to_its_end(
+    sim: Simulation, wish: StopWish, check: Callable[[Simulation, StopWish, float], None] = stopping.check
+) -> str:
+    """Runs a simulation that is to end by `wish`, as `check` does; returns why it failed before, or ""."""
     try:
-        stopping.check(sim, wish, CALM_S)
+        check(sim, wish, CALM_S)
     except RunLost as error:  # before there was a snapshot, or the last worker that could have the model
         return str(error)
     return ""
