@@ -52,8 +52,8 @@ OF_SERVERS = ("crash", "pause", "mute", "deaf", "reset", "clock-step", "disk-ful
 """Faults that hit a server's host."""
 
 RUNS = ("faults", "stall", "liar", "stop", "clock")
-"""The runs that may belong to a plan: the drawn faults, a slow worker without faults, the faults with a liar, the faults
-in a run that is to end, and in one whose clocks drift and jump."""
+"""The runs that may belong to a plan: the drawn faults, a slow worker without faults, the faults with a liar, the
+faults in a run that is to end, and in one whose clocks drift and jump."""
 
 
 @dataclass(frozen=True)
@@ -162,8 +162,8 @@ def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) -> FuzzO
     """Carries `plan` out, and returns its outcome. Raises InvariantBroken.
 
     Five runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), one that is to end
-    (`stopping`), one whose clocks drift and jump (`clocks`), and one with a liar. `trace` gets the records of all but the second. The digest covers them too, so
-    two machines can be compared.
+    (`stopping`), one whose clocks drift and jump (`clocks`), and one with a liar. `trace` gets the records of all but
+    the second. The digest covers them too, so two machines can be compared.
     """
     written = hashlib.sha256()
 
