@@ -32,9 +32,11 @@ from paceline.core.coordination.lifecycle import StopRule
 from paceline.core.effects import Data
 from paceline.core.fault_tolerance.checkpoints import Tables, kept_tables, resumed_tables
 from paceline.core.fault_tolerance.replication import SliceState
+from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.checking.oracles.contributions import ShardRecount
 from paceline.sim.checking.oracles.end_of_run import StopWish
+from paceline.sim.cluster.model import Cluster, Fault
 from paceline.sim.faults.coordination import RunLost
 from paceline.sim.faults.server_recovery import can_be_replaced
 from paceline.sim.faults.snapshots import RECOUNT
@@ -45,6 +47,10 @@ from paceline.sim.simulation import Simulation
 ROOT = Path("/run/checkpoints")
 ONE_IN = 3
 """One seed in so many draws such a run, of those whose servers can be captured."""
+TOGETHER_S = 6.0
+"""Seconds within which several servers are lost: a loss is noticed after half of that, and restored soon after."""
+GOAL_MAX = 60
+"""Samples that a single slow worker trains before `stopping.BOUND_S` is over."""
 KEPT = 2
 CALLS_MAX = 150
 """Calls of the disk before one of which it may all end; some ten of them are one checkpoint."""
@@ -94,9 +100,23 @@ def draw(plan: FuzzPlan) -> LeaderPlan | None:
         )
         for _ in range(random.randint(1, 2))
     )
-    later = [replace(first, cluster=replace(first.cluster, faults=faults_of(random, cluster))) for _ in losses]
-    goal = random.randint(1, 2 * plan.leased[0]) if random.random() < 0.5 else 0
+    later = [replace(first, cluster=replace(first.cluster, faults=_faults(random, cluster))) for _ in losses]
+    goal = random.randint(1, GOAL_MAX) if random.random() < 0.5 else 0
     return LeaderPlan((first, *later), losses, goal)
+
+
+def _faults(random: Random, cluster: Cluster) -> tuple[Fault, ...]:
+    """Returns drawn faults, and in half of the runs servers that are lost while others are being replaced."""
+    faults = faults_of(random, cluster)
+    if random.random() < 0.5:
+        return faults
+    begin_s, hosts = random.uniform(1.0, CALM_S - TOGETHER_S), len(cluster.server_placements())
+    names = [f"servers-{shard}" for shard in range(hosts)] if hosts > 1 else ["servers"]
+    together = [
+        Fault(kind="crash", at_s=begin_s + random.uniform(0.0, TOGETHER_S), for_s=0.3, hosts=(random.choice(names),))
+        for _ in range(random.randint(2, 4))
+    ]
+    return tuple(sorted((*faults, *together), key=lambda fault: fault.at_s))
 
 
 @dataclass(slots=True)
@@ -142,7 +162,8 @@ class _Leader:
             raise _broken(sim, f"checkpoint {number} has other tables than were captured: {facts}")
         done: Data = tuple((epoch, start, stop) for epoch, start, stop in facts.get("done", ()))
         tables = resumed_tables(facts, range(sim.cluster.workers), done, samples=0)
-        if wrong := saved.recount.resumes_as(tables):
+        by_clocks = isinstance(sim.world.workers[0].role, ClockedWorker)
+        if wrong := saved.recount.resumes_as(tables, by_clocks=by_clocks):
             raise _broken(sim, f"the run is resumed from checkpoint {number} with {wrong}")
         self.saved = {number: saved}
         self.reported = number

@@ -127,8 +127,11 @@ class ShardRecount:
         made._heard, made._samples, made._last = made._applied.copy(), made._samples_applied, made._used.copy()
         return made
 
-    def resumes_as(self, tables: Mapping[str, Any]) -> str:
-        """Returns what is wrong with the tables that a run is resumed with from this kept state; "" if nothing is."""
+    def resumes_as(self, tables: Mapping[str, Any], *, by_clocks: bool) -> str:
+        """Returns what is wrong with the tables that a run is resumed with from this kept state; "" if nothing is.
+
+        by_clocks: workers go on with the clocks in them.
+        """
         if tables["version"] != self.updates:
             return f"version {tables['version']} after {self.updates} updates"
         in_model = Counter(place for data in self.done for place in places(data))
@@ -138,7 +141,7 @@ class ShardRecount:
         if missing := [rank for rank in range(self._workers) if rank not in clocks or rank not in seen]:
             return f"nothing is known of worker {missing[0]}"
         for rank in sorted(self._here):
-            if clocks[rank] < self._in_model.get(rank, 0):
+            if by_clocks and clocks[rank] < self._in_model.get(rank, 0):
                 return (
                     f"worker {rank} has clock {clocks[rank]}, and contribution {self._in_model[rank]} is in the model"
                 )
@@ -149,12 +152,11 @@ class ShardRecount:
     def resumed(self, tables: Mapping[str, Any], clocks: Sequence[int]) -> None:
         """Begins where a checkpoint was taken, of which every server has these tables: nothing has been heard since.
 
-        clocks: with which the workers begin, by rank.
+        clocks: with which the workers begin, by rank. A worker's own count may be ahead by what rollbacks have undone,
+        so contributions are counted from here on.
         """
-        for rank, clock in enumerate(clocks):
-            self._clocks.tick(rank, clock)
-        self._told = dict(self._clocks)
-        self._last, self._used, self._in_model = dict(self._clocks), dict(self._clocks), dict(self._clocks)
+        self._told = dict(enumerate(clocks))
+        self._last, self._used, self._in_model = dict(self._told), dict(self._told), dict(self._told)
         self._seen.update(dict(tables["seen"]))
         self.updates = tables["version"]
         self.done = [tuple(tables["done"])] if tables["done"] else []
