@@ -158,28 +158,6 @@ def test_nothing_that_runs_what_it_reads_is_used() -> None:
     assert wrong == []
 
 
-WALL_CLOCKS = {"time.time", "time.time_ns", "datetime.datetime.now", "datetime.datetime.utcnow", "datetime.date.today"}
-MAY_READ_A_WALL_CLOCK = {
-    "paceline/bench/report.py",
-    "paceline/cli/commands/status.py",
-    "paceline/launch/detached/other_host.py",
-    "paceline/live/security/certificate_authority.py",
-    "paceline/observe/export/opentelemetry.py",
-    "paceline/runtime/run_folder/status_file.py",
-}
-"""They date what a reader sees, or a certificate. Nothing is timed by it, since it jumps when somebody sets it."""
-
-
-def test_a_wall_clock_is_read_only_to_date_what_a_reader_sees() -> None:
-    found = set()
-    for file, tree in TREES.items():
-        for node, _ in nodes(tree):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in WALL_CLOCKS:
-                found.add(str(file.relative_to(ROOT)))
-    assert found == MAY_READ_A_WALL_CLOCK
-    assert [str(i) for i in IMPORTS if i.target in WALL_CLOCKS] == []
-
-
 def folder_of(module: str) -> str:
     """`paceline/core` for paceline.core and for paceline.core.effects."""
     path = Path(*module.split("."))
