@@ -271,6 +271,7 @@ class Simulation:
         incarnation = self.incarnations[rank]
         if incarnation.party.here and not self.members.stopped(incarnation.party):
             incarnation.end()
+            self.members.restarted(incarnation)
             self.incarnations[rank] = self.begin(incarnation.party, incarnation.number + 1)
 
     def worker(self, rank: int) -> Role:

@@ -246,6 +246,11 @@ class Members:
         """Returns True if that process was told that the run ends."""
         return self.ends is not None and self.ends.stopped(party)
 
+    def restarted(self, ended: Incarnation) -> None:
+        """Ends the step at which a worker hung that is restarted in place: its samples are free then."""
+        if self.ends:
+            self.ends.restarted(ended)
+
     def connection_lost(self, who: Party) -> None:
         """Does nothing: without hazards no connection breaks before its process ends."""
 

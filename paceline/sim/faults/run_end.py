@@ -25,7 +25,7 @@ from paceline.core.fault_tolerance.membership import Membership, MembershipState
 from paceline.sim.checking.oracles.end_of_run import ASKED, EndOfRun, StopWish
 from paceline.sim.checking.oracles.silence import Silence
 from paceline.sim.kernel.event_queue import Event
-from paceline.sim.kernel.processes import SimulatedProcess
+from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.faulted_driver import FaultedDriver, LossyFaultedMembers
@@ -80,6 +80,17 @@ class SimulatedRunEnd:
             return at + HANG_S if act is self._sim.worked and args[0].rank == rank else at
 
         self._sim.heap.change(later)
+
+    def restarted(self, ended: Incarnation) -> None:
+        """Ends the step at which `ended` hangs now, if it does."""
+        now = self._sim.now
+
+        def at_once(event: Event) -> float:
+            at, _, act, args = event
+            hangs = act is self._sim.worked and args[0] is ended and at > now + HANG_S / 2
+            return now if hangs else at
+
+        self._sim.heap.change(at_once)
 
     def progressed(self, members: Membership[Any], party: SimulatedProcess) -> None:
         """Tells the membership what `party`, which is heard, does, as its reports do four times a second."""
