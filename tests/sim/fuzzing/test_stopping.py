@@ -74,6 +74,8 @@ leased = [71, 1]
 suspect_after_s = 3.0
 [[cluster.hosts]]
 name = "worker-0"
+[[cluster.hosts.devices]]
+factor = 1.03
 [[cluster.hosts]]
 name = "worker-1"
 [[cluster.hosts.devices]]
@@ -86,8 +88,9 @@ kind = "restart"
 at_s = 7.1
 hosts = ["worker-1"]
 [cluster.hazards]
+late_s = 0.01
 """
-"""Worker 1 hangs from 2.3 s on. Of the simulator: what it was at came back to the queue when the hanging step was over."""
+"""Worker 1 hangs from 2.3 s on. Of the simulator: its samples came back to the queue when the hanging step was over."""
 
 
 def test_the_samples_of_a_worker_that_hangs_and_is_restarted_are_trained_soon(monkeypatch: pytest.MonkeyPatch) -> None:
