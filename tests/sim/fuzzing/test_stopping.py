@@ -100,6 +100,39 @@ def test_the_samples_of_a_worker_that_hangs_and_is_restarted_are_trained_soon(mo
         play(plan_of(HUNG_AND_RESTARTED))
 
 
+RESTARTED_WITH_A_PUSH = """
+seed = 553
+scheme = "lbbsp"
+runs = ["stop"]
+samples = [7, 6]
+leased = [108, 3]
+[cluster]
+suspect_after_s = 3.0
+[[cluster.hosts]]
+name = "worker-0"
+[[cluster.hosts.devices]]
+[[cluster.hosts]]
+name = "worker-1"
+[[cluster.hosts.devices]]
+factor = 3.0
+[[cluster.hosts]]
+name = "servers"
+servers = 1
+[[cluster.faults]]
+kind = "restart"
+at_s = 1.6
+hosts = ["worker-0"]
+[cluster.hazards]
+late_s = 0.3
+"""
+"""Worker 0 is restarted while its push waits in the round. It used to push other samples for the same round, which
+count as a repetition: nobody settled them, and the run never ended."""
+
+
+def test_a_worker_that_is_restarted_hands_over_the_samples_that_it_had_handed_over() -> None:
+    play(plan_of(RESTARTED_WITH_A_PUSH))
+
+
 def test_a_rule_that_is_forgotten_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunEnding, "time_is_over", lambda self: None)
     with pytest.raises(AssertionError, match="the run has not ended"):
