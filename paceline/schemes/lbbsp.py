@@ -117,17 +117,19 @@ class LBBSP(Scheme):
         common = ("round", "samples_seen")
         round = 0
         size: int | None = None  # of the round that comes; None: to be asked for
+        done: Computed | None = None  # the work of this round; a restarted worker hands over the very same
 
         def run(self) -> Generator[Effect, Any, None]:
             if self.size is None:  # asked first: those whose round waits for this worker may wait for its report
                 self.size = (yield self.report(0, 0.0)).samples
             yield from self.enter()
             while True:
-                c = yield Compute(self.w, samples=self.size or None)
-                asked = yield Start(self.report(c.samples, c.seconds, ahead=1))
-                yield from self.exchange(c)
+                if self.done is None:
+                    self.done = yield Compute(self.w, samples=self.size or None)
+                asked = yield Start(self.report(self.done.samples, self.done.seconds, ahead=1))
+                yield from self.exchange(self.done)
                 self.round += 1
-                self.size = None
+                self.size = self.done = None
                 self.size = (yield Wait(asked)).samples
 
         def enter(self) -> Generator[Effect, Any, None]:

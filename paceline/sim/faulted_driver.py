@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import Party
 from paceline.core.coordination.sample_leases import Leasing
-from paceline.core.effects import Piece
+from paceline.core.effects import Data, Piece
 from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.driver_protocol import DriverMembers
 from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
@@ -51,6 +51,7 @@ class FaultedDriver(MessagingDriver, Protocol):
 
     lender  leases samples, or None
     wish    what ends the run, or None
+    resumed_done  leased samples that are in the checkpoint from which the run was resumed
     """
 
     @property
@@ -61,6 +62,8 @@ class FaultedDriver(MessagingDriver, Protocol):
     def lender(self) -> SimulatedLeaseSource | None: ...
     @property
     def wish(self) -> StopWish | None: ...
+    @property
+    def resumed_done(self) -> Data: ...
     def begin(self, party: SimulatedProcess, incarnation: int, at: float = 0.0) -> Incarnation: ...
     def join(self, rank: int) -> None: ...
     def leave(self, rank: int) -> None: ...

@@ -31,7 +31,7 @@ from heapq import heappop
 from random import Random
 from typing import Any
 
-from paceline.core.effects import KEEP, RESET, Compute, Computed, Train, Trained
+from paceline.core.effects import KEEP, RESET, Compute, Computed, Data, Train, Trained
 from paceline.core.paramserver.gradient_check import SliceGradientCheck
 from paceline.core.paramserver.round import Round
 from paceline.core.role import Role, Update
@@ -91,6 +91,7 @@ class Simulation:
     limit          of what workers train
     batch_samples  of the largest mini-batch, if known; it bounds what a lying worker may claim
     wish           what ends the run, for clusters with hazards; without it workers train until nobody runs it on
+    tables         of the servers in the checkpoint from which the run is resumed
 
     Raises ConfigError when the scheme cannot run on such a cluster.
     """
@@ -118,6 +119,7 @@ class Simulation:
         limit: Limit | None = None,
         batch_samples: int = 0,
         wish: StopWish | None = None,
+        tables: dict[str, Any] | None = None,
         **plain: Any,
     ) -> None:
         self.scheme, self.cluster = scheme, cluster or uniform(**plain)
@@ -142,10 +144,9 @@ class Simulation:
             shards=shards,
             most_samples=scheme.most_samples(batch_samples, self.cluster.workers),
         )
-        self.lender, self._limit, self.wish = lender, limit, wish
+        self.lender, self._limit, self.wish, self._tables = lender, limit, wish, tables
         self.leasing = SimulatedLeases(self, leases, work) if leases and SimulatedLeases.suits(self) else None
-        if self.invariants:
-            self.invariants.watch_all()
+        self._resume_and_watch()
         self.network = self.world.network
         self._work, self.worked = self.leasing or work, self._worked  # bound once, for every step needs it
         hazards = self.cluster.hazards
@@ -155,6 +156,21 @@ class Simulation:
         self._arms: Arms = {**self.messaging.arms, Compute: self._compute, Train: self._train}
         self.incarnations = [self.begin(party, incarnation=0) for party in self.world.workers]
         schedule(self)
+
+    def _resume_and_watch(self) -> None:
+        """Lets all begin where a checkpoint was taken, if there is one, and the invariants watch them."""
+        if self._tables:
+            self.world.resume(self._tables)
+        if self.invariants:
+            self.invariants.watch_all()
+        if self.invariants and self._tables:
+            clocks = [getattr(party.role, "clock", 0) for party in self.world.workers]
+            self.invariants.resumed(self._tables, clocks)
+
+    @property
+    def resumed_done(self) -> Data:
+        """Returns the leased samples that are in the checkpoint from which this run was resumed."""
+        return tuple((self._tables or {}).get("done", ()))
 
     def begin(self, party: SimulatedProcess, incarnation: int, at: float = 0.0) -> Incarnation:
         """Begins an incarnation of a worker, whose loop starts at once or at `at`."""
@@ -255,6 +271,7 @@ class Simulation:
         incarnation = self.incarnations[rank]
         if incarnation.party.here and not self.members.stopped(incarnation.party):
             incarnation.end()
+            self.members.restarted(incarnation)
             self.incarnations[rank] = self.begin(incarnation.party, incarnation.number + 1)
 
     def worker(self, rank: int) -> Role:

@@ -14,6 +14,7 @@ from typing import Any
 from paceline.core.collective.mean_server import MeanServer, mean_model
 from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
+from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.gradient_check import SliceGradientCheck
 from paceline.core.paramserver.round import Round
 from paceline.core.role import Role, RoleContext, Update
@@ -163,6 +164,15 @@ class World:
         server.role.load_state_dict(tables)
         server.on = server.role.on
         server.open.clear()
+
+    def resume(self, tables: dict[str, Any]) -> None:
+        """Begins where a checkpoint was taken: servers with its `tables`, workers with the clocks in them."""
+        clocks = dict(tables["clocks"])
+        for party in self.servers:
+            party.role.load_state_dict(tables)
+        for party in self.workers:
+            if isinstance(party.role, ClockedWorker):
+                party.role.clock = clocks[party.me]
 
     def next_worker(self, rank: int, incarnation: int) -> SimulatedProcess:
         """Returns a process that is to take the place of worker `rank`. It has no box yet, only a plain Role."""

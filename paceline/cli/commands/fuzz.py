@@ -15,8 +15,9 @@ from paceline.cli.support.options import Parser
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import make
 from paceline.observe.formatting.number_format import counted
-from paceline.runtime.simulated import checkpoint_faults
+from paceline.runtime.simulated import checkpoint_faults, leader_loss
 from paceline.runtime.simulated.checkpoint_faults import CheckpointPlan
+from paceline.runtime.simulated.leader_loss import LeaderPlan
 from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.fuzzing.fuzz import FuzzPlan, draw, play
 from paceline.sim.fuzzing.random_parameters import schemes_of
@@ -28,9 +29,9 @@ that a short run comes by all that it does; a cluster of 2 to 6 workers and 0 to
 that lose, repeat, delay and reorder messages; and faults: crashes, restarts, pauses and one-way cuts
 (some so long that a worker that still runs is declared dead), resets, torn writes, full disks, clocks
 that jump, workers that leave. Invariants watch every event; when the faults are over everybody must
-go on. Some seeds also slow a worker down for a while: throughput must come back. Each seed also writes
-checkpoints on a disk that fails or loses power. docs/fuzzing.md says what is injected and what is
-watched.
+go on. Some seeds also slow a worker down for a while: throughput must come back. Some lose the leader
+with all processes, and resume the run from its disk. Each seed also writes checkpoints on a disk that
+fails or loses power. docs/fuzzing.md says what is injected and what is watched.
 
 examples:
   paceline fuzz                                   for 60 seconds
@@ -112,8 +113,10 @@ def _show(plan: FuzzPlan, options: Namespace) -> int:
     try:
         outcome = play(plan)
         if options.script is None:
+            shrinks = False  # what follows is a plan of another kind
+            if leader := leader_loss.draw(plan):
+                print(f"{leader}\n{_listed(leader_loss.play(leader))}")
             print(on_disk := checkpoint_faults.draw(plan.seed))
-            shrinks = False
             checkpoint_faults.play(on_disk)
     except (InvariantBroken, PacelineError) as error:
         print(f"VIOLATION: {error}")
@@ -189,21 +192,24 @@ class Campaign:
         """Plays `seeds` in order and returns the exit code: 1 at the first violation, which ends it."""
         for seed in seeds:
             plan = self._plan_of(seed)
-            on_disk: CheckpointPlan | None = None
+            other: CheckpointPlan | LeaderPlan | None = None
+            lost: Counter[str] = Counter()
             try:
                 outcome = play(plan)
-                on_disk = checkpoint_faults.draw(seed)
+                if other := leader_loss.draw(plan):
+                    lost = leader_loss.play(other)
+                other = on_disk = checkpoint_faults.draw(seed)
                 checkpoint_faults.play(on_disk)
             except Exception as error:  # a bug may show as any exception, and the seed is worth more than its kind
                 failure = f"{type(error).__name__}: {error}"
-                print(f"VIOLATION at seed {seed}: {on_disk or plan}\n{failure}")
+                print(f"VIOLATION at seed {seed}: {other or plan}\n{failure}")
                 print(f"again: paceline fuzz --seed {seed}{self._again}")
-                self.failed = None if on_disk else (plan, failure)  # what happens on a disk is short as it is
+                self.failed = None if other else (plan, failure)  # only the runs of `play` shrink
                 return 1
             self.seeds += 1
             self.events += outcome.events
             self.simulated_s += outcome.seconds
-            self.faults += outcome.faults
+            self.faults += outcome.faults + lost
             self._progress()
         print(self.summary())
         return 0

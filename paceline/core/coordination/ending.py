@@ -2,6 +2,8 @@
 
 phase        input                                      then                                next
 TRAINING     a stop rule holds, or `stop` is called     Stop to the workers, once           TRAINING, stopping
+TRAINING     all epochs are done, while servers are     waits until they are restored       TRAINING
+             replaced, and may undo some
 TRAINING     Left of the last worker (`left`)           Finish to everybody                 FINISHING
 TRAINING     the same, while servers are replaced       waits until they are restored       TRAINING
 FINISHING    Saved of everybody that is not lost        Exit to everybody, RunFinished      OVER
@@ -24,6 +26,7 @@ class RunEnding:
     def __init__(self, run: RunContext, rule: StopRule, recovery: Recovery, leasing: Leasing) -> None:
         self._run, self._rule, self._recovery, self._leasing = run, rule, recovery, leasing
         self._saved: set[Party] = set()
+        self._looks_again = False  # whether all epochs are done, when the servers are back
 
     def begin(self) -> None:
         """Starts the timer of a run that ends after so many seconds; called when training starts."""
@@ -47,10 +50,20 @@ class RunEnding:
     def stop_at_epochs(self) -> None:
         """Stops a run of leased data when all its epochs are done.
 
-        Without leases the workers count for themselves (`paceline.runtime.worker.sample_counts`).
+        While servers are replaced it waits: they may return to a state without some of these samples. Without leases
+        the workers count for themselves (`paceline.runtime.worker.sample_counts`).
         """
-        if self._rule.samples is not None and self._leasing.reached(self._rule.samples):
+        if self._rule.samples is None or not self._leasing.reached(self._rule.samples):
+            return
+        if not self._recovery.under_way:
             self.stop("epochs")
+        elif not self._looks_again:
+            self._looks_again = True
+            self._recovery.afterwards(self._servers_are_back)
+
+    def _servers_are_back(self) -> None:
+        self._looks_again = False
+        self.stop_at_epochs()
 
     def evaluated(self, judged: control.EvaluationReport) -> None:
         """Records a result of the evaluator, and stops the run if the model has reached its target accuracy."""

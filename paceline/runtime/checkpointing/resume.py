@@ -38,6 +38,7 @@ from paceline.checkpoint.redis_url import NO_SECRETS, RUN, Address, StoreSecrets
 from paceline.config import Config
 from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
+from paceline.core.fault_tolerance.checkpoints import resumed_tables
 from paceline.core.paramserver.robust_mean import CENTRED
 from paceline.engine.data.partition_plan import parse_partition
 from paceline.observe.runs.summary import FAILED, SUMMARY, Summary
@@ -158,17 +159,7 @@ class ResumePoint:
         kept = self.facts.get("tables") if self.same else None
         if not kept:
             return {"version": 0, "clocks": [], "seen": [], "shift": [], "done": self.done} if self.done else None
-        clocks, seen = dict(kept["clocks"]), dict(kept["seen"])
-        low = min(clocks.values(), default=0)
-        ranks = range(self.config.cluster.workers)
-        return {
-            "version": kept["version"],
-            "clocks": [[rank, clocks.get(rank, low)] for rank in ranks],
-            "seen": [[rank, seen.get(rank, kept["version"])] for rank in ranks],
-            "shift": [],
-            "done": self.done,
-            "samples_seen": kept.get("samples_seen", self.samples),
-        }
+        return resumed_tables(kept, range(self.config.cluster.workers), self.done, self.samples)
 
     @property
     def done(self) -> Data:

@@ -37,8 +37,10 @@ from paceline.checkpoint.redis_url import NO_SECRETS, StoreSecrets
 from paceline.config import Config
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
+from paceline.core.coordination.sample_leases import FIRST
 from paceline.core.effects import SERVERS
 from paceline.core.errors import ConfigError, Diverged, PeerLost, TimedOut, Undone
+from paceline.core.fault_tolerance.checkpoints import kept_tables, with_forgotten
 from paceline.core.fault_tolerance.snapshots import AHEAD, FORGET
 from paceline.core.sharding import Layout
 from paceline.core.trace import NOT_SAVED, Decided
@@ -268,7 +270,7 @@ class CheckpointWriter:
         self._offsets |= {rank: clock - facts["version"] for rank, clock in clocks.items()}
         found = [_choose(of, clocks.get(rank)) for rank, of in workers.items()]
         if facts.get("tables"):  # not every kind of server has any
-            _complete(facts["tables"], workers)
+            facts["tables"] = with_forgotten(facts["tables"], {rank: of["clock"] for rank, of in workers.items()})
         return _Moment(facts, workers, aligned=all(found) and len(found) == self._workers)
 
     def _clocks(self, facts: Facts, workers: dict[int, Facts]) -> dict[int, int]:
@@ -295,6 +297,8 @@ class CheckpointWriter:
         self._request.check(each)
         facts: Facts = json.loads(min(shown))  # not one of `each`: it is changed, and compared with them
         facts["numbers_of"] = [of["numbers"] for of in each]
+        # Leased samples count as done that are in the slice which reports them, the first one of the first server.
+        facts["tables"] = kept_tables([of["tables"] for of in each], self._layout.of(FIRST.index)[0])
         del facts[CAPTURE]
         del facts["lr"]  # a later run goes on by its own
         return facts
@@ -426,9 +430,3 @@ def _choose(facts: Facts, clock: int | None) -> bool:
     chosen = clock if clock in entries else max(entries)
     facts |= {"clock": chosen, "entry": entries[chosen]}
     return clock == chosen
-
-
-def _complete(tables: Facts, workers: dict[int, Facts]) -> None:
-    """Adds workers to the tables that servers have forgotten, since a later run begins with all."""
-    known = {rank for rank, _ in tables["clocks"]}
-    tables["clocks"] += [[rank, of["clock"]] for rank, of in workers.items() if rank not in known]

@@ -25,6 +25,7 @@ from paceline.core.collective.mean_server import Averaged, MeanServer
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
 from paceline.core.coordination.party import Party
+from paceline.core.coordination.sample_leases import FIRST
 from paceline.core.effects import Data
 from paceline.core.errors import PeerLost
 from paceline.core.fault_tolerance.replication import SliceState, mark_of
@@ -245,7 +246,7 @@ class Shard:
             note=(lambda record: session.reports.note(_of_server(record, self._server))) if at == 0 else None,
             gate=self._gates.get(number),
             rounds=self._recipe.robust.rounds(Sorting()),
-            settled=session.reports.settle if number == 0 else None,
+            settled=session.reports.settle if self._reports_samples and at == 0 else None,
             samples_seen=self._samples_before,
             contributing=functools.partial(self._follow, at),
             offset=self._plan.layout.edges[number],
@@ -363,9 +364,15 @@ class Shard:
         self._node.begin_server_view(server_view)
 
     @property
+    def _reports_samples(self) -> bool:
+        """Returns True for the first server, to which the coordinator listens about leased samples. Its slices may lie
+        anywhere in the model: the fastest server has the beginning."""
+        return party.server(self._server) == FIRST
+
+    @property
     def _first(self) -> ClockedServer | None:
-        """Returns the role of the model's first slice if it is here: it settles leased samples."""
-        role = self.hosted[0].role if 0 in self._slices else None
+        """Returns the role that settles leased samples, if it is here."""
+        role = self.hosted[0].role if self._reports_samples else None
         return role if isinstance(role, ClockedServer) else None
 
     def _pending_of(self, rank: int) -> Data:

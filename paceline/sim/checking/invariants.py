@@ -21,7 +21,7 @@ violation raises `InvariantBroken` with the seed, the time and the last messages
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -182,6 +182,13 @@ class Invariants:
         """
         for carrier in self._carriers.values():
             carrier.begins_anew()
+
+    def resumed(self, tables: Mapping[str, Any], clocks: Sequence[int]) -> None:
+        """Notes that the run goes on from a checkpoint: all servers with its `tables`, workers with these clocks."""
+        for shard in self._shards:
+            shard.resumed(tables, clocks)
+        if self._sim.leasing and self._sim.leasing.samples:
+            self._sim.leasing.samples.given_before(tables["done"])
 
     # ---- servers that are replaced -------------------------------------------------------------------------
     def _of(self, party: SimulatedProcess) -> ShardRecount:

@@ -85,10 +85,12 @@ class Members:
         patience = Patience(dead_s=sim.cluster.suspect_after_s, stuck_s=stuck_s)
         self._state = RunState(RunPhase.TRAINING, model=MODEL, agreed=self._plan(snapshots))
         self._run = RunContext(
-            self._state, roster, ProgressTotals(), Membership[Party](patience), Decisions(), lambda: sim.now
+            self._state, roster, ProgressTotals(), Membership[Party](patience), Decisions(), self._clock_of(sim)
         )
         self._decide, self._roster, self._members = self._run.decide, roster, self._run.members
-        self.leasing = Leasing(self._says, self._decide.record, self._run.now, (), on_false_claim=self._false_claim)
+        self.leasing = Leasing(
+            self._says, self._decide.record, self._run.now, sim.resumed_done, on_false_claim=self._false_claim
+        )
         self.recovery = Recovery(self._run, snapshots)
         rule = sim.wish.rule if sim.wish else StopRule()
         self.ending = ending = RunEnding(self._run, rule, self.recovery, self.leasing)
@@ -98,6 +100,13 @@ class Members:
         )
         self._elasticity.begin()
         self._carry_out()
+
+    def _clock_of(self, sim: FaultedDriver) -> Callable[[], float]:
+        """Returns the coordinator's clock: virtual time, but where something else is drawn."""
+        if sim.wish is None:
+            return lambda: sim.now
+        clock = sim.wish.clock
+        return lambda: clock.reads(sim.now)
 
     def _plan(self, snapshots: Snapshots | None) -> control.Plan:
         """Returns the plan of a run that survives every loss of a worker, whoever carries its means."""
@@ -237,6 +246,11 @@ class Members:
         """Returns True if that process was told that the run ends."""
         return self.ends is not None and self.ends.stopped(party)
 
+    def restarted(self, ended: Incarnation) -> None:
+        """Ends the step at which a worker hung that is restarted in place: its samples are free then."""
+        if self.ends:
+            self.ends.restarted(ended)
+
     def connection_lost(self, who: Party) -> None:
         """Does nothing: without hazards no connection breaks before its process ends."""
 
@@ -368,7 +382,7 @@ class Members:
             if other in told:
                 self._sim.heap.push(told[other], self._acknowledged, other, view)
             else:
-                self._elasticity.carry_out(self._members.acknowledged(self._sim.now, other, view))
+                self._elasticity.carry_out(self._members.acknowledged(self._run.now(), other, view))
 
     def _hears_later(
         self, party: SimulatedProcess, who: SimulatedProcess, hear: Callable[[SimulatedProcess, int], None]
@@ -385,7 +399,7 @@ class Members:
         return party.told_at
 
     def _acknowledged(self, who: Party, view: int) -> None:
-        self._elasticity.carry_out(self._members.acknowledged(self._sim.now, who, view))
+        self._elasticity.carry_out(self._members.acknowledged(self._run.now(), who, view))
         self._carry_out()
 
     def _curious(self) -> list[SimulatedProcess]:

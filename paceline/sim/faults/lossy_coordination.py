@@ -95,7 +95,10 @@ class LossyMembers(Members):
     def _start(self, seconds: float, timer: Timer, number: int) -> None:
         """Starts a timer. That which looks for the silent ends when nobody is left to be watched (`_watch`)."""
         self._watching = self._watching or timer is Timer.MEMBERS
-        self._sim.heap.push(self._sim.now + seconds, self._rings, timer, number)
+        due = self._sim.now + seconds
+        if self.ends:
+            due = self.ends.clock.shows(self._run.now() + seconds)
+        self._sim.heap.push(max(due, self._sim.now), self._rings, timer, number)
 
     def _rings(self, timer: Timer, number: int) -> None:
         if timer is Timer.MEMBERS:
@@ -120,9 +123,10 @@ class LossyMembers(Members):
         for party in (*self._sim.world.workers, *self._newcomers.values(), *self._present_servers()):
             silent = not party.hears or self._silent_until.get(party.name, 0.0) > now
             if self.counts(party) and not (silent and self._may_be_missed(party)):
-                self._members.heard(now, Party(party.kind, party.me))
                 if self.ends:
                     self.ends.progressed(self._members, party)
+                else:
+                    self._members.heard(now, Party(party.kind, party.me))
 
     def _may_be_missed(self, party: SimulatedProcess) -> bool:
         """Returns False for a server that comes back as it was, or without which the run would end."""
@@ -206,7 +210,7 @@ class LossyMembers(Members):
             case control.Ready():
                 self._elasticity.ready(who, message)
             case control.Aware(view=view):
-                self._elasticity.carry_out(self._members.acknowledged(self._sim.now, who, view))
+                self._elasticity.carry_out(self._members.acknowledged(self._run.now(), who, view))
             case control.Left(reason=reason):
                 self._left_cleanly.add((str(who), self._members.incarnation(who)))
                 self._elasticity.left(who, reason, drained=False)

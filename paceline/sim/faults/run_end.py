@@ -23,8 +23,9 @@ from paceline.core.coordination.party import Party
 from paceline.core.effects import Data
 from paceline.core.fault_tolerance.membership import Membership, MembershipState
 from paceline.sim.checking.oracles.end_of_run import ASKED, EndOfRun, StopWish
+from paceline.sim.checking.oracles.silence import Silence
 from paceline.sim.kernel.event_queue import Event
-from paceline.sim.kernel.processes import SimulatedProcess
+from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.faulted_driver import FaultedDriver, LossyFaultedMembers
@@ -42,7 +43,9 @@ class SimulatedRunEnd:
         assert sim.invariants is not None
         self._sim, self._members, self._ending, self._wish = sim, members, ending, wish
         self._rng = Random(f"{sim.seed}/end of run")
+        self.clock = wish.clock
         self.oracle = EndOfRun(sim.invariants.broken, wish, self._samples_done)
+        self.silence = Silence(sim.invariants.broken, sim.cluster.suspect_after_s, lambda: sim.now)
         self._stopped: set[tuple[str, int]] = set()  # processes
         for at in wish.asked_at_s:
             sim.heap.push(at, self._asks)
@@ -78,15 +81,38 @@ class SimulatedRunEnd:
 
         self._sim.heap.change(later)
 
+    def restarted(self, ended: Incarnation) -> None:
+        """Ends the step at which `ended` hangs now, if it does."""
+        now = self._sim.now
+
+        def at_once(event: Event) -> float:
+            at, _, act, args = event
+            hangs = act is self._sim.worked and args[0] is ended and at > now + HANG_S / 2
+            return now if hangs else at
+
+        self._sim.heap.change(at_once)
+
     def progressed(self, members: Membership[Any], party: SimulatedProcess) -> None:
         """Tells the membership what `party`, which is heard, does, as its reports do four times a second."""
         who = Party(party.kind, party.me)
+        self.silence.heard(party.name)
+        at = self._reported_at()
+        members.heard(at, who)
         if party.kind == "server":  # it makes no steps, so it can be silent but not stuck
-            members.progressed(self._sim.now, who, 0, waits=True, step_s=math.inf)
+            members.progressed(at, who, 0, waits=True, step_s=math.inf)
         elif members.state(who) is MembershipState.TRAINING:
             incarnation = self._sim.incarnations[party.me]
             works = incarnation.alive and incarnation.awaited is None  # and does not wait for others, or leaves
-            members.progressed(self._sim.now, who, self._sim.steps[party.me], waits=not works, step_s=1.0)
+            members.progressed(at, who, self._sim.steps[party.me], waits=not works, step_s=1.0)
+
+    def _reported_at(self) -> float:
+        """Returns what the coordinator's clock showed when it heard the last report of a party that lives.
+
+        Where it jumps just now, a timer has rung before anything more was heard: the report is older than the jump.
+        """
+        now = self._sim.now
+        jumps = any(at == now for at, _ in self.clock.jumps)
+        return self.clock.reads(math.nextafter(now, 0.0) if jumps else now)
 
     # ---- what the coordinator decides ----------------------------------------------------------------------
     def decided(self, action: Action) -> None:
@@ -94,6 +120,7 @@ class SimulatedRunEnd:
         match action:
             case WriteRecord(record=record):
                 self.oracle.recorded(record)
+                self.silence.recorded(record)
             case RunFinished():
                 self.oracle.finished()
             case SendMessage(message=control.Finish()):

@@ -7,7 +7,7 @@ differs: the keeper knows the versions of the servers at once, and a state trave
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.core.coordination import control_messages as control
@@ -68,6 +68,8 @@ class SimulatedSnapshots:
         self._whole, self._control = whole, control
         self._rounds = SnapshotRounds[SliceState](every_s)
         self._going = False
+        self.taken: Callable[[dict[int, SliceState]], None] = lambda states: None
+        """Called with the states of each complete snapshot, by shard."""
 
     def keep_on(self) -> None:
         """Takes snapshots every `every_s` seconds as long as somebody trains. It may be called again when
@@ -145,6 +147,7 @@ class SimulatedSnapshots:
         """Takes the state of one shard; the last one completes the snapshot."""
         if self._rounds.arrived(number, shard, state):
             self._over()
+            self.taken(self._rounds.newest or {})
 
 
 def state_of(server: SnapshotServer) -> SliceState:

@@ -27,7 +27,7 @@ from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import LASTING, SERVERS_KEEP, Cluster, Fault, Hazards, uniform
 from paceline.sim.faults.coordination import RunLost
 from paceline.sim.faults.server_recovery import can_be_replaced
-from paceline.sim.fuzzing import lying_workers, stalls, stopping
+from paceline.sim.fuzzing import clocks, lying_workers, stalls, stopping
 from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation
 
@@ -51,9 +51,9 @@ OF_WORKERS = ("crash", "restart", "leave", "pause", "mute", "deaf", "reset", "cl
 OF_SERVERS = ("crash", "pause", "mute", "deaf", "reset", "clock-step", "disk-full", "torn-write", "clog")
 """Faults that hit a server's host."""
 
-RUNS = ("faults", "stall", "liar", "stop")
-"""The runs that may belong to a plan: the drawn faults, a slow worker without faults, the faults with a liar, and the
-faults in a run that is to end."""
+RUNS = ("faults", "stall", "liar", "stop", "clock")
+"""The runs that may belong to a plan: the drawn faults, a slow worker without faults, the faults with a liar, the
+faults in a run that is to end, and in one whose clocks drift and jump."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,9 @@ def draw(seed: int, schemes: Sequence[Scheme]) -> FuzzPlan:
     workers, servers = random.randint(2, 6), random.randint(0, 3)
     factors = tuple(random.uniform(0.5, 3.0) for _ in range(workers))
     cluster = uniform(workers, servers, latency_s=random.choice((1e-4, 0.01, 0.1)), factors=factors, skew_s=5.0)
-    faults = tuple(_fault(random, workers, servers) for _ in range(random.randint(0, 8)))
-    cluster = replace(cluster, faults=faults, hazards=_hazards(random), suspect_after_s=SUSPECT_AFTER_S)
+    cluster = replace(
+        cluster, faults=_faults(random, workers, servers), hazards=_hazards(random), suspect_after_s=SUSPECT_AFTER_S
+    )
     fitting = [scheme for scheme in schemes if _fits(scheme, cluster)]
     if not fitting:
         cluster = replace(cluster, hosts=(*cluster.hosts, *uniform(1, 1).hosts[1:]))
@@ -101,6 +102,15 @@ def draw(seed: int, schemes: Sequence[Scheme]) -> FuzzPlan:
     lengths = Random(f"fuzz/{seed}/leases")
     plan = FuzzPlan(seed, scheme, cluster, batches, (lengths.randint(20, 200), lengths.randint(1, 12)))
     return _where_servers_are_lost(plan)
+
+
+def _faults(random: Random, workers: int, servers: int) -> tuple[Fault, ...]:
+    return tuple(_fault(random, workers, servers) for _ in range(random.randint(0, 8)))
+
+
+def faults_of(random: Random, cluster: Cluster) -> tuple[Fault, ...]:
+    """Returns drawn faults, up to 8, for a run of that cluster."""
+    return _faults(random, cluster.workers, cluster.servers)
 
 
 def _fits(scheme: Scheme, cluster: Cluster) -> bool:
@@ -151,9 +161,9 @@ def _fault(random: Random, workers: int, servers: int, kinds: Sequence[str] = ()
 def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) -> FuzzOutcome:
     """Carries `plan` out, and returns its outcome. Raises InvariantBroken.
 
-    Four runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), one that is to end
-    (`stopping`), and one with a liar. `trace` gets the records of all but the second. The digest covers them too, so
-    two machines can be compared.
+    Five runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), one that is to end
+    (`stopping`), one whose clocks drift and jump (`clocks`), and one with a liar. `trace` gets the records of all but
+    the second. The digest covers them too, so two machines can be compared.
     """
     written = hashlib.sha256()
 
@@ -173,6 +183,9 @@ def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) -> FuzzO
         stalls.check(plan.seed, plan.scheme, plan.cluster, plan.samples)
     if "stop" in plan.runs and (wish := stopping.draw(plan.seed, plan.cluster, plan.leased[0])):
         faults["run stopped"] += not go_to_its_end(simulation(plan, write, wish), wish)
+    if wish := clocks_of(plan):
+        faults["clocks jump"] += len(wish.clock.jumps)
+        go_to_its_end(simulation(plan, write, wish), wish, clocks.check)
     if with_liar := with_a_liar(plan):
         liar = simulation(with_liar, write)
         go_on_to_the_end(liar)
@@ -183,10 +196,17 @@ def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None) -> FuzzO
     return FuzzOutcome(events, now, faults, written.hexdigest()[:16])
 
 
-def go_to_its_end(sim: Simulation, wish: StopWish) -> str:
-    """Runs a simulation that is to end by `wish`; returns why it failed before, or ""."""
+def clocks_of(plan: FuzzPlan) -> StopWish | None:
+    """Returns what ends the run of a plan whose clocks drift and jump; None without such a run."""
+    return clocks.draw(plan.seed, plan.cluster, plan.leased[0], CALM_S) if "clock" in plan.runs else None
+
+
+def go_to_its_end(
+    sim: Simulation, wish: StopWish, check: Callable[[Simulation, StopWish, float], None] = stopping.check
+) -> str:
+    """Runs a simulation that is to end by `wish`, as `check` does; returns why it failed before, or ""."""
     try:
-        stopping.check(sim, wish, CALM_S)
+        check(sim, wish, CALM_S)
     except RunLost as error:  # before there was a snapshot, or the last worker that could have the model
         return str(error)
     return ""
@@ -213,9 +233,15 @@ def go_on_to_the_end(sim: Simulation) -> str:
 
 
 def simulation(
-    plan: FuzzPlan, trace: Callable[[Record], None] | None = None, wish: StopWish | None = None
+    plan: FuzzPlan,
+    trace: Callable[[Record], None] | None = None,
+    wish: StopWish | None = None,
+    tables: dict[str, Any] | None = None,
 ) -> Simulation:
-    """Returns the simulation of `plan`, before its first event. Steps take 0.5 to 1.5 s on the reference device."""
+    """Returns the simulation of `plan`, before its first event. Steps take 0.5 to 1.5 s on the reference device.
+
+    wish, tables: what ends it, and the tables of the servers that it is resumed with.
+    """
     work = LocalSteps(lambda rank, rng: rng.uniform(0.5, 1.5), samples=plan.samples.__getitem__)
     leases = Leases(*plan.leased)
     return Simulation(
@@ -228,6 +254,7 @@ def simulation(
         leases=leases,
         batch_samples=max(plan.samples),
         wish=wish,
+        tables=tables,
     )
 
 

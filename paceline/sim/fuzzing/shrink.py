@@ -89,7 +89,7 @@ def shrink(
 def _runs(plan: FuzzPlan) -> Iterator[FuzzPlan]:
     """One run alone. The liar of a plan becomes one of its faults."""
     if len(plan.runs) > 1:
-        yield from (replace(plan, runs=(run,)) for run in ("faults", "stall", "stop") if run in plan.runs)
+        yield from (replace(plan, runs=(run,)) for run in ("faults", "stall", "stop", "clock") if run in plan.runs)
     if liar := with_a_liar(plan):
         yield liar
 

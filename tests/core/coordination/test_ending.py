@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
 
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination.lifecycle import StopRule
-from paceline.core.coordination.party import EVALUATOR
+from paceline.core.coordination.decisions import Decisions
+from paceline.core.coordination.ending import RunEnding
+from paceline.core.coordination.lifecycle import RunContext, RunPhase, RunState, StopRule
+from paceline.core.coordination.party import EVALUATOR, Party
+from paceline.core.coordination.roster import ProgressTotals, RunRoster
+from paceline.core.coordination.sample_leases import Leasing
+from paceline.core.coordination.server_recovery import Recovery
+from paceline.core.fault_tolerance.membership import Membership
 from paceline.core.trace import Ended, Evaluated
 from tests.live.scripted_parties import W0, W1, Company, finish, judged, ready
 
@@ -78,3 +87,49 @@ def test_everybody_is_asked_once_for_the_last_model_and_only_saved_is_an_answer(
     company.settled()
     assert all(company.heard[who].delivered.empty() for who in company.everybody)
     assert company.coordinator.missing() == company.everybody
+
+
+class Servers:
+    """They are being replaced, until `restored`."""
+
+    def __init__(self) -> None:
+        self.under_way = True
+        self._afterwards: list[Callable[[], None]] = []
+
+    def afterwards(self, act: Callable[[], None]) -> None:
+        self._afterwards.append(act)
+
+    def restored(self) -> None:
+        self.under_way = False
+        waiting, self._afterwards = self._afterwards, []
+        for act in waiting:
+            act()
+
+
+class Done:
+    """So many samples are done."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+
+    def reached(self, samples: int) -> bool:
+        return self.samples >= samples
+
+
+@pytest.mark.parametrize(("after", "ends"), [(100, True), (90, False)])
+def test_samples_end_a_run_only_when_no_server_may_undo_them(after: int, ends: bool) -> None:
+    roster = RunRoster(2, 1, False, ())
+    state = RunState(RunPhase.TRAINING)
+    run = RunContext(state, roster, ProgressTotals(), Membership[Party](), Decisions(), lambda: 5.0)
+    servers, done = Servers(), Done()
+    ending = RunEnding(run, StopRule(samples=100), cast(Recovery, servers), cast(Leasing, done))
+    done.samples = 100
+    ending.stop_at_epochs()
+    ending.stop_at_epochs()
+    assert not state.stopping
+    done.samples = after  # what the restored servers know
+    servers.restored()
+    assert (state.reason, state.stopping) == (("epochs", True) if ends else ("", False))
+    done.samples = 100
+    ending.stop_at_epochs()
+    assert state.reason == "epochs"

@@ -93,6 +93,21 @@ def test_a_run_that_goes_on_trains_what_is_left_of_its_epochs(threads: Runner, o
     assert first.samples == pytest.approx(SAMPLES, abs=2)
 
 
+@pytest.mark.parametrize("scheme", ["asp", "bsp"])
+def test_leased_samples_count_though_the_second_server_has_the_beginning_of_the_model(
+    threads: Runner, out: Path, scheme: str
+) -> None:
+    queue = {"data": {"partition": "queue"}, "epochs": 1.0, "servers": 2}
+    summary = threads(config_of(scheme, out, cluster={"shards": "0.3,0.7"}, **queue))
+    assert (summary.reason, summary.samples >= SAMPLES) == ("epochs", True)
+
+
+def test_a_run_of_decoupled_goes_on_from_its_checkpoint(threads: Runner, out: Path) -> None:
+    first = threads(config_of("decoupled", out, epochs=1.0, checkpoint={"every": 60.0}))
+    assert first.samples == pytest.approx(SAMPLES, abs=2)
+    assert_exact("decoupled", threads(config_of("decoupled", out, checkpoint={"every": 60.0, "resume": "auto"})))
+
+
 def test_steps_and_epochs_end_a_run_at_whichever_comes_first(threads: Runner, out: Path) -> None:
     summary = threads(config_of("asp", out, stop={"epochs": 2.0, "steps": 7}))
     assert (summary.reason, [worker.steps for worker in summary.workers]) == ("steps", [7] * 3)

@@ -13,8 +13,9 @@ from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.scheme import make, names
 from paceline.core.trace import Ended, MemberChange, Record
 from paceline.sim.checking.oracles.end_of_run import StopWish
+from paceline.sim.faults.run_end import SimulatedRunEnd
 from paceline.sim.fuzzing import random_parameters
-from paceline.sim.fuzzing.fuzz import FuzzPlan, draw, go_to_its_end, simulation
+from paceline.sim.fuzzing.fuzz import FuzzPlan, draw, go_to_its_end, play, simulation
 from paceline.sim.fuzzing.random_parameters import schemes_of
 from paceline.sim.fuzzing.script import plan_of, script_of, transcript
 from paceline.sim.fuzzing.stopping import draw as draw_wish
@@ -61,6 +62,75 @@ snapshot, so the next one counted as its repetition; its samples were in no upda
 def test_seeds_that_found_a_bug(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, wish = noted(seed, monkeypatch)
     go_to_its_end(simulation(plan, wish=wish), wish)
+
+
+HUNG_AND_RESTARTED = """
+seed = 1424
+scheme = "partial"
+runs = ["stop"]
+samples = [2, 7]
+leased = [71, 1]
+[cluster]
+suspect_after_s = 3.0
+[[cluster.hosts]]
+name = "worker-0"
+[[cluster.hosts.devices]]
+factor = 1.03
+[[cluster.hosts]]
+name = "worker-1"
+[[cluster.hosts.devices]]
+factor = 2.45
+[[cluster.hosts]]
+name = "servers"
+servers = 1
+[[cluster.faults]]
+kind = "restart"
+at_s = 7.1
+hosts = ["worker-1"]
+[cluster.hazards]
+late_s = 0.01
+"""
+"""Worker 1 hangs from 2.3 s on. Of the simulator: its samples came back to the queue when the hanging step was over."""
+
+
+def test_the_samples_of_a_worker_that_hangs_and_is_restarted_are_trained_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    play(plan_of(HUNG_AND_RESTARTED))
+    monkeypatch.setattr(SimulatedRunEnd, "restarted", lambda self, ended: None)
+    with pytest.raises(AssertionError, match="the run has not ended"):
+        play(plan_of(HUNG_AND_RESTARTED))
+
+
+RESTARTED_WITH_A_PUSH = """
+seed = 553
+scheme = "lbbsp"
+runs = ["stop"]
+samples = [7, 6]
+leased = [108, 3]
+[cluster]
+suspect_after_s = 3.0
+[[cluster.hosts]]
+name = "worker-0"
+[[cluster.hosts.devices]]
+[[cluster.hosts]]
+name = "worker-1"
+[[cluster.hosts.devices]]
+factor = 3.0
+[[cluster.hosts]]
+name = "servers"
+servers = 1
+[[cluster.faults]]
+kind = "restart"
+at_s = 1.6
+hosts = ["worker-0"]
+[cluster.hazards]
+late_s = 0.3
+"""
+"""Worker 0 is restarted while its push waits in the round. It used to push other samples for the same round, which
+count as a repetition: nobody settled them, and the run never ended."""
+
+
+def test_a_worker_that_is_restarted_hands_over_the_samples_that_it_had_handed_over() -> None:
+    play(plan_of(RESTARTED_WITH_A_PUSH))
 
 
 def test_a_rule_that_is_forgotten_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,9 +140,10 @@ class StepRunner:
             except Undone:  # the weights will not all come: a server was replaced meanwhile
                 advance = node.advance
         self._counts.exchanges += self._exchanges
-        if goes_back and self._run.clock == before:
+        rolled_back = node.begun_anew > anew
+        if goes_back and rolled_back and self._run.clock == before:  # not every scheme counts by its clock
             self._positions.on_rollback()
-        self._leases.answered(anew=node.begun_anew > anew)
+        self._leases.answered(anew=rolled_back)
         self._positions.between()
         if self._overlap:
             self._overlap.prepare(wanted)

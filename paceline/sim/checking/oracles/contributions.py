@@ -18,14 +18,17 @@ messages, in which contributions that a rollback undid count too. A worker is to
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paceline.core.effects import Data
+from paceline.core.effects import Data, Piece
 from paceline.core.paramserver.clocks import Clocks
 from paceline.core.trace import Applied
 from paceline.sim.checking.oracles.promises import EVERYBODY, Promised
+
+Place = tuple[int, int]
+"""Of a leased sample: epoch, and where in its order."""
 
 
 @dataclass(slots=True, eq=False)
@@ -123,6 +126,41 @@ class ShardRecount:
             made._told[rank] = told
         made._heard, made._samples, made._last = made._applied.copy(), made._samples_applied, made._used.copy()
         return made
+
+    def resumes_as(self, tables: Mapping[str, Any], *, by_clocks: bool) -> str:
+        """Returns what is wrong with the tables that a run is resumed with from this kept state; "" if nothing is.
+
+        by_clocks: workers go on with the clocks in them.
+        """
+        if tables["version"] != self.updates:
+            return f"version {tables['version']} after {self.updates} updates"
+        in_model = Counter(place for data in self.done for place in places(data))
+        if wrong := set(places(tables["done"])).symmetric_difference(in_model):
+            return f"sample {min(wrong)}: in the model or not"
+        clocks, seen = dict(tables["clocks"]), dict(tables["seen"])
+        if missing := [rank for rank in range(self._workers) if rank not in clocks or rank not in seen]:
+            return f"nothing is known of worker {missing[0]}"
+        for rank in sorted(self._here):
+            if by_clocks and clocks[rank] < self._in_model.get(rank, 0):
+                return (
+                    f"worker {rank} has clock {clocks[rank]}, and contribution {self._in_model[rank]} is in the model"
+                )
+            if seen[rank] != self._seen[rank]:
+                return f"worker {rank} has weights of version {seen[rank]}, and was given {self._seen[rank]}"
+        return ""
+
+    def resumed(self, tables: Mapping[str, Any], clocks: Sequence[int]) -> None:
+        """Begins where a checkpoint was taken, of which every server has these tables: nothing has been heard since.
+
+        clocks: with which the workers begin, by rank. A worker's own count may be ahead by what rollbacks have undone,
+        so contributions are counted from here on.
+        """
+        self._told = dict(enumerate(clocks))
+        self._last, self._used, self._in_model = dict(self._told), dict(self._told), dict(self._told)
+        self._seen.update(dict(tables["seen"]))
+        self.updates = tables["version"]
+        self.done = [tuple(tables["done"])] if tables["done"] else []
+        self._constant = False
 
     def goes_on_as(self, other: ShardRecount) -> None:
         """Checks that the copy a lost server is replaced from, `other`, has every contribution the server had
@@ -352,3 +390,8 @@ class ShardRecount:
             if rank in self.open:  # its former incarnation is in the open round
                 self._clocks.tick(rank, self._clocks[rank] + 1)
                 self._told[rank] += 1
+
+
+def places(pieces: Iterable[Piece]) -> Iterator[Place]:
+    """Yields every place within `pieces`, which are (epoch, start, stop) with `stop` excluded."""
+    return ((epoch, at) for epoch, start, stop in pieces for at in range(start, stop))

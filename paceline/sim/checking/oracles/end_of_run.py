@@ -12,9 +12,12 @@ from dataclasses import dataclass
 
 from paceline.core.coordination.lifecycle import TARGET_REACHED, StopRule
 from paceline.core.trace import Ended, MemberChange, Record
+from paceline.sim.kernel.host_clock import TRUE, HostClock
 
 ASKED = "interrupted"
 """The reason of a run that somebody ends by hand."""
+ROUNDED_S = 1e-6
+"""What is lost by rounding when times of a clock that drifts or jumps are told on another."""
 Process = tuple[str, int]
 """A party's name and its incarnation."""
 
@@ -28,6 +31,7 @@ class StopWish:
     evaluations   time and accuracy of each
     hangs         rank and time: from then on one step of this worker takes very long, though its process is heard
     stuck_s       seconds without a step after which a worker counts as lost
+    clock         of the coordinator; all other times are virtual times
     """
 
     rule: StopRule
@@ -35,15 +39,16 @@ class StopWish:
     evaluations: tuple[tuple[float, float], ...] = ()
     hangs: tuple[tuple[int, float], ...] = ()
     stuck_s: float = float("inf")
+    clock: HostClock = TRUE
 
     @property
     def due_s(self) -> dict[str, float]:
-        """Returns when the run must have ended at the latest, by the reason."""
+        """Returns when the run must have ended at the latest, on the coordinator's clock and by the reason."""
         due = {} if self.rule.seconds is None else {"seconds": self.rule.seconds}
         target = self.rule.target_accuracy
         reached = [at for at, accuracy in self.evaluations if target is not None and accuracy >= target]
-        due |= {TARGET_REACHED: reached[0]} if reached else {}
-        return due | ({ASKED: self.asked_at_s[0]} if self.asked_at_s else {})
+        due |= {TARGET_REACHED: self.clock.reads(reached[0])} if reached else {}
+        return due | ({ASKED: self.clock.reads(self.asked_at_s[0])} if self.asked_at_s else {})
 
 
 class EndOfRun:
@@ -70,15 +75,18 @@ class EndOfRun:
             self._look_at_the_reason(record)
 
     def _look_at_the_stuck(self, lost: MemberChange) -> None:
-        if lost.party not in [f"worker {rank}" for rank, at in self._wish.hangs if at < lost.at]:
+        if lost.party not in [
+            f"worker {rank}" for rank, at in self._wish.hangs if self._wish.clock.reads(at) < lost.at
+        ]:
             raise self._broken(f"{lost.party} is lost as stuck ({lost.reason}), though it does not hang")
 
     def _look_at_the_reason(self, ended: Ended) -> None:
-        due = self._wish.due_s
-        late = [reason for reason, at in due.items() if at < ended.at]
+        due, clock = self._wish.due_s, self._wish.clock
+        rounded = 0.0 if clock == TRUE else ROUNDED_S
+        late = [reason for reason, at in due.items() if clock.shows(at) + rounded < clock.shows(ended.at)]
         if late:
             raise self._broken(f"the run ends at {ended.at:.3f} s by {ended.reason}; {late[0]} was due before")
-        if ended.reason in due and due[ended.reason] > ended.at:
+        if ended.reason in due and due[ended.reason] > ended.at + rounded:
             raise self._broken(f"the run ends by {ended.reason} at {ended.at:.3f} s, {due[ended.reason]:.3f} s is due")
         wanted = self._wish.rule.samples
         if ended.reason == "epochs" and (wanted is None or self._done() < wanted):

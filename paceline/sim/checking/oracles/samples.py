@@ -7,22 +7,14 @@ at the end with the updates of the first shard (`ShardRecount.done`) and with wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from paceline.core.effects import Data, Piece
 from paceline.core.samples.sample_leases import Leases
-from paceline.sim.checking.oracles.contributions import ShardRecount
+from paceline.sim.checking.oracles.contributions import Place, ShardRecount, places
 
 NOBODY = -1
 """A rank that takes what is left when all others are gone."""
-
-Place = tuple[int, int]
-"""Epoch, and where in its order."""
-
-
-def places(pieces: Iterable[Piece]) -> Iterable[Place]:
-    """Yields every place within `pieces`, which are (epoch, start, stop) with `stop` excluded."""
-    return ((epoch, at) for epoch, start, stop in pieces for at in range(start, stop))
 
 
 class Samples:
@@ -30,6 +22,7 @@ class Samples:
 
     def __init__(self, broken: Callable[[str], AssertionError]) -> None:
         self._broken = broken
+        self._resumed = False  # then what nobody has of an epoch that had begun is given out as if given back
         self._given: dict[Place, int] = {}  # and the rank of whom it was last given to
         self._unknown: list[tuple[int, Data]] = []  # what was dropped, and the server that comes does not know of it
         self._judged_again: set[Place] = set()  # and was given to somebody else by then
@@ -37,6 +30,11 @@ class Samples:
     def given(self, piece: Piece, rank: int) -> None:
         """Notes that a worker took a lease; a place that is given again has the newer holder."""
         self._given.update(dict.fromkeys(places((piece,)), rank))
+
+    def given_before(self, done: Data) -> None:
+        """Notes samples that are in the checkpoint from which the run is resumed: nobody may have them again."""
+        self._given.update(dict.fromkeys(places(done), NOBODY))
+        self._resumed = True
 
     def goes_on_as(self, before: ShardRecount, after: ShardRecount) -> None:
         """The first server is replaced from a copy, which knows no contribution that was dropped since.
@@ -73,12 +71,13 @@ class Samples:
 
     def _look_at_the_rest(self, leases: Leases, rest: set[Place]) -> None:
         """Takes every lease that is left, and checks that it is just what is in no update, each place once."""
+        last_epoch = max((epoch for epoch, _ in self._given), default=-1) if self._resumed else -1
         while True:
             piece = leases.take(NOBODY, 0)
-            if self._given.keys().isdisjoint(places((piece,))):
+            if self._given.keys().isdisjoint(places((piece,))) and piece[0] > last_epoch:
                 break
             for place in places((piece,)):
-                if place not in rest:
+                if place not in rest and (place in self._given or not self._resumed):
                     raise self._broken(f"sample {place} is given out again; it is in the model, or somebody has it")
                 rest.discard(place)
         if rest:
