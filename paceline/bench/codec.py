@@ -106,7 +106,7 @@ def _done(act: Callable[[], object]) -> Callable[[], object]:
 
     def done() -> None:
         act()
-        torch.cuda.synchronize()
+        torch.accelerator.synchronize()
 
     return done
 

@@ -33,6 +33,7 @@ from paceline.engine import specs
 from paceline.engine.data.partition_plan import parse_partition
 from paceline.engine.import_path import is_path
 from paceline.live.addresses import is_loopback
+from paceline.live.cpu_topology import check_binding
 
 
 def option(
@@ -55,8 +56,8 @@ def option(
 def check_device(text: str) -> None:
     """Raises ValueError for what names no device."""
     for device in text.split(","):
-        if not re.fullmatch(r"auto|cpu|cuda(:\d+(\+\d+)*)?", device):
-            raise ValueError(f"{device!r} is not a device; there are auto, cpu, cuda and cuda:N")
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+(\+\d+)*)?|xpu(:\d+)?|mps(:0)?", device):
+            raise ValueError(f"{device!r} is not a device; there are auto, cpu, cuda, cuda:N, xpu:N and mps")
 
 
 def check_ranks(text: str) -> None:
@@ -179,7 +180,7 @@ class ClusterSettings:
         0.0, "emulate: a step lasts at least this many ms times the worker's slowdown", low=0, launch=True
     )
     device: str = option(
-        "auto", "auto, cpu, cuda:N, or one for each worker: cuda:0,cuda:1,cpu,cpu", check=check_device, launch=True
+        "auto", "auto, cpu, cuda:N, xpu:N, mps, or one for each worker: cuda:0,cpu,cpu", check=check_device, launch=True
     )
     ranks: str = option(
         "1",
@@ -194,6 +195,12 @@ class ClusterSettings:
     )
     threads: int = option(
         1, "CPU threads of each worker; of a script, unless OMP_NUM_THREADS is set", low=1, launch=True
+    )
+    bind_cores: str = option(
+        "none",
+        "CPUs of each worker: auto divides cores and NUMA nodes of each host; or a list: 0-7, or one for each: 0-3/4-7",
+        check=check_binding,
+        launch=True,
     )
     transport: str = option(
         "auto",
@@ -362,6 +369,19 @@ class ScheduleSettings:
     factor: float = option(0.1, "step: factor of each reduction", flag="schedule-factor", low=0, high=1)
     power: float = option(1.0, "poly: the power of the part that is left", flag="schedule-power", low=1e-6)
     floor: float = option(0.0, "cosine: the last factor", flag="schedule-floor", low=0, high=1)
+
+    def recipe(self, train_samples: int, total: int) -> specs.ScheduleRecipe:
+        """Returns the schedule in samples, for a training set of `train_samples`; the run ends after `total`."""
+        return specs.ScheduleRecipe(
+            name=self.name,
+            warmup=round(self.warmup * train_samples),
+            every=max(1, round(self.every * train_samples)),
+            factor=self.factor,
+            total=total,
+            floor=self.floor,
+            at=tuple(round(epochs * train_samples) for epochs in self.at),
+            power=self.power,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import os
 
 import torch
 
+from paceline.engine.accelerators import count_of
 from paceline.launch.local.environment import spec_from
 from paceline.runtime.spec.devices import device_for
 
@@ -25,6 +26,6 @@ def device_of_this_process() -> torch.device:
 
     Raises ConfigError for a broken environment.
     """
-    gpus = torch.cuda.device_count()
+    gpus = count_of("cuda")
     spec = spec_from(os.environ)
     return torch.device(device_for("auto", 0, gpus) if spec is None else device_for(spec.device, spec.gpu, gpus))

@@ -9,13 +9,15 @@ sys.exit("a reason")     1
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import sys
 import threading
+from collections.abc import Iterator
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
 
-from paceline.core.errors import PeerLost
+from paceline.core.errors import PeerLost, Stopped
 
 MONITORS = (4, 3)
 """Tool numbers of sys.monitoring that Python reserves for nobody."""
@@ -96,6 +98,20 @@ def say_nothing_of_lost_peers() -> None:
             usual(kind, error, trace)
 
     sys.excepthook = hook
+
+
+@contextlib.contextmanager
+def exit_if_too_late(who: str) -> Iterator[None]:
+    """Ends the script with exit code 0 and one line where the run is over before `who` takes part in it.
+
+    So it is with a worker that is started again, or comes late, while the others finish.
+    """
+    try:
+        yield
+    except Stopped as over:
+        why = f" ({over})" if str(over) else ""
+        print(f"paceline: the run was over{why} before {who} took part: it has nothing to train", file=sys.stderr)
+        sys.exit(0)
 
 
 def _has_run_through(frame: FrameType) -> bool:

@@ -32,7 +32,7 @@ from paceline.engine.model.trainable import trained_of
 from paceline.engine.optim.recipe import recipe_of
 from paceline.engine.optim.whole_tensors import imported, made_by, path_of
 from paceline.engine.specs import OptimizerRecipe
-from paceline.launch.exit_hook import ScriptExit, say_nothing_of_lost_peers
+from paceline.launch.exit_hook import ScriptExit, exit_if_too_late, say_nothing_of_lost_peers
 from paceline.launch.external.detect import STARTERS, detect_external
 from paceline.launch.local.environment import incarnation_from, scheme_from, spec_from
 from paceline.launch.own_run import Evaluate, begin_at, check_evaluated, evaluate_and_exit
@@ -184,7 +184,8 @@ def _join_with_ranks(
         try:
             recipe, behind = begin_at(whole.whole, recipe, spec, None)
             whole.show_all()
-            pace = FirstRankPace(ranks, whole, recipe, spec.overlapping(False), session, behind=behind)
+            with exit_if_too_late(spec.party):
+                pace = FirstRankPace(ranks, whole, recipe, spec.overlapping(False), session, behind=behind)
             differ(recipe.seed, pace.rank, spec.incarnation, wanted=wanted and not behind.draws_on)
         except BaseException:
             session.close()
@@ -206,7 +207,8 @@ def _begun(
     """Returns the worker in training. If that fails, the session is closed, since the script may go on without it."""
     try:
         recipe, behind = begin_at(module, recipe, spec, state)
-        pace = Pace(module, recipe, spec, session, optimizer=optimizer, behind=behind)
+        with exit_if_too_late(spec.party):
+            pace = Pace(module, recipe, spec, session, optimizer=optimizer, behind=behind)
         differ(recipe.seed, pace.rank, spec.incarnation, wanted=seed_ranks and not behind.draws_on)
     except BaseException:
         session.close()  # a script that goes on without us shall keep no thread or socket of ours

@@ -27,11 +27,13 @@ import torch
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
 from paceline.core.errors import CoordinatorGone, PacelineError, PeerLost, Stopped
+from paceline.engine.accelerators import count_of
 from paceline.live.control.session import Session
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 from paceline.runtime.checkpointing.resume import open_at
 from paceline.runtime.evaluator.evaluator import evaluate
 from paceline.runtime.server.server import serve
+from paceline.runtime.spec.core_binding import bind, part_of
 from paceline.runtime.spec.devices import check_device, device_for
 from paceline.runtime.spec.launcher import LOST_COORDINATOR_EXIT, ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec
@@ -95,6 +97,7 @@ def _tell(transport: Transport, cause: str, details: str, *, lost_another: bool 
 
 def main(spec: ProcessSpec) -> int:
     """Runs one process from its start to its end; returns its exit code."""
+    bind(part_of(spec))  # before torch makes threads, which inherit it
     torch.set_num_threads(spec.config.cluster.threads)
     if spec.who.kind == "evaluator":
         os.nice(5)  # training comes first on a machine with few cores
@@ -109,10 +112,10 @@ def on_device(spec: ProcessSpec) -> ProcessSpec:
     """Returns the spec with the device that `auto` stands for on this host."""
     if spec.device != "auto":
         return spec
-    return dataclasses.replace(spec, device=device_for("auto", spec.gpu, torch.cuda.device_count()))
+    return dataclasses.replace(spec, device=device_for("auto", spec.gpu, count_of("cuda")))
 
 
 def check_device_of(spec: ProcessSpec) -> None:
     """Raises ConfigError where this host lacks the device of the spec."""
     if spec.device != "cpu":
-        check_device(spec.device, torch.cuda.device_count())
+        check_device(spec.device, count_of(spec.device.partition(":")[0]))

@@ -60,7 +60,7 @@ def test_what_there_is_to_choose_from_is_listed_once() -> None:
         ("cluster", "slowdown", [1, "two"], "numbers separated by commas"),
         ("cluster", "slowdown", 3, "numbers separated by commas"),
         ("cluster", "slowdown", [0.0], "between 0.001 and"),
-        ("cluster", "device", "gpu", "there are auto, cpu, cuda and cuda:N"),
+        ("cluster", "device", "gpu", "there are auto, cpu, cuda, cuda:N, xpu:N and mps"),
         ("cluster", "allreduce", "star", "auto, servers, ring, butterfly"),
         ("optimizer", "lr", "fast", "a number"),
         ("optimizer", "lr", math.nan, "a number"),

@@ -11,6 +11,7 @@ from paceline.cli.commands import launch
 from paceline.cli.support.options import Parser, help_of, metavar_of
 from paceline.compat.theanompi.session import RULES, TheanoMpiSession, launched, read_session
 from paceline.core.errors import ConfigError
+from paceline.live.cpu_topology import AUTO
 
 EPILOG = """examples:
   paceline theanompi -cfg=launch_session.cfg
@@ -38,11 +39,13 @@ def main(arguments: list[str]) -> int:
             raise ConfigError(f"a session needs {flag}=..., or -cfg=FILE with all of them; see --help")
     session = TheanoMpiSession(**values, settings=dict(_pair(text) for text in options.settings or ()))
     words, lines = launched(session, Path("runs"))
-    if options.bind:
-        lines.append("-bind does nothing: the system places processes; --threads and OMP_NUM_THREADS limit them")
+    given = _launch_words(options)
+    if options.bind and "--bind-cores" not in given:
+        given += ["--bind-cores", AUTO]
+        lines.append(f"-bind is --bind-cores {AUTO}: cores and NUMA nodes are divided among the processes of a host")
     for line in lines:
         print(f"paceline: {line}", file=sys.stderr)
-    return launch.main([*_launch_words(options), *words])
+    return launch.main([*given, *words])
 
 
 def _parser() -> Parser:
@@ -55,7 +58,7 @@ def _parser() -> Parser:
     add("-class", "--modelclass", dest="modelclass", metavar="C", help="the class in it")
     add("-bsp_sync_type", dest="sync_type", metavar="T", help="cdd (default) or avg")
     add("-bsp_exch_strategy", dest="exch_strategy", metavar="S", help="nccl32 (default), nccl16, ar, asa32, ...")
-    add("-b", "-bind", dest="bind", action="store_true", help="accepted; processes are not bound to cores")
+    add("-b", "-bind", dest="bind", action="store_true", help="bind processes to cores, as --bind-cores auto")
     add("-s", "--size", metavar="N", help="ignored, as in Theano-MPI: devices say how many")
     add("-set", dest="settings", action="append", metavar="NAME=VALUE", help="a setting of the model")
     group = parser.add_argument_group("options of paceline launch")

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.cli.support import scheme_catalogue
 from paceline.cli.support.options import Parser
 from paceline.cli.support.watch_page import OWNED
-from paceline.config import Config, build, load
+from paceline.config import Config, build, load, settings, to_dict
+from paceline.config.parsing import written
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import lookup
 from paceline.observe.runs.collapse import way_out
 from paceline.observe.trace.trace_file import TRACE
+from paceline.runtime.run_folder.status_file import STATUS
+
+if TYPE_CHECKING:
+    from paceline.observe.watch.panels.run_progress import RunFacts
 
 EPILOG = """The page shows who computes, waits and communicates, who holds the others up and what that costs, and what
 other schemes would give. It reads RUN/trace.jsonl and changes nothing. It listens on 127.0.0.1; the
@@ -27,6 +35,7 @@ examples:
   paceline watch runs/20260101-120000-bsp
   paceline train --scheme bsp --slowdown 1,1,1,4 --step-ms 20 --watch       the page comes and goes with the run
   paceline race --schemes bsp,asp,esync --watch         one page; it goes over to each run as it begins
+  paceline watch runs --alert-hook 'notify-send Paceline'      says when a worker is slow or the loss is no number
   paceline watch runs/a --port 8123 --metrics-open      and Prometheus scrapes http://127.0.0.1:8123/metrics
 """
 NICENESS = 10
@@ -45,6 +54,9 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--port", default="0", help="port to listen on (default: any free one)")
     parser.add_argument("--metrics-open", action="store_true", help="/metrics, for Prometheus, needs no token")
+    parser.add_argument(
+        "--alert-hook", default="", metavar="CMD", help="run CMD TEXT when an alert begins and when it is over"
+    )
     parser.add_argument(OWNED, action="store_true", help="end with whoever started this")
     namespace = parser.parse_all(arguments)
     run, owned = Path(namespace.run), namespace.until_stdin_closes
@@ -67,8 +79,21 @@ def main(arguments: list[str]) -> int:
             owner=sys.stdin.buffer if owned else None,
             ready=lambda address: print(f"watch the run at {address}", flush=True),
             metrics_open=namespace.metrics_open,
+            facts=CachedFacts(lambda: newest(run)),
+            hook=hook_words(namespace.alert_hook),
         )
     return 0
+
+
+def hook_words(command: str) -> list[str]:
+    """Returns the words of a hook. Raises ConfigError where its program is not there."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise ConfigError(f"--alert-hook {command}: {error}") from None
+    if words and shutil.which(words[0]) is None:
+        raise ConfigError(f"--alert-hook {words[0]}: there is no such program")
+    return words
 
 
 def check(run: Path) -> None:
@@ -97,7 +122,73 @@ def about(run: Path) -> dict[str, Any]:
     told["parameters"] = {scheme: dict(of) for scheme, of in config.parameters.items()}
     told["way_out"] = _way_out(config)
     told |= {"servers": config.cluster.servers, "target": config.stop.target_accuracy or None}
+    told["settings"] = settings_of(config)
+    if (run / STATUS).is_file():  # a simulation has none, and ends with its command
+        told["stop"] = f"paceline kill {shlex.quote(str(run))}"
     return told | {"model": config.task[0], "data": config.task[1]}
+
+
+def settings_of(config: Config) -> list[list[str]]:
+    """Returns flag and value of each setting that is not the default, and of the scheme's parameters."""
+    values = to_dict(config)
+    found = []
+    for setting in settings():
+        value = values.get(setting.section, {}).get(setting.key, setting.default)
+        value = tuple(value) if isinstance(value, list) else value
+        own = setting.section == config.run.scheme
+        if setting.flag != "out" and (own or value != setting.default):
+            found.append([f"--{setting.flag}", written(value)])
+    return found
+
+
+def facts_of(run: Path) -> RunFacts:
+    """Returns where the run ends and what its learning rate is, by config.toml and status.json; empty without them."""
+    from paceline.engine.optim.lr_schedule import factor
+    from paceline.observe.watch.panels.run_progress import RunFacts
+    from paceline.runtime.run_folder.status_file import read_status
+
+    try:
+        config = build(load(str(run / "config.toml")))
+    except PacelineError:
+        return RunFacts()
+    try:
+        epoch = read_status(run).train_samples
+    except PacelineError:  # a simulation has none
+        epoch = 0
+    stop, total = config.stop, config.stop.samples_of(epoch) if epoch else config.stop.samples
+    schedule = config.schedule.recipe(epoch, total)
+
+    def rate(samples: int) -> float | None:
+        """Returns the learning rate after so many samples; None where a script has its own, or its clock is unknown."""
+        if config.is_script or (schedule.name != "constant" and not epoch):
+            return None
+        return config.optimizer.lr * (factor(schedule, samples) if epoch else 1.0)
+
+    return RunFacts(samples=total, seconds=stop.seconds, steps=stop.steps, epoch_samples=epoch, learning_rate=rate)
+
+
+class CachedFacts:
+    """Reads the facts of a run again only where one of its files has changed."""
+
+    def __init__(self, run: Callable[[], Path]) -> None:
+        self._run = run
+        self._known: tuple[Any, RunFacts] | None = None
+
+    def __call__(self) -> RunFacts:
+        """Returns the facts of now."""
+        run = self._run()
+        seen = (run, _changed(run / "config.toml"))  # status.json changes every second, and what is needed of it never
+        if self._known is None or self._known[0] != seen or not self._known[1].epoch_samples:
+            self._known = (seen, facts_of(run))
+        return self._known[1]
+
+
+def _changed(path: Path) -> int:
+    """Returns when a file was changed last, in nanoseconds; 0 where there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _way_out(config: Config) -> str:

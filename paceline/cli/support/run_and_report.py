@@ -23,6 +23,7 @@ from paceline.observe.formatting import number_format
 from paceline.observe.formatting.wrapping import columns, wrapped_lines
 from paceline.observe.runs.summary import Summary, WorkerSummary
 from paceline.observe.terminal.progress import Lines, ProgressSnapshot
+from paceline.runtime.spec.core_binding import CORES
 
 # A shell reports 128 plus the number of a signal for a process that the signal ended; these codes are the same.
 EXIT_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
@@ -114,9 +115,11 @@ class Losses:
         """Prints lines of the supervisor.
 
         The first call has the heading of the run. It is left out, but for what it says about the checkpoints that a
-        run goes on from, or passes over: a run that began anew unnoticed would have lost work.
+        run goes on from, or passes over: a run that began anew unnoticed would have lost work. It also says which cores
+        the scripts were bound to, which the user has asked for.
         """
-        self._lines.say(*(f"paceline: {line}" for line in lines if self._begun or "checkpoint" in line))
+        told = (line for line in lines if self._begun or "checkpoint" in line or line.startswith(CORES))
+        self._lines.say(*(f"paceline: {line}" for line in told))
         self._begun = True
 
     def show(self, snapshot: ProgressSnapshot) -> None: ...

@@ -12,6 +12,7 @@ from paceline.compat.mxnet.distributed import DistributedStore
 from paceline.compat.mxnet.local import LocalStore
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
+from paceline.launch.exit_hook import exit_if_too_late
 from paceline.launch.join import find_spec, leave
 from paceline.runtime.kvstore.store_spec import BOUND, SCHEMES, StoreSpec
 from paceline.runtime.spec.job_spec import Recipe
@@ -65,7 +66,8 @@ def _distributed(spec: ProcessSpec | None, store: StoreSpec, timeout_s: float) -
         session = spec.session(spec.open_transport())
         session.hello(spec.coordinator, spec.device)
     try:
-        return DistributedStore(spec, session, store, timeout_s=timeout_s or spec.timeout_s)
+        with exit_if_too_late(spec.party):
+            return DistributedStore(spec, session, store, timeout_s=timeout_s or spec.timeout_s)
     except BaseException:
         session.close()  # a script that goes on without the store must keep no thread or socket of it
         raise

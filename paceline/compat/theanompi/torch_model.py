@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from paceline import config as configuration
 from paceline.compat.theanompi.recorder import Recorder
+from paceline.engine.accelerators import count_of
 from paceline.engine.data.dataset import Splits
 from paceline.runtime.evaluator.evaluator import save_model
 from paceline.runtime.spec.devices import device_for
@@ -101,7 +102,7 @@ class TorchModel:
         self.n_epochs = int(config.get("epochs", self.n_epochs))
         self.batch_size = int(config.get("batch_size", self.batch_size))
         self.learning_rate = float(config.get("lr", self.learning_rate))
-        self.device = torch.device(device_for(str(config.get("device", "cpu")), 0, torch.cuda.device_count()))
+        self.device = torch.device(device_for(str(config.get("device", "cpu")), 0, count_of("cuda")))
         self.data: Any = self.make_data()
         self.module = self.make_module().to(self.device)
         self.params = list(self.module.parameters())

@@ -51,6 +51,7 @@ class Hello:
     bytes_per_second_max  the most that this may really be, given the noise of the measurement
     incarnation           number of this incarnation of the party, from 0
     cores                 that its process may use; 0 if unknown
+    cpus                  their numbers; empty if unknown
     """
 
     address: bounds.Name
@@ -61,6 +62,7 @@ class Hello:
     bytes_per_second_max: bounds.Speed = 0.0
     incarnation: bounds.Count = 0
     cores: bounds.Count = 0
+    cpus: bounds.Counts = ()
 
     def __post_init__(self) -> None:
         finite(self, "bytes_per_second", "bytes_per_second_max")

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from paceline.engine.accelerators import generator_state, set_generator_state
 from paceline.engine.torch_generator import torch_generator
 
 
@@ -19,8 +20,9 @@ def unchanged(module: nn.Module) -> Iterator[None]:
     """
     buffers = [(part, name, b, _copy(b)) for part in module.modules() for name, b in part._buffers.items()]
     gradients = [(p, p.grad, _copy(p.grad)) for p in module.parameters()]
-    devices = {p.device.index for p in module.parameters() if p.is_cuda}
-    with torch_generator, torch.random.fork_rng(devices=sorted(devices)):
+    beside = {p.device for p in module.parameters() if p.device.type not in ("cpu", "meta")}
+    states = [(device, generator_state(device)) for device in beside]
+    with torch_generator, torch.random.fork_rng(devices=[]):
         try:
             yield
         finally:
@@ -29,6 +31,9 @@ def unchanged(module: nn.Module) -> Iterator[None]:
                     part._buffers[name] = _restored(buffer, before)
                 for p, gradient, before in gradients:
                     p.grad = _restored(gradient, before)
+            for device, state in states:
+                if state is not None:
+                    set_generator_state(state, device)
 
 
 def _copy(tensor: torch.Tensor | None) -> torch.Tensor | None:

@@ -207,9 +207,9 @@ def _count_gpus() -> int:
     count = 0
     try:
         signal.set_wakeup_fd(-1)
-        import torch
+        from paceline.engine.accelerators import count_of
 
-        count = torch.cuda.device_count()
+        count = count_of("cuda")
     finally:
         os._exit(count)
 

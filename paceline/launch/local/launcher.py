@@ -42,6 +42,7 @@ from paceline.launch.local.fork_messages import (
 from paceline.launch.local.fork_server_process import ForkServerProcess
 from paceline.launch.local.interfaces import for_nccl
 from paceline.launch.local.line_messages import LineDecoder, encode
+from paceline.runtime.spec.core_binding import check_host
 from paceline.runtime.spec.devices import Placed, all_workers, check_devices, check_without_gpus, depend_on_gpus
 from paceline.runtime.spec.launcher import LOST_COORDINATOR_EXIT, ProcessEnded, how_ended
 
@@ -148,6 +149,7 @@ class LocalLauncher:
         if workers is None:
             workers = all_workers(config)
         check_without_gpus(config, workers)
+        check_host(config, [rank for rank, _ in workers])
         gpus = depend_on_gpus(config, workers)
         self._host.ask(LoadData(config=configuration.to_dict(config), count_gpus=gpus))
         answer = self._host.answer(prepare_seconds(config))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -21,6 +22,7 @@ from paceline.launch.local.environment import PREFIX, PROCESS, Environment, envi
 from paceline.launch.local.fork_server import die_with_parent
 from paceline.launch.local.interfaces import for_nccl
 from paceline.launch.local.launcher import LocalLauncher
+from paceline.runtime.spec.core_binding import bind, check_host, part_of
 from paceline.runtime.spec.devices import all_workers, check_without_gpus, gpus_of_ranks
 from paceline.runtime.spec.launcher import ProcessEnded, how_ended
 from paceline.runtime.spec.process_spec import ProcessSpec
@@ -60,6 +62,7 @@ class ScriptLauncher:
         """
         if not hasattr(os, "killpg"):
             raise ConfigError("paceline launch needs process groups, which Windows lacks: use WSL, or start one worker")
+        check_host(config, range(config.cluster.workers))
         if self._is_of_this_python():
             check_without_gpus(config, all_workers(config))
         return 1
@@ -85,6 +88,7 @@ class ScriptLauncher:
         environment = {**inherited, **self._environment, **environment_of(spec, _token_file(spec))}
         if spec.who.kind == "evaluator":
             environment[PROCESS] = str(_process_file(spec))
+        worker, part = spec.who.kind == "worker", part_of(spec)
         command, of_ranks = _of_several_ranks(spec, self._command)
         environment |= of_ranks
         try:
@@ -97,7 +101,7 @@ class ScriptLauncher:
                 text=True,
                 errors="replace",
                 start_new_session=True,
-                preexec_fn=die_with_parent if spec.who.kind == "worker" else _beside_training,
+                preexec_fn=functools.partial(_become_worker, part) if worker else _beside_training,
             )
         except OSError as error:
             raise ConfigError(f"{self._command[0]}: {error.strerror}") from None
@@ -187,6 +191,12 @@ def _kill_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
     """Signals a script's whole process group: launchers like `bash` or `torchrun` start further processes."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
+
+
+def _become_worker(part: frozenset[int]) -> None:
+    """Runs in a worker's process, before the script: it is bound to the CPUs of its `part`."""
+    die_with_parent()
+    bind(part)
 
 
 def _beside_training() -> None:

@@ -209,7 +209,8 @@ class RemoteLauncher:
             host = self._host_for(spec.who)
             self._at[spec.party] = host
         slot = self._placement.slots[spec.who.index] if spec.who.kind == "worker" else -1
-        there = dataclasses.replace(spec, bind=_bind(host.address, spec.bind), slot=slot)
+        neighbours = tuple(rank for rank, at in enumerate(self._placement.workers) if self._hosts[at] is host)
+        there = dataclasses.replace(spec, bind=_bind(host.address, spec.bind), slot=slot, neighbours=neighbours)
         host.ask(messages.StartProcess(spec=there.to_json(), keys=keys_of(spec)))
 
     def _start_waiting(self, who: Party) -> None:

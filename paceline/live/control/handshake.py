@@ -24,6 +24,7 @@ from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost, Stopped
 from paceline.live.control.directory import PartyDirectory
 from paceline.live.control.link_probe import LinkRounds, timed_look
+from paceline.live.cpu_topology import allowed_cpus
 from paceline.live.host_info import cores
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import PRESENCE
@@ -62,6 +63,7 @@ class Handshake:
             bytes_per_second_max=speeds[1],
             incarnation=incarnation,
             cores=cores(),
+            cpus=tuple(sorted(allowed_cpus())),
         )
         self._transport.send(party.COORDINATOR, Envelope(Kind.CONTROL, hello))
 

@@ -55,7 +55,9 @@ def crowded(workers: Sequence[control.Hello], servers: Sequence[control.Hello]) 
     """
     everybody = (*workers, *servers)
     cores = min(hello.cores for hello in everybody)
-    busy = sum(not hello.device.startswith("cuda") for hello in workers) + len(servers)
+    if all(hello.cpus for hello in everybody):  # workers may be bound to a part of them each
+        cores = len({cpu for hello in everybody for cpu in hello.cpus})
+    busy = sum(not hello.device.startswith(("cuda", "xpu", "mps")) for hello in workers) + len(servers)
     if len({hello.host for hello in everybody}) > 1 or not 0 < cores < busy:
         return ""
     return f"{busy} processes of {everybody[0].host} share {cores} core{'s' * (cores > 1)}"

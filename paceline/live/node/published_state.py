@@ -2,6 +2,8 @@
 
 name                       content                                            if there is none yet
 WEIGHTS, FINAL             the model now; the last model                      the reader waits
+STATISTICS                 batch-norm statistics of a worker now              an error
+FINAL_STATISTICS           the last ones, of all workers                      the reader waits
 COMMON                     what a newcomer takes over                         an error
 PRESENCE                   nothing: the answer says that all before arrived   an error
 FREIGHT                    1 MiB, to measure a link                           an error
@@ -26,13 +28,15 @@ from paceline.live.protocol.transport import Envelope, Kind, Post
 
 WEIGHTS = "weights"
 FINAL = "the final weights"
+STATISTICS = "batch-norm statistics"
+FINAL_STATISTICS = "the final batch-norm statistics"
 COMMON = "what newcomers take over"
 PRESENCE = "that it is there"
 STATE = "state"
 FREIGHT = "some bytes"
 FREIGHT_LENGTH = 1 << 18
 
-WAITED_FOR = frozenset({WEIGHTS, FINAL})
+WAITED_FOR = frozenset({WEIGHTS, FINAL, FINAL_STATISTICS})
 
 Provider = Callable[[int], Any]
 

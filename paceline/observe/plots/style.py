@@ -30,7 +30,7 @@ SCHEMES = (
     *("bsp", "asp", "ssp", "gsp", "esync", "localsgd", "diloco", "adpsgd"),
     *("lbbsp", "dcasgd", "dssp", "ksync", "asyncdiloco", "easgd", "slowmo", "gosgd"),
     *("partial", "weedout", "hybrid", "eamsgd", "postlocal", "sgp", "decoupled", "sparseloco"),
-    *("muloco", "noloco", "tiers"),
+    *("muloco", "noloco", "tiers", "prague", "halos"),
 )
 """By their place here schemes have colour, dashes and mark, the same in every figure: eight colours a row.
 

@@ -5,6 +5,9 @@
     GET /about          what the run is
     GET /state          what is known of it now; see `page_data.PageQuery`
     GET /watch.css ...  what the page is made of
+    GET /log            the last lines of a log; ?name=... &lines=...
+    GET /runs           the runs beside it
+    GET /curves         the curves of some of them; ?runs=NAME&runs=NAME
     GET /metrics        what is known of it now, for Prometheus; takes the token as a bearer's too, or from its address
 
 A request is refused unless its Host is this machine's own name (a page elsewhere may make a name of its own lead
@@ -14,6 +17,7 @@ every program on this machine may read /metrics, which has numbers and nothing e
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import secrets
@@ -29,11 +33,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paceline.observe.export import prometheus
 from paceline.observe.watch.page_data import ROWS_MAX, PageQuery
+from paceline.observe.watch.panels.log_tail import log_tail
+from paceline.observe.watch.panels.run_list import COMPARED_MAX, RunList
 from paceline.observe.watch.reader import Reader
 
 PAGE = Path(__file__).parent / "page"
 """The folder with the files of the page."""
-FILES = {"/": "index.html"} | {f"/{name}": name for name in ("watch.css", "watch.js", "charts.js", "icon.svg")}
+SCRIPTS = ("watch.js", "charts.js", "panels.js", "runs.js")
+FILES = {"/": "index.html"} | {f"/{name}": name for name in (*SCRIPTS, "watch.css", "icon.svg")}
 """By path, the file of the folder `page` that is served."""
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 """Names by which a browser on this machine may call the page."""
@@ -47,6 +54,8 @@ HEADERS = {
 }
 COOKIE = "paceline-watch"
 """The cookie that keeps the token once the page was opened with it."""
+LINES_SHOWN = 40
+"""Lines of a log that the page shows."""
 METRICS = "/metrics"
 REFUSED_METRICS = (
     "/metrics needs the token that paceline has printed, as `Authorization: Bearer ...` or as ?token=...; "
@@ -62,6 +71,7 @@ def make_app(
 
     Cookies are shared by all ports of a host, so the cookie's name has the port in it.
     """
+    beside = RunList()
 
     def state(request: Request) -> Response:
         """Answers with what the page shows now, as JSON; the query says which part of the workers."""
@@ -70,6 +80,19 @@ def make_app(
     def told(_: Request) -> Response:
         """Answers with what does not change while the run goes on."""
         return _json(about())
+
+    def log(request: Request) -> Response:
+        """Answers with the last lines of a log of the run."""
+        lines = _number(request.query_params.get, "lines", LINES_SHOWN)
+        return _json(log_tail(reader.run, request.query_params.get("name") or "", lines))
+
+    def runs(_: Request) -> Response:
+        """Answers with the runs in the folder of this one."""
+        return _json({"runs": beside.rows(reader.run)})
+
+    def curves(request: Request) -> Response:
+        """Answers with the curves of the runs that are named."""
+        return _json(beside.curves(reader.run, request.query_params.getlist("runs")[:COMPARED_MAX]))
 
     def page(request: Request) -> Response:
         """Answers with a file of the page."""
@@ -80,6 +103,7 @@ def make_app(
         return Response(reader.metrics(about().get("scheme", "")), headers={"Content-Type": prometheus.CONTENT_TYPE})
 
     routes = [Route("/state", state), Route("/about", told), Route(METRICS, metrics)]
+    routes += [Route("/log", log), Route("/runs", runs), Route("/curves", curves)]
     pages = [Route(path, page) for path in FILES]
     return Guard(Starlette(routes=[*routes, *pages]), token, f"{COOKIE}-{port}", (METRICS,) if metrics_open else ())
 
@@ -139,20 +163,22 @@ class Guard:
         return secrets.compare_digest(text.encode(), self._token)
 
 
+def _number(get: Callable[[str], str | None], name: str, default: int) -> int:
+    """Returns a number of the query, or `default` for a text that is none."""
+    text = get(name) or ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
+
+
 def _query(get: Callable[[str], str | None]) -> PageQuery:
     """Returns what the page asks for; what is no number, or too large, is as by default."""
-
-    def number(name: str, default: int) -> int:
-        """Returns a number of the query, or `default` for a text that is none."""
-        text = get(name) or ""
-        return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
-
+    number = functools.partial(_number, get)
     return PageQuery(
         sort=get("sort") or "slow",
         first=number("first", 0),
         count=min(number("count", ROWS_MAX), ROWS_MAX),
         curve=number("curve", -1),
         events=number("events", -1),
+        worker=number("worker", -1),
     )
 
 

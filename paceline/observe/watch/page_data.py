@@ -16,6 +16,7 @@ from typing import Any
 from paceline.core.trace import Decided, Gated, MemberChange
 from paceline.observe.formatting.number_format import counted, percent, seconds_text
 from paceline.observe.watch.bottleneck import Bottleneck, communicating_s, slow_links
+from paceline.observe.watch.panels.alerts import ALERT_SHARE, fallen_throughput, stuck
 from paceline.observe.watch.state import PageState
 from paceline.observe.watch.straggler import Straggler
 from paceline.observe.watch.time_bins import TimeBins
@@ -31,6 +32,8 @@ RANKS_SHOWN = 40
 """Ranks of a group or an activity that are listed."""
 HOSTS_SHOWN = 4
 """Hosts that a row names; of more it says how many there are."""
+EVENTS_OF_WORKER = 50
+"""Events that the page about one worker lists."""
 GROUPS_MAX = 50
 """Groups of workers that the page lists."""
 STEPS_SMOOTHED = 5
@@ -45,7 +48,7 @@ SORTS = ("slow", "rank", "waiting", "staleness", "share", "rate")
 class PageQuery:
     """Says what the page asks for: workers `first` to `first + count` in the order of `sort`, and what it has already.
 
-    curve, events: numbers of records of those sections that the page has.
+    curve, events: numbers of records of those sections that the page has. worker: the rank that is shown on its own.
     """
 
     sort: str = "slow"
@@ -53,6 +56,7 @@ class PageQuery:
     count: int = ROWS_MAX
     curve: int = -1
     events: int = -1
+    worker: int = -1
 
 
 def picture(state: PageState, query: PageQuery) -> dict[str, Any]:
@@ -66,6 +70,7 @@ def picture(state: PageState, query: PageQuery) -> dict[str, Any]:
         "ended": state.ended,
         "samples": state.samples,
         "rate": round(sum(worker.samples_per_second for worker in state.workers if worker.here), 1),
+        "goodput": None if state.goodput is None else round(state.goodput, 3),
         "workers": len(state.workers),
         "here": sum(worker.here for worker in state.workers),
         "strip": [round(state.strips.first * state.strips.width_s, 3), round(_end(state.strips), 3)],
@@ -86,6 +91,7 @@ def picture(state: PageState, query: PageQuery) -> dict[str, Any]:
         points = [(e.at, math.nan if only_losses else e.accuracy, e.loss, e.samples) for e in evaluated]
         document["curve"] = [[_known(value) for value in point] for point in points]
     document["rates"] = rates(state)
+    document["worker"] = own_page(state, query.worker, held) if 0 <= query.worker < len(state.workers) else None
     if query.events != state.event_count:
         document["events"] = [event(record) for record in reversed(state.events)]
     return document
@@ -123,6 +129,22 @@ def usual_rate(state: PageState) -> float:
     return statistics.median(known) if known else 0.0
 
 
+def causes(state: PageState) -> dict[str, str]:
+    """Returns what an operator should look at, by kind of alert (`panels/alerts.py`)."""
+    found: dict[str, str] = {}
+    held = state.straggler()
+    if state.lost_servers():
+        found["server"] = _lost_text(state)
+    elif held is not None and held.cost >= ALERT_SHARE * held.without:
+        found["worker"] = str(straggler_data(state, held)["sentence"])
+    elif held is None and (text := exchange_text(state)):
+        found["server"] = text
+    _, width, latest = rates(state)
+    told = {"throughput": fallen_throughput(latest, width), "loss": state.collapse()}
+    told["stuck"] = "" if told["loss"] else stuck(state.evaluations.points)
+    return found | {kind: text for kind, text in told.items() if text}
+
+
 def ordered(workers: Sequence[WorkerRates], state: PageState, sort: str) -> list[WorkerRates]:
     """Returns the workers in the order of `sort`, a name of SORTS; the slowest first for any other name."""
     keys = {
@@ -158,6 +180,26 @@ def row(state: PageState, worker: WorkerRates, held: Straggler | None) -> dict[s
         "straggler": held is not None and worker.rank in held.ranks,
         "strip": strip(state.strips, [worker.rank]),
     }
+
+
+def own_page(state: PageState, rank: int, held: Straggler | None) -> dict[str, Any]:
+    """Returns what a page about one worker shows: its row, how it compares with the others, and what befell it."""
+    worker, name = state.workers[rank], f"worker {rank}"
+    own = [w.own_s for w in state.workers if w.here and w.own_s > 0]
+    events = [record for record in state.events if _who(record) == name]
+    return {
+        "row": row(state, worker, held),
+        "samples": worker.samples,
+        "exchanges_ms": round(1000 * worker.usual_exchange_s, 2),
+        "median_ms": round(1000 * statistics.median(own), 2) if own else None,
+        "times": round(worker.own_s / statistics.median(own), 2) if own and worker.own_s > 0 else None,
+        "events": [event(record) for record in reversed(events)][:EVENTS_OF_WORKER],
+    }
+
+
+def _who(record: Decided | MemberChange | Gated) -> str:
+    """Returns the party that an event is about."""
+    return record.party if isinstance(record, MemberChange) else f"worker {record.rank}"
 
 
 def strip(bins: TimeBins, rows: Sequence[int]) -> str:

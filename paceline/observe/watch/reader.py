@@ -17,7 +17,9 @@ from paceline.core.errors import PacelineError
 from paceline.observe.export.prometheus import Metrics
 from paceline.observe.trace.trace_file import TRACE
 from paceline.observe.trace.trace_tail import Follower
-from paceline.observe.watch.page_data import PageQuery, picture, usual_rate
+from paceline.observe.watch.page_data import PageQuery, causes, picture, usual_rate
+from paceline.observe.watch.panels.alerts import AlertWatch, Hook
+from paceline.observe.watch.panels.run_progress import RunFacts, progress
 from paceline.observe.watch.state import PageState
 
 LOOK_S = 0.25
@@ -28,6 +30,8 @@ FORECAST_AFTER_STEPS = 5
 """Steps of each worker after which its speed is known well enough."""
 FORECAST_EVERY_S = 20.0
 """Seconds of the run between two forecasts, at least."""
+ALERTS_EVERY_S, CAUGHT_UP = 1.0, 0.99
+"""Seconds of the run between two looks for alerts, and the part of the trace that must have been read."""
 MISSED = 1.25
 """A forecast for the run's own scheme that is off by more than this factor is not believed for others."""
 
@@ -98,12 +102,22 @@ class Reader:
     `forecaster` returns what other schemes would give; it is called in the background.
     """
 
-    def __init__(self, run: Path, forecaster: Forecaster | None = None) -> None:
+    def __init__(
+        self,
+        run: Path,
+        forecaster: Forecaster | None = None,
+        facts: Callable[[], RunFacts] = RunFacts,
+        alerts: Hook | None = None,
+    ) -> None:
+        """`facts` returns what the run's files say of it now; `alerts` hears of alerts."""
+        self._facts, self._hook = facts, alerts
+        self._alerts, self._looked_at = AlertWatch(alerts), 0.0
         self._folder, self.run = run, newest(run)
         self._follower = Follower(self.run / TRACE)
         self._state, self._forecaster = PageState(workers=0), forecaster
         self._metrics = Metrics(run=str(self.run))
         self._lock, self._over = threading.Lock(), threading.Event()
+        self._told_facts, self.hook_failed = RunFacts(), ""
         self._told, self._problem = _Announced(), ""
         self._asked: threading.Thread | None = None
         self._pictures: dict[PageQuery, tuple[int, dict[str, Any]]] = {}
@@ -124,8 +138,14 @@ class Reader:
                 if len(self._pictures) > 16:
                     self._pictures.clear()
                 known = self._pictures[query] = (self._state.records, picture(self._state, query))
+            state, alerts = self._state, list(self._alerts.active.values())
+            steps = min((worker.steps for worker in state.workers if worker.here), default=0)
+            far = progress(self._told_facts, now=state.now, samples=state.samples, steps=steps, ended=bool(state.ended))
             return known[1] | {
                 "run": str(self.run),
+                "progress": far,
+                "alerts": [{"kind": alert.kind, "text": alert.text, "at": round(alert.at, 1)} for alert in alerts],
+                "hook": self.hook_failed,
                 "read": round(self._follower.fraction, 3),
                 "problem": self._problem,
                 "forecast": self._told.rows,
@@ -147,13 +167,27 @@ class Reader:
             with self._lock:
                 self.run = run
                 self._state, self._told = PageState(workers=0), _Announced()
+                self._alerts, self._looked_at = AlertWatch(self._hook), 0.0
                 self._metrics = Metrics(run=str(self.run))
                 self._pictures.clear()
         for at in range(0, len(records), BATCH):
             with self._lock:  # for a moment at a time: somebody may be looking
                 self._state.add_all(records[at : at + BATCH])
                 self._metrics.add_all(records[at : at + BATCH])
+        self._look_for_alerts()
         return bool(records)
+
+    def _look_for_alerts(self) -> None:
+        """Looks, once in a second of the run, whether there is something to be told; the past is told to nobody."""
+        self._told_facts = self._facts()
+        with self._lock:
+            state = self._state
+            if self._follower.fraction < CAUGHT_UP or state.now < self._looked_at + ALERTS_EVERY_S:
+                return
+            self._looked_at = state.now
+            self._alerts.look(state.now, {} if state.ended else causes(state), tells=not state.ended)
+            if state.ended:
+                self._alerts.active.clear()
 
     def _follow(self) -> None:
         """Reads until `close`. An error ends the reading, and the page says so."""

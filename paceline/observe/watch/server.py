@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,6 +17,8 @@ import uvicorn
 from paceline.core.errors import ConfigError
 from paceline.observe.watch.app import make_app
 from paceline.observe.watch.connections import HEAD_BYTES_MAX, Acceptor, LimitedProtocol
+from paceline.observe.watch.panels.alerts import CommandHook
+from paceline.observe.watch.panels.run_progress import RunFacts
 from paceline.observe.watch.reader import Forecaster, Reader
 
 LINGER_S = 2.0
@@ -35,10 +37,13 @@ def serve(
     owner: BinaryIO | None = None,
     ready: Callable[[str], None] = print,
     metrics_open: bool = False,
+    facts: Callable[[], RunFacts] = RunFacts,
+    hook: Sequence[str] = (),
 ) -> None:
     """Serves the page, and blocks until Ctrl-C, or until `owner`, a pipe, is closed at its other end.
 
-    `ready` is called with the address once it can be opened. Raises ConfigError when `port` is taken; 0 is any free
+    `ready` is called with the address once it can be opened. `facts`: what the run's files say of it; `hook`: the words
+    of a command that is called for every alert. Raises ConfigError when `port` is taken; 0 is any free
     one.
     """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -47,8 +52,17 @@ def serve(
     except OSError as error:
         listener.close()
         raise ConfigError(f"--port {port}: {error.strerror}; leave it out for a free one") from None
+
+    def shown() -> str:
+        """Returns the run that the page shows."""
+        return str(reader.run)
+
+    def failed(line: str) -> None:
+        """Shows on the page that the hook did not do what it should."""
+        reader.hook_failed = line
+
     port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
-    reader = Reader(run, forecaster)
+    reader = Reader(run, forecaster, facts, CommandHook(hook, shown, failed) if hook else None)
     app = make_app(reader, about, token, port, metrics_open=metrics_open)
     config = uvicorn.Config(
         app,

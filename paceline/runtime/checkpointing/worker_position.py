@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from paceline.core.fault_tolerance.snapshots import FORGET
+from paceline.engine.accelerators import generator_state, set_generator_state
 from paceline.engine.vectors.flat import Flat
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE
@@ -136,12 +137,12 @@ class PositionLog:
 # ---- generators --------------------------------------------------------------------------------------------------
 def generators(device: torch.device) -> tuple[Tensor, ...]:
     """Returns the states of torch's generators, of the CPU and of a GPU."""
-    cpu = torch.get_rng_state()
-    return (cpu, torch.cuda.get_rng_state(device)) if device.type == "cuda" else (cpu,)
+    cpu, own = torch.get_rng_state(), generator_state(device)
+    return (cpu,) if own is None else (cpu, own)
 
 
 def set_generators(states: Sequence[Tensor], device: torch.device) -> None:
     """Sets the states of torch's generators, of the CPU and, if there is a second one, of the GPU."""
     torch.set_rng_state(states[0])
-    if device.type == "cuda" and len(states) > 1:
-        torch.cuda.set_rng_state(states[1], device)
+    if len(states) > 1:
+        set_generator_state(states[1], device)

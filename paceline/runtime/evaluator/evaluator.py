@@ -25,9 +25,8 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import torch
 from safetensors import SafetensorError
@@ -44,7 +43,7 @@ from paceline.engine.model.batchnorm_stats import Buffers
 from paceline.engine.vectors.flat import Flat, finite
 from paceline.live.control.session import Session
 from paceline.live.host_info import cores
-from paceline.live.node.published_state import PublishedState
+from paceline.live.node.published_state import STATISTICS
 from paceline.live.state.current_model import final_model, model_now
 from paceline.live.state.responsive_reads import Answering, NoAnswer
 from paceline.runtime.checkpointing.resume import open_at
@@ -56,31 +55,12 @@ from paceline.runtime.run_folder.evaluation_times import rest_s
 from paceline.runtime.run_folder.lock_file import LockFence
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
+from paceline.runtime.worker.batchnorm_average import statistics_of
 
 DIVERGED = "the model has diverged: it has NaN or infinity"
 WAY_OUT = "lower --lr or give --clip-norm"
 GLANCING = 0.02
 """The largest share of its time that the evaluator spends on looks between evaluations."""
-
-
-def statistics_of(buffers: Buffers, ranks: Iterable[int], look: Callable[[int], PublishedState]) -> Flat | None:
-    """Returns what `buffers.policy` makes of the statistics of `ranks`, without workers lost meanwhile; None when all
-    are.
-
-    `look` returns a worker's statistics, with its samples as their weight.
-    """
-    found: list[tuple[Flat, float]] = []
-    for rank in ranks:
-        try:
-            shown = look(rank)
-            found.append((cast(Flat, shown.v), shown.weight))
-        except Undone:
-            raise
-        except PeerLost:
-            continue
-        if not buffers.exchanged:
-            break
-    return buffers.average([v for v, _ in found], [samples for _, samples in found]) if found else None
 
 
 def save_model(model: nn.Module, path: Path) -> None:
@@ -227,7 +207,7 @@ class Evaluator:
         """Returns batch-norm statistics: the first worker's, or the mean over the workers by samples, by the policy."""
         if not len(self._buffers):
             return None
-        return statistics_of(self._buffers, self._here, lambda rank: self._answering.read_published(rank, "buffers"))
+        return statistics_of(self._buffers, self._here, lambda rank: self._answering.read_published(rank, STATISTICS))
 
     @property
     def _here(self) -> list[int]:

@@ -141,6 +141,11 @@ class RunStatistics:
         self._reason, self._seconds = reason, seconds
 
     @property
+    def train_samples(self) -> int:
+        """Returns the samples of the training set, as the launcher has found."""
+        return self._train_samples
+
+    @property
     def samples(self) -> int:
         """Returns the samples of all workers together, earlier incarnations of the run included."""
         return sum(worker.latest.samples for worker in self._workers)

@@ -68,6 +68,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     started, written  seconds since 1970 on that host
     state             `starting`, a phase of the run, `failed` or `over`
     reason            why it ended, in one line
+    train_samples     samples of an epoch; 0 where nobody knows, as of a script's own data
     """
 
     pid: int
@@ -82,6 +83,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scheme: str = ""
     state: str = STARTING
     reason: str = ""
+    train_samples: int = 0
     parties: tuple[PartyStatus, ...] = ()
 
     @property
@@ -133,8 +135,10 @@ class StatusFile:
         scheme: str,
         fence: LockFence | None = None,
         evaluations: EvaluationTimes | None = None,
+        train_samples: int = 0,
     ) -> None:
         """`fence`: keeps it from writing once the folder is another run's. `evaluations`: None if nobody evaluates."""
+        self._train_samples = train_samples
         self._path, self._scheme = folder / STATUS, scheme
         self._fence, self._evaluations = fence, evaluations
         self._parties: dict[Party, PartyStatus] = {}
@@ -251,6 +255,7 @@ class StatusFile:
             scheme=self._scheme,
             state=self._state,
             reason=self._reason,
+            train_samples=self._train_samples,
             parties=parties,
         )
 

@@ -34,6 +34,10 @@ def depend_on_gpus(config: Config, workers: Sequence[Placed]) -> bool:
     return config.model.precision == "fp16" or any(config.device_of(rank).startswith("cuda") for rank, _ in workers)
 
 
+NAMES = {"cuda": "CUDA", "xpu": "XPU", "mps": "MPS"}
+"""Kinds of device beside the CPU, as people write them. torch's ROCm goes by the name cuda."""
+
+
 def check_devices(config: Config, workers: Sequence[Placed], gpus: int) -> None:
     """Raises ConfigError where one of these workers cannot train on a host that has so many `gpus`."""
     for rank, number in workers:
@@ -78,16 +82,19 @@ def all_workers(config: Config) -> list[Placed]:
 
 
 def check_device(device: str, gpus: int) -> None:
-    """Raises ConfigError where a host that has so many `gpus` lacks this one."""
+    """Raises ConfigError where a host that has so many `gpus` of this one's kind lacks it."""
     kind, _, numbers = device.partition(":")
-    if kind == "cuda" and max(map(int, (numbers or "0").split("+"))) >= gpus:
-        raise ConfigError(f"--device {device}: {_found(gpus)}; give --device {'auto' if gpus else 'cpu'}")
+    if kind in NAMES and max(map(int, (numbers or "0").split("+"))) >= gpus:
+        raise ConfigError(f"--device {device}: {_found(gpus, kind)}; give --device {'auto' if gpus else 'cpu'}")
 
 
-def _found(gpus: int) -> str:
-    """Returns in words which GPUs torch finds, for the end of an error."""
+def _found(gpus: int, kind: str = "cuda") -> str:
+    """Returns in words which GPUs of a kind torch finds, for the end of an error."""
     if gpus:
-        return f"torch finds {'one CUDA device, cuda:0,' if gpus == 1 else f'cuda:0 to cuda:{gpus - 1}'} here"
+        found = f"one {NAMES[kind]} device, {kind}:0," if gpus == 1 else f"{kind}:0 to {kind}:{gpus - 1}"
+        return f"torch finds {found} here"
+    if kind != "cuda":
+        return f"torch finds no {NAMES[kind]} device here"
     return "torch finds no CUDA device here" if torch_has_cuda() else "torch was built without CUDA here"
 
 

@@ -9,6 +9,7 @@ A setting is declared once, in its section of `paceline.config`. It reaches ever
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +43,7 @@ class ProcessSpec:
         token          the secret by which processes of the run know each other
         folder         a folder of this run on the process's host, which only the run's processes may read
         slot           number among the workers of its host, to find its GPU where none is named; -1: all are on one
+        neighbours     ranks of the workers of its host, in the order of their slots; empty: all are on one
         step_seconds   emulation: a step lasts at least that long; 0 for as fast as it goes
         bind           the address to listen on
         credentials    the folder with this party's key, if connections are under TLS
@@ -60,6 +62,7 @@ class ProcessSpec:
     folder: str = ""
     device: str = "cpu"
     slot: int = -1
+    neighbours: tuple[int, ...] = ()
     step_seconds: float = 0.0
     bind: str = "127.0.0.1"
     credentials: str = ""
@@ -132,15 +135,16 @@ class ProcessSpec:
         )
         from paceline.engine.vectors.flat import FlatMemory
 
-        segments = segments_for(self.config.cluster.transport)
+        segments, memory = segments_for(self.config.cluster.transport), FlatMemory(self.device)
         if segments is not None:
+            segments.prepare = functools.partial(memory.mapped, writable=True)
             # Before the first vector is allocated: only buffers that lie in a shared segment can be read by others
             # without a copy.
             take_memory_from(segments.make)
         return TcpTransport(
             self.who,
             self.token,
-            FlatMemory(self.device),
+            memory,
             host=self.bind,
             tls=Tls(self.credentials, self.who) if self.credentials else None,
             streams=self.config.cluster.streams,

@@ -48,7 +48,8 @@ class RunArtifacts:
         self._config, self._out, self._fence = config, Path(config.run.out), fence
         times = EvaluationTimes(config.evaluation.every, to_target=config.stop.target_accuracy > 0)
         self.statistics = statistics
-        self.status = StatusFile(self._out, config.run.scheme, fence, times if evaluates else None)
+        known = 0 if config.is_script else statistics.train_samples
+        self.status = StatusFile(self._out, config.run.scheme, fence, times if evaluates else None, known)
         self.results = Results(self._out, token, say, fence)
         self._hooks = Hooks(hooks)
         self._trace: TraceWriter | None = None  # while `kept`

@@ -49,6 +49,7 @@ class CoordinatorEvents:
     def joined(self, who: Party, hello: Hello) -> None:
         """Notes that an incarnation of a party has joined."""
         self._messages.joined(who, hello)
+        self._header.joined(who, hello)
         self._incarnation[who] = hello.incarnation
         self._artifacts.joined(who, hello)
         self._incarnations.joined(who, hello.incarnation)

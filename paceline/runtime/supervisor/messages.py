@@ -8,9 +8,11 @@ from paceline.config import Config
 from paceline.core.coordination.control_messages import Hello, Plan
 from paceline.core.coordination.party import Party
 from paceline.core.trace import NOT_SAVED, Decided, MemberChange, Record
+from paceline.live.cpu_topology import NONE
 from paceline.runtime.run_folder.run_statistics import RunStatistics
 from paceline.runtime.run_folder.scale_up_signal import GROWS, grows
 from paceline.runtime.server.snapshot_policy import SnapshotPolicy
+from paceline.runtime.spec.core_binding import binding_notes
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.supervisor.credentials import Credentials, security_note
 
@@ -30,9 +32,16 @@ class RunHeader:
         """`begun`: lines that were known before the plan. `has_free_places`: the user may add workers."""
         self._config, self._begun, self._snapshots = config, begun, snapshots
         self._credentials, self._has_free_places = credentials, has_free_places
+        self._workers: dict[int, tuple[str, frozenset[int]]] = {}
+
+    def joined(self, who: Party, hello: Hello) -> None:
+        """Notes where a worker is, and which CPUs it may use."""
+        if who.kind == "worker":
+            self._workers[who.index] = (hello.host, frozenset(hello.cpus))
 
     def lines(self, plan: Plan, recipe: Recipe) -> tuple[str, ...]:
         """Returns the lines; a note that does not apply is left out."""
+        bound = binding_notes(self._workers) if self._config.cluster.bind_cores != NONE else []
         of_plan = [
             _overlap_note(self._config, plan),
             GROWS.format(self._config.cluster) if self._has_free_places and grows() else "",
@@ -40,7 +49,7 @@ class RunHeader:
             self._snapshots.note,
         ]
         secured = security_note(self._config, self._credentials, plan.allreduce)
-        return (*self._begun, *plan.notes, *filter(None, of_plan), secured)
+        return (*self._begun, *plan.notes, *bound, *filter(None, of_plan), secured)
 
 
 def _overlap_note(config: Config, plan: Plan) -> str:

@@ -26,6 +26,7 @@ from paceline.runtime.checkpointing.worker_position import PositionLog, set_gene
 from paceline.runtime.checkpointing.worker_state import WorkerStateCapture
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
+from paceline.runtime.worker.batchnorm_average import WorkerStatistics
 from paceline.runtime.worker.lifecycle import WorkerLifecycle
 from paceline.runtime.worker.loop.batch_feed import BatchFeed
 from paceline.runtime.worker.loop.batch_sizes import BatchSizes
@@ -54,6 +55,7 @@ class Worker:
     end: RunEnd
     positions: PositionLog
     lifecycle: WorkerLifecycle
+    statistics: WorkerStatistics
     guard: LoopGuard
     watch: Stopwatch
     notice: PreemptionNotice
@@ -98,7 +100,8 @@ def join_run(
     session.attach(
         PartyCallbacks(on_server_replaced=leases.tell_past, on_capture=lambda order: positions.want(order.version))
     )
-    lifecycle = WorkerLifecycle(spec, session, recipe, model.flat, model.buffers)
+    statistics = WorkerStatistics(session, model.buffers, spec.workers, lambda: counts.samples)
+    lifecycle = WorkerLifecycle(spec, session, recipe, model.flat, statistics)
     if behind.masters is not None and not session.late:
         model.flat.load(Flat.wrap(behind.masters))
     plan = lifecycle.join(model.update, measure, behind.clock, behind.samples, behind.of_servers)
@@ -131,7 +134,7 @@ def join_run(
         leases=leases,
     )
     notice = PreemptionNotice(session)
-    worker = Worker(run, model, counts, sizes, feed, steps, end, positions, lifecycle, guard, watch, notice)
+    worker = Worker(run, model, counts, sizes, feed, steps, end, positions, lifecycle, statistics, guard, watch, notice)
     session.reports.begin(worker.progress)
     steps.begin()
     return worker

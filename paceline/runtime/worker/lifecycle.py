@@ -22,7 +22,6 @@ from paceline.core.errors import Diverged, PeerLost, Stopped
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.role import Role, RoleContext, Update
 from paceline.engine.adder import FlatAdder
-from paceline.engine.model.batchnorm_stats import Buffers
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.vectors.flat import FlatMemory, finite
 from paceline.live.collectives.peer_backend import PeerCarrier
@@ -37,20 +36,22 @@ from paceline.runtime.collectives.powersgd import LowRankMeans
 from paceline.runtime.server.server import INITIAL
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
+from paceline.runtime.worker.batchnorm_average import WorkerStatistics
 from paceline.runtime.worker.steps.untrained_state import SharedRest
 
 
 class WorkerLifecycle:
     """Holds a worker's part in its run, from its first message to its last."""
 
-    def __init__(self, spec: ProcessSpec, session: Session, recipe: Recipe, flat: FlatModel, buffers: Buffers) -> None:
+    def __init__(
+        self, spec: ProcessSpec, session: Session, recipe: Recipe, flat: FlatModel, statistics: WorkerStatistics
+    ) -> None:
         self._spec, self._session, self._recipe = spec, session, recipe
-        self._flat, self._buffers = flat, buffers
+        self._flat, self._statistics = flat, statistics
         self._node = session.node
         self._scheme = recipe.make_scheme()
         self._rank = spec.who.index
         self._rest = SharedRest(session, flat.rest)
-        self._node.published["buffers"] = lambda _slice: buffers.snapshot()
         self._carrier: LiveCarrier | None = None
 
     # ---- joining -----------------------------------------------------------------------------------------
@@ -147,8 +148,7 @@ class WorkerLifecycle:
         for rank in others(self._session, workers) if not self._rest.empty else ():
             with contextlib.suppress(PeerLost):
                 self._rest.take(rank)
-                if len(self._buffers):
-                    self._buffers.load(self._node.read_state(rank, "buffers"))
+                self._statistics.take_from(rank)
                 return
 
     def _learn_layout(self, plan: control.Plan) -> None:
@@ -224,17 +224,12 @@ class WorkerLifecycle:
             self._session.close()
 
     def _take_final_model(self, holder: int) -> None:
-        """Loads the final model, the same for everybody; batch-norm statistics are those of the worker that trained
-        last.
+        """Loads the final model, the same for everybody, with the batch-norm statistics of all workers.
 
-        Where that worker is lost meanwhile, and servers have the model, each worker keeps its own statistics. Where
-        the model is not finite the module stays as it is; this raises Diverged, unless an evaluator is present to
-        report it.
+        Where the model is not finite the weights stay as they are; this raises Diverged, unless an evaluator is present
+        to report it.
         """
-        if self._rank != holder and len(self._buffers):
-            with contextlib.suppress(PeerLost):
-                self._session.reach(party.worker(holder))
-                self._buffers.load(self._node.read_state(holder, "buffers"))
+        self._statistics.take_final(holder)
         model_of = self._scheme.model_of(self._spec.servers)
         final = final_model(self._session, model_of, holder, self._spec.workers)
         if finite(final):

@@ -3,7 +3,7 @@
     paceline    the format's number
     identity    scheme, parameters, seed, codecs, optimizer, servers, workers: what has to be the same
     samples     of all workers together; `rank`: the worker that has saved
-    model       the module's own state_dict, with the weights of all
+    model       the module's own state_dict, with the weights and batch-norm statistics of all
     masters     the float32 vector of the weights, where parameters have 16 bits; otherwise None
     worker      facts and vectors of this worker (`checkpointing/worker_state.py`), place in the data, generators
     servers     numbers and vectors of the optimizer on servers; None where the workers hold it
@@ -69,7 +69,7 @@ def save_state(worker: Worker) -> dict[str, Any]:
         weights = servers.vectors.pop(WEIGHTS)
     else:
         weights = vectors.pop(WEIGHTS) if WEIGHTS in vectors else _tensor(shared_weights(run))
-    with model.flat.showing(Flat.wrap(weights)) as module:
+    with worker.statistics.showing(), model.flat.showing(Flat.wrap(weights)) as module:
         own = {name: tensor.detach().cpu().clone() for name, tensor in module.state_dict().items()}
     low = any(p.dtype != torch.float32 for p in model.flat.parameters)
     return {

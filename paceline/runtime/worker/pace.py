@@ -191,18 +191,18 @@ class Pace:
     # ---- the model ---------------------------------------------------------------------------------------
     @contextlib.contextmanager
     def shared_model(self) -> Iterator[nn.Module]:
-        """Lends the model with the weights of all workers, for an evaluation; this worker's own are back after the
-        block.
+        """Lends the model with the weights and the batch-norm statistics of all workers, for an evaluation; this
+        worker's own are back after the block.
 
-        Once the run is over the others do not answer any more: then it has this worker's own weights, and
-        `pace.close()` loads the final ones. Raises PeerLost or TimedOut when nobody has them.
+        Once the run is over the others do not answer any more: then it has this worker's own, and `pace.close()` loads
+        the final ones. Raises PeerLost or TimedOut when nobody has them.
         """
         run, flat = self._worker.run, self._worker.model.flat
         try:
             weights = shared_weights(run)
         except Stopped:
             weights = flat.weights()
-        with flat.showing(weights) as module:
+        with self._worker.statistics.showing(), flat.showing(weights) as module:
             yield module
 
     @property

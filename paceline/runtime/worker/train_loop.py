@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import functools
 
-import torch
 from torch import Tensor, nn
 
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.engine import data, models
+from paceline.engine.accelerators import wait_for_all
 from paceline.engine.data.dataset import WAY_OUT, Dataset, Splits, shown
 from paceline.engine.import_path import is_path
 from paceline.engine.model.loss import mean_loss
 from paceline.engine.model.mixed_precision import Precision
 from paceline.engine.models import zoo
 from paceline.engine.own_code import own_data, own_model
-from paceline.engine.specs import LANGUAGE_MODEL, MOMENTUM, DataRecipe, ModelRecipe, OptimizerRecipe, ScheduleRecipe
+from paceline.engine.specs import LANGUAGE_MODEL, MOMENTUM, DataRecipe, ModelRecipe, OptimizerRecipe
 from paceline.live.control.session import Session
 from paceline.runtime.checkpointing.resume import open_at
 from paceline.runtime.spec.job_spec import Recipe
@@ -104,7 +104,7 @@ def _for_tokens(recipe: ModelRecipe, train: Dataset, test: Dataset, seed: int) -
 
 def recipe_of(config: Config, train_samples: int) -> Recipe:
     """Returns what the workers agree on; the schedule's epochs become samples here."""
-    o, s = config.optimizer, config.schedule
+    o = config.optimizer
     return Recipe(
         scheme=config.run.scheme,
         parameters=config.scheme().completed({}, train_samples).parameters(),
@@ -121,16 +121,7 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
             muon_momentum=o.muon_momentum,
             clip_norm=o.clip_norm,
         ),
-        schedule=ScheduleRecipe(
-            name=s.name,
-            warmup=round(s.warmup * train_samples),
-            every=max(1, round(s.every * train_samples)),
-            factor=s.factor,
-            total=config.stop.samples_of(train_samples),
-            floor=s.floor,
-            at=tuple(round(epochs * train_samples) for epochs in s.at),
-            power=s.power,
-        ),
+        schedule=config.schedule.recipe(train_samples, config.stop.samples_of(train_samples)),
         seed=config.run.seed,
         codecs=config.codecs(),
         gate=config.gate_policy(),
@@ -155,8 +146,7 @@ def train(config: Config, spec: ProcessSpec, session: Session) -> None:
     def trial() -> None:
         """Makes a step that changes nothing, by which the worker's speed is measured."""
         for_trial.backward(loss_of, x, y)  # its loss scale is not the training's
-        if x.is_cuda:
-            torch.cuda.synchronize()
+        wait_for_all(x.device)
 
     recipe = recipe_of(config, len(splits.train))
     behind = ResumedProgress(start.clock(rank), start.batches, start.samples, start.memories(rank))

@@ -33,12 +33,12 @@ def test_flags_override_the_file_and_launch_takes_the_rest(
     assert main(["theanompi", f"-cfg={tmp_path / 's.cfg'}", *flags]) == 0
     (words,) = launched
     assert words[:2] == ["--out", "runs/a"]
-    assert words[2:8] == ["-n", "2", "-s", "0", "--allreduce", "pairwise"]
+    assert words[2:10] == ["--bind-cores", "auto", "-n", "2", "-s", "0", "--allreduce", "pairwise"]
     assert words[words.index("BSP") :][:3] == ["BSP", "theanompi.models.cifar10", "Mine"]
     assert words[-1] == "epochs=2"
     said = capsys.readouterr().err
     assert "asa32 is --allreduce pairwise" in said
-    assert "-bind does nothing" in said
+    assert "-bind is --bind-cores auto" in said
 
 
 @pytest.mark.parametrize(

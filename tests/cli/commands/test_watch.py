@@ -15,9 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from paceline.cli.commands.watch import facts_of, hook_words, settings_of
 from paceline.cli.main import main
 from paceline.cli.support.scheme_forecast import forecasts_of
+from paceline.config import build, save
+from paceline.core.errors import ConfigError
+from paceline.observe.watch.panels.run_progress import RunFacts
 from paceline.observe.watch.reader import Measured
+from paceline.runtime.run_folder.status_file import StatusFile
 from tests.cli.conftest import refused_here
 
 SIMULATED = ["simulate", "--scheme", "bsp", "--slowdown", "1,1,1,4", "--step-ms", "20", "--timing-only"]
@@ -116,3 +121,35 @@ def test_what_gsp_would_give_is_with_the_groups_that_the_run_has() -> None:
     assert under_gsp(workers, labels="a*2,b*2") == pytest.approx(unlike, rel=0.06)
     without_1 = 32 / 0.021 + 2 * 32 / 0.081  # worker 0 alone, and 3 still holds 2 up
     assert under_gsp([workers[0], *workers[2:]], groups="0,1;2,3") == pytest.approx(without_1, rel=0.06)
+
+
+def test_settings_that_are_not_the_default_are_told_and_where_the_run_ends(tmp_path: Path) -> None:
+    config = build(
+        {
+            "run": {"scheme": "ssp"},
+            "optimizer": {"lr": 0.25},
+            "cluster": {"workers": 3},
+            "ssp": {"staleness": 2},
+            "schedule": {"name": "step", "every": 1.0},
+            "stop": {"epochs": 2.0},
+        }
+    )
+    told = dict(settings_of(config))
+    assert (told["--lr"], told["--workers"], told["--ssp.staleness"], told["--schedule"]) == ("0.25", "3", "2", "step")
+    assert not {"--servers", "--out", "--bind"} & set(told)
+    save(config, tmp_path / "config.toml")
+    simulated = facts_of(tmp_path)
+    assert (simulated.samples, simulated.epoch_samples, simulated.learning_rate(99)) == (0, 0, None)
+    StatusFile(tmp_path, "ssp", train_samples=100).write("training", at_once=True)
+    facts = facts_of(tmp_path)
+    assert (facts.samples, facts.epoch_samples) == (200, 100)
+    assert [facts.learning_rate(samples) for samples in (0, 99, 100)] == pytest.approx([0.25, 0.25, 0.025])
+    assert facts_of(tmp_path / "nowhere") == RunFacts()
+
+
+@pytest.mark.parametrize(("hook", "why"), [("no-such-program x", "there is no such program"), ("'half", "No closing")])
+def test_a_hook_that_cannot_be_called_is_refused_before_anything_is_served(run: Path, hook: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"--alert-hook .*{why}"):
+        hook_words(hook)
+    assert hook_words("") == []
+    assert hook_words(f"{sys.executable} -c 'a b'") == [sys.executable, "-c", "a b"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from paceline.cli.support.run_and_report import faults_of
+import pytest
+
+from paceline.cli.support.run_and_report import Losses, faults_of
 from tests.observe.fake_runs import summary, worker
 
 
@@ -23,3 +25,15 @@ def test_a_single_worker_is_named_with_its_device() -> None:
     one = dataclasses.replace(summary(), workers=(worker(0), worker(1, wild=30)))
     (line,) = faults_of(one)
     assert line.startswith("worker 1 (cpu): of 100 exchanges the servers found 30 far longer than most")
+
+
+def test_of_the_heading_of_a_run_of_scripts_checkpoints_and_cores_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    losses = Losses()
+    losses.begin(["26 parameters on 1 server", "resumes checkpoint 3", "cores of h1: worker 0 has 0-3"])
+    losses.begin(["worker 1 (h1, pid 7) lost"])
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "paceline: resumes checkpoint 3",
+        "paceline: cores of h1: worker 0 has 0-3",
+        "paceline: worker 1 (h1, pid 7) lost",
+    ]

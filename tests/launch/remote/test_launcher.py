@@ -240,3 +240,20 @@ def test_a_host_that_is_gone_is_not_waited_for_and_who_asks_late_is_told_at_once
     b.goes()
     launcher.when_taken(taken.set)
     assert taken.wait(10)
+
+
+def test_each_process_is_told_which_ranks_are_on_its_host_and_one_that_moves_is_not_among_them(
+    far: Callable[[str], Far],
+) -> None:
+    """By that it finds which cores are its own (`runtime/spec/core_binding.py`)."""
+    a, b = far("a"), far("b")
+    launcher = launcher_of(a, b, patience_s=0.0)
+    start(launcher)
+    told = a.hears()
+    assert isinstance(told, messages.StartProcess)
+    assert ProcessSpec.from_json(told.spec).neighbours == (0,)
+    a.goes()
+    start(launcher, incarnation=1)
+    moved = b.hears()
+    assert isinstance(moved, messages.StartProcess)
+    assert ProcessSpec.from_json(moved.spec).neighbours == (1,)

@@ -23,6 +23,7 @@ def hello(host: str = "here", device: str = "cpu", cores: int = 2) -> Hello:
         ([hello()] * 2, [hello("there")], ""),
         ([hello(), hello("there")], [hello()], ""),
         ([hello(device="cuda:0"), hello(device="cuda:1")], [hello()], ""),
+        ([hello(device="xpu:0"), hello(device="xpu:1")], [hello()], ""),
         ([hello(device="cuda:0"), hello()], [hello()] * 2, "3 processes of here share 2 cores"),
         ([hello(cores=0)] * 2, [hello()], ""),
     ],
@@ -35,9 +36,19 @@ def hello(host: str = "here", device: str = "cpu", cores: int = 2) -> Hello:
         "the server elsewhere",
         "a worker elsewhere",
         "GPUs compute",
+        "GPUs of another maker do",
         "one of them does",
         "nobody looked",
     ],
 )
 def test_a_core_is_idle_unless_more_compute_than_are(workers: list[Hello], servers: list[Hello], why: str) -> None:
     assert crowded(workers, servers) == why
+
+
+def bound(*cpus: int) -> Hello:
+    return Hello(address="a", pid=1, host="here", device="cpu", cores=len(cpus), cpus=cpus)
+
+
+def test_workers_that_are_bound_to_a_part_each_count_the_cores_of_all() -> None:
+    assert crowded([bound(0), bound(1)], [bound(0, 1, 2)]) == ""
+    assert crowded([bound(0), bound(1)], [bound(0, 1)]) == "3 processes of here share 2 cores"

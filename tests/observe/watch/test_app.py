@@ -58,7 +58,7 @@ def client(tmp_path: Path) -> Browser:
 
 
 def test_who_has_no_token_sees_nothing(client: Browser) -> None:
-    for path in [*FILES, "/state", "/about", "/nowhere"]:
+    for path in [*FILES, "/state", "/about", "/log", "/runs", "/curves", "/nowhere"]:
         assert client.get(path).status_code == 403
         assert client.get(path, params={"token": "another"}).status_code == 403
     assert client.get("/state", params={"token": TOKEN}).status_code == 403
@@ -103,6 +103,20 @@ def test_metrics_begin_anew_with_another_run_in_the_same_folder(tmp_path: Path) 
         assert reader.read()
         assert re.search(rf'samples_total\{{rank="0",.*\}} {samples}\.0\n', reader.metrics("bsp"))
         assert "NaN" not in reader.metrics("bsp")
+
+
+def test_logs_and_other_runs_are_answered_by_name_and_never_by_path(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        with TraceWriter(tmp_path / "runs" / name / "trace.jsonl") as writer:
+            writer.append(Evaluated(at=0.2, accuracy=0.5, loss=1.5, samples=32, seconds=0.0))
+    (tmp_path / "runs" / "a" / "logs").mkdir()
+    (tmp_path / "runs" / "a" / "logs" / "worker-0.log").write_text("hello\n")
+    client = Browser(make_app(Reader(tmp_path / "runs" / "a"), dict, TOKEN, 8123))
+    client.get("/", params={"token": TOKEN})
+    assert client.get("/log", params={"name": "../b/trace", "lines": "x"}).json()["lines"] == ["hello"]
+    assert {row["name"] for row in client.get("/runs").json()["runs"]} == {"a", "b"}
+    curves = client.get("/curves", params={"runs": ["b", "../runs/b", "/etc"]}).json()
+    assert {name: curve["points"] for name, curve in curves.items()} == {"b": [[0.2, 0.5, 1.5, 32]]}
 
 
 def test_a_name_from_elsewhere_that_leads_here_is_refused(client: Browser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -95,6 +96,14 @@ def test_the_page_of_a_live_run_names_the_slow_worker_while_it_goes_on(browser: 
         visit.shows("#scheme", "bsp")
         visit.shows("#box", "g_i <- grad f_i(w)")
         visit.shows("#accuracy", re.compile(r"0\.\d{3}"))
+        visit.shows("#left", re.compile(r"\d s$"))
+        visit.shows("#epoch", re.compile(r"\d\.\d"))
+        visit.shows("#learning-rate", "0.15")
+        visit.shows("#settings", "--slowdown")
+        visit.shows("#stop-command", f"paceline kill {tmp_path / 'run'}")
+        visit.shows("#alerts", re.compile(r"Slow worker.*Since \d"))
+        visit.shows("#alerts-said", "Slow worker: Worker 1")
+        assert visit.page.locator("#progress").get_attribute("aria-valuenow") != "0"
         visit.shows("#rows", re.compile(r"0cpu · .{1,40}ms[5-9]\d%"))  # what it is at now changes ten times a second
         visit.close()
     finally:
@@ -107,6 +116,7 @@ def test_what_comes_from_the_run_is_text_and_never_markup(browser: Any, small: P
     with served(small) as address:
         visit = Visit(browser, address)
         visit.shows("#status", "over: steps")
+        playwright.expect(visit.page.locator("#stop")).to_be_hidden()
         visit.shows("#sentence", f"Worker 2 ({HOSTILE} on h2) holds the others up")
         visit.shows("#events", HOSTILE)
         visit.shows("#rows", HOSTILE)
@@ -153,7 +163,8 @@ def test_on_a_phone_every_table_stays_within_its_card(browser: Any, tmp_path: Pa
         visit.shows("#group-rows", "0, 1, 2")
         beyond = """[...document.querySelectorAll("table")].filter((table) => {
           const card = table.closest(".card"), room = parseFloat(getComputedStyle(card).paddingRight);
-          return table.getBoundingClientRect().right > card.getBoundingClientRect().right - room + 1;
+          const edge = card.getBoundingClientRect().right - room + 1;
+          return table.offsetWidth && table.getBoundingClientRect().right > edge;
         }).map((table) => table.closest(".card").id)"""
         assert visit.page.evaluate(beyond) == []
         visit.close()
@@ -188,4 +199,98 @@ def test_the_page_of_a_race_goes_over_to_the_next_run(browser: Any, small: Path,
         visit.shows("#run", "second")
         visit.shows("#scheme", "asp")
         visit.shows("#events", "Nothing yet")
+        visit.close()
+
+
+def test_a_worker_has_a_page_of_its_own_with_its_log_and_what_befell_it(browser: Any, small: Path) -> None:
+    (small / "logs").mkdir()
+    (small / "logs" / "worker-1.log").write_text("the last of all\n")
+    (small / "logs" / "worker-2.log").write_text(f"one line\n{HOSTILE}\n")
+    os.utime(small / "logs" / "worker-2.log", (1000, 1000))
+    with served(small) as address:
+        visit = Visit(browser, address)
+        visit.shows("#log", "the last of all")
+        visit.page.get_by_role("link", name="2", exact=True).click()
+        visit.shows("#own-title", "Worker 2")
+        visit.shows("#own-figures", "times the median4")
+        visit.shows("#log", HOSTILE)
+        assert visit.page.locator("#own-strip").get_attribute("aria-label") == (
+            "computing 100%, communicating 0%, waiting 0%"
+        )
+        visit.page.get_by_role("link", name="close").click()
+        playwright.expect(visit.page.locator("#own-page")).to_be_hidden()
+        visit.close()
+
+
+def test_runs_of_a_folder_are_compared_on_one_page(browser: Any, tmp_path: Path) -> None:
+    for scheme in ("bsp", "esync"):
+        words = f"simulate --scheme {scheme} --workers 3 --slowdown 1,1,4 --step-ms 20 --seconds 3 --epochs 0"
+        assert main([*words.split(), "--out", str(tmp_path / scheme)]) == 0
+    with served(tmp_path / "bsp") as address:
+        visit = Visit(browser, address)
+        visit.shows("#run-rows", "bsp (this page)")
+        page = visit.page
+        for scheme in ("bsp", "esync"):
+            page.get_by_role("checkbox", name=f"compare {scheme}").check()
+        playwright.expect(page.locator("#compared path.curve")).to_have_count(2)
+        colours = page.locator("#compared path.curve").evaluate_all("(paths) => paths.map((path) => path.style.stroke)")
+        assert len(set(colours)) == 2
+        page.locator("#compared").focus()
+        page.keyboard.press("ArrowRight")
+        visit.shows("#compared .readout", re.compile(r"s: bsp \d.*, esync \d"))
+        visit.close()
+
+
+def test_charts_are_read_by_mouse_and_by_keyboard(browser: Any, small: Path) -> None:
+    with served(small) as address:
+        visit = Visit(browser, address)
+        visit.shows("#status", "over")
+        page = visit.page
+        page.locator("#curve").focus()
+        page.keyboard.press("ArrowRight")
+        visit.shows("#curve .readout", "39.5 s: accuracy 0.75, loss 0.5")
+        page.locator("#rates").focus()
+        ends = "(texts) => texts.map((text) => text.textContent).filter((text) => text.endsWith(' s')).at(-1)"
+        whole = page.locator("#rates text").evaluate_all(ends)
+        page.keyboard.press("+")
+        playwright.expect(page.locator("#rates")).not_to_contain_text(f"{whole}")
+        page.keyboard.press("Escape")
+        visit.shows("#rates", whole)
+        box = page.locator("#rates").bounding_box()
+        page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 90)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 90)
+        page.mouse.up()
+        playwright.expect(page.locator("#rates")).not_to_contain_text(f"{whole}")
+        page.locator("#rates").dblclick()
+        visit.shows("#rates", whole)
+        page.locator("#rates").hover()
+        visit.shows("#rates .readout", re.compile(r"^[\d.]+ s: \d+"))
+        visit.close()
+
+
+def test_workers_are_above_the_fold_of_a_laptop_and_a_wide_screen_is_used(browser: Any, small: Path) -> None:
+    for width, height in ((1440, 900), (3840, 2160)):
+        with served(small) as address:
+            visit = Visit(browser, address, viewport={"width": width, "height": height})
+            visit.shows("#sentence", "Worker 2")
+            visit.page.locator("#foretold-bars .bar").first.wait_for(timeout=PATIENCE_MS)
+            last = visit.page.locator("#rows tr.worker").last.bounding_box()
+            assert last["y"] + last["height"] < height
+            right = "(cards) => cards.map((card) => card.getBoundingClientRect().right)"
+            cards = visit.page.locator(".card").evaluate_all(right)
+            assert max(cards) > 0.9 * width
+            visit.close()
+
+
+def test_on_a_phone_no_figure_of_a_worker_is_dropped(browser: Any, small: Path) -> None:
+    with served(small) as address:
+        visit = Visit(browser, address, viewport={"width": 390, "height": 844})
+        visit.shows("#sentence", "Worker 2")
+        shown = "(cells) => cells.filter((cell) => cell.offsetWidth > 0).map((cell) => cell.dataset.label)"
+        cells = visit.page.locator("#rows tr.worker").first.locator("> *")
+        names = ("rank", "device", "step", "where", "waiting", "samples/s", "share", "steps/round", "stale", "now")
+        found = cells.evaluate_all(shown)
+        assert len(found) == len(names)
+        assert all(label.startswith(name) for label, name in zip(found, names, strict=True))
         visit.close()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from paceline.cli.main import main
-from paceline.core.trace import Decided, MemberChange, Span
+from paceline.core.trace import Applied, Decided, Evaluated, MemberChange, Span
 from paceline.observe.trace.trace_tail import Follower
-from paceline.observe.watch.page_data import PageQuery, picture, strip
+from paceline.observe.watch.app import PAGE
+from paceline.observe.watch.page_data import PageQuery, causes, picture, strip
 from paceline.observe.watch.state import PageState
+
+AROUND = {"run", "read", "problem", "forecast", "withheld", "foretold_at", "progress", "alerts", "hook"}
+"""What `Reader.picture` adds."""
 
 
 def barrier(steps_s: list[float], rounds: int = 50) -> PageState:
@@ -52,6 +57,18 @@ def test_at_every_moment_a_row_says_for_whom_its_worker_waits(tmp_path: Path) ->
     assert len(said) in (state.workers[1].steps, state.workers[1].steps + 1)  # the last may still be going on
 
 
+def test_goodput_is_the_share_of_the_capacity_so_far_that_is_in_the_model() -> None:
+    state = PageState(2)
+    assert picture(state, PageQuery())["goodput"] is None
+    for at in (1.0, 2.0, 3.0, 4.0):
+        state.add(Span(at=at, rank=0, activity="computing", seconds=1.0, steps=1, samples=8, exchanges=1))
+        state.add(Applied(at=at, shard=0, ranks=(0,), version=int(at), staleness=0, weight=float(at < 3), samples=8))
+    assert picture(state, PageQuery())["goodput"] == 0.25  # two of four seconds of one of two workers
+    state.add(MemberChange(at=0.0, party="server 0", event="replaced"))
+    state.add(Applied(at=4.0, shard=0, ranks=(0,), version=2, staleness=0, weight=1.0, samples=8))
+    assert picture(state, PageQuery())["goodput"] == 0.25, "version 2 was undone and made again"
+
+
 def test_several_are_named_by_number() -> None:
     sentence = picture(barrier([0.1] * 8 + [0.4] * 4), PageQuery())["straggler"]["sentence"]
     assert sentence.startswith(
@@ -84,3 +101,37 @@ def test_a_strip_has_tenths_of_what_each_bin_was_spent_on() -> None:
     state.add(Span(at=0.9 * width, rank=0, activity="communicating", seconds=0.6 * width))
     state.add(Span(at=2.5 * width, rank=0, activity="waiting", seconds=0.4 * width))
     assert strip(state.strips, [0]) == "37..00"
+
+
+def test_the_scripts_of_the_page_read_nothing_that_it_is_not_told() -> None:
+    """A key that is renamed on one side alone empties the page, and only a real browser would notice."""
+    told = set(picture(barrier([0.1, 0.4]), PageQuery())) | AROUND
+    scripts = "".join(path.read_text() for path in sorted(PAGE.glob("*.js")))
+    read = set(re.findall(r"\bstate\.(\w+)", scripts))
+    assert read, "the scripts call it otherwise now"
+    assert read <= told
+    assert {"straggler", "forecast", "rows", "curve"} <= read
+
+
+def test_a_worker_on_its_own_is_compared_with_the_others() -> None:
+    state = barrier([0.1, 0.1, 0.1, 0.4])
+    state.add(MemberChange(at=9.0, party="worker 3", event="lost", reason="it is silent"))
+    state.add(Decided(at=9.5, party="server 0", rank=2, verdict="skip", reason="late"))
+    own = picture(state, PageQuery(worker=3))["worker"]
+    assert (own["row"]["rank"], own["row"]["here"], own["samples"]) == (3, False, 500)
+    assert (own["median_ms"], own["times"]) == (100.0, 4.0)
+    assert [event["what"] for event in own["events"]] == ["lost"]
+    assert [event["why"] for event in picture(state, PageQuery(worker=2))["worker"]["events"]] == ["late"]
+    assert picture(state, PageQuery())["worker"] is picture(state, PageQuery(worker=9))["worker"] is None
+
+
+def test_causes_of_alerts_have_the_words_of_the_page() -> None:
+    state = barrier([0.1, 0.1, 0.1, 0.4])
+    assert causes(state) == {"worker": picture(state, PageQuery())["straggler"]["sentence"]}
+    assert causes(barrier([0.1, 0.1, 0.1, 0.1])) == {}
+    assert causes(barrier([0.1, 0.1, 0.1, 0.105])) == {}, "what costs little is no alert"
+    state.add(MemberChange(at=9.0, party="server 0", event="lost", reason="gone"))
+    assert list(causes(state)) == ["server"]
+    calm = barrier([0.1, 0.1])
+    calm.add(Evaluated(at=1.0, accuracy=0.1, loss=float("nan"), samples=1, seconds=0.0))
+    assert list(causes(calm)) == ["loss"]

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from paceline.core.trace import Span
+from paceline.core.trace import Ended, Span
 from paceline.observe.trace.trace_file import TraceWriter
 from paceline.observe.trace.trace_tail import Follower
 from paceline.observe.watch.page_data import PageQuery
+from paceline.observe.watch.panels.run_progress import RunFacts
 from paceline.observe.watch.reader import Forecast, Reader
 from paceline.observe.watch.state import PageState
 
@@ -49,3 +50,46 @@ def test_a_forecast_for_the_run_before_is_not_shown_with_this_one(tmp_path: Path
     assert reader.picture(PageQuery())["forecast"] == []
     reader._ask(reader._state, [], (), 0.0)
     assert [row["scheme"] for row in reader.picture(PageQuery())["forecast"]] == ["asp"]
+
+
+def held_up(writer: TraceWriter, first: int, last: int) -> None:
+    """Two workers of which the second takes ten times as long."""
+    for n in range(first, last):
+        for rank, step_s in enumerate((0.1, 1.0)):
+            at = float(n)
+            begin = at - 1.0 + step_s
+            writer.append(Span(at=begin, rank=rank, activity="computing", seconds=step_s, steps=1, samples=8))
+            writer.append(Span(at=at, rank=rank, activity="waiting", seconds=1.0 - step_s))
+
+
+def test_alerts_are_told_while_a_run_goes_on_and_not_of_one_that_is_over(tmp_path: Path) -> None:
+    told: list[tuple[str, bool]] = []
+    reader = Reader(tmp_path, alerts=lambda alert, begins: told.append((alert.kind, begins)))
+    lines = tmp_path / "lines.jsonl"
+    for n in range(3, 30, 3):
+        with TraceWriter(lines) as writer:
+            held_up(writer, n - 2, n + 1)
+        with (tmp_path / "trace.jsonl").open("a") as file:
+            file.write(lines.read_text())
+        assert reader.read()
+    assert told == [("worker", True)]
+    (alert,) = reader.picture(PageQuery())["alerts"]
+    assert alert["kind"] == "worker"
+    assert "Worker 1 holds the others up" in alert["text"]
+    with TraceWriter(tmp_path / "over" / "trace.jsonl") as writer:
+        held_up(writer, 1, 30)
+        writer.append(Ended(at=31.0, reason="steps"))
+    over = Reader(tmp_path / "over", alerts=lambda alert, begins: told.append((alert.kind, begins)))
+    assert over.read()
+    assert over.picture(PageQuery())["alerts"] == []
+    assert told == [("worker", True)]
+
+
+def test_progress_goes_by_what_the_files_of_the_run_say(tmp_path: Path) -> None:
+    facts = RunFacts(steps=20, epoch_samples=64)
+    reader = Reader(tmp_path, facts=lambda: facts)
+    with TraceWriter(tmp_path / "trace.jsonl") as writer:
+        held_up(writer, 1, 6)
+    assert reader.read()
+    told = reader.picture(PageQuery())["progress"]
+    assert told == {"done": 0.25, "left_s": 15.0, "epoch": 1.25, "rate": None}

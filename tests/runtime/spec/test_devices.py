@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from paceline.core.errors import ConfigError
 from paceline.live.net.inprocess_transport import Hub
 from paceline.runtime.process_main import take_part
 from paceline.runtime.spec import devices
-from paceline.runtime.spec.devices import check_devices, depend_on_gpus, gpus_of_ranks
+from paceline.runtime.spec.devices import check_device, check_devices, depend_on_gpus, gpus_of_ranks
 from paceline.runtime.spec.process_spec import ProcessSpec
 
 
@@ -106,3 +107,21 @@ def test_a_party_that_nobody_asked_before_says_it_without_a_traceback(capsys: py
     why = take_part(spec, Hub().transport(Party.parse(spec.party))).why
     assert why.startswith("worker 0: --device cuda:99: torch finds ")
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("device", "count", "says"),
+    [
+        ("xpu:1", 2, ""),
+        ("mps", 1, ""),
+        ("xpu:2", 2, "--device xpu:2: torch finds xpu:0 to xpu:1 here; give --device auto"),
+        ("mps", 0, "--device mps: torch finds no MPS device here; give --device cpu"),
+    ],
+)
+def test_other_accelerators_are_taken_by_name(device: str, count: int, says: str) -> None:
+    config_for(f"{device},cpu")
+    if not says:
+        check_device(device, count)
+        return
+    with pytest.raises(ConfigError, match=f"^{re.escape(says)}$"):
+        check_device(device, count)

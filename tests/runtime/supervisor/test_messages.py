@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from unittest.mock import MagicMock, Mock
+
 import pytest
 
+from paceline.config import build
 from paceline.core.coordination.control_messages import Hello
 from paceline.core.coordination.party import Party, server, worker
 from paceline.core.trace import NOT_SAVED, Decided, Evaluated, MemberChange, Record
-from paceline.runtime.supervisor.messages import MessagesForUser
+from paceline.runtime.supervisor.messages import MessagesForUser, RunHeader
 
 
 class Statistics:
@@ -73,3 +76,17 @@ def test_what_is_replaced_is_named_by_where_it_was_lost_though_the_next_one_is_e
 )
 def test_of_other_records_only_what_was_not_saved_is_told(record: Record, line: str) -> None:
     assert messages().line_of(record) == line
+
+
+@pytest.mark.parametrize(("wanted", "lines"), [("none", []), ("auto", ["cores of h1: worker 0 has 0; worker 1 has 1"])])
+def test_the_first_lines_say_which_cores_workers_are_bound_to_where_that_was_asked_for(
+    wanted: str, lines: list[str]
+) -> None:
+    config = build({"run": {"scheme": "bsp"}, "cluster": {"bind_cores": wanted, "workers": 2}})
+    header = RunHeader(config, (), Mock(note=""), None, has_free_places=False)
+    for rank in (1, 0):
+        header.joined(worker(rank), Hello(address="", pid=1, host="h1", device="cpu", cpus=(rank,)))
+    header.joined(server(0), Hello(address="", pid=1, host="h1", device="cpu", cpus=(0, 1)))
+    plan, recipe = MagicMock(notes=(), crowded="", allreduce=""), Mock()
+    recipe.robust.note.return_value = ""
+    assert [line for line in header.lines(plan, recipe) if line.startswith("cores")] == lines

@@ -3,7 +3,7 @@
 
 const POLL_MS = 500, QUIET_MS = 2000, TALL_FROM = 30, MARGIN_ROWS = 6, REPEAT_MS = 15000;
 const $ = (id) => document.getElementById(id);
-const page = { sort: "slow", curve: -1, events: -1, about: null, points: [], saidFor: null, saidAt: 0, state: null };
+const page = { sort: "slow", curve: -1, events: -1, about: null, points: [], saidFor: null, saidAt: 0, state: null, worker: -1 };
 
 function element(kind, className, text) {
   const made = document.createElement(kind);
@@ -37,7 +37,7 @@ async function poll() {
     if (!page.about || !page.state || !page.about.settled) { page.about = await get("/about"); showAbout(page.about); }
     page.about.settled = Boolean(page.about.scheme && page.state && page.state.samples);
     const [first, count] = visible();
-    const state = await get(`/state?sort=${page.sort}&first=${first}&count=${count}&curve=${page.curve}&events=${page.events}`);
+    const state = await get(`/state?sort=${page.sort}&first=${first}&count=${count}&curve=${page.curve}&events=${page.events}` + (page.worker < 0 ? "" : `&worker=${page.worker}`));
     const another = page.state && page.state.run !== state.run;
     page.state = state;
     if (another) {  // the next run of a race: nothing of the last one is known any more
@@ -64,6 +64,7 @@ function showAbout(about) {
   set("scheme", about.scheme || "Paceline");
   set("summary", [about.summary, about.model && (about.data ? `${about.model} on ${about.data}` : about.model)].filter(Boolean).join(" \u00b7 "));
   set("run", about.run);
+  showSettings(about.settings || []);
   set("paper", about.paper);
   $("algorithm").hidden = !about.box.length;
   $("box").replaceChildren(...about.box.map((line) => {
@@ -90,8 +91,14 @@ function show(state) {
   set("elapsed", clock(state.now));
   set("samples", compact(state.samples));
   set("rate", whole(state.rate));
+  set("goodput", state.goodput === null ? "\u2013" : percent(state.goodput));
   set("count", state.here === state.workers ? whole(state.workers) : `${whole(state.here)} of ${whole(state.workers)}`);
   set("strip-title", `where the time went, ${clock(state.strip[0])} to ${clock(state.strip[1])}`);
+  set("stop-command", (page.about && page.about.stop) || "");
+  $("stop").hidden = Boolean(state.ended) || !$("stop-command").textContent;
+  showProgress(state.progress);
+  showAlerts(state.alerts, state.hook);
+  showOwnPage(state.worker);
   showHoldup(state);
   $("collapse").hidden = !state.collapse;
   set("collapse", state.collapse && `${state.collapse} ${(page.about && page.about.way_out) || ""}`);
@@ -106,7 +113,7 @@ function show(state) {
 }
 
 function showHoldup(state) {
-  const held = state.holdup, ranks = held.ranks.join(",");
+  const held = state.straggler, ranks = held.ranks.join(",");
   set("sentence", held.sentence);
   $("holdup").classList.toggle("held", held.ranks.length > 0);
   // Spoken when somebody else is to blame, and not with every change of a number.
@@ -118,11 +125,11 @@ function showHoldup(state) {
   if (held.ranks.length) {
     bars("cost-bars", [["now, all", held.rate, true], [`without ${shortName(held.ranks)}`, held.without, false]]);
   }
-  $("foretold").hidden = !state.foretold.length;
+  $("foretold").hidden = !state.forecast.length;
   $("withheld").hidden = !state.withheld;
   set("withheld", state.withheld);
   const own = page.about && page.about.scheme;
-  bars("foretold-bars", state.foretold.map((row) => [row.scheme, row.rate, row.scheme === own, row.kind]));
+  bars("foretold-bars", state.forecast.map((row) => [row.scheme, row.rate, row.scheme === own, row.kind]));
 }
 const shortName = (ranks) => ranks.length === 1 ? `worker ${ranks[0]}` : `${ranks.length} workers`;
 
@@ -147,6 +154,13 @@ function bars(id, rows) {
   });
 }
 
+// The axis is scaled to the data, and begins at 0 where some of it is near 0.
+function accuracyLine(points, target) {
+  const values = points.map((point) => point[1]).concat(target ? [target] : []);
+  const least = Math.min(1, ...values), low = least < 0.2 ? 0 : Math.floor(10 * least) / 10;
+  return { name: "accuracy", low, high: 1, format: (value) => value.toFixed(low > 0.85 ? 2 : 1), points };
+}
+
 function showCharts(state) {
   if (state.curve) page.points = state.curve;
   page.curve = state.curve_count;
@@ -157,7 +171,7 @@ function showCharts(state) {
     const known = (at) => points.filter((point) => point[at] !== null).map((point) => [point[0], point[at]]);
     const loss = Math.max(...points.map((point) => point[2]));
     drawChart($("curve"), [
-      { name: "accuracy", high: 1, format: (value) => value.toFixed(1), points: known(1) },
+      accuracyLine(known(1), page.about && page.about.target),
       { name: "loss", high: loss, format: compact, points: known(2) },
     ], until, `Accuracy ${last[1] ?? "\u2013"} and loss ${last[2] ?? "\u2013"} after ${clock(last[0])}`, page.about && page.about.target);
   }
@@ -170,16 +184,20 @@ function showCharts(state) {
     `${whole(state.rate)} samples a second now, at most ${whole(high)}`);
 }
 
-function cell(row, className, kind) {
+// On a phone each value stands under its name: that of its column.
+function cell(row, className, kind, body) {
   const made = element(kind || "td", className);
+  made.setAttribute("role", kind === "th" ? "rowheader" : "cell");
+  const heads = body ? body.closest("table").querySelectorAll("thead th") : [];
+  if (heads[row.children.length]) made.dataset.label = heads[row.children.length].textContent.trim();
   row.append(made);
   return made;
 }
 
-function stripCell(row) {
+function stripCell(row, body) {
   const canvas = element("canvas");
   canvas.setAttribute("role", "img");
-  cell(row, "strip").append(canvas);
+  cell(row, "strip", "td", body).append(canvas);
   return canvas;
 }
 
@@ -191,7 +209,7 @@ function showBands(bands) {
     let row = body.children[n];
     if (!row) {
       row = element("tr");
-      cell(row); cell(row); stripCell(row); cell(row); cell(row, "rate");
+      for (const kind of ["", "", "strip", "", "rate"]) kind === "strip" ? stripCell(row, body) : cell(row, kind, "td", body);
       body.append(row);
     }
     const [slowest, fastest] = band.step_ms.map(milliseconds);
@@ -225,9 +243,10 @@ function rowFor(index) {
   let row = body.querySelectorAll("tr.worker")[index];
   if (!row) {
     row = element("tr", "worker");
-    cell(row, "", "th").scope = "row";
-    cell(row, "device"); cell(row, "step"); stripCell(row); cell(row, "wait"); cell(row, "rate"); cell(row, "part");
-    cell(row, "rounds"); cell(row, "staleness"); cell(row, "why");
+    cell(row, "", "th", body).scope = "row";
+    row.firstChild.append(element("a"));
+    for (const kind of ["device", "step", "strip", "wait", "rate", "part", "rounds", "staleness", "why"])
+      kind === "strip" ? stripCell(row, body) : cell(row, kind, "td", body);
     body.insertBefore(row, body.lastChild);
   }
   return row;
@@ -257,13 +276,19 @@ function fill(row, worker, index, palette) {
   row.classList.toggle("straggler", worker.straggler);
   row.classList.toggle("gone", !worker.here);
   const texts = {
-    0: String(worker.rank), 1: worker.host && worker.device ? `${worker.device} \u00b7 ${worker.host}` : worker.device || worker.host,
+    1: worker.host && worker.device ? `${worker.device} \u00b7 ${worker.host}` : worker.device || worker.host,
     2: milliseconds(worker.step_ms), 4: percent(worker.shares[2]), 5: whole(worker.rate), 6: (100 * worker.part).toFixed(1) + "%",
     7: worker.rounds === null ? "\u2013" : String(worker.rounds),
     8: worker.staleness ? `${worker.staleness[0]} / ${worker.staleness[1]}` : "\u2013",
     9: worker.here ? worker.why || worker.at : "gone",
   };
   for (const [n, text] of Object.entries(texts)) if (row.children[n].textContent !== text) row.children[n].textContent = text;
+  const link = row.firstChild.firstChild;
+  if (link.textContent !== String(worker.rank)) {
+    link.textContent = String(worker.rank);
+    link.href = `#worker=${worker.rank}`;
+    link.title = `more about worker ${worker.rank}`;
+  }
   row.children[1].title = texts[1];
   row.children[9].title = texts[9];
   const canvas = row.children[3].firstChild;
@@ -273,7 +298,7 @@ function fill(row, worker, index, palette) {
 
 // ---- the algorithm's box -------------------------------------------------------------------------------
 function showStanding(state) {
-  const few = state.workers <= 40, stragglers = new Set(state.holdup.ranks);
+  const few = state.workers <= 40, stragglers = new Set(state.straggler.ranks);
   for (const place of $("box").querySelectorAll(".dots")) {
     const made = [];
     let all = 0;
@@ -302,7 +327,7 @@ function showServers(servers) {
     let row = body.children[n];
     if (!row) {
       row = element("tr");
-      cell(row); cell(row); cell(row); stripCell(row); cell(row); cell(row); cell(row, "detail");
+      for (const kind of ["", "", "", "strip", "", "", "detail"]) kind === "strip" ? stripCell(row, body) : cell(row, kind, "td", body);
       body.append(row);
     }
     row.classList.toggle("straggler", server.state !== "");
@@ -326,8 +351,8 @@ function showGroups(groups) {
     let row = body.children[n];
     if (!row) {
       row = element("tr");
-      cell(row, "", "th").scope = "row";
-      cell(row, "device"); cell(row); stripCell(row); cell(row); cell(row, "rate");
+      cell(row, "", "th", body).scope = "row";
+      for (const kind of ["device", "", "strip", "", "rate"]) kind === "strip" ? stripCell(row, body) : cell(row, kind, "td", body);
       body.append(row);
     }
     const more = group.workers - group.ranks.length;
@@ -343,16 +368,14 @@ function showGroups(groups) {
 }
 
 function showEvents(events) {
-  if (!events.length) {
-    $("events").replaceChildren(element("li", "none", "Nothing yet: everybody is there, and nothing had to be decided."));
-    return;
-  }
-  $("events").replaceChildren(...events.map((event) => {
-    const row = element("li"), what = element("span", "", `${event.who}: ${event.what}`);
-    if (event.why) what.append(" ", element("span", "because", `\u2013 ${event.why}`));
-    row.append(element("time", "", clock(event.at)), what);
-    return row;
-  }));
+  if (events.length) $("events").replaceChildren(...events.map(eventRow));
+  else $("events").replaceChildren(element("li", "none", "Nothing yet: everybody is there, and nothing had to be decided."));
+}
+function eventRow(event) {
+  const row = element("li"), what = element("span", "", `${event.who}: ${event.what}`);
+  if (event.why) what.append(" ", element("span", "because", `\u2013 ${event.why}`));
+  row.append(element("time", "", clock(event.at)), what);
+  return row;
 }
 
 // ---- what the reader does ------------------------------------------------------------------------------
@@ -374,6 +397,8 @@ function sorted() {
 let scrolled = 0;
 $("scroll").addEventListener("scroll", () => { clearTimeout(scrolled); scrolled = setTimeout(pollNow, 60); });
 window.addEventListener("resize", () => page.state && show(page.state));
+document.addEventListener("zoomed", () => { if (page.state) { showCharts(page.state); drawCompared(); } });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page.state && show(page.state));
-sorted();
-poll();
+window.addEventListener("hashchange", () => openOwnPage());
+// All scripts of the page have run by then.
+document.addEventListener("DOMContentLoaded", () => { sorted(); openOwnPage(); });

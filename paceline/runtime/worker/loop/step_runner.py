@@ -57,6 +57,7 @@ class StepRunner:
         self._positions, self._leases = positions, leases
         self._exchanges = 0  # since the last step
         self._overlap = self._make_overlap()
+        self._alone = run.spec.workers == 1 and not run.spec.servers  # what is handed over stays on its device
 
     def _make_overlap(self) -> Overlap | None:
         """Returns the overlap of communication with backward; None where there is nothing to gain.
@@ -86,7 +87,9 @@ class StepRunner:
         self._guard.before_step()
         self.rate.follow(self._model.update)
         self._make_local_step()
-        seconds = self._watch.passed(self._run.spec.step_seconds * self._sizes.part_of_a_batch(samples))
+        at_least = self._run.spec.step_seconds * self._sizes.part_of_a_batch(samples)
+        leaves = (work.left < 2 and not self._alone) or self._overlap is not None
+        seconds = self._watch.passed(at_least, hands_over=leaves)
         seconds -= self._overlap.seconds_lost() if self._overlap else 0.0
         early = self._overlap if self._overlap and self._overlap.handed_over(samples) else None
         counted = partial.counted(model, samples)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.core.errors import ConfigError
+from paceline.engine.accelerators import wait_for
 from paceline.engine.data.batches import MapStyle
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.sharded.gathered_model import GatheredModel
@@ -35,7 +36,6 @@ from paceline.runtime.worker.ranks.local_group import LocalGroup
 from paceline.runtime.worker.ranks.meeting import RankMeeting
 from paceline.runtime.worker.ranks.rank_batches import SampleNumbers, check_loader, items_of, pair_of, part_of
 from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
-from paceline.runtime.worker.steps.step_timer import finish_work
 
 NO_STATE = "pace.state_dict() in a worker of several devices: use `paceline launch --checkpoint-every 60 --resume auto`"
 
@@ -144,7 +144,7 @@ class FirstRankPace(Pace):
         if isinstance(model, int):
             model, samples = None, model
         with telling(self._link):
-            finish_work(self.device)  # the vector is in host memory, so the stopwatch does not know of it
+            wait_for(self.device)  # the vector is in host memory, so the stopwatch does not know of it
             self._link.order("count")
             counts = self._link.together([-1 if samples is None else samples, 0])
             if any(stop for _, stop in counts):

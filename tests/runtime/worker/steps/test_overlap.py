@@ -203,6 +203,7 @@ def test_auto_communicates_meanwhile_where_there_is_a_core_for_everybody(
     out: Path, resumed_early: list[bool], monkeypatch: pytest.MonkeyPatch, cores: int, early: bool
 ) -> None:
     monkeypatch.setattr(handshake, "cores", lambda: cores)
+    monkeypatch.setattr(handshake, "allowed_cpus", lambda: frozenset(range(cores)))
     data = toy_data()
     run_loops(
         out, "bsp", lambda pace, model: plain_steps(pace, model, data, epochs=1), cluster={**SLICED, "overlap": "auto"}

@@ -1,0 +1,46 @@
+"""Devices beside the CPU, by the interface that torch has for all of them: CUDA, ROCm (by the name cuda), XPU, MPS.
+
+A device is one of torch's, of any type. What a type lacks is left out: there is nothing to wait for on a CPU.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def count_of(kind: str) -> int:
+    """Returns how many devices of this kind torch finds here: 0 for one that it was not built for."""
+    found = torch.accelerator.current_accelerator()
+    return torch.accelerator.device_count() if found is not None and found.type == kind else 0
+
+
+def wait_for(device: torch.device) -> None:
+    """Waits until a device has done what this thread has asked of it: backward, not what leaves beside it."""
+    if device.type == "cuda":  # alone there gradients leave on a stream of their own (`vectors/pinned_copy.py`)
+        torch.accelerator.current_stream(device).synchronize()
+    else:
+        wait_for_all(device)
+
+
+def wait_for_all(device: torch.device) -> None:
+    """Waits until a device has done all that was asked of it, by anybody in this process."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
+
+
+def generator_state(device: torch.device) -> Tensor | None:
+    """Returns the state of torch's random generator of a device; None for the CPU, whose generator is torch's own."""
+    if device.type == "cpu":
+        return None
+    module = torch.get_device_module(device)
+    state: Tensor = module.get_rng_state() if device.type == "mps" else module.get_rng_state(device)
+    return state
+
+
+def set_generator_state(state: Tensor, device: torch.device) -> None:
+    """Sets the state of a device's generator; one that is on the CPU has none to set."""
+    if device.type == "mps":
+        torch.get_device_module(device).set_rng_state(state)
+    elif device.type != "cpu":
+        torch.get_device_module(device).set_rng_state(state, device)

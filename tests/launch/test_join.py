@@ -1,0 +1,60 @@
+"""`paceline.join` where there is nothing to join any more."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import paceline
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party
+from paceline.launch import join as module
+from paceline.live.net.inprocess_transport import Hub
+from paceline.live.protocol.transport import Envelope, Kind
+from paceline.runtime.spec.process_spec import ProcessSpec
+
+
+@pytest.mark.parametrize("roster", [False, True])
+def test_who_comes_when_the_run_is_over_ends_with_a_line_and_exit_code_0(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], roster: bool
+) -> None:
+    """As a worker that is started again while the others finish; the coordinator tells it Stop in place of the plan."""
+    hub = Hub()
+    coordinator = hub.transport(party.COORDINATOR)
+    said = (
+        [control.Roster(addresses={"worker 1": "here"}, hosts={}, incarnations=(0, 1), gone=(0,), lost=(0,))]
+        if roster
+        else []
+    )
+    stop = control.Stop(reason="all epochs are done")
+
+    class Ending:
+        def deliver(self, src: party.Party, envelope: Envelope) -> None:
+            if isinstance(envelope.message, control.Hello):
+                for message in (*said, stop):
+                    coordinator.send(src, Envelope(Kind.CONTROL, message))
+
+        def room_for(self, *_: object) -> list[object]:
+            return []
+
+        def lost(self, *_: object) -> None: ...
+        def failed(self, error: BaseException) -> None: ...
+
+    coordinator.open(Ending())
+    spec = ProcessSpec(party="worker 1", workers=2, servers=0, coordinator="", token="", device="cpu", incarnation=1)
+    session = spec.session(hub.transport(party.worker(1), 1))
+
+    def sit(*_: object) -> tuple[ProcessSpec, object]:
+        session.hello("", "cpu", incarnation=1)
+        return spec, session
+
+    monkeypatch.setattr(module, "find_spec", lambda: (None, None))
+    monkeypatch.setattr(module, "_sit", sit)
+    model = nn.Linear(3, 2)
+    with pytest.raises(SystemExit) as ended:
+        paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme="bsp")
+    coordinator.close()
+    assert not ended.value.code
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line == "paceline: the run was over (all epochs are done) before worker 1 took part: it has nothing to train"
