@@ -29,8 +29,9 @@ import inspect
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any
 
+from paceline.core.message import hints_of
 from paceline.core.validation.bounds import (
     COUNT_MAX,
     NOTHING,
@@ -68,7 +69,7 @@ class _Table:
         self.clock: tuple[str, Ticks] | None = None
         self.whole: list[str] = []
         self.begins_anew: bool = getattr(cls, "begins_anew", False)
-        hints = get_type_hints(cls)
+        hints = hints_of(cls)
         for name, declared in bounds_of(cls).items():
             bound = declared or _BY_TYPE.get(hints[name])
             if bound is None:

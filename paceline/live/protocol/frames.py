@@ -19,13 +19,13 @@ import functools
 import struct
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, Protocol, get_type_hints
+from typing import Any, Protocol
 
 import msgspec
 
 from paceline.codec.encoded import Encoded, check_size
 from paceline.core.errors import ProtocolError
-from paceline.core.message import name_of, named, scalar_fields, vector_fields
+from paceline.core.message import hints_of, name_of, named, scalar_fields, vector_fields
 from paceline.core.vector import Memory
 from paceline.live.protocol.transport import Envelope, Kind
 
@@ -101,7 +101,7 @@ class MessageCodec(msgspec.Struct, frozen=True):
 
 @functools.cache
 def codec_of(cls: Any) -> MessageCodec:
-    hints = get_type_hints(cls)
+    hints = hints_of(cls)
     fields = [(name, hints[name]) for name in scalar_fields(cls)]
     struct_type = msgspec.defstruct(cls.__name__, fields, array_like=True, forbid_unknown_fields=True)
     decode = msgspec.msgpack.Decoder(struct_type).decode
