@@ -28,12 +28,17 @@ def main() -> int:
     parser.add_argument("--transports", default="shm,tcp", help="which, e.g. tcp")
     parser.add_argument("--slice-mb", default="shm=0,tcp=4", help="MiB of a slice by transport; 0: the whole vector")
     parser.add_argument("--gate", default="warn", help="whether the servers judge what is pushed; off,warn: in turn")
+    parser.add_argument("--device", default="cpu", help="where the worker's vectors live: cpu or cuda")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
     slices_mb = {name: float(mb) for name, _, mb in (part.partition("=") for part in options.slice_mb.split(","))}
     jobs = [
         exchange.ExchangeJob(
-            transport=name, length=floats(options.mbytes), slice_mb=slices_mb.get(name, 0.0), gate=gate
+            transport=name,
+            length=floats(options.mbytes),
+            slice_mb=slices_mb.get(name, 0.0),
+            gate=gate,
+            device=options.device,
         )
         for name in options.transports.split(",")
         for gate in options.gate.split(",")

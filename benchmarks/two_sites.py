@@ -7,9 +7,9 @@ are slower by as much as it is smaller than a model of --parameters: it takes as
 Traffic is what passes between the sites, in models of that size. Every scheme has the best of --rates, by its accuracy
 at the end of --seconds of virtual time; one seed.
 
-Claim: of all rows under which the far site trains a third of the samples or more, esync inside a site and asyncdiloco
-between them sends least between the sites for a sample, and no flat scheme trains more samples a second. Exit code 1
-when it fails.
+Claims: of all rows under which the far site trains a third of the samples or more, halos sends least between the sites
+for a sample and trains most samples a second. Of those without halos, esync inside a site and asyncdiloco between them
+sends least, and no flat scheme trains more. Exit code 1 when one fails.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from paceline.sim.cluster.toml_file import load
 
 H = 40
 """Steps between two exchanges over the link, where a scheme has them."""
+HALOS = "halos"
 BEST = "tiers: esync in asyncdiloco"
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "bsp": ("bsp", {}),
@@ -44,6 +45,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "localsgd": ("localsgd", {"tau": H}),
     "diloco": ("diloco", {"h": H}),
     "asyncdiloco": ("asyncdiloco", {"h": H}),
+    HALOS: ("halos", {"h": H // 4, "k": 32}),
     "tiers: bsp in asyncdiloco": ("tiers", {"inner": "bsp", "outer": f"asyncdiloco(h={H})"}),
     BEST: ("tiers", {"inner": "esync", "outer": f"asyncdiloco(h={H})"}),
     "tiers: localsgd in asyncdiloco": ("tiers", {"inner": "localsgd(tau=8)", "outer": f"asyncdiloco(h={H // 8})"}),
@@ -146,10 +148,20 @@ def main() -> int:
     if job.rows:
         return 0
     even = {name: result for name, result in found.items() if result.away > EVEN}
-    least = BEST in even and even[BEST].models <= min(result.models for result in even.values())
-    flat = [result.samples_per_s for name, result in even.items() if not name.startswith("tiers")]
-    claim = f"{BEST} sends least, and trains most but for other tiers, where the far site trains over {EVEN:.0%}"
-    return verdict(claim, least and even[BEST].samples_per_s >= max(flat))
+    others = {name: result for name, result in even.items() if name != HALOS}
+    first = HALOS in even and all(even[HALOS].models <= result.models for result in others.values())
+    first = first and all(even[HALOS].samples_per_s >= result.samples_per_s for result in others.values())
+    least = BEST in others and others[BEST].models <= min(result.models for result in others.values())
+    flat = [result.samples_per_s for name, result in others.items() if not name.startswith("tiers")]
+    where = f"where the far site trains over {EVEN:.0%}"
+    codes = [
+        verdict(f"halos sends least and trains most, {where}", first),
+        verdict(
+            f"without it {BEST} sends least, and trains most but for other tiers, {where}",
+            least and others[BEST].samples_per_s >= max(flat),
+        ),
+    ]
+    return max(codes)
 
 
 if __name__ == "__main__":

@@ -45,11 +45,12 @@ class Side:
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """summary: None where the model diverged. curve: moment in virtual seconds, test accuracy and test loss of every
-    look at the model.
+    look at the model. samples: training samples seen by then.
     """
 
     summary: Summary | None
     curve: list[tuple[float, float, float]]
+    samples: list[int] = field(default_factory=list)
 
     @property
     def seconds_to_target(self) -> float:
@@ -96,7 +97,11 @@ class Job:
             summary = run.run(leave=False)
         except Diverged:  # at too large a rate; others are tried, too
             summary = None
-        return Trial(summary=summary, curve=[(e.at, e.accuracy, e.loss) for e in run.evaluations])
+        return Trial(
+            summary=summary,
+            curve=[(e.at, e.accuracy, e.loss) for e in run.evaluations],
+            samples=[e.samples for e in run.evaluations],
+        )
 
 
 def full_batches(batch_size: int, workers: int) -> dict[str, Any]:

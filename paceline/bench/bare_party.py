@@ -75,13 +75,13 @@ def keys(tls: bool, parties: Iterable[Party]) -> Iterator[str]:
 
 
 def open_party(
-    who: Party, transport: str, *, workers: int, servers: int, credentials: str = ""
+    who: Party, transport: str, *, workers: int, servers: int, credentials: str = "", device: str = "cpu"
 ) -> tuple[Node, TcpTransport]:
     """Returns a node and its transport, as a party of a run has them, with one thread for arithmetic.
 
     Messages are delivered once the caller has opened the transport with `Ears(node)`.
 
-    credentials: the folder that `keys` made; connections are under TLS then.
+    credentials: the folder that `keys` made; connections are under TLS then. device: where its vectors live.
     """
     import paceline.schemes  # noqa: F401  enters the catalogue
 
@@ -93,10 +93,11 @@ def open_party(
         coordinator="",
         token=TOKEN,
         credentials=credentials,
+        device=device,
         config=Config(cluster=ClusterSettings(transport=transport)),
     )
     way = spec.open_transport()
-    node = Node(way, FlatMemory(), timeout_s=TIMEOUT_S)
+    node = Node(way, FlatMemory(device), timeout_s=TIMEOUT_S)
     return node, way
 
 

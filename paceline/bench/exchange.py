@@ -10,6 +10,8 @@ of them can be read, as one vector. With several workers it lasts as long as the
 - TCP: the gradients one way and the weights the other, by plain `sendmsg` and `recv_into` of two processes over the
   loopback address, one way after the other, on a connection for each pair of worker and server. Slices pass both ways
   at once, so an exchange may take less. With --tls the limit is the same: the ratio has the price of TLS in it.
+- a worker on a GPU: the gradient from the GPU into page-locked memory and the weights back, one after the other, by
+  torch alone, and then the limit of shared memory. With slices the copies go on beside the update.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from paceline.bench.bare_party import Ears, keys, open_party, way_of
-from paceline.bench.hardware_limits import RawSockets, update_limit
+from paceline.bench.hardware_limits import RawSockets, copy_limit, update_limit
 from paceline.bench.result import FLOAT_BYTES, Figure, Note, say_nothing
 from paceline.bench.subprocess_job import Child, Children, ParentStream
 from paceline.core.coordination import party
@@ -33,6 +37,7 @@ from paceline.core.paramserver.gradient_check import WARN, GradientCheckPolicy
 from paceline.core.role import RoleContext
 from paceline.core.scheme import make
 from paceline.core.sharding import Layout, lay_out
+from paceline.engine.accelerators import wait_for
 from paceline.engine.optim.optimizers import make_rule
 from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.buffer_pool import spare
@@ -46,6 +51,8 @@ SLICES_MB = {"shm": 0.0, "tcp": 4.0}
 """MiB of a slice with which each way is at its best where the weights are wanted as one vector."""
 LIMITS = {"shm": "a pass over memory", "tcp": "plain sockets, one way after the other"}
 """What bounds an exchange over each transport, as the table names it."""
+GPU_LIMIT = "copies off and onto the GPU, then a pass over memory"
+"""The same for workers on a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +64,7 @@ class ExchangeJob:
     load      the new weights are copied into a buffer of the worker's own, as into a module
     tls       as between hosts; for tcp only
     gate      how the servers check what is pushed (docs/numbers.md)
+    device    where gradients and weights of the workers live; on a GPU, `load` is as if it were given
     """
 
     transport: str
@@ -68,6 +76,7 @@ class ExchangeJob:
     load: bool = False
     tls: bool = False
     gate: str = WARN
+    device: str = "cpu"
 
     def layout(self) -> Layout:
         """Returns how the model is cut into shards and slices. Raises ConfigError where it is too small for that."""
@@ -75,12 +84,20 @@ class ExchangeJob:
 
     def limit(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
         """Returns a context whose function measures the seconds of the limit once for each call."""
+        if self.device != "cpu":
+            return contextlib.nullcontext(_copies_and_updates(self))
         return _raw(self) if self.transport == "tcp" else contextlib.nullcontext(_updates(self))
 
 
 def _updates(job: ExchangeJob) -> Callable[[], float]:
     """Returns a function that measures the updates of all workers in one process, a thread for each server."""
     return update_limit(job.length, threads=job.servers, times=job.workers)
+
+
+def _copies_and_updates(job: ExchangeJob) -> Callable[[], float]:
+    """Returns a function that measures both copies of a GPU, and the updates after them."""
+    copies, updates = copy_limit(job.length, job.device), _updates(job)
+    return lambda: copies() + updates()
 
 
 @contextlib.contextmanager
@@ -174,10 +191,16 @@ def work(job: dict[str, Any], stream: ParentStream) -> None:
     me, credentials = job.pop("me"), job.pop("credentials")
     own = ExchangeJob(**job)
     node, way = open_party(
-        party.worker(me), own.transport, workers=own.workers, servers=own.servers, credentials=credentials
+        party.worker(me),
+        own.transport,
+        workers=own.workers,
+        servers=own.servers,
+        credentials=credentials,
+        device=own.device,
     )
     way.open(Ears(node))
-    g, module = Flat(spare(own.length).fill_(1e-3)), spare(own.length).zero_()
+    device = torch.device(own.device)
+    g, module = Flat(spare(own.length, device).fill_(1e-3)), spare(own.length, device).zero_()
     stream.tell("here")
     for server, address in enumerate(stream.hear()):
         way.connect(party.server(server), address)
@@ -191,8 +214,9 @@ def work(job: dict[str, Any], stream: ParentStream) -> None:
         for _ in range(stream.hear()):
             began = time.perf_counter()
             compute = node.advance(Computed(g=g, samples=1, seconds=0.0))
-            if own.load:
+            if own.load or device.type != "cpu":
                 compute.w.copy_into(module)
+                wait_for(device)
             else:
                 _ = compute.w.tensor  # waits for weights that are still arriving, and joins those that lie apart
             times.append(time.perf_counter() - began)
@@ -211,8 +235,13 @@ def measure(jobs: Sequence[ExchangeJob], rounds: int, note: Note = say_nothing) 
     """
     for job in jobs:
         job.layout()
-    for _, alike in itertools.groupby(jobs, key=lambda job: (job.transport, job.length, job.workers, job.servers)):
+    for _, alike in itertools.groupby(jobs, key=_same_limit):
         yield from _in_turns(list(alike), rounds, note)
+
+
+def _same_limit(job: ExchangeJob) -> tuple[str, int, int, int, str]:
+    """Returns what the limit depends on."""
+    return job.transport, job.length, job.workers, job.servers, job.device
 
 
 def _in_turns(jobs: Sequence[ExchangeJob], rounds: int, note: Note) -> Iterator[Figure]:
@@ -240,8 +269,8 @@ def _in_turns(jobs: Sequence[ExchangeJob], rounds: int, note: Note) -> Iterator[
 def _figure(job: ExchangeJob, seconds: Sequence[float], bound: Sequence[float]) -> Figure:
     gate = f", gate {job.gate}" if job.gate != WARN else ""
     return Figure.of(
-        f"push and pull, {way_of(job.transport, job.tls)}{gate}",
-        LIMITS[job.transport],
+        f"push and pull, {way_of(job.transport, job.tls)}{gate}{', ' + job.device if job.device != 'cpu' else ''}",
+        LIMITS[job.transport] if job.device == "cpu" else GPU_LIMIT,
         FLOAT_BYTES * job.length,
         seconds,
         bound,
@@ -252,5 +281,6 @@ def _figure(job: ExchangeJob, seconds: Sequence[float], bound: Sequence[float]) 
         slice_mb=job.slice_mb,
         tls=job.tls,
         gate=job.gate,
+        device=job.device,
         rounds=len(bound),
     )

@@ -39,6 +39,21 @@ def update_limit(length: int, threads: int = 1, times: int = 1) -> Callable[[], 
     return lambda: timed(lambda: list(pool.map(one, range(threads))))
 
 
+def copy_limit(length: int, device: str) -> Callable[[], float]:
+    """Returns the seconds of float32 numbers off a GPU into page-locked memory and back, one way after the other."""
+    import torch
+
+    there = torch.ones(length, device=device)
+    here = torch.empty(length, pin_memory=True)
+
+    def both() -> None:
+        here.copy_(there)
+        there.copy_(here)
+        torch.cuda.synchronize(device)
+
+    return lambda: timed(both)
+
+
 class RawSockets:
     """Another process that takes bytes over the loopback address, or by a Unix stream, and sends bytes back.
 

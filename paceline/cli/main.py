@@ -14,15 +14,16 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
+import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from paceline import __version__
 from paceline.cli.support.output import dropping_output, replacing_unprintable
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.core.registry import nearest
-from paceline.observe.formatting.wrapping import terminal_width, wrapped
 from paceline.observe.terminal.streams import discard
 
 VERBS = {
@@ -55,6 +56,8 @@ VERBS = {
     "cite": "print a BibTeX entry for a scheme",
 }
 
+FORKING = ("train", "race")
+"""Verbs that need a fork server, which is started before the verb itself is imported."""
 RUNS = ("train", "race", "simulate", "mxnet", "esync", "speedo", "theanompi", "launch", "probe", "chaos", "fuzz")
 """Verbs of which the result is what they leave, not what they print."""
 
@@ -75,9 +78,12 @@ verbs:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; `arguments` are its words (default: those of this process). Returns the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    with replacing_unprintable():
-        return _main(words)
+    try:
+        with replacing_unprintable():
+            return _main(list(sys.argv[1:] if arguments is None else arguments))
+    finally:
+        if arguments is None:
+            gc.freeze()  # Python's last look for garbage took a tenth of a short command
 
 
 def _main(words: list[str]) -> int:
@@ -126,15 +132,47 @@ def _dispatch(words: list[str]) -> int:
     """Calls the verb; without one prints the help. Returns the exit code. Raises what the verb raises, and ConfigError
     for an unknown verb."""
     if not words or words[0] in ("-h", "--help", "help"):
-        verbs = "\n".join(f"  {verb:<10}  {text}" for verb, text in VERBS.items())
-        print(wrapped(HELP.format(verbs=verbs), terminal_width()))
+        _print_help()
         return 0 if words else 2
     if words[0] == "--version":
         print(f"paceline {__version__}")
         return 0
     if words[0] not in VERBS:
+        from paceline.core.registry import nearest
+
         raise ConfigError(f"unknown verb {words[0]!r}{nearest(words[0], VERBS)}")
     try:
-        return int(importlib.import_module(f"paceline.cli.commands.{words[0]}").main(words[1:]))
+        if words[0] in FORKING:
+            return _call_with_fork_server(words)
+        return int(_verb(words[0]).main(words[1:]))
     except SystemExit as end:  # argparse after --help
         return int(end.code or 0)
+
+
+def _print_help() -> None:
+    """Prints the help of the command without a verb."""
+    from paceline.observe.formatting.wrapping import terminal_width, wrapped
+
+    verbs = "\n".join(f"  {verb:<10}  {text}" for verb, text in VERBS.items())
+    print(wrapped(HELP.format(verbs=verbs), terminal_width()))
+
+
+def _verb(name: str) -> Any:
+    """Imports the module of a verb and returns it; without looking for garbage, as what is imported stays."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(f"paceline.cli.commands.{name}")
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _call_with_fork_server(words: list[str]) -> int:
+    """Calls a verb that makes runs of its own, for which it starts the fork server first. Returns the exit code."""
+    from paceline.launch.local.fork_server_process import ForkServerProcess, is_needed
+
+    if not is_needed(words[1:], os.environ):
+        return int(_verb(words[0]).main(words[1:]))
+    with ForkServerProcess(warm=True) as process:
+        return int(_verb(words[0]).main(words[1:], process))

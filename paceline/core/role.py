@@ -199,6 +199,10 @@ class Role:
         """
         return [value for value in shown.values() if isinstance(value, int)]
 
+    def progress(self) -> int:
+        """Returns the number that counts this worker's progress, a round or a clock; 0 where there is none."""
+        return next(iter(self.progress_key(self.join_state())), 0)
+
     def on_rollback(self) -> None:
         """The servers went back to an earlier state: forgets what depends on the state that was lost."""
 

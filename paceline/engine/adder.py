@@ -23,11 +23,15 @@ class FlatAdder:
         if not v.same_as(into):
             v.copy_into(into.tensor)
 
+    def dense(self, v: AnyFlat) -> Flat:
+        """Returns `v` with its rows in their places."""
+        return v.flat() if isinstance(v, SparseFlat) else v
+
     def readable(self, v: AnyFlat) -> Flat:
         """Returns `v` in host memory: itself, or a page-locked copy of what is on a GPU; rows are
         put in their places.
         """
-        flat = v.flat() if isinstance(v, SparseFlat) else v
+        flat = self.dense(v)
         return flat if flat.device.type == "cpu" else Flat(on_host(flat))
 
     def when(self, v: Flat, action: Callable[[], None]) -> None:

@@ -24,6 +24,12 @@ class PlainMemory:
         v.flags.writeable = False
         return view
 
+    def mapped(self, memory: Any, *, writable: bool) -> None:
+        """Has nothing to prepare."""
+
+    def shareable(self, v: Any) -> Any:
+        return v
+
     def address_of(self, v: Any) -> int:
         return int(v.__array_interface__["data"][0])
 

@@ -21,6 +21,9 @@ it wants it; here learners send it. What comes too late for its turn counts as i
 last merge of p: with W the weights in it, C = w_m / (W + w_m) (Delta_m,p - Delta_p);  Delta_p <- Delta_p + C;
 v_p <- v_p + C;  Theta_p <- Theta_p - lr (1 + mu) C;  W <- W + w_m.
 
+A learner whose exchanges take several turns, because it or its link is slow, would meet some fragments only: with two
+turns each, the even ones. So a fragment that has missed two of its turns goes first, as one that comes late.
+
 Grace window: with a `grace` of gamma it ends when a learner of M_t has made ceil(gamma tau) of its tau steps, so it is
 as long as the learner's own step time allows, and the answer has the other steps to travel. It ends early when
 everybody has come. With tau = 0 there is no slack and so no window: a learner waits for the quorum.
@@ -36,6 +39,9 @@ Return: a restarted learner begins with the servers' Theta and without optimizer
 has old theta and old state. Its Delta counts as any late one. If more than P turns have passed, it then takes all of
 Theta and clears its optimizer's state. (In the paper it takes both from another learner.)
 
+Momentum: late Deltas act as momentum of their own (Mitliagkas et al. 2016, arXiv 1605.09774). At a local learning rate
+near the largest one that the job bears, stalls can then make the model swing; with mu = 0.5 it does not.
+
 Left out: radial-directional averaging, which averages norms and directions apart. So the more learners, the shorter the
 mean of unlike Deltas: a larger lr may be needed.
 
@@ -49,13 +55,13 @@ import functools
 import math
 import operator
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from paceline.core.adaptive.step_times import Ranked
+from paceline.core.adaptive.step_times import Ranked, Smoothing
 from paceline.core.effects import KEEP, RESET, SERVERS, Call, Effect, Reply, Start, Tell, Wait
 from paceline.core.errors import ConfigError
 from paceline.core.local.local_sgd import Trainer
+from paceline.core.local.pending_fragment import PendingFragment
 from paceline.core.message import INCREMENT, STATE, Nature, message
 from paceline.core.paramserver.async_server import ArrivalServer
 from paceline.core.paramserver.gated_server import Pull, some
@@ -64,6 +70,9 @@ from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.trace import Decided
 from paceline.core.validation import bounds
 from paceline.core.vector import Vector, cut, splice
+
+SPEED = Smoothing("median", 3)
+"""Of a learner's turns. A turn may be one step: by one lucky step it would be the fastest, and turns come too often."""
 
 
 @message("decoupled.Fragment")
@@ -123,25 +132,6 @@ class WholeModel:
     samples_seen: bounds.Count = 0
 
 
-@dataclass(slots=True)
-class PendingFragment:
-    """What a learner has sent of the fragment that is due, and that is not merged yet."""
-
-    delta: Any
-    tokens: int
-    steps: int
-    samples: int
-
-    @property
-    def weight(self) -> float:
-        return self.tokens * (self.tokens / max(self.steps, 1))
-
-    def add(self, other: PendingFragment) -> None:
-        self.delta = self.delta + other.delta
-        self.tokens, self.steps = self.tokens + other.tokens, self.steps + other.steps
-        self.samples += other.samples
-
-
 @scheme(
     "decoupled",
     summary="DiLoCo whose learners never wait: merges by quorum and grace window, fragment by fragment",
@@ -193,6 +183,7 @@ class Decoupled(Scheme):
         """A learner. `w`: Theta as it was answered last; `x`: theta_m; `turn` and `steps`: as in the last answer.
 
         tokens, made: samples and steps so far, and `since` the same numbers at the last answer for each fragment.
+        met_at: the turn that was next at the last answer for each fragment.
         """
 
         goes_back = True
@@ -208,6 +199,7 @@ class Decoupled(Scheme):
             self.x: Any = place.w
             self.parts = cut(len(place.w), scheme.fragments)
             self.since = [(0, 0)] * scheme.fragments
+            self.met_at = [0] * scheme.fragments
             self.sent: LearnerFragment | None = None
             self.ahead = 0  # steps of this turn that were made while the last answer travelled
 
@@ -229,7 +221,7 @@ class Decoupled(Scheme):
                     answer = yield Wait(ticket)
                 else:
                     answer = yield Call(SERVERS, self.sent)
-                behind = answer.turn - self.sent.turn > self.scheme.fragments
+                behind = answer.turn - self.turn > self.scheme.fragments
                 self.receive(answer)
                 if behind:
                     self.take_all((yield Call(SERVERS, Pull())))
@@ -252,15 +244,22 @@ class Decoupled(Scheme):
                 self.start = RESET if self.scheme.memory == RESET else KEEP
                 self.speed = steps / max(trained.seconds, 1e-9)
 
+        def turn_to_send(self) -> int:
+            """Returns the turn that is due, or the last turn of a fragment that has missed its last two."""
+            fragments, oldest = len(self.parts), self.met_at.index(min(self.met_at))
+            missed = self.turn - self.met_at[oldest] > 2 * fragments
+            return self.turn - ((self.turn - oldest) % fragments if missed else 0)
+
         def contribution(self) -> LearnerFragment:
-            number = self.turn % len(self.parts)
+            turn = self.turn_to_send()
+            number = turn % len(self.parts)
             p, (tokens, made) = self.parts[number], self.since[number]
             samples, self.reported = self.tokens - self.reported, self.tokens
             return LearnerFragment(
                 delta=self.w[p] - self.x[p],
                 offset=p.start,
                 series=number,
-                turn=self.turn,
+                turn=turn,
                 clock=self.round + 1,
                 samples=samples,
                 tokens=self.tokens - tokens,
@@ -277,6 +276,7 @@ class Decoupled(Scheme):
             if len(answer.theta) == _length(p):
                 self.w, self.x = splice(self.w, p, answer.theta), splice(self.x, p, answer.theta)
                 self.since[number] = self.tokens, self.made
+            self.met_at[number] = answer.turn
             self.turn, self.steps, self.samples_seen = answer.turn, answer.steps, answer.samples_seen
             self.sent = None
             self.met()
@@ -292,6 +292,7 @@ class Decoupled(Scheme):
         def take_all(self, answer: WholeModel) -> None:
             self.w = self.x = answer.w
             self.since = [(self.tokens, self.made)] * len(self.parts)
+            self.met_at = [answer.turn] * len(self.parts)
             self.turn, self.steps, self.samples_seen = answer.turn, answer.steps, answer.samples_seen
 
     class Server(ArrivalServer):
@@ -311,7 +312,7 @@ class Decoupled(Scheme):
             self.turn = 0
             self.total = [0.0] * len(self.parts)
             self.kept: dict[int, PendingFragment] = {}
-            self.speed = Ranked(self.workers)
+            self.speed = Ranked(self.workers, SPEED)
             self.waiting: dict[int, LearnerFragment] = {}
             self.over: dict[int, int] = {}
             self.refused: set[int] = set()
@@ -407,19 +408,17 @@ class Decoupled(Scheme):
         def outer_step(self, number: int, delta: Any) -> None:
             """OuterOpt: one step of Nesterov momentum on a fragment."""
             lr, mu, p = self.scheme.outer_lr, self.scheme.outer_momentum, self.parts[number]
-            if not _length(p):
-                return
-            v = self.v[p] * mu + delta
-            self.last, self.v = splice(self.last, p, delta), splice(self.v, p, v)
-            self.w = splice(self.w, p, self.w[p] - (delta + v * mu) * lr)
+            if _length(p):
+                v = self.v[p] * mu + delta
+                self.last, self.v = splice(self.last, p, delta), splice(self.v, p, v)
+                self.w = splice(self.w, p, self.w[p] - (delta + v * mu) * lr)
 
         def correct(self, number: int, c: Any) -> None:
             """Makes the last step of a fragment what it would have been with a Delta that differs by `c`."""
             lr, mu, p = self.scheme.outer_lr, self.scheme.outer_momentum, self.parts[number]
-            if not _length(p):
-                return
-            self.last, self.v = splice(self.last, p, self.last[p] + c), splice(self.v, p, self.v[p] + c)
-            self.w = splice(self.w, p, self.w[p] - c * (lr * (1 + mu)))
+            if _length(p):
+                self.last, self.v = splice(self.last, p, self.last[p] + c), splice(self.v, p, self.v[p] + c)
+                self.w = splice(self.w, p, self.w[p] - c * (lr * (1 + mu)))
 
         def made(self, now: float, ranks: tuple[int, ...], samples: int, weight: float) -> None:
             self.version += 1

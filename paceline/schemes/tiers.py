@@ -34,11 +34,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.core.adaptive.grouping import parse_groups, parse_labels
 from paceline.core.effects import KEEP
 from paceline.core.errors import ConfigError
 from paceline.core.message import STATE, Nature
@@ -48,26 +46,11 @@ from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.options import Delta
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Paper, Scheme, make, parameter, scheme
+from paceline.core.tiers.group_choice import WithRankGroups
 from paceline.core.tiers.outer_server import OuterServer
-from paceline.core.tiers.rank_groups import RankGroups, groups_by_place
 from paceline.core.tiers.scheme_text import parse_tier
 from paceline.core.tiers.speakers import SpeakersCoordinator
 from paceline.core.tiers.worker import TierWorker
-
-AUTO = "auto"
-
-
-def _check_groups(text: str) -> None:
-    if text != AUTO:
-        try:
-            parse_groups(text)
-        except ValueError as error:
-            raise ValueError(f"write groups of ranks as '0,1;2,3', or 'auto', or file:PATH ({error})") from None
-
-
-def _check_labels(text: str) -> None:
-    if text:
-        parse_labels(text)
 
 
 class AloneTierWorker(TierWorker):
@@ -94,16 +77,9 @@ class AveragingTierWorker(AloneTierWorker):
         url="https://arxiv.org/abs/1905.06641",
     ),
 )
-class Tiers(Scheme):
+class Tiers(WithRankGroups):
     inner: str = parameter("bsp", "scheme inside a group, as 'bsp' or 'localsgd(tau=4)'", check=parse_tier)
     outer: str = parameter("asyncdiloco", "scheme between groups, as 'asp(weighting=inverse)'", check=parse_tier)
-    groups: str = parameter(
-        AUTO, "ranks by group, as '0,1;2,3', file:PATH, or 'auto': by site or host", check=_check_groups, file=True
-    )
-    labels: str = parameter(
-        "", "a label for each rank, as 'a,a,b' or 'a*2,b': equal ones are a group", check=_check_labels
-    )
-
     needs_peers = True
     mixes_steps = True
     composite = True
@@ -168,29 +144,6 @@ class Tiers(Scheme):
             if why:
                 raise ConfigError(f"tiers: {why}")
         self.outer_scheme.check(max(1, len(self.written()) or 2), servers)
-        if self.labels and self.groups != AUTO:
-            raise ConfigError("tiers.groups and tiers.labels both say who is in a group: leave one out")
-        written = self.written()
-        if written and sorted(itertools.chain.from_iterable(written)) != list(range(workers)):
-            what = f"labels = {self.labels!r}" if self.labels else f"groups = {self.groups!r}"
-            raise ConfigError(f"tiers.{what} must name each of the workers 0..{workers - 1} once")
-
-    # ---- groups --------------------------------------------------------------------------------------------
-    def written(self) -> tuple[tuple[int, ...], ...]:
-        """The groups that the user wrote down; () for auto."""
-        if self.labels:
-            return parse_labels(self.labels)
-        return () if self.groups == AUTO else parse_groups(self.groups)
-
-    def rank_groups(self, place: RoleContext) -> RankGroups:
-        """Returns the groups, made once for all the roles that a process has with the same context."""
-        key = (len(place.workers), place.hosts, place.sites)
-        known = self.__dict__.get("_groups")
-        if known is None or known[0][0] != key[0] or known[0][1] is not key[1] or known[0][2] is not key[2]:
-            found = self.written() or groups_by_place(place.hosts, place.sites, len(place.workers))
-            known = key, RankGroups(found)
-            self.__dict__["_groups"] = known
-        return known[1]
 
     @property
     def passes_gradients(self) -> bool:

@@ -76,6 +76,7 @@ class Messaging:
         self._lies, self._message_checks = sim.lies, sim.message_checks
         self._twice = self._sim.members.servers is not None  # who asks again may be answered again
         self._several: dict[To, list[SimulatedProcess]] = {SERVERS: self._world.servers}
+        self._worker_of = sim.members.worker_of
         if self._world.coordinator:
             self._several[COORDINATOR] = [self._world.coordinator]
         self.arms: dict[type, Callable[[Incarnation, Any], Any]] = {
@@ -93,7 +94,7 @@ class Messaging:
         hands."""
         if call.to != COORDINATOR:
             incarnation.exchanges = 1
-        parties = self._several.get(call.to) or self._addressees(call.to)
+        parties = self._several.get(call.to) or self._addressees(incarnation.party, call.to)
         incarnation.awaited, incarnation.blocked_at = self._ask(incarnation, parties, call.message), self._sim.now
         return BLOCKED
 
@@ -111,7 +112,7 @@ class Messaging:
             incarnation.exchanges = 1
         if isinstance(effect, Mean):
             return self._begin_mean(incarnation, effect)
-        return self._ask(incarnation, self._addressees(effect.to), effect.message)
+        return self._ask(incarnation, self._addressees(incarnation.party, effect.to), effect.message)
 
     def _wait(self, incarnation: Incarnation, wait: Wait) -> Any:
         """Returns the result of a ticket that is done, and otherwise blocks the worker until it is."""
@@ -268,7 +269,7 @@ class Messaging:
         if type(effect) is Reply:
             self._reply(party, effect.to, effect.message)
             return
-        parties = self._addressees(effect.to)
+        parties = self._addressees(party, effect.to)
         # The oracle of mass notes a share before it is sent, and before a liar may change it.
         mass = self._sim.invariants and self._sim.invariants.mass
         if mass and type(effect.to) is int:
@@ -312,13 +313,13 @@ class Messaging:
         self._sim.heap.push(self._sim.now + call.receiving_s, self.answered, call, message, 0)
 
     # ---- the wire ------------------------------------------------------------------------------------------
-    def _addressees(self, to: To) -> list[SimulatedProcess]:
-        """Returns the parties that `to` names: all servers, the coordinator, or one worker by rank."""
+    def _addressees(self, src: SimulatedProcess, to: To) -> list[SimulatedProcess]:
+        """Returns the parties that `to` names at `src`: all servers, the coordinator, or one worker by rank."""
         several = self._several.get(to)
         if several is not None:
             return several
         assert isinstance(to, int), f"{self._sim.scheme.name} has no {to}"
-        return [self._world.workers[to]]
+        return [self._worker_of(src, to)]
 
     def _said(self, src: SimulatedProcess, parts: Sequence[Any]) -> Sequence[Any]:
         """Returns `parts`, or what a worker that lies sends in their place."""

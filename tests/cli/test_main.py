@@ -16,6 +16,8 @@ from paceline.cli.main import VERBS, main
 from paceline.config import settings
 from paceline.core.scheme import names
 from tests.cli.conftest import Paceline
+from tests.launch.forked_cli import Warm
+from tests.launch.process_tree import descendants
 
 Capture = pytest.CaptureFixture[str]
 
@@ -74,6 +76,30 @@ print("torch" in sys.modules, file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=60)
     assert done.stderr.splitlines()[-1] == "False", done.stderr
+
+
+HEAVY = {"torch", "numpy", "matplotlib", "numba", "rich", "scipy", "sklearn", "cryptography", "psutil"}
+"""Packages of which each takes a good part of the time that a short command has."""
+
+
+def test_verbs_that_only_print_import_no_heavy_package(warm: Warm, tmp_path: Path) -> None:
+    run = str(tmp_path / "run")
+    _, said = (made := warm.paceline("train", "--workers", "1", "--steps", "1", "--out", run)).communicate(60)
+    assert made.returncode == 0, said
+    for words in (["--help"], ["--version"], ["status", run], ["schemes"], ["schemes", "asp"]):
+        script = f"import sys; from paceline.cli.main import main; assert main({words!r}) == 0; print(*sys.modules)"
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        imported = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
+        assert "paceline" in imported
+        assert imported & HEAVY == set(), words
+
+
+def test_a_mistake_or_a_needless_verb_leaves_no_process() -> None:
+    before = set(descendants(os.getpid()))
+    assert main(["train", "--lr", "many"]) == 2
+    assert main(["race", "--schemes", "none"]) == 2
+    assert main(["train", "--help"]) == 0
+    assert set(descendants(os.getpid())) <= before
 
 
 def test_whoever_trains_nothing_itself_goes_without_torch(tmp_path: Path) -> None:

@@ -123,9 +123,24 @@ CASES = [
     Case(
         scheme="tiers", parameters={"inner": "esync", "outer": "decoupled(h=2, fragments=1, tau=0)"}, lr=0.3, steps=150
     ),
+    Case(
+        scheme="halos",
+        parameters={"h": 2, "k": 2, "local_delay": 2, "local_lr": 0.4, "local_momentum": 0.5, "global_lr": 0.4},
+        lr=0.3,
+        steps=200,
+    ),
+    Case(
+        scheme="halos",
+        parameters={"h": 1, "k": 3, "alpha": 1.0, "local_delay": 1, "local_lr": 1.0, "local_momentum": 0.0}
+        | {"global_lr": 1.0, "global_momentum": 0.0, "global_delay": 1, "groups": "0,1,3;2"},
+        servers=(3,),
+    ),
     Case(scheme="gosgd", parameters={"p": 0.3}, servers=(0, 1)),
     Case(scheme="noloco", parameters={"h": 2}, servers=(0, 1), lr=0.3),
     Case(scheme="noloco", parameters={"h": 3, "gamma": 1.0, "memory": "reset"}, servers=(0,)),
+    Case(scheme="prague", servers=(0, 1)),
+    Case(scheme="prague", parameters={"size": 2, "groups": "random", "memory": "reset"}, servers=(0,)),
+    Case(scheme="prague", parameters={"size": 0, "h": 2, "c_thres": 2}, servers=(0,)),
     Case(scheme="adpsgd", servers=(0, 1)),
     Case(scheme="adpsgd", parameters={"topology": "complete", "memory": "reset"}, servers=(0,)),
     Case(scheme="sgp", servers=(0, 1)),

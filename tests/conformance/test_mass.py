@@ -26,7 +26,7 @@ on_every_row_without_momentum = pytest.mark.parametrize(
     [case for case in CASES_OF_PEERS if case.scheme not in WITH_MOMENTUM],
     ids=lambda case: str(case),
 )
-WITHOUT_SHARES = {"adpsgd", "noloco"}
+WITHOUT_SHARES = {"adpsgd", "noloco", "prague"}
 """Mass travels only with who comes or goes."""
 WORKERS = 5
 

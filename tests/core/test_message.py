@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -6,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.core.message import gather, message, name_of, named, scalar_fields, scatter, size, vector_fields
+from paceline.core.effects import Reply, Tell, Wait
+from paceline.core.message import gather, message, name_of, named, record, scalar_fields, scatter, size, vector_fields
 from paceline.core.paramserver.gated_server import Pull, Push, Weights
 from paceline.core.vector import Ghost, Vector, cut
 from paceline.schemes.decoupled import LearnerFragment
@@ -52,6 +54,38 @@ def test_messages_are_slotted_and_keyword_built_and_known_by_name() -> None:
     assert name_of(Push) == "clocked.Push"
     assert named("clocked.Push") is Push
     assert (vector_fields(Push), scalar_fields(Push)) == (("g",), ("clock", "samples", "data", "unused"))
+
+
+def test_records_are_compared_by_class_and_values_and_shown_as_a_call() -> None:
+    one, same, other = Reply(to=1, message="a"), Reply(to=1, message="a"), Reply(to=2, message="a")
+    assert one == same
+    assert one != other
+    assert one != Tell(to=1, message="a")
+    assert {one, same, other} == {one, other}
+    assert repr(one) == "Reply(to=1, message='a')"
+    assert Pull() == Pull()
+    assert hash(Pull()) == hash(Pull())
+    assert (repr(Pull()), repr(Wait(3))) == ("Pull()", "Wait(ticket=3)")
+    assert Wait(3) == Wait(3) != Wait(4)
+
+
+def test_a_record_that_says_itself_how_it_is_shown_or_compared_is_left_so() -> None:
+    @record
+    class Odd:
+        x: int
+        note: str = field(default="", compare=False, repr=False)
+
+        def __repr__(self) -> str:
+            return "odd"
+
+    @record
+    class Plain:
+        x: int
+        note: str = field(default="", compare=False, repr=False)
+
+    assert repr(Odd(1)) == "odd"
+    assert Plain(1, "a") == Plain(1, "b")
+    assert repr(Plain(1, "a")).endswith("Plain(x=1)")
 
 
 def test_two_messages_of_one_name_are_refused() -> None:

@@ -120,7 +120,7 @@ def serve(owner: socket.socket) -> None:
     import gc
 
     import matplotlib.figure  # noqa: F401  for curve.png
-    import torch._dynamo
+    import torch
 
     from paceline.cli.commands import train  # noqa: F401
     from paceline.runtime import process_main  # noqa: F401
@@ -161,7 +161,7 @@ def _become(request: dict[str, Any], fds: list[int]) -> None:
     """The command, or the script. Ends as any Python program does."""
     from paceline.bench import subprocess_job
     from paceline.cli.main import main
-    from paceline.launch.local import launcher
+    from paceline.launch.local import fork_server_process
     from paceline.runtime.supervisor import artifacts
 
     if not request["draws"]:
@@ -171,7 +171,7 @@ def _become(request: dict[str, Any], fds: list[int]) -> None:
     os.dup2(fds[OUT], 1)
     os.dup2(fds[ERR], 2)
     os.closerange(3, max(fds) + 1)
-    launcher.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": Forked})  # type: ignore[assignment]
+    fork_server_process.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": Forked})  # type: ignore[assignment]
     subprocess_job.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedJob})  # type: ignore[assignment]
     os.chdir(request["folder"])
     if request["script"]:

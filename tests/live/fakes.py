@@ -44,6 +44,12 @@ class NumpyMemory:
     def bytes_of(self, v: Any) -> memoryview:
         return memoryview(v.view(np.uint8))
 
+    def mapped(self, memory: Any, *, writable: bool) -> None:
+        """Has nothing to prepare."""
+
+    def shareable(self, v: Any) -> Any:
+        return v
+
     def address_of(self, v: Any) -> int:
         return address(v)
 

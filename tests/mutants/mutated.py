@@ -20,7 +20,7 @@ from types import CodeType
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("live_path.toml")
-ADDED_LATER = {"muloco", "noloco", "tiers"}
+ADDED_LATER = {"halos", "muloco", "noloco", "prague", "tiers"}
 """Schemes that came after the seeds of the list: a seed draws another run where there are others to draw from."""
 
 

@@ -4,15 +4,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from paceline.core.effects import Effect, Start
 from paceline.core.scheme import make
+from paceline.engine.vectors.flat import Flat
+from paceline.launch.local.train import Silent
+from paceline.runtime.simulated.simulated_run import VirtualRun
 from paceline.schemes import decoupled
 from paceline.schemes.decoupled import Decoupled, LearnerFragment
 from paceline.sim import LocalSteps, Simulation
+from paceline.sim.cluster.model import Cluster, Device, Host
 from tests.conformance.schemes_table import watched
 from tests.papers.sentences import says
 from tests.role_driver import ByHand
+from tests.runtime.simulated.virtual_runs import setting
 
 
 def fragment(delta: float, turn: int, clock: int, tokens: int, steps: int) -> LearnerFragment:
@@ -73,3 +79,33 @@ def test_a_fragment_is_all_that_travels_and_all_are_of_about_equal_length() -> N
     sim.restart(0)
     sim.run(until=19)
     assert lengths == [3, 3, 4, 3, 3, 4]
+
+
+def worst_of_the_second_half(momentum: float) -> float:
+    """Returns the lowest accuracy of a model of the synchroniser on three learners whose steps differ wildly."""
+    devices = [Device(factor=factor, jitter=jitter) for factor, jitter in ((2, 2), (5, 1), (1, 0.3))]
+    hosts = [Host(name=f"learner-{rank}", devices=(device,)) for rank, device in enumerate(devices)]
+    cluster = Cluster(hosts=(*hosts, Host(name="server", servers=1)), step_s=0.001)
+    more = {"model": {"name": "mlp", "width": 1.0}, "optimizer": {"lr": 0.2}, "run": {"scheme": "decoupled", "seed": 3}}
+    stop = {"epochs": 0.0, "steps": 240}
+    run = VirtualRun(setting(cluster=cluster, stop=stop, decoupled={"outer_momentum": momentum}, **more), Silent())
+    server, judge, found = run.simulation.server(0), run._judge, []
+    assert judge is not None
+    made = server.made
+
+    def seen(*about: Any) -> None:
+        made(*about)
+        if server.version % 4 == 0:  # every fourth: an evaluation costs more than an update
+            found.append(judge.look(0.0, 0, server.w, Flat(torch.zeros(0))).accuracy)
+
+    server.made = seen  # type: ignore[attr-defined]
+    run.run(leave=False)
+    return float(min(found[len(found) // 2 :]))
+
+
+def test_with_less_outer_momentum_stalls_do_not_make_the_model_swing() -> None:
+    """ "stalls can then make the model swing; with mu = 0.5 it does not" """
+    assert says(decoupled, "stalls can then make the model swing; with mu = 0.5 it does not")
+    calm, swinging = worst_of_the_second_half(0.5), worst_of_the_second_half(0.9)
+    assert calm > 0.94
+    assert swinging < calm - 0.02

@@ -1,5 +1,6 @@
 """Decoupled DiLoCo: turns, windows, quorums, late contributions, and what it has in common with DiLoCo."""
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
 from paceline.schemes.decoupled import LearnerFragment, OverlapOver
 from paceline.sim import LocalSteps, Simulation
+from paceline.sim.cluster.model import Cluster, Device, Host
 from tests.role_driver import ByHand
 
 GOALS = np.array([[1.0, 0.0, 2.0, 4.0], [5.0, 2.0, -2.0, 0.0]])
@@ -137,6 +139,31 @@ def test_nobody_waits_for_a_learner_that_is_ten_times_slower() -> None:
     waited = sum(r.seconds for r in records if isinstance(r, Span) and r.activity != "computing")
     assert waited < 0.01 * 500
     assert min(sim.worker(rank).round for rank in (0, 1, 2)) > 10
+
+
+def test_a_learner_whose_exchanges_take_two_turns_meets_every_fragment() -> None:
+    # Six steps of 1 s a turn; of its own six two overlap with the exchange, which takes 8 s.
+    far = Host(name="far", devices=(Device(),), latency_s=4.0)
+    near = Host(name="near", devices=(Device(),), servers=1)
+    records: list[Record] = []
+    scheme, work = make("decoupled", {"h": 24, "fragments": 4}), LocalSteps(lambda rank, rng: 1.0)
+    cluster = Cluster(hosts=(near, far), step_s=1.0)
+    sim = Simulation(scheme, Ghost(12), work, cluster=cluster, trace=records.append)
+    met: Counter[int] = Counter()
+    server = sim.server(0)
+    count = server.count
+    server.count = lambda now, src, m, in_time: (met.update([m.series] * src), count(now, src, m, in_time))
+    sim.run(until=400)
+    assert sim.worker(1).round < 0.6 * sim.worker(0).round, "it is no test otherwise"
+    assert min(met[p] for p in range(4)) >= 0.15 * met.total()
+
+
+def test_one_quick_step_of_a_learner_does_not_make_the_others_meet_more_often() -> None:
+    s = synchroniser(2)
+    for turn, speed in enumerate((1.0, 1.0, 9.0, 1.0)):
+        s.on(0, fragment(0.0, turn=turn, clock=turn + 1, speed=speed))
+        said = s.on(1, fragment(0.0, turn=turn, clock=turn + 1))
+        assert said[1].steps == 8
 
 
 def test_who_was_suspended_for_more_than_all_fragments_takes_the_whole_model() -> None:

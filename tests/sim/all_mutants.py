@@ -14,7 +14,7 @@ PLANTED: list[tuple[Mutant, int]] = [
     (driver_mutants.no_dedup, 0),
     (driver_mutants.gaps_are_taken, 0),
     (driver_mutants.dedup_is_forgotten_in_a_crash, 3),
-    (driver_mutants.no_fence, 19),
+    (driver_mutants.no_fence, 25),
     (driver_mutants.a_retry_has_a_new_number, 0),
     (driver_mutants.numbers_of_five_bits, 7),
     (driver_mutants.acknowledged_before_it_is_durable, 35),

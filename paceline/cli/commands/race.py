@@ -29,6 +29,7 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import lookup, names
 from paceline.launch.local.environment import split_environment
+from paceline.launch.local.fork_server_process import ForkServerProcess
 from paceline.launch.local.launcher import LocalHost
 from paceline.launch.local.train import make_supervisor, new_folder, removing_unused
 from paceline.launch.remote.host_settings import hosts_of, only_used
@@ -54,9 +55,10 @@ Leaves one folder a scheme, race.json (their summaries) and race.png in --out. E
 """
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], process: ForkServerProcess | None = None) -> int:
     """Runs every scheme in turn and prints the comparison; returns 1 if a run failed, 130 after Ctrl-C, else 0.
 
+    `process`: a fork server for the runs that was started already.
     All configurations are checked before the first run starts. Raises ConfigError for those that contradict themselves.
     """
     arguments, command = split_command(arguments)
@@ -74,7 +76,7 @@ def main(arguments: list[str]) -> int:
     check_host_options(namespace, command)
     # All are checked before the first one starts.
     configs, out = with_folders([config_of(namespace, scheme=name) for name in chosen(namespace.schemes)], "race")
-    with removing_unused(out), page(namespace.watch, out), LocalHost() as host:
+    with removing_unused(out), page(namespace.watch, out), LocalHost(process) as host:
         return race(
             configs, Path(out), lambda config: make_supervisor(config, host.launcher(), make_display(sys.stderr))
         )

@@ -16,6 +16,7 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.engine.import_path import is_path
 from paceline.launch.external.detect import SCHEDULER, WORKER, ExternalProcess, detect_external
+from paceline.launch.local.fork_server_process import ForkServerProcess
 from paceline.launch.local.launcher import LocalHost, prepare_seconds
 from paceline.launch.local.train import make_supervisor, new_folder
 from paceline.observe.terminal.progress import make_display
@@ -54,8 +55,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_all(arguments)
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], process: ForkServerProcess | None = None) -> int:
     """Makes one run on this machine, or takes part in one that something else starts; returns the exit code.
+
+    `process`: a fork server for the run that was started already.
 
     torchrun, Slurm, MPI, or a person by hand may start this command once for each party. Their environment variables
     say so (`launch/external/detect.py`), and then this process is one party and not the supervisor of all.
@@ -72,7 +75,7 @@ def main(arguments: list[str]) -> int:
 
         return lead_elsewhere("train", leading_words(arguments), config_of(namespace), unit=namespace.write_unit)
     config = new_folder(config_of(namespace))
-    with page(namespace.watch, config.run.out), LocalHost() as host:
+    with page(namespace.watch, config.run.out), LocalHost(process) as host:
         return run_and_report(make_supervisor(config, host.launcher(), make_display(sys.stderr)))
 
 

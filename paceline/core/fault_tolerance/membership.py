@@ -57,7 +57,7 @@ class Patience:
 
     dead_s: seconds of silence. stuck_s: seconds that a member that waits for nobody may go without a step, or
     `stuck_steps` of its usual steps, whichever is longer; infinity switches this off. join_s: seconds from hello to
-    ready.
+    ready. A live run has 300 s and 20 steps (`config/sections.py`).
     """
 
     dead_s: float = 5.0

@@ -25,12 +25,16 @@ def load(recipe: DataRecipe) -> Splits:
 
     Cached per recipe: a process that loads first and forks then shares the memory with its children.
     """
-    from paceline.engine.data.formats import augmentation, pictures
-
     splits = _formatted(recipe) if recipe.name in FORMATS else _loaded(recipe)
     if recipe.resize:
+        from paceline.engine.data.formats import pictures
+
         splits = pictures.resized(splits, recipe.resize)
-    return splits if recipe.augment == "none" else augmentation.augmented(splits, recipe.augment)
+    if recipe.augment != "none":
+        from paceline.engine.data.formats import augmentation
+
+        splits = augmentation.augmented(splits, recipe.augment)
+    return splits
 
 
 def _formatted(recipe: DataRecipe) -> Splits:

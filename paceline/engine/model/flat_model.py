@@ -11,11 +11,18 @@ nobody refers to it any more; until then the next gradient is written into anoth
                    somebody still has it     an idle buffer takes its place, or a new one
     backward       autograd adds into the views
     gradient()     the buffer is lent, as a Flat, until the last reference to it is gone
+
+On a GPU it is otherwise, as a kernel for each parameter costs more there than the memory does:
+
+    zero_grad()    parameters have no gradient (None), as after torch's own `zero_grad`
+    backward       autograd makes gradients, without adding
+    gradient()     a new buffer gets them, by a few kernels in all, and is lent
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import itertools
 import weakref
@@ -41,6 +48,8 @@ from paceline.engine.vectors.flat import Flat
 _grad_of = attrgetter("grad")
 _version_of = attrgetter("_version")
 _IDLE_GRADIENTS_MAX = 2
+SEPARATE_ON = frozenset({"cuda"})
+"""Devices on which autograd makes the gradient of each parameter apart, and a few kernels join them."""
 
 
 def views_of(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -59,12 +68,24 @@ def pieces_of(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 class _Gradient:
-    """Holds one gradient buffer and its views, one for each parameter. `lent`: somebody still refers to it."""
+    """Holds one gradient buffer and its views, one for each parameter; both are made when they are first needed.
+
+    lent: somebody still refers to it.
+    """
 
     def __init__(self, parameters: Sequence[Tensor], device: torch.device) -> None:
-        self.tensor = spare(sum(p.numel() for p in parameters), device).zero_()
-        self.views = views_of(self.tensor, parameters)
+        self._parameters, self._device = parameters, device
         self._loan: weakref.ref[BufferRef] | None = None
+
+    @functools.cached_property
+    def tensor(self) -> Tensor:
+        """Returns the buffer; zeros at first."""
+        return spare(sum(p.numel() for p in self._parameters), self._device).zero_()
+
+    @functools.cached_property
+    def views(self) -> list[Tensor]:
+        """Returns the buffer in pieces, each shaped like its parameter."""
+        return views_of(self.tensor, self._parameters)
 
     @property
     def lent(self) -> bool:
@@ -133,7 +154,10 @@ class FlatModel:
         self._numbers = [numbers[id(p)] for p in self._dense]
         self._used = Used(self._parameters, self._edges)
         self._gradient = _Gradient(self._dense, self.device)
-        self._bind(self._gradient)
+        self._separate = True
+        self._detach()
+        if self.device.type not in SEPARATE_ON or self._sparse or self._low:
+            self.join_gradients()
 
     def _move_in(self) -> None:
         """Copies the parameters into the buffer and makes them views of it, except those of 16 bits."""
@@ -271,10 +295,22 @@ class FlatModel:
             raise ConfigError("the module was moved or converted after it was handed over: do that before")
 
     # ---- gradient ----------------------------------------------------------------------------------------
+    def join_gradients(self) -> None:
+        """Lets backward write into one buffer from now on, also on a GPU, and autograd tell what it has reached."""
+        if not self._separate:
+            return
+        self._separate = False
+        self._used.watch()
+        self._bind(self._gradient)
+
     def zero_grad(self) -> None:
         """Prepares a backward pass: one pass over the buffer, or over another one when somebody
         still holds this one.
         """
+        if self._separate:
+            self._detach()
+            self._used.clear()
+            return
         if self._gradient.lent:
             self._switch()
         elif not self._attached():
@@ -307,6 +343,8 @@ class FlatModel:
     def put_gradient(self, g: AnyFlat, unused: Spans) -> None:
         """Gives the parameters a copy of `g` as their gradient, and none (None) to those that are `unused`."""
         self.zero_grad()
+        if self._separate:
+            self._bind(self._gradient)
         g.copy_into(self._gradient.tensor)
         self._used.all_but(unused)
         self.show_unused()
@@ -321,10 +359,10 @@ class FlatModel:
         found, was = list(map(_grad_of, self._dense)), self._expected
         if self._gradient.lent:
             self._switch()
-        for i, p, grad, view, old in zip(self._numbers, self._dense, found, self._gradient.views, was, strict=True):
+        for i, grad, old in zip(self._numbers, found, was, strict=True):
             if grad is not old:
                 self._used.set(i, grad is not None)
-            _take_over(p, grad, view)
+        _take_over(self._dense, found, self._gradient.views)
         self._bind(self._gradient)
 
     # ---- what was used -----------------------------------------------------------------------------------
@@ -339,6 +377,8 @@ class FlatModel:
     @property
     def has_gradient(self) -> bool:
         """Returns True if any parameter has a gradient since `zero_grad`, from backward or from the user's code."""
+        if self._separate:
+            return any(grad is not None for grad in map(_grad_of, self._dense))
         if self._attached():
             return self._used.any
         if self._sparse and any(i in self._used for i in set(range(len(self._parameters))).difference(self._numbers)):
@@ -382,7 +422,7 @@ class FlatModel:
         p = self._parameters[i]
         if p.grad is not self._expected[i]:
             self._used.set(i, p.grad is not None)
-            _take_over(p, p.grad, self._gradient.views[i])
+            _take_over([p], [p.grad], [self._gradient.views[i]])
             p.grad = self._expected[i]
 
     def release(self) -> None:
@@ -406,6 +446,14 @@ class FlatModel:
         if not self._sparse:
             self.flat_parameter.grad = gradient.tensor
 
+    def _detach(self) -> None:
+        """Leaves the parameters without gradients, which autograd makes anew; a buffer is made when it is needed."""
+        self._gradient = _Gradient(self._dense, self.device)
+        self._expected = [None] * len(self._dense)
+        self.flat_parameter.grad = None
+        for p in self._dense:
+            p.grad = None
+
     def _switch(self) -> None:
         """Goes on with a gradient buffer that nobody refers to, an idle one or a new one."""
         self._idle.append(self._gradient)
@@ -422,9 +470,14 @@ def _numbers_of(grad: Tensor) -> Tensor:
     return grad._values() if grad.is_sparse else grad
 
 
-def _take_over(p: nn.Parameter, grad: Tensor | None, view: Tensor) -> None:
-    """Copies `grad` into its `view`; zeros where there is none."""
-    if grad is None or not p.requires_grad:
-        view.zero_()
-    elif grad is not view:
-        view.copy_((grad.to_dense() if grad.is_sparse else grad).detach())
+def _take_over(parameters: Sequence[nn.Parameter], grads: Sequence[Tensor | None], views: Sequence[Tensor]) -> None:
+    """Copies gradients into their views, which become zeros where there is none."""
+    rooms, found = list[Tensor](), list[Tensor]()
+    for p, grad, view in zip(parameters, grads, views, strict=True):
+        if grad is None or not p.requires_grad:
+            view.zero_()
+        elif grad is not view:
+            rooms.append(view)
+            found.append((grad.to_dense() if grad.is_sparse else grad).detach())
+    if found:
+        torch._foreach_copy_(rooms, found)

@@ -33,6 +33,7 @@ class Backward:
 
     def __init__(self, flat: FlatModel) -> None:
         self._flat = flat
+        flat.join_gradients()
         self._names = [name for name, _ in flat.layout()]
         self._missing: set[int] = set()
         self._parts: Chunks | None = None

@@ -29,17 +29,19 @@ class LowPrecision:
     def __len__(self) -> int:
         return len(self._pairs)
 
-    @torch.no_grad()
     def show(self) -> None:
         """Rounds the masters into the parameters, after the masters have changed."""
-        for p, master in self._pairs:
-            p.copy_(master)
+        if self._pairs:  # most models have none, and are asked in every step
+            with torch.no_grad():
+                for p, master in self._pairs:
+                    p.copy_(master)
 
-    @torch.no_grad()
     def bring(self) -> None:
         """Adds to the masters what has changed in the parameters."""
-        for p, master in self._pairs:
-            master.add_(p.float() - master.to(p.dtype).float())
+        if self._pairs:
+            with torch.no_grad():
+                for p, master in self._pairs:
+                    master.add_(p.float() - master.to(p.dtype).float())
 
     def put_gradients(self, views: Sequence[Tensor], used: Used) -> None:
         """Gives each parameter a copy of its gradient, of its own type; none (None) to those that are not `used`."""

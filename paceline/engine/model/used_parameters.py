@@ -14,16 +14,21 @@ from paceline.core.spans import Spans, common, merged
 
 
 class Used:
-    """Records this for `parameters`, which lie in the vector between consecutive `edges`; autograd
-    calls a hook for each.
+    """Records this for `parameters`, which lie in the vector between consecutive `edges`.
+
+    It is told by `set`, or, after `watch`, by autograd, which calls a hook for each parameter.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], edges: Sequence[int]) -> None:
-        self._count, self._edges = len(parameters), edges
+        self._parameters, self._edges = parameters, edges
         self._found: set[int] = set()
-        self._hooks: list[RemovableHandle] = [
+        self._hooks: list[RemovableHandle] = []
+
+    def watch(self) -> None:
+        """Lets autograd tell which parameters backward reaches."""
+        self._hooks = [
             p.register_post_accumulate_grad_hook(functools.partial(self._reached, i))  # type: ignore[no-untyped-call]
-            for i, p in enumerate(parameters)
+            for i, p in enumerate(self._parameters)
             if p.requires_grad
         ]
 
@@ -50,7 +55,7 @@ class Used:
     @property
     def all(self) -> bool:
         """Returns True if every parameter was reached."""
-        return len(self._found) == self._count
+        return len(self._found) == len(self._parameters)
 
     @property
     def any(self) -> bool:
@@ -59,7 +64,7 @@ class Used:
 
     def unused(self) -> Spans:
         """Returns where the parameters lie that no pass has reached since `clear`."""
-        return () if self.all else self.spans(i for i in range(self._count) if i not in self._found)
+        return () if self.all else self.spans(i for i in range(len(self._parameters)) if i not in self._found)
 
     def spans(self, numbers: Any) -> Spans:
         """Returns where the parameters of these numbers lie."""

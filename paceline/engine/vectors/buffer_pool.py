@@ -158,9 +158,10 @@ os.register_at_fork(after_in_child=_start_over)
 def spare(length: int, device: torch.device | None = None, *, pinned: bool = False) -> Tensor:
     """Returns `length` float32 numbers to be overwritten, on `device` (the host when None).
 
-    pinned: in page-locked host memory, for traffic with a GPU. torch recycles that and device memory itself.
+    pinned: in page-locked host memory, for traffic with a GPU. torch recycles that and device memory itself. Where this
+    process shares its memory with others of the host, the shared memory is page-locked, and taken.
     """
-    if pinned:
+    if pinned and not (_HOST.source and length >= _HOST.length_min):
         return torch.empty(length, dtype=torch.float32, pin_memory=True)
     if device is not None and device.type != "cpu":
         return torch.empty(length, dtype=torch.float32, device=device)

@@ -10,6 +10,7 @@ Nobody may change a tensor that a Flat was made of. Whatever refers to the memor
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
@@ -19,7 +20,8 @@ import torch
 from torch import Tensor
 
 from paceline.engine.vectors.buffer_pool import Pool, lent, spare
-from paceline.engine.vectors.pinned_copy import to_host
+from paceline.engine.vectors.page_lock import page_lock
+from paceline.engine.vectors.pinned_copy import to_gpu, to_host
 
 __all__ = ["Flat", "FlatMemory", "Pool", "spare"]
 
@@ -172,12 +174,16 @@ class Flat:
         """Writes the numbers, scale applied, over `out`, on any device, in one pass."""
         if self.scale == 0.0:
             out.zero_()
+        elif out.is_cuda and self.tensor.is_cpu:
+            to_gpu(self.tensor, out)
+            if self.scale != 1.0:
+                out.mul_(self.scale)
         elif self.scale == 1.0:
-            out.copy_(self.tensor, non_blocking=out.is_cuda)  # in order with what reads it there
+            out.copy_(self.tensor)
         elif out.device == self.device:
             torch.mul(self.tensor, self.scale, out=out)
         else:
-            out.copy_(self.value(), non_blocking=out.is_cuda)
+            out.copy_(self.value())
 
     def same_as(self, other: object) -> bool:
         """Returns True if both are the same memory and scale, hence equal; False says nothing. It reads no numbers."""
@@ -260,6 +266,15 @@ class FlatMemory:
 
     def __init__(self, device: torch.device | str = "cpu") -> None:
         self._pinned = torch.device(device).type == "cuda"
+
+    def mapped(self, memory: ctypes.Array[ctypes.c_char], *, writable: bool) -> None:
+        """Prepares a mapping that processes of this host share: where vectors live on a GPU, it is page-locked."""
+        if self._pinned:
+            page_lock(memory, writable=writable)
+
+    def shareable(self, v: Flat) -> Flat:
+        """Returns `v`, or a copy of it where others of this host can read it, if it is on a GPU."""
+        return v if v.tensor.is_cpu else Flat(on_host(v))
 
     def empty(self, length: int) -> Flat:
         """Returns a vector of new or recycled memory, which may be written to once."""

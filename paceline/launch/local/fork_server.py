@@ -19,7 +19,7 @@ import socket
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paceline.launch.local.fork_messages import (
     DataLoaded,
@@ -33,19 +33,12 @@ from paceline.launch.local.fork_messages import (
     LoadFailed,
     SendSignal,
 )
+from paceline.launch.local.fork_server_process import OWNERS, WARM
 from paceline.launch.local.line_messages import LineDecoder, encode
 from paceline.observe.terminal.streams import DroppingStream
 
-if TYPE_CHECKING:
-    from paceline.config import Config
-
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 """Numbers of Linux' prctl: the signal at a parent's death, and the name of a process."""
-OWNERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that terminals, `timeout` and batch systems send to everybody at once; what they mean the owner decides.
-
-Only a worker that trains heeds SIGTERM, which drains it.
-"""
 
 
 class ForkServer:
@@ -56,18 +49,21 @@ class ForkServer:
         self._requests: LineDecoder[ForkRequest] = LineDecoder(ForkRequest)
         self._children: dict[int, str] = {}  # pid -> party
 
-    def run(self) -> None:
-        """Serves requests until the owner closes its end."""
+    def run(self, *, warm: bool = False) -> None:
+        """Serves requests until the owner closes its end. `warm`: imports torch first, as for ImportTorch."""
         ear, bell = socket.socketpair()
         for end in (ear, bell):
             end.setblocking(False)
         gc.disable()  # what is imported here stays, and looking through it again and again takes half a second
         for number in OWNERS:
             signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, OWNERS)  # the owner has blocked them
         # A handler that does nothing, so that the end of a child wakes the selector by the wakeup descriptor.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(bell.fileno())
         self._own = (ear, bell)
+        if warm:
+            self._warm()
         import selectors
 
         with selectors.DefaultSelector() as selector:
@@ -111,9 +107,13 @@ class ForkServer:
         """Imports what takes seconds, so that no forked process has to."""
         import torch
 
+        from paceline.engine.without_compiler import optimizers_without_compiler
         from paceline.runtime import process_main as party  # noqa: F401
+        from paceline.runtime.spec import row_packer  # noqa: F401
 
         torch.set_num_threads(1)  # a pool of threads started here would be a dead one in those forked
+        if not optimizers_without_compiler():
+            import torch._dynamo  # else the first optimizer would, in every process
 
     def _prepare(self, values: dict[str, dict[str, Any]], *, gpus: bool) -> DataLoaded | LoadFailed:
         """Loads the data of a run; `gpus`: count them as well. Errors become an answer."""
@@ -126,8 +126,6 @@ class ForkServer:
             from paceline.runtime.collectives.torch_distributed import check_built
             from paceline.runtime.worker.train_loop import check_model, load_data
 
-            if _makes_optimizers(config):
-                import torch._dynamo  # noqa: F401  else the first of torch's would, for two seconds, in every process
             check_built(config.cluster.allreduce)
             config.codecs().warm_up()
             splits = load_data(config)
@@ -199,11 +197,6 @@ class ForkServer:
             self._owner.sendall(encode(answer))
 
 
-def _makes_optimizers(config: Config) -> bool:
-    """Returns True if parties of this run make optimizers of torch's; servers do without where it is SGD."""
-    return config.optimizer.name != "sgd" or config.model.precision == "fp16" or config.scheme().trains_locally
-
-
 def _count_gpus() -> int:
     """Returns how many GPUs torch finds here.
 
@@ -248,5 +241,5 @@ def _redirect(log: str) -> None:
 
 
 if __name__ == "__main__":
-    ForkServer(socket.socket(fileno=int(sys.argv[1]))).run()
+    ForkServer(socket.socket(fileno=int(sys.argv[1]))).run(warm=WARM in sys.argv[2:])
     os._exit(0)  # taking a whole torch down properly would take a second, and the owner waits

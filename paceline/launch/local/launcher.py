@@ -14,9 +14,6 @@ import contextlib
 import os
 import queue
 import signal as signals
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -42,6 +39,7 @@ from paceline.launch.local.fork_messages import (
     LoadFailed,
     SendSignal,
 )
+from paceline.launch.local.fork_server_process import ForkServerProcess
 from paceline.launch.local.interfaces import for_nccl
 from paceline.launch.local.line_messages import LineDecoder, encode
 from paceline.runtime.spec.core_binding import check_host
@@ -65,15 +63,10 @@ def prepare_seconds(config: Config) -> float:
 class LocalHost:
     """Owns the fork server; serves one run after the other, such as those of a race."""
 
-    def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        self._socket = ours
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "paceline.launch.local.fork_server", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-        )
-        theirs.close()
+    def __init__(self, process: ForkServerProcess | None = None) -> None:
+        """`process`: a fork server that was started already, and is closed with this."""
+        self._process = process or ForkServerProcess()
+        self._socket = self._process.socket
         self._answers: queue.SimpleQueue[DataLoaded | LoadFailed] = queue.SimpleQueue()
         self._launcher: LocalLauncher | None = None
         self._has_started = False
@@ -108,17 +101,9 @@ class LocalHost:
 
     def close(self) -> None:
         """Ends the fork server and all processes it still has."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        if not self._has_started:
-            self._process.kill()  # it may be in the middle of an import
+        self._process.disconnect(kill=not self._has_started)
         self._reader.join(2.0)
-        self._socket.close()
-        try:
-            self._process.wait(2.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.close()
 
     def __enter__(self) -> LocalHost:
         return self

@@ -36,6 +36,9 @@ STRIPS_UNDER_WAY = 4
 class VectorAdder(Arithmetic, Protocol):
     """Arithmetic on the vectors of this worker, and where they may be read."""
 
+    def dense(self, v: Any) -> Any:
+        """Returns `v` as a vector of all its elements."""
+
     def readable(self, v: Any) -> Any:
         """Returns `v` where all members can read it: in host memory, dense."""
 

@@ -119,7 +119,8 @@ class PeerCarrier:
             coding=self._coder.coding(effect) if self._coder else AS_IT_IS,
         )
         pending = PendingReply(f"Mean {effect.tag} over {len(effect.among)} workers", 1, self._memory)
-        self._todo.put(lambda: self._begin(what, pending, replace(effect, v=self._adder.readable(effect.v))))
+        prepared = self._adder.readable if len(effect.among) > 1 else self._adder.dense  # alone, it may stay on a GPU
+        self._todo.put(lambda: self._begin(what, pending, replace(effect, v=prepared(effect.v))))
         return pending
 
     def leave(self, workers: Iterable[int]) -> None:

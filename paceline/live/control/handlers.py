@@ -52,7 +52,7 @@ from paceline.core.parties.orders import (
 )
 from paceline.live.control import permissions
 from paceline.live.control.directory import PartyDirectory
-from paceline.live.control.early_messages import EarlyMessages
+from paceline.live.control.early_messages import EarlyEnvelopes
 from paceline.live.control.mailbox import Mailbox
 from paceline.live.control.reports import Reports
 from paceline.live.control.server_messages import ServerMessages
@@ -100,7 +100,7 @@ class MessageHandlers:
         *,
         directory: PartyDirectory,
         mailbox: Mailbox,
-        early: EarlyMessages,
+        early: EarlyEnvelopes,
         reports: Reports,
         servers: ServerMessages,
     ) -> None:

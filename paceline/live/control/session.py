@@ -4,7 +4,7 @@
     mailbox.py          holds what arrived for the party's own thread
     handlers.py         handles each message on the transport's thread
     directory.py        knows where everybody is, and who takes part
-    early_messages.py   holds what reaches a newcomer before its role exists
+    early_messages.py   holds what reaches a newcomer before its role exists (decided in `core/parties`)
     server_messages.py  sends control messages of a worker to all servers
     reports.py          reports to the coordinator four times a second
 
@@ -39,7 +39,7 @@ from paceline.core.parties.orders import BeginCopies
 from paceline.core.role import Role
 from paceline.core.sharding import Layout
 from paceline.live.control.directory import PartyDirectory
-from paceline.live.control.early_messages import EarlyMessages
+from paceline.live.control.early_messages import EarlyEnvelopes
 from paceline.live.control.handlers import MessageHandlers, PartyCallbacks
 from paceline.live.control.handshake import Handshake
 from paceline.live.control.link_probe import LinkRounds
@@ -79,7 +79,7 @@ class Session:
         self.mailbox = Mailbox(node.me, timeout_s)
         self.directory = PartyDirectory(node.me)
         self.reports = Reports(transport, node.me, self.mailbox.may_exit)
-        self._early = EarlyMessages()
+        self._early = EarlyEnvelopes()
         self._servers = ServerMessages(transport, node.calls)
         self.handshake = Handshake(transport, node, self.directory)
         self.handlers = MessageHandlers(

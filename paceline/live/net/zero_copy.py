@@ -30,7 +30,7 @@ from paceline.core.validation import bounds
 from paceline.core.vector import Memory
 from paceline.live.protocol.frames import ITEM_BYTES, SharedRef
 from paceline.live.same_host import unix_socket
-from paceline.live.same_host.shared_memory import SEGMENTS_MAX, Segments
+from paceline.live.same_host.shared_memory import SEGMENTS_MAX, Bytes, Segments
 
 LENT_BYTES_MIN = 64 << 10  # what is shorter goes through the socket, which costs about the same
 LOANS_MAX = 1 << 16  # that one borrower may have; what is beyond goes through the socket
@@ -66,6 +66,12 @@ OWN_MESSAGES = frozenset({Opened, Closed, BuffersReleased})
 @runtime_checkable
 class SharedMemory(Memory, Protocol):
     """Says what else a driver needs of memory that is shared."""
+
+    def mapped(self, memory: Bytes, *, writable: bool) -> None:
+        """Prepares a mapping that processes share, before anything of it is used."""
+
+    def shareable(self, v: Any) -> Any:
+        """Returns `v`, or a copy of it in host memory where it lies elsewhere."""
 
     def address_of(self, v: Any) -> int:
         """Returns the address of the bytes of `v` in this process; 0 if they are not in host memory."""
@@ -123,6 +129,7 @@ class ZeroCopy:
         nbytes = v.nbytes
         if nbytes < LENT_BYTES_MIN or len(self._lent) >= LOANS_MAX:
             return None
+        v = self._memory.shareable(v)
         found = self._segments.find(self._memory.address_of(v), nbytes)
         if found is None:
             return None
@@ -239,9 +246,11 @@ class ZeroCopy:
             raise ProtocolError(f"the other side shares a segment of {nbytes} bytes, more than can be mapped")
         descriptor = self._sock.passed()
         try:
-            self._maps[number] = unix_socket.map_read_only(descriptor, nbytes)
+            room = unix_socket.map_read_only(descriptor, nbytes)
         finally:
             os.close(descriptor)
+        self._memory.mapped(cast(Bytes, room.obj), writable=False)
+        self._maps[number] = room
 
     def end(self) -> None:
         """Ends all loans with the connection. The other side may still read, so that memory is not used again."""

@@ -21,7 +21,7 @@ import threading
 import weakref
 from bisect import insort
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from paceline.core.errors import ConfigError
 from paceline.live.same_host.file_mapping import can_seal, map_shared, seal, use_huge_pages
@@ -107,10 +107,12 @@ def _drop(segments: dict[int, Segment], number: int, descriptor: int) -> None:
 class Segments:
     """Holds all memory of this process that others of the host may read.
 
-    There is one for the process, made when it is known that it has company on its host.
+    There is one for the process, made when it is known that it has company on its host. `prepare` is called with each
+    new mapping before anything of it is used.
     """
 
     def __init__(self) -> None:
+        self.prepare: Callable[[Bytes], None] = lambda mapped: None
         self._made = 0
         self._lock = threading.Lock()
         self._block: Bytes | None = None  # the newest that pieces share, kept though nothing of it is in use
@@ -182,6 +184,7 @@ class Segments:
             mapped, descriptor = _make(number, pages)
         except OSError:
             return None
+        self.prepare(mapped)
         self._made += 1
         self._segments[number] = Segment(mapped, descriptor)
         weakref.finalize(mapped, _drop, self._segments, number, descriptor).atexit = False

@@ -30,7 +30,7 @@ SCHEMES = (
     *("bsp", "asp", "ssp", "gsp", "esync", "localsgd", "diloco", "adpsgd"),
     *("lbbsp", "dcasgd", "dssp", "ksync", "asyncdiloco", "easgd", "slowmo", "gosgd"),
     *("partial", "weedout", "hybrid", "eamsgd", "postlocal", "sgp", "decoupled", "sparseloco"),
-    *("muloco", "noloco", "tiers"),
+    *("muloco", "noloco", "tiers", "prague", "halos"),
 )
 """By their place here schemes have colour, dashes and mark, the same in every figure: eight colours a row.
 
@@ -218,10 +218,23 @@ def save(figure: Any, path: str | os.PathLike[str]) -> None:
         if path.suffix == ".svg":
             draft.write_text(svg(figure), encoding="utf-8", errors="backslashreplace")
         else:
-            figure.savefig(draft, format="png", dpi=DPI)
+            _save_png(figure, draft)
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _save_png(figure: Any, path: Path) -> None:
+    """Saves a figure as PNG. It is laid out here: matplotlib would draw all of it once more for that."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
+    try:
+        figure.savefig(path, format="png", dpi=DPI)
+    finally:
+        if engine is not None:
+            figure.set_layout_engine(engine)
 
 
 def svg(figure: Any, **options: Any) -> str:

@@ -9,6 +9,7 @@ A setting is declared once, in its section of `paceline.config`. It reaches ever
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,15 +135,16 @@ class ProcessSpec:
         )
         from paceline.engine.vectors.flat import FlatMemory
 
-        segments = segments_for(self.config.cluster.transport)
+        segments, memory = segments_for(self.config.cluster.transport), FlatMemory(self.device)
         if segments is not None:
+            segments.prepare = functools.partial(memory.mapped, writable=True)
             # Before the first vector is allocated: only buffers that lie in a shared segment can be read by others
             # without a copy.
             take_memory_from(segments.make)
         return TcpTransport(
             self.who,
             self.token,
-            FlatMemory(self.device),
+            memory,
             host=self.bind,
             tls=Tls(self.credentials, self.who) if self.credentials else None,
             streams=self.config.cluster.streams,

@@ -278,6 +278,10 @@ class Members:
                 self._sim.heap.push(self._sim.now, self._sim.messaging.lost, call, party.name)
         party.open.clear()
 
+    def worker_of(self, src: SimulatedProcess, rank: int) -> SimulatedProcess:
+        """Returns the process to which a message of `src` to worker `rank` goes."""
+        return self._sim.world.workers[rank]
+
     def asked_in_vain(self, party: SimulatedProcess, call: PendingCall) -> None:
         """Handles a call to a worker that is absent: it waits until a crash is noticed, or fails at once after a clean
         leave."""

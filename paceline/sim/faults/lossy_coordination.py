@@ -239,6 +239,18 @@ class LossyMembers(Members):
             case _:
                 pass
 
+    def worker_of(self, src: SimulatedProcess, rank: int) -> SimulatedProcess:
+        """Returns the process of the incarnation that `src` was told of: it may be a newcomer without a role yet."""
+        present, newcomer = self._sim.world.workers[rank], self._newcomers.get(rank)
+        if newcomer and self._told_incarnation(src, rank) == newcomer.incarnation:
+            return newcomer
+        return present
+
+    def _told_incarnation(self, src: SimulatedProcess, rank: int) -> int:
+        if src.kind == "coordinator":
+            return self._members.incarnation(worker(rank))
+        return self.orders.known(src).incarnations.get(rank, 0)
+
     def process(self, name: str, incarnation: int) -> SimulatedProcess:
         """Returns the process of that incarnation of a worker."""
         return self._processes[name, incarnation]
@@ -403,11 +415,14 @@ class LossyMembers(Members):
         """Learns who is gone. A newcomer that is a worker is ready then: all train the same model."""
         own = {party.me} if party.kind == "worker" else set()
         self.orders.known(party).learn(roster)
-        for rank in set(roster.lost) - own - set(roster.joining) if roster.incarnations else ():
-            dead = self._processes[self._sim.world.workers[rank].name, roster.incarnations[rank]]
-            self.orders.stops_hearing(party, dead)
+        for rank in set(roster.lost) - own if roster.incarnations else ():
+            # A newcomer that came before this one takes part already; of its earlier incarnations nothing is heard.
+            last = roster.incarnations[rank] - (rank in roster.joining)
+            if dead := self._processes.get((self._sim.world.workers[rank].name, last)):
+                self.orders.stops_hearing(party, dead)
         if party.kind == "worker":
             self.streams.server_views[party.process] = roster.server_view
+            self.orders.begins_to_hold(party)
             self.tell(party, MODEL)
 
     def _enters_when_quiet(self, newcomer: SimulatedProcess) -> None:

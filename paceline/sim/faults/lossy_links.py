@@ -88,6 +88,9 @@ class LossyLinks:
         )
         self.injected: Counter[str] = Counter()
         self.server_views: dict[tuple[str, int], int] = {}  # of processes that know another one than the first
+        self.holds: Callable[[SimulatedProcess, Act, tuple[Any, ...]], bool] = lambda dst, act, args: (
+            False
+        )  # keeps a message that has arrived, for a role that does not exist yet
         self.loses: Callable[[SimulatedProcess], bool] = lambda party: (
             False
         )  # dies with all that it holds, if it is such a party
@@ -212,7 +215,7 @@ class LossyLinks:
             if verdict is DeliveryVerdict.NEW:
                 if invariants:
                     invariants.deliveries.delivered(src, dst, number)
-                if self._is_heard(src, dst, item):
+                if self._is_heard(src, dst, item) and not self.holds(dst, item[1], item[2]):
                     item[1](*item[2])
             self._carry(dst, src, 0, self._acknowledged, src, way, receiver.last(src.name, src.incarnation))
         self._muted = None
@@ -355,8 +358,10 @@ class LossyLinks:
             self._ways.pop(key).over = True
 
     def quiet(self, party: SimulatedProcess) -> bool:
-        """Returns True if nothing is unacknowledged to or from that process."""
-        return not any(way.sender for key, way in self._ways.items() if party.process in key)
+        """Returns True if nothing is unacknowledged to or from that process; a worker that is dead acknowledges
+        nothing."""
+        its_own = (way for key, way in self._ways.items() if party.process in key)
+        return not any(way.sender and (way.dst.hears or way.dst.kind != "worker") for way in its_own)
 
     def settled(self, party: SimulatedProcess, kinds: Sequence[str]) -> bool:
         """Returns True if the processes of these kinds have acknowledged all that `party` has sent to them."""

@@ -35,6 +35,9 @@ STANDS_STILL = {
     *(
         "Sent.round",
         "PartSent.round",
+        "ReducePartSent.round",
+        "GroupRequest.done",
+        "GroupDone.done",
         "Report.round",
         "PhaseEntered.phase",
         "PhaseEnded.phase",

@@ -7,10 +7,11 @@ open, and at the streams between processes. `server_recovery.py` has those that 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import Party
+from paceline.core.parties.early_messages import EarlyMessages
 from paceline.core.parties.known_workers import KnownWorkers
 from paceline.core.parties.orders import (
     ConfirmJoined,
@@ -24,7 +25,7 @@ from paceline.core.parties.orders import (
     RolesHearJoined,
     RolesHearLeft,
 )
-from paceline.sim.faults.lossy_links import LossyLinks
+from paceline.sim.faults.lossy_links import Act, LossyLinks
 from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class SimulatedOrders:
     def __init__(self, sim: FaultedDriver, members: LossyFaultedMembers, streams: LossyLinks) -> None:
         self._sim, self._members, self._streams = sim, members, streams
         self._known: dict[tuple[str, int], KnownWorkers] = {}  # by process
+        self._early: dict[tuple[str, int], EarlyMessages[tuple[Act, tuple[Any, ...]]]] = {}  # of newcomers, by process
+        streams.holds = self._holds
 
     def known(self, party: SimulatedProcess) -> KnownWorkers:
         """Returns what the process of `party` knows of the workers."""
@@ -49,10 +52,23 @@ class SimulatedOrders:
         for action in self._of(party).told(order):
             self._carry_out(party, action)
 
+    def begins_to_hold(self, newcomer: SimulatedProcess) -> None:
+        """Keeps for the role of a worker that has its roster what others send to it from now on."""
+        early = self._early[newcomer.process] = EarlyMessages()
+        early.begin(late=self.known(newcomer).late)
+
+    def _holds(self, dst: SimulatedProcess, act: Act, args: tuple[Any, ...]) -> bool:
+        """Keeps a message that has arrived, if the role that has to see it does not exist yet."""
+        early = self._early.get(dst.process)
+        needs_role = act in (self._sim.messaging.asked, self._sim.messaging.heard)
+        return early is not None and early.hold((act, args), needs_role=needs_role)
+
     def enter(self, newcomer: SimulatedProcess) -> None:
         """Lets the role of a newcomer hear what its process has heard before."""
         for action in self._of(newcomer).enter():
             self._carry_out(newcomer, action)
+        for act, args in self._early.pop(newcomer.process).release():
+            act(*args)
 
     def _of(self, party: SimulatedProcess) -> PartyOrders:
         return PartyOrders(Party(party.kind, party.me), self.known(party))

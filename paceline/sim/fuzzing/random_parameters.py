@@ -21,15 +21,15 @@ Drawn = Mapping[str, Any]
 
 PAYLOADS = ("gradient", "delta", "weights")
 MEMORY = ("keep", "reset", "average")
-NEWER = ("decoupled", "sparseloco", "muloco", "noloco", "tiers")
+NEWER = ("decoupled", "sparseloco", "muloco", "noloco", "tiers", "prague", "halos")
 """Schemes that came when seeds of the others were noted already, in tests and issues.
 
 They replace a phase of `hybrid` after everything else of it was drawn, so those seeds still draw the same.
 """
 SHARE_OF_NEWER = 0.25
-COMPOSITE = {"hybrid", "tiers"}
+COMPOSITE = {"hybrid", "tiers", "halos"}
 """Schemes that are made of others, and are no phase of `hybrid`."""
-GOSSIP = {"gosgd", "adpsgd", "sgp", "noloco"}
+GOSSIP = {"gosgd", "adpsgd", "sgp", "noloco", "prague"}
 """Schemes of which two in a row are refused by `hybrid`."""
 
 
@@ -165,6 +165,18 @@ def _sgp(r: Random) -> Drawn:
     return {"topology": topology, "tau": r.randint(0, 2), "memory": r.choice(MEMORY[:2])}
 
 
+def _prague(r: Random) -> Drawn:
+    """Draws the size of groups, how they are made, and a filter that keeps workers out early or late."""
+    groups, memory = r.choice(("division", "random")), r.choice(MEMORY[:2])
+    return {
+        "size": r.choice((0, 2, 3)),
+        "groups": groups,
+        "c_thres": r.randint(1, 4),
+        "h": r.randint(1, 2),
+        "memory": memory,
+    }
+
+
 INNER = ("bsp", "asp", "ssp", "gsp", "ksync", "esync(cap=3)", "localsgd(tau=2)", "slowmo(tau=2)", "diloco(h=2)")
 """Schemes inside a group, of which all work there with the weights of the outer ones."""
 OUTER = (
@@ -179,6 +191,19 @@ def _tiers(r: Random) -> Drawn:
     outer = r.choice(OUTER)
     name, given = parse_tier(outer)
     return {"outer": outer, "inner": "bsp" if make(name, given).computes else r.choice(INNER)}
+
+
+def _halos(r: Random) -> Drawn:
+    """Draws short rounds and few deltas between exchanges, and merges that keep much, little or nothing."""
+    return {
+        "h": r.randint(1, 3),
+        "k": r.randint(1, 4),
+        "alpha": r.choice((0.25, 0.5, 1.0)),
+        "local_delay": r.randint(1, 4),
+        "global_delay": r.randint(1, 2),
+        "local_momentum": r.choice((0.0, 0.5)),
+        "memory": r.choice(MEMORY[:2]),
+    }
 
 
 def _hybrid(r: Random) -> Drawn:
@@ -234,6 +259,8 @@ PARAMETERS: Mapping[str, Callable[[Random], Drawn]] = {
     "gosgd": _gossip,
     "adpsgd": _adpsgd,
     "sgp": _sgp,
+    "prague": _prague,
+    "halos": _halos,
     "hybrid": _hybrid,
     "tiers": _tiers,
 }

@@ -15,7 +15,7 @@ from paceline.core.scheme import names
         (scheme_catalogue.AS_THEY_COME, {"asp", "ssp", "gsp", "ksync"}),
         (scheme_catalogue.LOCALLY, {"esync", "localsgd", "easgd", "eamsgd"}),
         (scheme_catalogue.GOSSIP, {"gosgd", "adpsgd", "sgp"}),
-        (scheme_catalogue.COMPOSITE, {"hybrid", "tiers"}),
+        (scheme_catalogue.COMPOSITE, {"hybrid", "tiers", "halos"}),
     ],
 )
 def test_a_scheme_stands_with_those_of_its_kind(family: str, members: set[str]) -> None:

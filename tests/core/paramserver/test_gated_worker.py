@@ -33,6 +33,13 @@ def test_a_restarted_worker_goes_on_where_its_clock_was() -> None:
     assert run.send(Computed("g", 1, 0.1)).message.clock == 2
 
 
+@pytest.mark.parametrize("scheme", ["asp", "bsp", "ssp", "gsp", "lbbsp"])
+def test_progress_is_the_number_by_which_a_newcomer_compares_workers(scheme: str) -> None:
+    worker = make(scheme, {}).worker(1)(make(scheme, {}), RoleContext(me=0, workers=(0,), w=None, update=None))
+    worker.clock = 7
+    assert worker.progress() == worker.progress_key(worker.join_state())[0]
+
+
 def test_the_clock_of_a_push_that_the_servers_may_have_kept_is_not_used_again() -> None:
     """The snapshot to which they went back may have it; the next push would count as its repetition, and be lost."""
     worker = ClockedWorker(None, RoleContext(me=0, workers=(0,), w=None, update=lambda w, g, samples: w))

@@ -12,10 +12,17 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from paceline.core.errors import ConfigError
+from paceline.engine.model import flat_model
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.vectors.flat import Flat, FlatMemory
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+
+@pytest.fixture
+def separate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets autograd make gradients apart on the CPU as it does on a GPU."""
+    monkeypatch.setattr(flat_model, "SEPARATE_ON", frozenset({"cpu", "cuda"}))
 
 
 def small() -> nn.Module:
@@ -306,3 +313,74 @@ def test_on_a_gpu_held_gradients_never_change_and_host_weights_load() -> None:
 def test_parameters_on_two_devices_are_refused() -> None:
     with pytest.raises(ConfigError, match="use one device"):
         FlatModel(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).cuda()))
+
+
+@pytest.mark.usefixtures("separate")
+def test_gradients_that_are_made_apart_are_joined_when_they_are_asked_for() -> None:
+    module = small()
+    wanted = [gradient_of(module, seed) for seed in range(3)]
+    model, held = FlatModel(module), list[Flat]()
+    for seed in range(3):
+        model.zero_grad()
+        assert not model.has_gradient
+        assert all(p.grad is None for p in module.parameters())
+        backward(module, seed)
+        assert model.has_gradient
+        g = model.gradient()
+        assert isinstance(g, Flat)
+        assert model.unused() == ()
+        held.append(g)
+    for g, one in zip(held, wanted, strict=True):
+        assert torch.equal(g.value(), one)
+
+
+@pytest.mark.usefixtures("separate")
+def test_parameters_without_a_gradient_are_told_where_gradients_are_made_apart() -> None:
+    module = small()
+    model = FlatModel(module)
+    for frozen in (True, False):
+        model.zero_grad()
+        backward(module)
+        if frozen:
+            module[3].weight.grad = None
+        g, at = model.gradient(), len(model) - module[3].weight.numel()
+        assert model.unused() == (((at, len(model)),) if frozen else ())
+        assert bool(g.value()[at:].any()) is not frozen
+
+
+@pytest.mark.usefixtures("separate")
+def test_two_backward_passes_add_up_where_gradients_are_made_apart() -> None:
+    module = small()
+    wanted = gradient_of(module, 0) + gradient_of(module, 1)
+    model = FlatModel(module)
+    model.zero_grad()
+    backward(module, 0)
+    backward(module, 1)
+    torch.testing.assert_close(model.gradient().value(), wanted)
+
+
+@pytest.mark.usefixtures("separate")
+def test_gradients_that_leave_early_are_made_in_one_buffer() -> None:
+    module = small()
+    wanted = gradient_of(module)
+    model = FlatModel(module)
+    model.join_gradients()
+    model.join_gradients()
+    model.zero_grad()
+    backward(module)
+    assert model.gradient().tensor.data_ptr() == module[0].weight.grad.data_ptr()
+    assert torch.equal(model.gradient().value(), wanted)
+
+
+@pytest.mark.usefixtures("separate")
+def test_a_gradient_is_put_where_an_optimizer_finds_it_although_others_are_made_apart() -> None:
+    module = small()
+    model = FlatModel(module)
+    model.zero_grad()
+    backward(module)
+    g = model.gradient()
+    model.put_gradient(g * 2.0, ())
+    found = torch.cat([p.grad.flatten() for p in module.parameters() if p.grad is not None])
+    assert torch.equal(found, 2.0 * g.value())
+    model.zero_grad()
+    assert not model.has_gradient

@@ -15,6 +15,7 @@ from paceline.core.errors import PacelineError
 from paceline.launch.local.fork_messages import ForkAnswer, LoadData, LoadFailed, SendSignal
 from paceline.launch.local.launcher import LocalHost
 from paceline.launch.local.line_messages import LineDecoder, encode
+from tests.launch.forked_cli import Warm
 from tests.launch.local.parties import config_for, pid_of, spec_at
 from tests.launch.process_tree import all_gone, stat
 
@@ -56,3 +57,34 @@ def test_requests_that_come_in_pieces_are_put_together(tmp_path: Path) -> None:
         process.kill()
         process.wait()
         ours.close()
+
+
+MODEL = """
+import sys
+from pathlib import Path
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+    def forward(self, x):
+        Path("modules.txt").write_text(" ".join(sys.modules))
+        return self.layers(x)
+"""
+
+
+@pytest.mark.parametrize("settings", [("asp", "sgd"), ("diloco", "adam")], ids="-".join)
+def test_a_worker_without_a_codec_imports_neither_numba_nor_torchs_compiler(
+    settings: tuple[str, str], warm: Warm, tmp_path: Path
+) -> None:
+    (tmp_path / "net.py").write_text(MODEL)
+    scheme, optimizer = settings
+    words = ("--model", "net.py:Net", "--scheme", scheme, "--optimizer", optimizer, "--workers", "2", "--steps", "2")
+    made = warm.paceline("train", *words, folder=tmp_path)
+    _, said = made.communicate(60)
+    assert made.returncode == 0, said
+    modules = set((tmp_path / "modules.txt").read_text().split())
+    assert "paceline.runtime.worker.pace" in modules
+    assert modules & {"numba", "torch._dynamo", "scipy", "sklearn", "triton"} == set()

@@ -138,9 +138,9 @@ def test_closing_leaves_nobody() -> None:
 def test_one_that_is_still_getting_warm_is_not_waited_for() -> None:
     host = LocalHost()
     host.launcher()
-    assert within(10, lambda: "torch" in _mapped(host._process.pid))
+    assert within(10, lambda: "torch" in _mapped(host._process.process.pid))
     host.close()
-    assert host._process.returncode == -signal.SIGKILL
+    assert host._process.process.returncode == -signal.SIGKILL
 
 
 def _mapped(pid: int) -> str:
@@ -159,7 +159,7 @@ def _command(pid: int) -> str:
 
 
 def _is_of(pid: int, host: LocalHost) -> bool:
-    return pid == host._process.pid
+    return pid == host._process.process.pid
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,10 @@ class NumpyAdder:
     def copy(self, v: Any, into: Any) -> None:
         into[:] = v
 
-    def readable(self, v: Any) -> Any:
+    def dense(self, v: Any) -> Any:
         return v
+
+    readable = dense
 
     def when(self, v: Any, action: Callable[[], None]) -> None:
         action() if v.dtype == np.float32 else self.late.append(action)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
 
 import paceline.schemes  # noqa: F401  registers them
 from paceline.core import scheme
@@ -32,3 +36,17 @@ def test_the_page_has_the_colours_of_the_figures() -> None:
     style = (Path(watch.__file__).parent / "page" / "watch.css").read_text("utf-8")
     for activity, colour in ACTIVITIES.items():
         assert f"--{activity}: {colour.lower()};" in style
+
+
+def test_a_figure_that_is_laid_out_once_has_the_same_pixels(tmp_path: Path) -> None:
+    def figure() -> Any:
+        made, (top, _) = canvas.empty((2.0, 1.0), inches=(4.0, 3.0))
+        canvas.title(top, "a title", "and what is to be said about it")
+        canvas.activity_legend(top)
+        return made
+
+    canvas.save(figure(), tmp_path / "once.png")
+    figure().savefig(tmp_path / "twice.png", dpi=canvas.DPI)
+    once, twice = (np.asarray(Image.open(tmp_path / name)) for name in ("once.png", "twice.png"))
+    assert once.shape == twice.shape == (300, 400, 4)
+    assert (once == twice).all()

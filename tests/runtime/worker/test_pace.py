@@ -36,6 +36,7 @@ SHORT = {
     "muloco": {"h": 2},
     "noloco": {"h": 2},
     "tiers": {"outer": "asyncdiloco(h=2)"},
+    "halos": {"h": 1, "k": 1},
 }
 """Rounds that fit into eight steps, where those by default do not."""
 

@@ -66,7 +66,7 @@ def assert_same(model: nn.Module, other: nn.Module) -> None:
         torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6, msg=lambda text, n=name: f"{n}: {text}")
 
 
-NOT_PLAIN = {"slowmo", "diloco", "muloco", "noloco", "asyncdiloco", "decoupled", "easgd", "eamsgd", "lbbsp"}
+NOT_PLAIN = {"slowmo", "diloco", "muloco", "noloco", "asyncdiloco", "decoupled", "easgd", "eamsgd", "lbbsp", "halos"}
 """An outer optimizer, a spring to a centre, batches that run over the end of an epoch: more than the plain loop."""
 ROUNDS = {"sparseloco": {"h": 8}, "tiers": {"outer": "bsp"}}
 """Rounds of which the 24 steps are a multiple, where by default they are not: what a round has not finished is lost."""

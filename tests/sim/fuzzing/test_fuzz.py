@@ -91,6 +91,13 @@ def test_seeds_that_once_found_a_bug(seed: int) -> None:
     play(draw(seed, [make(name, {}) for name in NOTED]))
 
 
+# Of the simulator: a newcomer that calls another newcomer reaches the process that it was told of, which has no role
+# yet; who left waits for no acknowledgement of a worker that is dead.
+@pytest.mark.parametrize(("seed", "scheme"), [(1269, "noloco"), (227, "sgp")])
+def test_newcomers_that_once_waited_for_ever(seed: int, scheme: str) -> None:
+    play(draw(seed, schemes_of(seed, [scheme])))
+
+
 def test_servers_are_lost_and_replaced_from_copies_and_from_snapshots() -> None:
     told: list[MemberChange] = []
     for seed in range(SEEDS):

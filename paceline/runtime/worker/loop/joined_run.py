@@ -45,8 +45,7 @@ class JoinedRun:
     @property
     def clock(self) -> int:
         """Returns what this worker's role calls its clock, or its round."""
-        role = self.node.role
-        return next(iter(role.progress_key(role.join_state())), 0)
+        return self.session.node.role.progress()
 
 
 @dataclass(frozen=True, slots=True)

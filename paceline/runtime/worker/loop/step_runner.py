@@ -52,10 +52,12 @@ class StepRunner:
         leases: LeasedPosition,
     ) -> None:
         self._run, self._model, self._feed, self._sizes, self._end = run, model, feed, sizes, end
+        self._node = run.node
         self._counts, self._guard, self._watch, self.rate = counts, guard, watch, rate
         self._positions, self._leases = positions, leases
         self._exchanges = 0  # since the last step
         self._overlap = self._make_overlap()
+        self._alone = run.spec.workers == 1 and not run.spec.servers  # what is handed over stays on its device
 
     def _make_overlap(self) -> Overlap | None:
         """Returns the overlap of communication with backward; None where there is nothing to gain.
@@ -72,7 +74,7 @@ class StepRunner:
 
     def begin(self) -> None:
         """Lets the scheme ask for the first piece of work."""
-        self._take(self._run.node.advance)
+        self._take(self._node.advance)
 
     def step(self, samples: int, model: str | None = None) -> None:
         """Hands over a mini-batch of `samples` samples, of one `model` of several. Raises PeerLost or TimedOut.
@@ -80,12 +82,14 @@ class StepRunner:
         The order matters: the guard and the learning rate come before the local step, which changes the weights; the
         time is taken before anything is sent.
         """
-        node, work, partial = self._run.node, self._model.work, self._model.partial
+        node, work, partial = self._node, self._model.work, self._model.partial
         partial.begin(model)
         self._guard.before_step()
         self.rate.follow(self._model.update)
         self._make_local_step()
-        seconds = self._watch.passed(self._run.spec.step_seconds * self._sizes.part_of_a_batch(samples))
+        at_least = self._run.spec.step_seconds * self._sizes.part_of_a_batch(samples)
+        leaves = (work.left < 2 and not self._alone) or self._overlap is not None
+        seconds = self._watch.passed(at_least, hands_over=leaves)
         seconds -= self._overlap.seconds_lost() if self._overlap else 0.0
         early = self._overlap if self._overlap and self._overlap.handed_over(samples) else None
         counted = partial.counted(model, samples)
@@ -117,13 +121,14 @@ class StepRunner:
         are."""
         seen = self._sizes.clock.now
         self._model.work.apply(seen)
-        if self._run.node.role.updates_alone:
+        if self._node.role.updates_alone:
             self._model.update.samples_seen = seen
 
     def _take(self, advance: Callable[[], Compute | Train]) -> None:
         """Resumes the scheme until it asks for work, and prepares the loop's next backward for that."""
-        node, flat = self._run.node, self._model.flat
-        before, anew = self._run.clock, node.begun_anew
+        node, flat = self._node, self._model.flat
+        goes_back, anew = node.role.goes_back, node.begun_anew
+        before = self._run.clock if goes_back else 0
         while True:
             try:
                 wanted = advance()
@@ -135,7 +140,7 @@ class StepRunner:
             except Undone:  # the weights will not all come: a server was replaced meanwhile
                 advance = node.advance
         self._counts.exchanges += self._exchanges
-        if node.role.goes_back and self._run.clock == before:
+        if goes_back and self._run.clock == before:
             self._positions.on_rollback()
         self._leases.answered(anew=node.begun_anew > anew)
         self._positions.between()

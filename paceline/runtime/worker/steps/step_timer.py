@@ -52,10 +52,15 @@ class Stopwatch:
     """Times the steps of a worker on `device`; none lasts less than is asked for, unless the run is `over`.
 
     The coordinator reads `seconds_at_batch` through reports: a loop that keeps its mini-batch for too long is stuck.
+
+    A GPU is not waited for after a step that hands nothing over, lest it idle until it is given the next one. The host
+    then waits for the end of the step before, so it is one step ahead at most. The seconds of single steps are those of
+    the host, and their sum up to a step that hands something over is right.
     """
 
     def __init__(self, device: torch.device, over: threading.Event) -> None:
         self._device, self._over = device, over
+        self._step_before: torch.cuda.Event | None = None
         self._began = 0.0
         self._handed: float | None = None
 
@@ -77,12 +82,22 @@ class Stopwatch:
         handed = self._handed  # read once: the loop goes on meanwhile
         return 0.0 if handed is None else time.monotonic() - handed
 
-    def passed(self, at_least: float) -> float:
+    def passed(self, at_least: float, *, hands_over: bool = True) -> float:
         """Returns the seconds of the step that has just ended, waiting until they are `at_least` so many."""
-        wait_for(self._device)
+        self._wait_for_device(ahead=not hands_over and not at_least)
         self.rest()
         passed = time.monotonic() - self._began
         if passed < at_least:
             self._over.wait(at_least - passed)
             passed = time.monotonic() - self._began
         return passed
+
+    def _wait_for_device(self, *, ahead: bool) -> None:
+        """Waits for the work of this step; where the host may go `ahead` on a GPU, for that of the step before."""
+        if not ahead or self._device.type != "cuda":
+            wait_for(self._device)
+            self._step_before = None
+            return
+        step_before, self._step_before = self._step_before, torch.cuda.current_stream(self._device).record_event()
+        if step_before is not None:
+            step_before.synchronize()

@@ -121,9 +121,14 @@ class Mass:
         return there + coming <= TOLERANCE
 
     def all_is_accounted_for(self) -> None:
-        """Checks, when nothing happens any more, that every share has arrived, or its sender or receiver was lost."""
+        """Checks, when nothing happens any more, that every share has arrived, or its sender or receiver was lost.
+
+        A receiver that is unknown was lost before it had a role.
+        """
         self.look()
         for dst, coming in self._under_way.items():
+            if dst not in self._parties:
+                continue
             for src, share in coming:
                 among_liars = {self._parties[src].me, self._parties[dst].me} & self._sim.liars
                 if src not in self._lost and dst not in self._lost and not among_liars:

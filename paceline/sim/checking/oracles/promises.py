@@ -75,7 +75,7 @@ def _promise(scheme: Scheme) -> Promised:
         case "decoupled":
             # A window may end before a quorum of several has come: only without one do all wait for their merge.
             return Promised(waits=p["quorum"] == 1 or p["tau"] == 0)
-        case "tiers":
+        case "tiers" | "halos":
             return Promised(in_groups=True)
         case _:
             return Promised(ahead=scheme.max_ahead())  # nothing else is known of it than what it says itself

@@ -23,3 +23,21 @@ def test_a_step_lasts_until_its_device_is_done(kind: str, waited: list[str], mon
     watch.begin()
     assert watch.passed(0.0) >= 0.0
     assert found == waited
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_the_host_is_one_step_ahead_of_a_gpu_until_something_is_handed_over() -> None:
+    watch, stream = Stopwatch(torch.device("cuda"), threading.Event()), torch.cuda.current_stream()
+    watch.begin()
+    torch.cuda._sleep(100_000_000)
+    watch.passed(0.0, hands_over=False)
+    assert not stream.query()  # the first step is still being made
+    watch.begin()
+    torch.cuda._sleep(100_000_000)
+    first = stream.record_event()
+    watch.passed(0.0, hands_over=False)
+    assert not first.query()  # the second one is; the first is done
+    watch.begin()
+    watch.passed(0.0)
+    assert stream.query()

@@ -1,0 +1,64 @@
+"""Parameters by which a user says who is in a group: ranks, labels, or `auto`, by where workers run."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from paceline.core.adaptive.grouping import parse_groups, parse_labels
+from paceline.core.errors import ConfigError
+from paceline.core.role import RoleContext
+from paceline.core.scheme import Scheme, parameter
+from paceline.core.tiers.rank_groups import RankGroups, groups_by_place
+
+AUTO = "auto"
+
+
+def _check_groups(text: str) -> None:
+    if text != AUTO:
+        try:
+            parse_groups(text)
+        except ValueError as error:
+            raise ValueError(f"write groups of ranks as '0,1;2,3', or 'auto', or file:PATH ({error})") from None
+
+
+def _check_labels(text: str) -> None:
+    if text:
+        parse_labels(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithRankGroups(Scheme):
+    """Declares the parameters `groups` and `labels`."""
+
+    groups: str = parameter(
+        AUTO, "ranks by group, as '0,1;2,3', file:PATH, or 'auto': by site or host", check=_check_groups, file=True
+    )
+    labels: str = parameter(
+        "", "a label for each rank, as 'a,a,b' or 'a*2,b': equal ones are a group", check=_check_labels
+    )
+
+    def check(self, workers: int, servers: int) -> None:
+        super().check(workers, servers)
+        if self.labels and self.groups != AUTO:
+            raise ConfigError(f"{self.name}.groups and {self.name}.labels both say who is in a group: leave one out")
+        written = self.written()
+        if written and sorted(itertools.chain.from_iterable(written)) != list(range(workers)):
+            what = f"labels = {self.labels!r}" if self.labels else f"groups = {self.groups!r}"
+            raise ConfigError(f"{self.name}.{what} must name each of the workers 0..{workers - 1} once")
+
+    def written(self) -> tuple[tuple[int, ...], ...]:
+        """Returns the groups that the user wrote down; () for auto."""
+        if self.labels:
+            return parse_labels(self.labels)
+        return () if self.groups == AUTO else parse_groups(self.groups)
+
+    def rank_groups(self, place: RoleContext) -> RankGroups:
+        """Returns the groups, made once for all the roles that a process has with the same context."""
+        key = (len(place.workers), place.hosts, place.sites)
+        known = self.__dict__.get("_groups")
+        if known is None or known[0][0] != key[0] or known[0][1] is not key[1] or known[0][2] is not key[2]:
+            found = self.written() or groups_by_place(place.hosts, place.sites, len(place.workers))
+            known = key, RankGroups(found)
+            self.__dict__["_groups"] = known
+        return known[1]
