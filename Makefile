@@ -107,7 +107,7 @@ docs: $(READY)  ## the documentation as a site, in build/site; any warning is an
 QUICK = --data digits --model cifar10-quick --width 0.25 --resize 16
 
 papers: $(READY)  ## the papers' claims again, each with its page in docs/papers
-	for paper in dcasgd diloco esync esync_networks gsp lbbsp networks prague speedo theanompi weighting; do $(BIN)/python benchmarks/papers/$$paper.py || exit 1; done
+	for paper in dcasgd diloco esync esync_networks gsp lbbsp lm networks prague speedo theanompi weighting; do $(BIN)/python benchmarks/papers/$$paper.py || exit 1; done
 	$(BIN)/python benchmarks/papers/speedo.py $(QUICK) --page speedo_cifar10_quick --target 0.9 --every 2 --epochs 15 --lrs 0.01,0.03,0.1
 	$(BIN)/python benchmarks/papers/gsp.py $(QUICK) --page gsp_cifar10_quick --target 0.8 --every 1 --epochs 25 --lrs 0.003,0.01,0.03 --seeds 1,2
 

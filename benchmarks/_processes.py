@@ -13,9 +13,10 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def training(out: Path, *words: str, seconds: float = 1e5) -> Iterator[subprocess.Popen[str]]:
-    """`paceline train WORDS` with steps of 10 ms, for so long unless it is ended: in order, or else at once."""
-    command = [sys.executable, "-m", "paceline", "train", "--step-ms", "10", "--epochs", "0", "--seconds", str(seconds)]
+def training(out: Path, *words: str, seconds: float = 1e5, step_ms: float = 10) -> Iterator[subprocess.Popen[str]]:
+    """`paceline train WORDS` with such steps, for so long unless it is ended: in order, or else at once."""
+    command = [sys.executable, "-m", "paceline", "train", "--step-ms", str(step_ms), "--epochs", "0"]
+    command += ["--seconds", str(seconds)]
     run = subprocess.Popen(
         [*command, "--out", str(out), *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )

@@ -64,8 +64,11 @@ def plan(seed: int, seconds: float) -> list[Fault]:
 class Faults(threading.Thread):
     """Carries out the plan on the run whose process is `root`, from `began` on."""
 
-    def __init__(self, faults: list[Fault], root: int, out: Path, began: float, until: float) -> None:
+    def __init__(
+        self, faults: list[Fault], root: int, out: Path, began: float, until: float, *, workers: int = WORKERS
+    ) -> None:
         super().__init__(daemon=True)
+        self._workers = workers
         self._faults, self._root, self._out, self._began, self._until = faults, root, out, began, until
         self._stopped: tuple[int, int, float] | None = None  # rank, process, until when
         self._over = threading.Event()
@@ -88,7 +91,7 @@ class Faults(threading.Thread):
         there = by_name(self._root)
         training = self._training(there)
         stopped = self._stopped[0] if self._stopped else None
-        for rank in ((fault.first + i) % WORKERS for i in range(WORKERS)):
+        for rank in ((fault.first + i) % self._workers for i in range(self._workers)):
             pid = there.get(f"pace worker {rank}")
             if pid is None or rank == stopped or not training - {rank, stopped}:
                 continue
@@ -136,7 +139,7 @@ def one(scheme: str, out: Path, seconds: float, seed: int) -> Outcome:
     words = ("--scheme", scheme, "--workers", str(WORKERS), "--allreduce", "servers", *WORDS.get(scheme, ()))
     more = ("--checkpoint-every", "1", "--restarts", str(KILLS))
     with training(out, *words, *more, seconds=seconds) as run:
-        began = _began(run)
+        began = training_began(run)
         faults = Faults(plan(seed, seconds), run.pid, out, began, seconds)
         faults.start()
         said: list[str] = []
@@ -157,7 +160,7 @@ def one(scheme: str, out: Path, seconds: float, seed: int) -> Outcome:
     return Outcome(done, late, code, "; ".join(wrong))
 
 
-def _began(run: subprocess.Popen[str]) -> float:
+def training_began(run: subprocess.Popen[str]) -> float:
     """When training began: the first line of its progress says how long ago that was."""
     assert run.stderr is not None
     for line in run.stderr:

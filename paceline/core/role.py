@@ -73,6 +73,8 @@ class RoleContext:
     workers: the ranks that take part.
     w: the initial weights: all of them on a worker, its slice on a shard, nothing numeric on the coordinator.
     update: the optimizer that belongs to this party.
+    seed: of the run. `Role.rng` draws from it, differently in each slice; draws of which all slices must make the same
+    have a generator of their own from it.
     seconds_per_step: measured before the start, by rank; empty when nobody measured.
     note: takes trace records, in particular decisions with their reasons; None when no trace is written.
     gate: on a shard, says which contributions are accepted; None where all are.

@@ -7,7 +7,7 @@
                           if i's group buffer is empty:
                               D <- i and the idle workers w of which c_i - c_w < C_thres     (the filter)
                               divide D into groups at random;  append each to its members' buffers     (division)
-                          c_i <- c_i + 1;  answer with the first group of i's buffer, and take it out
+                          c_i <- c_i + 1;  answer with the first group of i's buffer;  once i is done, take it out
 
 x_i: flat weights of worker i (here `self.w`); eta: any local optimizer, `h` steps of it between two requests (the box
 has one). c_w: requests of worker w so far. Idle: with an empty buffer. The generator is the coordinator.
@@ -22,7 +22,7 @@ What we could read: the abstracts of both versions (Luo et al., ASPLOS 2020; arX
 P-Reduce, the group buffer, group division and static groups; the box is how we know the algorithm, not checked against
 the text. Ours: the default of C_thres; that the request itself is not yet in c_i; that a worker says when it is done
 with a group; and the sizes of the groups of a division, which differ by one at most and are `size` at most. Whoever is
-alone in a group goes on alone.
+alone in a group goes on alone. With `size` 0 a group is all workers that pass the filter, idle or not.
 Left out: static groups for machines that are alike, and groups that follow hosts.
 
 P-Reduce: each member sends its x to the others, which take the mean in the order of ranks; so each moves |G| - 1 models

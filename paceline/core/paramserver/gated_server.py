@@ -30,7 +30,8 @@ and no more.
 Rules that look at clocks or at fixed groups alone may be held by every shard on its own: whatever order the pushes come
 in, the slowest worker is let go everywhere. A rule that looks at the order of arrival could make two shards hold
 workers that wait for one another. Such a scheme says `one_gate`: shard 0 alone holds workers back, the other shards
-answer at once, and a worker that was held pulls the weights again when it is let go.
+answer at once, and a worker that was held pulls the weights again when it is let go. The test is: does the worker with
+the smallest clock always go? Then every shard may hold the rule, also one that draws; otherwise it needs `one_gate`.
 
 The worker's side is `gated_worker.py`; what waits to become an update is in `round.py`.
 """

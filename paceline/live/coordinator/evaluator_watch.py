@@ -11,6 +11,7 @@ Before training starts the loss of the evaluator ends the run. It is not restart
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from paceline.core.coordination import control_messages as control
@@ -32,7 +33,8 @@ class EvaluatorLives:
         """`dead_after_s`: after so many seconds of silence the evaluator counts as lost."""
         self._run, self._decide = run, run.decide
         self._recovery, self._ending = recovery, ending
-        self._members = Membership[Party](Patience(dead_s=dead_after_s))  # it is in no view of the others
+        # It is in no view of the others. It makes no steps, so it can be silent but not stuck.
+        self._members = Membership[Party](Patience(dead_s=dead_after_s, stuck_s=math.inf))
 
     @property
     def incarnation(self) -> int:

@@ -61,6 +61,9 @@ ANSWERS_MAX = 2  # with vectors, that a server keeps for a worker before it read
 class TcpTransport:
     """Listens on `host`:`port` (0 picks a free port) and keeps one connection per known party.
 
+    Of two parties that call each other at the same moment each keeps both streams: it sends over the one that it had
+    first, and hears both.
+
     With `segments`, this process's, it also listens for processes of the same host and shares memory with them.
     """
 
@@ -91,12 +94,10 @@ class TcpTransport:
         check_bind(host, tls is not None)
         self.me, self._token, self._memory = me, token, memory
         self._body_bytes_max, self._streams = body_bytes_max, streams
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        self._listener = _listener(host, port)
         self._told_failure = failed or self._failed
         self._loop = Loop(f"net of {me}", self._told_failure)
         self._caller_reads = CallerReads(self._loop)
-        self._listener.setblocking(False)
         self._segments = segments
         self._dialer = Dialer(
             me,
@@ -108,9 +109,9 @@ class TcpTransport:
             shared_only=shared_only,
         )
         self._local = unix_socket.listen(BACKLOG) if segments else None
-        if is_loopback(host):
-            widen(self._listener)  # accepted sockets inherit it
         self._connections: dict[Party, Connection] = {}
+        self._crossed: dict[Party, Connection] = {}  # the second streams of pairs whose calls crossed
+        self._dialed: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._strangers: dict[Connection, int] = {}  # the oldest first, and with which batch each came
         self._batch = 0
         self._refusals, self._closing = Refusals(str(me)), False
@@ -179,7 +180,12 @@ class TcpTransport:
             sock.close()
             raise PeerLost(f"{party} takes no part any more")
         connection = self._wrap(sock, party)
-        self._connections[party], self._incarnations[party] = connection, incarnation
+        self._dialed.add(connection)
+        self._incarnations[party] = max(incarnation, self._incarnations.get(party, -1))
+        if self._connections.setdefault(party, connection) is not connection:  # it has called meanwhile
+            self._crossed[party] = connection
+            connection.begin()
+            return
         connection.begin()
         if sock.family != socket.AF_UNIX:
             self._add_lanes(connection, party, address, sock)
@@ -283,7 +289,9 @@ class TcpTransport:
                 del self._strangers[connection]
                 self._note_refusal(peer, why)
             self._gone = list(map(sum, zip(self._gone, _traffic(connection), strict=True)))
-            if known and self._connections.get(known[0]) is connection:
+            if known and self._crossed.get(known[0]) is connection:
+                del self._crossed[known[0]]
+            elif known and self._connections.get(known[0]) is connection:
                 del self._connections[known[0]]
                 handler.lost(known[0], why, cause)
 
@@ -318,18 +326,29 @@ class TcpTransport:
             self._make_way(party, greeting.incarnation)
             self._strangers.pop(connection, None)
             self._admit(connection, party)
-            self._connections[party], self._incarnations[party] = connection, greeting.incarnation
-        if party in self._connections:
+            self._incarnations[party] = greeting.incarnation
+            if self._connections.setdefault(party, connection) is not connection:
+                self._crossed[party] = connection
+        if self._called_by(party):
             self._adopt(party)
 
     def _make_way(self, party: Party, incarnation: int) -> None:
         """Drops an earlier incarnation of `party`, whose end has not been noticed yet."""
         if party in self._connections and incarnation <= self._incarnations[party]:
-            raise ProtocolError(f"{party} is connected already")
+            calls_cross = incarnation == self._incarnations[party] and self._connections[party] in self._dialed
+            if not calls_cross or party in self._crossed:
+                raise ProtocolError(f"{party} is connected already")
         self.drop(party, incarnation - 1, "it came back")
+
+    def _called_by(self, party: Party) -> Connection | None:
+        """Returns the connection that `party` has called, to which its lanes belong; None before there is one."""
+        both = (self._connections.get(party), self._crossed.get(party))
+        return next((one for one in both if one is not None and one not in self._dialed), None)
 
     def _adopt(self, party: Party) -> None:
         """Adds the lanes that this incarnation of `party` opened before its connection, or just now."""
+        found = self._called_by(party)
+        assert found is not None
         for stream, incarnation in self._early.pop(party, ()):
             if stream not in self._strangers:  # it has lost patience, or was closed
                 continue
@@ -341,7 +360,7 @@ class TcpTransport:
             del self._strangers[stream]
             self._gone[0] += stream.bytes_sent
             self._gone[1] += stream.bytes_received
-            self._connections[party].add_lane(stream.detach(), called=True)
+            found.add_lane(stream.detach(), called=True)
 
     # ---- what the driver asks for ------------------------------------------------------------------------
     def send(self, to: Party, envelope: Envelope) -> None:
@@ -359,9 +378,10 @@ class TcpTransport:
     def drop(self, party: Party, incarnation: int, why: str) -> None:
         """Closes the connection to an incarnation of a party, and refuses it and all before it from now on."""
         self._burnt[party] = max(incarnation, self._burnt.get(party, -1))
-        connection = self._connections.get(party)
-        if connection and self._incarnations[party] <= incarnation:
-            connection.close(why)
+        if self._incarnations.get(party, incarnation) <= incarnation:
+            for connection in (self._crossed.get(party), self._connections.get(party)):
+                if connection:
+                    connection.close(why)
 
     def way_to(self, party: Party) -> str:
         """Returns SHARED or TCP. Raises PeerLost where there is no connection."""
@@ -377,9 +397,10 @@ class TcpTransport:
         return sent + lent, received + borrowed
 
     def progress(self, party: Party) -> tuple[int, bool]:
-        """Returns the `progress` of the connection to a party; (0, False) where there is none."""
-        connection = self._connections.get(party)
-        return connection.progress() if connection else (0, False)
+        """Returns the `progress` of the connection to a party, of both if two calls crossed; (0, False) without one."""
+        both = (self._connections.get(party), self._crossed.get(party))
+        found = [one.progress() for one in both if one is not None]
+        return sum(moved for moved, _ in found), any(busy for _, busy in found)
 
     def wait(self, event: WakeableEvent, whom: Sequence[Party], timeout_s: float) -> bool:
         """Waits for an event, and reads what `whom` send meanwhile, but not what the coordinator sends.
@@ -400,7 +421,7 @@ class TcpTransport:
 
     def _traffic(self) -> list[int]:
         """Returns the bytes sent, received, lent and borrowed, of closed connections and handshakes too."""
-        live = [*self._connections.values(), *self._strangers]
+        live = [*self._connections.values(), *self._crossed.values(), *self._strangers]
         handshakes = (self._dialer.bytes_sent, self._dialer.bytes_received, 0, 0)
         return list(map(sum, zip(self._gone, handshakes, *map(_traffic, live), strict=True)))
 
@@ -423,12 +444,23 @@ class TcpTransport:
         self._closing = True
         for listener in self._plain_listeners:
             listener.close()
-        connections = [*self._connections.values(), *self._strangers]
+        connections = [*self._connections.values(), *self._crossed.values(), *self._strangers]
         self._connections.clear()  # nobody is told of a close that we asked for
+        self._crossed.clear()
         for connection in connections:
             connection.close("closed by this side")
         while self._finished:
             self._finished.popleft()[0].close()
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens. Raises OSError when the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    listener.setblocking(False)
+    if is_loopback(host):
+        widen(listener)  # accepted sockets inherit it
+    return listener
 
 
 def _traffic(connection: Connection) -> tuple[int, int, int, int]:

@@ -32,6 +32,7 @@ class Goodput:
         self._lost: defaultdict[int, int] = defaultdict(int)
         self._outside: defaultdict[int, int] = defaultdict(int)  # handed over before the first update or after the last
         self._updates: list[Applied] = []
+        self._in_updates: defaultdict[int, float] = defaultdict(float)  # samples of each rank in `_updates`
         self._last_phase: defaultdict[int, int] = defaultdict(int)  # handed over since the last update
         self._went_back = False
 
@@ -45,20 +46,32 @@ class Goodput:
                 self._seconds[rank] += seconds
                 self._samples[rank] += samples
                 self._since[rank] += samples
-            case Applied(shard=0, weight=weight) if weight > 0:
+            case Applied(shard=0, weight=weight) if weight <= 0:  # dropped: neither in the model nor to be handed over
+                self._without(record)
+            case Applied(shard=0):
                 # Servers went back: updates from that version on are undone. (Phases of `hybrid` count anew, too.)
                 while self._went_back and self._updates and self._updates[-1].version >= record.version:
-                    self._updates.pop()
+                    self._count(self._updates.pop(), -1)
                 self._went_back = False
                 self._last_phase.clear()
-                for rank in record.ranks:  # what is in the update is not handed over once more
-                    self._since[rank] = max(0, self._since[rank] - record.samples // len(record.ranks))
+                self._without(record)
                 self._updates.append(record)
+                self._count(record, 1)
             case MemberChange(party=party, event="replaced") if party.startswith("server "):
                 self._went_back = True
             case MemberChange(party=party, event="lost") if party.startswith("worker "):
                 rank = int(party.removeprefix("worker "))
                 self._lost[rank] += self._since.pop(rank, 0)
+
+    def _without(self, update: Applied) -> None:
+        """Takes what an update has used, or dropped, off what is still to be handed over."""
+        for rank in update.ranks:
+            self._since[rank] = max(0, self._since[rank] - update.samples // len(update.ranks))
+
+    def _count(self, update: Applied, sign: int) -> None:
+        """Adds an update to the samples in the model, or takes it out again."""
+        for rank in update.ranks:
+            self._in_updates[rank] += sign * update.samples / len(update.ranks)
 
     def share(self, workers: int, seconds: float) -> float | None:
         """Returns the goodput of a run of so many workers and seconds; None where nothing was trained."""
@@ -74,10 +87,7 @@ class Goodput:
 
     def _useful(self) -> defaultdict[int, float]:
         """Returns the samples of each rank that are in the model."""
-        useful: defaultdict[int, float] = defaultdict(float)
-        for update in self._updates:
-            for rank in update.ranks:
-                useful[rank] += update.samples / len(update.ranks)
+        useful = self._in_updates.copy()
         if self._updates:
             for known in (self._outside, self._last_phase):
                 for rank, samples in known.items():

@@ -38,7 +38,21 @@ NARROW = 0.2
 """From this share of the time on, communication holds a scheme back."""
 COLUMNS = 100
 """Columns of the advice, where it does not go to a terminal."""
-HEAD = ("scheme", "updates", "smp/s", "times", "idle", "comm", "stale", "steps", "lost", "MB/s", "MB wkr", "MB srv")
+HEAD = (
+    "scheme",
+    "updates",
+    "smp/s",
+    "times",
+    "idle",
+    "comm",
+    "good",
+    "stale",
+    "steps",
+    "lost",
+    "MB/s",
+    "MB wkr",
+    "MB srv",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +139,8 @@ def advice_text(prospects: Sequence[Prospect], refused: Sequence[tuple[str, str]
 
 
 WHAT_COLUMNS = """smp/s: samples that reach the model, a second; times: against the fastest exact scheme; idle, comm:
-shares of the workers' time; stale: mean staleness; steps: of a worker between two exchanges; lost:
+shares of the workers' time; good: goodput, the
+share of their capacity that is in the model; stale: mean staleness; steps: of a worker between two exchanges; lost:
 share of samples thrown away; MB wkr, MB srv: memory for vectors on a worker and on a server, at
 most."""
 
@@ -148,6 +163,7 @@ def _row(p: Prospect, base: Prospect | None, trained: bool) -> tuple[str, ...]:
         f"{p.samples_per_second / base.samples_per_second:.2f}" if base else "-",
         percent(s.shares.waiting),
         percent(s.shares.communicating),
+        "-" if s.goodput is None else percent(s.goodput),
         "-" if s.staleness_mean is None else f"{s.staleness_mean:.1f}",
         f"{p.steps_an_exchange:.1f}",
         percent(p.dropped / max(1, s.samples)),

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 MEASURE = "acc"
 """The name of the column with accuracies; `loss` takes its place where nothing but losses was reported."""
-HEAD = ("scheme", "target", "times", MEASURE, "smp", "smp/s", "wait", "stale", "MB", "ended")
+GOODPUT = "good"
+"""The name of the column with the goodput, the share of the workers' capacity that is in the model."""
+HEAD = ("scheme", "target", "times", MEASURE, "smp", "smp/s", "wait", GOODPUT, "stale", "MB", "ended")
 """The headings of the table."""
 WINNER = "*"
 """The mark of the scheme that won."""
@@ -75,8 +77,10 @@ def has_losses_only(summaries: Sequence[Summary]) -> bool:
 
 
 def head(summaries: Sequence[Summary]) -> tuple[str, ...]:
-    """Returns the names of the columns."""
-    return tuple("loss" if has_losses_only(summaries) and name == MEASURE else name for name in HEAD)
+    """Returns the names of the columns; that of the goodput only where it is known of a run."""
+    known = any(s.goodput is not None for s in summaries)
+    names = [name for name in HEAD if known or name != GOODPUT]
+    return tuple("loss" if has_losses_only(summaries) and name == MEASURE else name for name in names)
 
 
 def baseline(summaries: Sequence[Summary]) -> Summary:
@@ -99,11 +103,12 @@ def race_table(summaries: Sequence[Summary]) -> RenderableType:
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="dim")
-    for index, name in enumerate(head(summaries)):
-        last = index == len(HEAD) - 1
+    names = head(summaries)
+    for index, name in enumerate(names):
+        last = index == len(names) - 1
         table.add_column(
             Text(name),
-            justify="left" if index in (0, len(HEAD) - 1) else "right",
+            justify="left" if index == 0 or last else "right",
             no_wrap=not last,
             overflow="fold" if last else "ellipsis",
         )
@@ -126,6 +131,7 @@ def _rows(summaries: Sequence[Summary]) -> list[tuple[str, ...]]:
     by_loss = has_losses_only(summaries)
     has_winner = len(summaries) > 1 and (by_loss or any(s.test_accuracy is not None for s in summaries))
     rows: list[tuple[str, ...]] = []
+    shown = head(summaries)
     for place, s in enumerate(ranking(summaries)):
         times = speedup(s, reference)
         cells = (
@@ -136,6 +142,7 @@ def _rows(summaries: Sequence[Summary]) -> list[tuple[str, ...]]:
             count_text(s.samples),
             count_text(s.samples_per_second),
             percent(s.shares.waiting),
+            *([] if GOODPUT not in shown else ["-" if s.goodput is None else percent(s.goodput)]),
             "-" if s.staleness_mean is None else f"{s.staleness_mean:.1f}",
             megabytes(s.bytes_up + s.bytes_down),
             "target" if s.reason in ("target accuracy", TARGET_LOSS) else s.reason,

@@ -70,6 +70,7 @@ def picture(state: PageState, query: PageQuery) -> dict[str, Any]:
         "ended": state.ended,
         "samples": state.samples,
         "rate": round(sum(worker.samples_per_second for worker in state.workers if worker.here), 1),
+        "goodput": None if state.goodput is None else round(state.goodput, 3),
         "workers": len(state.workers),
         "here": sum(worker.here for worker in state.workers),
         "strip": [round(state.strips.first * state.strips.width_s, 3), round(_end(state.strips), 3)],

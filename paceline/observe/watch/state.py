@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from paceline.core.trace import ARRIVALS, Applied, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span
 from paceline.observe.runs.collapse import collapse
+from paceline.observe.runs.goodput import Goodput
 from paceline.observe.trace.trace_file import is_timed
 from paceline.observe.watch.bottleneck import LATER, Bottleneck, ServerLags, bottleneck
 from paceline.observe.watch.evaluations import Evaluations
@@ -81,6 +82,7 @@ class PageState:
         self.shards: dict[int, ShardState] = {}
         self.updates = TimeBins(1, STRIP_S)
         self.lags = ServerLags()
+        self._goodput = Goodput()
         self.lateness: dict[int, Lateness] = {}
         self._met: dict[int, tuple[int, ...]] = {}  # by rank: whose contributions made an update with its latest
         self.evaluations = Evaluations()
@@ -117,6 +119,7 @@ class PageState:
                 self.evaluations.add(record)
             case Ended():
                 self.ended = record.reason
+        self._goodput.add(record)
         self.records += 1
         self.now = max(self.now, record.at)
 
@@ -200,6 +203,11 @@ class PageState:
     def samples(self) -> int:
         """Returns the samples that all workers have trained."""
         return sum(worker.samples for worker in self.workers)
+
+    @property
+    def goodput(self) -> float | None:
+        """Returns the share of the workers' capacity so far that is in the model; None while there is none."""
+        return self._goodput.share(len(self.workers), self.now)
 
     def wait(self, rank: int) -> Decided | None:
         """Returns why worker `rank` waits, if it does: the last such decision."""

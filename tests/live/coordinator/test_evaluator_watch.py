@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import queue
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.coordination.party import EVALUATOR
 from paceline.core.trace import MemberChange
+from paceline.live.coordinator.evaluator_watch import EvaluatorLives
 from tests.live.fakes import Recorder
 from tests.live.scripted_parties import S0, W0, W1, Company, progress
 
@@ -47,6 +50,24 @@ def ends(company: Company) -> None:
     for who in company.everybody:
         company.say(who, control.Saved())
     assert company.told("finished") == "seconds"
+
+
+def test_one_that_is_heard_counts_as_there_however_long_the_run_lasts() -> None:
+    """It makes no steps, so a limit on the time between two steps must not hold for it."""
+    clock, told = [0.0], Mock()
+    state = SimpleNamespace(phase=RunPhase.TRAINING, training=True)
+    run: Any = SimpleNamespace(now=lambda: clock[0], decide=told, state=state, roster=SimpleNamespace(evaluator=True))
+    watch = EvaluatorLives(run, Mock(), Mock(), dead_after_s=5.0)
+    watch.begin()
+    for second in range(1, 600):
+        clock[0] = float(second)
+        watch.heard()
+        watch.look()
+    told.record.assert_not_called()
+    for second in range(600, 610):
+        clock[0] = float(second)
+        watch.look()
+    assert [call.args[0].event for call in told.record.call_args_list] == ["lost"], "silence is still noticed"
 
 
 def test_training_goes_on_without_it_and_the_next_one_learns_where_all_are(companies: Any) -> None:

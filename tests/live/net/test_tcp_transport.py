@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,6 +157,43 @@ def test_a_second_connection_of_one_party_is_refused_and_the_first_goes_on(
     assert host.heard.next() == (worker(0), Total(samples=2))
     assert first.heard.next() == (COORDINATOR, Total(samples=3))
     assert host.heard.losses.empty()
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_two_that_call_each_other_at_the_same_moment_hear_each_other(
+    attempt: int, someone: Callable[..., Someone], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers that come back at once do: each reads the other's state over the connection it has called."""
+    pair, both = (someone(worker(4)), someone(worker(5))), threading.Barrier(2)
+    for one in pair:
+        call = one.transport._dialer.reach
+
+        def reach(party: Party, address: str, *, lane: bool = False, call: Callable[..., Any] = call) -> socket.socket:
+            both.wait(5.0)  # each has seen by now that there is no connection yet
+            sock = call(party, address, lane=lane)
+            both.wait(5.0)
+            return sock
+
+        monkeypatch.setattr(one.transport._dialer, "reach", reach)
+    addresses = [one.transport.address for one in pair]
+    calls = [
+        threading.Thread(target=one.transport.connect, args=(worker(5 - n), addresses[1 - n]))
+        for n, one in enumerate(pair)
+    ]
+    for call in calls:
+        call.start()
+    for call in calls:
+        call.join(5.0)
+    for n in range(20):
+        pair[0].say(worker(5), n)
+        pair[1].say(worker(4), n)
+    assert [pair[1].heard.next() for _ in range(20)] == [(worker(4), Total(samples=n)) for n in range(20)]
+    assert [pair[0].heard.next() for _ in range(20)] == [(worker(5), Total(samples=n)) for n in range(20)]
+    assert pair[0].heard.losses.empty()
+    assert pair[1].heard.losses.empty()
+    pair[0].transport.close()
+    assert take(pair[1].heard.losses)[0] == worker(4)
+    assert pair[1].heard.losses.empty(), "a loss is told once"
 
 
 def test_both_may_speak_over_the_one_connection(host: Someone, someone: Callable[..., Someone]) -> None:

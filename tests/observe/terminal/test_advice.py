@@ -51,6 +51,14 @@ def test_updates_are_told_apart_by_how_they_come_about() -> None:
     assert prospect("a", workers=uneven).kind == LATE
 
 
+def test_the_table_says_the_goodput_of_each_scheme() -> None:
+    lines = advice_text([prospect("steady", 100, goodput=0.91), prospect("gossiping", 90)], ()).splitlines()
+    head, first, second = (line.split() for line in lines[:3])
+    place = head.index("good")
+    assert (first[place], second[place]) == ("91%", "-")
+    assert "goodput" in " ".join(lines)
+
+
 def test_work_thrown_away_does_not_count_as_pace() -> None:
     lossy, whole = prospect("lossy", 120, dropped=600), prospect("whole", 100)
     assert lossy.samples_per_second == 60

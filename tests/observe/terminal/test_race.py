@@ -58,6 +58,18 @@ def test_the_plain_text_says_the_same_as_the_table() -> None:
     assert words == [word for word in text_of([ASP, BSP, SSP, ESYNC]).split() if not word.startswith("─")]
 
 
+def test_goodput_stands_beside_waiting_where_it_is_known() -> None:
+    head, first, second, *_ = race_text([replace(BSP, goodput=0.27), replace(ESYNC, goodput=0.884)]).splitlines()
+    assert head.split()[6:8] == ["wait", "good"]
+    assert [next(w for w in row.split() if w in ("88%", "27%")) for row in (first, second)] == ["88%", "27%"]
+
+
+def test_with_the_goodput_a_row_of_a_run_still_has_one_line_of_80_columns() -> None:
+    lines = text_of([replace(run, goodput=0.5, reason="seconds") for run in (ASP, BSP, SSP, ESYNC)]).splitlines()
+    assert max(len(line) for line in lines) <= 80
+    assert [line.split()[-1] for line in lines[2:6]] == ["seconds"] * 4
+
+
 def test_less_waiting_is_given_as_the_reason_where_it_made_the_difference() -> None:
     assert why([BSP, ESYNC]) == (
         "esync reached 0.9 in 4.1 s, 7.3 times as fast as bsp: "

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paceline.cli.main import main
-from paceline.core.trace import Decided, Evaluated, MemberChange, Span
+from paceline.core.trace import Applied, Decided, Evaluated, MemberChange, Span
 from paceline.observe.trace.trace_tail import Follower
 from paceline.observe.watch.app import PAGE
 from paceline.observe.watch.page_data import PageQuery, causes, picture, strip
@@ -55,6 +55,18 @@ def test_at_every_moment_a_row_says_for_whom_its_worker_waits(tmp_path: Path) ->
         elif isinstance(record, Span) and (record.rank, record.activity) == (0, "computing"):
             assert of_the_fast[0][1] == ""  # it has gone on
     assert len(said) in (state.workers[1].steps, state.workers[1].steps + 1)  # the last may still be going on
+
+
+def test_goodput_is_the_share_of_the_capacity_so_far_that_is_in_the_model() -> None:
+    state = PageState(2)
+    assert picture(state, PageQuery())["goodput"] is None
+    for at in (1.0, 2.0, 3.0, 4.0):
+        state.add(Span(at=at, rank=0, activity="computing", seconds=1.0, steps=1, samples=8, exchanges=1))
+        state.add(Applied(at=at, shard=0, ranks=(0,), version=int(at), staleness=0, weight=float(at < 3), samples=8))
+    assert picture(state, PageQuery())["goodput"] == 0.25  # two of four seconds of one of two workers
+    state.add(MemberChange(at=0.0, party="server 0", event="replaced"))
+    state.add(Applied(at=4.0, shard=0, ranks=(0,), version=2, staleness=0, weight=1.0, samples=8))
+    assert picture(state, PageQuery())["goodput"] == 0.25, "version 2 was undone and made again"
 
 
 def test_several_are_named_by_number() -> None:

@@ -91,6 +91,7 @@ function show(state) {
   set("elapsed", clock(state.now));
   set("samples", compact(state.samples));
   set("rate", whole(state.rate));
+  set("goodput", state.goodput === null ? "\u2013" : percent(state.goodput));
   set("count", state.here === state.workers ? whole(state.workers) : `${whole(state.here)} of ${whole(state.workers)}`);
   set("strip-title", `where the time went, ${clock(state.strip[0])} to ${clock(state.strip[1])}`);
   set("stop-command", (page.about && page.about.stop) || "");
