@@ -59,23 +59,27 @@ class RankProcesses:
             )
             self._processes.append(process)
         # Once all are there: `die_with_parent` goes by the thread that has started a process.
-        for rank, process in enumerate(self._processes):
-            threading.Thread(target=self._follow, args=(rank, process), daemon=True).start()
+        self._readers = [threading.Thread(target=_pass_on, args=(one,), daemon=True) for one in self._processes]
+        followers = [
+            threading.Thread(target=self._follow, args=(rank, one), daemon=True)
+            for rank, one in enumerate(self._processes)
+        ]
+        for thread in (*self._readers, *followers):
+            thread.start()
 
     def _follow(self, rank: int, process: subprocess.Popen[bytes]) -> None:
-        """Waits for the end of one rank, on a thread of its own, and of what it prints."""
-        reader = threading.Thread(target=_pass_on, args=(process,), daemon=True)
-        reader.start()
-        code = process.wait()
-        reader.join(LAST_LINES_SECONDS)  # children of its own may hold its output open for ever
-        self._ended.put((rank, code))
+        """Waits for the end of one rank, on a thread of its own."""
+        self._ended.put((rank, process.wait()))
 
     def forward(self, number: int) -> None:
         """Passes a signal on to rank 0, which speaks for the worker."""
         self._processes[0].send_signal(number)
 
     def wait(self) -> int:
-        """Returns the worker's exit code, when no rank runs any more; the first failure decides it."""
+        """Returns the worker's exit code, when no rank runs any more; the first failure decides it.
+
+        It is told at once: whoever has lost the connection to a dead rank may kill this process next.
+        """
         code = 0
         for _ in self._processes:
             rank, ended = self._ended.get()
@@ -86,6 +90,8 @@ class RankProcesses:
                 sys.stderr.flush()
                 for process in self._processes:
                     process.kill()  # without the others they would only wait
+        for reader in self._readers:
+            reader.join(LAST_LINES_SECONDS)  # children of a rank may hold its output open for ever
         return code
 
 
@@ -107,12 +113,17 @@ def _free_port() -> int:
 def main(arguments: Sequence[str]) -> int:
     """Runs the command once for each rank; returns the worker's exit code."""
     ranks, command = int(arguments[0]), arguments[1:]
+    early: list[int] = []  # signals that come while ranks are being started
+    before = signal.signal(signal.SIGTERM, lambda number, _: early.append(number))
     try:
         processes = RankProcesses(command, ranks, os.environ)
     except OSError as error:
+        signal.signal(signal.SIGTERM, before)
         print(f"{command[0]}: {error.strerror}", file=sys.stderr)
         return 127
     signal.signal(signal.SIGTERM, lambda number, _: processes.forward(number))
+    for number in early:
+        processes.forward(number)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever has started us decides what Ctrl-C means
     return processes.wait()
 
