@@ -9,7 +9,7 @@ Over all workers and all shares under way, sum(weight) and sum(weight w) change 
 Dobra & Gehrke 2003), so the model of the whole is sum(weight w) / sum(weight). No mass is ever lost:
 
     a share comes to a worker that has left      it goes back to its sender (Returned)
-    a worker leaves                              it hands over all it has to another one
+    a worker leaves                              it hands over all it has to another one, or to the next that comes
     a worker joins late                          it asks another one (Begin), which gives it half of its mass
     nobody that is asked has any mass            the lowest rank begins with a mass of 1
 
@@ -192,10 +192,14 @@ class Holder(Role):
         yield from ()
 
     def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
-        """Counts a worker again among those that messages may go to."""
+        """Counts a worker again among those that messages may go to.
+
+        One that has left with its mass, because nobody was there who could take it, hands it over now.
+        """
         self.away.discard(rank)
         self.poor.discard(rank)
-        yield from ()
+        if self.left and self.weight:
+            yield from self._hand_over()
 
     def join_state(self) -> dict[str, Any]:
         """Returns what a newcomer takes over; it begins without weight, so that no mass is made."""

@@ -57,6 +57,19 @@ def test_an_heir_that_has_left_itself_is_replaced_and_the_last_one_keeps_what_th
     assert role.model()[1] == pytest.approx(1 / 3)
 
 
+def test_who_kept_its_mass_because_all_had_left_hands_it_to_the_next_that_comes() -> None:
+    role = worker()
+    for rank in (1, 2):
+        assert list(role.on_worker_left(0.0, rank)) == []
+    assert list(role.leave(0.0)) == []
+    kept = role.model()[1]
+    assert kept > 0
+    (given,) = role.on_worker_joined(0.0, 2)
+    assert (given.to, given.message.weight) == (2, kept)
+    assert role.model()[1] == 0
+    assert list(role.on_worker_joined(0.0, 1)) == []
+
+
 def test_when_all_mass_is_lost_the_first_of_those_that_ask_for_some_begins_anew() -> None:
     def poor(me: int) -> tuple[Holder, Any]:
         role = worker(me)
