@@ -35,7 +35,7 @@ from typing import Any, ClassVar
 
 from paceline.core.effects import KEEP, RESET, Call, Effect, Reply, Tell, Train, Trained
 from paceline.core.errors import PeerLost
-from paceline.core.local.push_sum import Holder
+from paceline.core.local.answered_rounds import AnsweredRounds, RoundSent
 from paceline.core.local.topology import paired_with
 from paceline.core.message import STATE, Nature, message
 from paceline.core.role import RoleContext
@@ -53,13 +53,6 @@ class PairPart:
     phi: Vector
     theta: Vector
     counts: bounds.Mass
-    round: bounds.RoundNumber
-
-
-@message("noloco.Sent")
-class PartSent:
-    """Asks whether the receiver's part of outer step `round` is sent. Answered by itself, behind that part."""
-
     round: bounds.RoundNumber
 
 
@@ -88,11 +81,8 @@ class NoLoCo(Scheme):
     needs_peers = True
     workers_differ = True
 
-    class Worker(Holder):
-        """k: outer steps made. done: local steps that are in no outer step yet; `sent` is this worker's part of it.
-
-        told: outer steps whose part has been sent, or never will be.
-        """
+    class Worker(AnsweredRounds):
+        """k: outer steps made. done: local steps that are in no outer step yet; `sent` is this worker's part of it."""
 
         common = ("k", "samples_seen")
         private = ("delta",)
@@ -100,13 +90,10 @@ class NoLoCo(Scheme):
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.k = 0
-            self.told = 0
             self.delta: Any = place.w * 0.0
             self.done: Trained | None = None
             self.sent: PairPart | None = None
             self.parts: dict[int, PairPart] = {}  # by sender
-            self.asked: dict[int, int] = {}  # who waits for this worker's part of which step
-            self.finished = False
 
         def run(self) -> Generator[Effect, Any, None]:
             yield from self.enter()
@@ -136,7 +123,7 @@ class NoLoCo(Scheme):
                 self.told = self.k + 1
                 yield from self.answer_who_asked()
                 if j is not None:
-                    yield Call(j, PartSent(round=self.k))
+                    yield Call(j, RoundSent(round=self.k))
             except PeerLost:
                 self.told = self.k + 1
                 yield from self.answer_who_asked()
@@ -164,11 +151,6 @@ class NoLoCo(Scheme):
                 return None
             return here
 
-        def answer_who_asked(self) -> Iterator[Reply]:
-            # Looked up anew each time: between two of the loop's replies somebody may ask, and be answered.
-            while (rank := next(filter(self.need_not_wait, self.asked), None)) is not None:
-                yield Reply(rank, PartSent(round=self.asked.pop(rank)))
-
         def need_not_wait(self, rank: int) -> bool:
             k = self.asked[rank]
             return self.finished or k < self.told or self.paired(k) != rank  # no part comes where they are no pair
@@ -178,16 +160,5 @@ class NoLoCo(Scheme):
                 case PairPart():
                     if message.round >= self.k:
                         self.parts[src] = message
-                case PartSent(round=round):
-                    self.asked[src] = round
-                    yield from self.answer_who_asked()
                 case _:
                     yield from super().on(now, src, message)
-
-        def finish(self, now: float) -> Iterator[Tell | Reply]:
-            self.finished = True
-            yield from self.answer_who_asked()
-
-        def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
-            self.asked.pop(rank, None)
-            yield from super().on_worker_left(now, rank)

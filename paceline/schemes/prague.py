@@ -46,7 +46,7 @@ from typing import Any, ClassVar
 from paceline.core.collective.mean_server import mean_model
 from paceline.core.effects import COORDINATOR, KEEP, RESET, Call, Effect, Reply, Start, Tell, Train, Trained, Wait
 from paceline.core.errors import PeerLost
-from paceline.core.local.push_sum import Holder
+from paceline.core.local.answered_rounds import AnsweredRounds, RoundSent
 from paceline.core.message import STATE, Nature, message
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
@@ -92,13 +92,6 @@ class ReducePart:
     round: bounds.RoundNumber
 
 
-@message("prague.Sent")
-class ReducePartSent:
-    """Asks whether the receiver's part in group `round` is sent. Answered by itself, behind that part."""
-
-    round: bounds.RoundNumber
-
-
 def _check_size(size: int) -> None:
     if size == 1:
         raise ValueError("a group has two workers or more, and 0 means all: take 2")
@@ -132,21 +125,15 @@ class Prague(Scheme):
     needs_peers = True
     workers_differ = True
 
-    class Worker(Holder):
-        """last: the group averaged with last. done: local steps that are in no group yet. sent: the part made of them.
-
-        told: for all groups below it this worker has sent its part, or never will.
-        """
+    class Worker(AnsweredRounds):
+        """last: the group averaged with last. done: local steps that are in no group yet. sent: their part."""
 
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.last = -1
-            self.told = 0
             self.done: Trained | None = None
             self.sent: ReducePart | None = None
             self.parts: dict[int, dict[int, ReducePart]] = defaultdict(dict)  # by sender and group
-            self.asked: dict[int, int] = {}  # who waits for this worker's part in which group
-            self.finished = False
 
         def run(self) -> Generator[Effect, Any, None]:
             yield from self.enter()
@@ -184,7 +171,7 @@ class Prague(Scheme):
             yield from self.answer_who_asked()
             tickets = []
             for rank in reached:
-                tickets.append((yield Start(Call(rank, ReducePartSent(round=group.number)))))
+                tickets.append((yield Start(Call(rank, RoundSent(round=group.number)))))
             for ticket in tickets:
                 try:
                     yield Wait(ticket)
@@ -206,21 +193,10 @@ class Prague(Scheme):
                 for number in [number for number in known if number <= self.last]:
                     del known[number]
 
-        def answer_who_asked(self) -> Iterator[Reply]:
-            # Looked up anew each time: between two of the loop's replies somebody may ask, and be answered.
-            while (rank := next(filter(self.need_not_wait, self.asked), None)) is not None:
-                yield Reply(rank, ReducePartSent(round=self.asked.pop(rank)))
-
-        def need_not_wait(self, rank: int) -> bool:
-            return self.finished or self.asked[rank] < self.told
-
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             match message:
                 case ReducePart(round=round):
                     self.keep(src, round, message)
-                case ReducePartSent(round=round):
-                    self.asked[src] = round
-                    yield from self.answer_who_asked()
                 case _:
                     yield from super().on(now, src, message)
 
@@ -231,14 +207,6 @@ class Prague(Scheme):
                 known[number] = part
             if len(known) > PARTS_MAX:
                 del known[min(known)]
-
-        def finish(self, now: float) -> Iterator[Tell | Reply]:
-            self.finished = True
-            yield from self.answer_who_asked()
-
-        def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
-            self.asked.pop(rank, None)
-            yield from super().on_worker_left(now, rank)
 
     class Coordinator(Role):
         """The group generator. A group is its number and the members that still take part."""

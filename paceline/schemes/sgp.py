@@ -41,22 +41,13 @@ from typing import Any
 
 from paceline.core.effects import KEEP, RESET, Call, Compute, Computed, Effect, Reply, Start, Tell, Wait
 from paceline.core.errors import PeerLost
-from paceline.core.local.push_sum import Holder
+from paceline.core.local.answered_rounds import AnsweredRounds, RoundSent
 from paceline.core.local.topology import DIRECTED, hears_from, sends_to
-from paceline.core.message import message
 from paceline.core.role import RoleContext
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
-from paceline.core.validation import bounds
 
 FOLLOWED = 0.1
 """How much of the distance to its own weight the mean weight goes each round."""
-
-
-@message("sgp.Sent")
-class Sent:
-    """Have you sent your share of `round`? Answered by itself, once that is so."""
-
-    round: bounds.RoundNumber
 
 
 @scheme(
@@ -85,16 +76,14 @@ class SGP(Scheme):
     def lock_step(self) -> bool:
         return self.tau == 0
 
-    class Worker(Holder):
+    class Worker(AnsweredRounds):
         common = ("k", "samples_seen")
 
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.k = 0  # rounds sent
             self.late = 1 if scheme.tau else 0
-            self.asked: dict[int, int] = {}  # who waits for which of our rounds
             self.mean_weight: float | None = None  # of all workers, as far as this one knows; None: nobody has come
-            self.finished = False
 
         def run(self) -> Generator[Effect, Any, None]:
             yield from self.enter()
@@ -107,7 +96,7 @@ class SGP(Scheme):
                 yield from self.give(self.along(sends_to), round=self.k)
                 self.k += 1
                 self.samples_seen += samples if self.scheme.lock_step else 0
-                yield from self.tell_who_asked()
+                yield from self.answer_who_asked()
                 for ticket in tickets:
                     try:
                         yield Wait(ticket)
@@ -134,32 +123,11 @@ class SGP(Scheme):
             tickets = []
             for j in self.along(hears_from, k) if k >= 0 else ():
                 if j not in self.away:
-                    tickets.append((yield Start(Call(j, Sent(round=k)))))
+                    tickets.append((yield Start(Call(j, RoundSent(round=k)))))
             return tickets
-
-        def tell_who_asked(self) -> Iterator[Reply]:
-            # Looked up anew each time: between two of the loop's replies somebody may ask, and be answered.
-            while (rank := next(filter(self.need_not_wait, self.asked), None)) is not None:
-                yield Reply(rank, Sent(round=self.asked.pop(rank)))
 
         def need_not_wait(self, rank: int) -> bool:
             return self.finished or self.asked[rank] < self.k
-
-        def finish(self, now: float) -> Iterator[Tell | Reply]:
-            self.finished = True
-            yield from self.tell_who_asked()
-
-        def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
-            match message:
-                case Sent(round=round):
-                    self.asked[src] = round
-                    yield from self.tell_who_asked()
-                case _:
-                    yield from super().on(now, src, message)
-
-        def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
-            self.asked.pop(rank, None)
-            yield from super().on_worker_left(now, rank)
 
         def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             if rank in self.away:  # one more has what the others had

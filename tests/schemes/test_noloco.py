@@ -13,12 +13,13 @@ from torch import nn
 import paceline
 from paceline.core.effects import Call, Reply, Tell, Train, Trained
 from paceline.core.errors import PeerLost
+from paceline.core.local.answered_rounds import RoundSent
 from paceline.core.local.topology import paired_with
 from paceline.core.role import RoleContext
 from paceline.core.scheme import make
 from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
-from paceline.schemes.noloco import PairPart, PartSent
+from paceline.schemes.noloco import PairPart
 from paceline.sim import LocalSteps, Simulation
 from tests.runtime.own_loops import plain_steps, toy_data, toy_model
 
@@ -97,16 +98,16 @@ def trained(role: Any, theta: list[float]) -> tuple[Any, Any]:
 
 def test_whoever_asks_is_answered_when_the_part_is_sent_and_not_before() -> None:
     role = worker()
-    assert list(role.on(0.0, 1, PartSent(round=0))) == []
+    assert list(role.on(0.0, 1, RoundSent(round=0))) == []
     loop, _ = trained(role, [1.0, 1.0])
-    assert loop.send(None) == Reply(1, PartSent(round=0))
+    assert loop.send(None) == Reply(1, RoundSent(round=0))
 
 
 def test_whoever_asks_for_a_step_in_which_they_are_no_pair_is_answered_at_once() -> None:
     scheme = make("noloco", {})
     role = scheme.Worker(scheme, RoleContext(me=0, workers=(0, 1, 2, 3), w=np.zeros(2), update=lambda w, g, n: w))
     k = next(k for k in range(50) if paired_with(0, k, 4, 0) != 3)
-    assert list(role.on(0.0, 3, PartSent(round=k))) == [Reply(3, PartSent(round=k))]
+    assert list(role.on(0.0, 3, RoundSent(round=k))) == [Reply(3, RoundSent(round=k))]
 
 
 def test_a_partner_that_is_lost_leaves_a_step_alone() -> None:
@@ -124,7 +125,7 @@ def test_a_part_that_is_of_no_use_is_left_out(bad: dict[str, Any]) -> None:
     list(role.on(0.0, 1, PairPart(**{**part, **bad})))
     loop, _ = trained(role, [1.0, 2.0])
     loop.send(None)
-    loop.send(PartSent(round=0))
+    loop.send(RoundSent(round=0))
     assert role.w.tolist() == [1.0, 2.0]
 
 
@@ -134,7 +135,7 @@ def test_a_worker_whose_theta_is_not_finite_stands_still() -> None:
     loop, told = trained(role, [np.nan, 0.0])
     assert told.theta.tolist() == [0.0, 0.0]
     loop.send(None)
-    loop.send(PartSent(round=0))
+    loop.send(RoundSent(round=0))
     assert role.w.tolist() == [1.5, 1.5], "half of the partner's step, and half of the way to it"
 
 

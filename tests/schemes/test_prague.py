@@ -10,10 +10,11 @@ import pytest
 
 from paceline.core.effects import COORDINATOR, Call, Reply, Start, Tell, Train, Trained, Wait
 from paceline.core.errors import ConfigError, PeerLost
+from paceline.core.local.answered_rounds import RoundSent
 from paceline.core.role import RoleContext
 from paceline.core.scheme import make
 from paceline.core.trace import Decided, Record
-from paceline.schemes.prague import AssignedGroup, GroupDone, GroupRequest, ReducePart, ReducePartSent
+from paceline.schemes.prague import AssignedGroup, GroupDone, GroupRequest, ReducePart
 from paceline.sim import LocalSteps, Simulation, plain_sgd
 
 GOALS = np.array([[1.0, 0.0], [5.0, 2.0], [-2.0, 4.0], [0.0, 3.0]])
@@ -191,15 +192,15 @@ def test_after_a_restart_it_sends_the_very_same_part() -> None:
 
 def test_whoever_asks_for_a_part_is_answered_when_it_is_sent_or_never_will_be() -> None:
     role = worker()
-    assert list(role.on(0.0, 1, ReducePartSent(round=4))) == []
-    assert list(role.on(0.0, 2, ReducePartSent(round=5))) == []
+    assert list(role.on(0.0, 1, RoundSent(round=4))) == []
+    assert list(role.on(0.0, 2, RoundSent(round=5))) == []
     loop = role.run()
     next(loop)
     loop.send(Trained(np.ones(2), 4, 1.0))
     reply = loop.send(AssignedGroup(number=5, members=(0, 2)))
-    assert reply == Reply(1, ReducePartSent(round=4)), "groups come in order: it is not in group 4"
+    assert reply == Reply(1, RoundSent(round=4)), "groups come in order: it is not in group 4"
     assert isinstance(loop.send(None), Tell)
-    assert loop.send(None) == Reply(2, ReducePartSent(round=5))
+    assert loop.send(None) == Reply(2, RoundSent(round=5))
 
 
 def test_what_a_sender_leaves_here_is_bounded() -> None:

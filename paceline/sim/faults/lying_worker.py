@@ -33,9 +33,7 @@ FACTORS = (-1, 2, 10, 1000)
 """Factors by which a true value is multiplied, so that some lies are plausible."""
 STANDS_STILL = {
     *(
-        "Sent.round",
-        "PartSent.round",
-        "ReducePartSent.round",
+        "RoundSent.round",
         "GroupRequest.done",
         "GroupDone.done",
         "Report.round",
