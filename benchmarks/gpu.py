@@ -139,7 +139,7 @@ def judge_steps(figures: list[Figure]) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", default="exchange,steps,cluster", help="which, separated by commas")
-    parser.add_argument("--loops", help="of LOOPS, by number: 0,1 (default: all)")
+    parser.add_argument("--loops", help="of `steps`, by number: 0 alone, 1 diloco, 2 asp, 3 bsp (default: all)")
     parser.add_argument("--rounds", type=int, default=7, help="measurements of each side, in turn (default: 7)")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each run of `cluster` (default: 30)")
     parser.add_argument("--json", metavar="FILE", help="also write the figures there")

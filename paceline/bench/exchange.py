@@ -11,7 +11,7 @@ of them can be read, as one vector. With several workers it lasts as long as the
   loopback address, one way after the other, on a connection for each pair of worker and server. Slices pass both ways
   at once, so an exchange may take less. With --tls the limit is the same: the ratio has the price of TLS in it.
 - a worker on a GPU: the gradient from the GPU into page-locked memory and the weights back, one after the other, by
-  torch alone, and then the limit of shared memory. With slices the copies go on beside the update.
+  torch alone, and then the limit as above. With slices the copies go on beside the rest.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ SLICES_MB = {"shm": 0.0, "tcp": 4.0}
 """MiB of a slice with which each way is at its best where the weights are wanted as one vector."""
 LIMITS = {"shm": "a pass over memory", "tcp": "plain sockets, one way after the other"}
 """What bounds an exchange over each transport, as the table names it."""
-GPU_LIMIT = "copies off and onto the GPU, then a pass over memory"
-"""The same for workers on a GPU."""
+COPIES = "copies off and onto the GPU, then"
+"""What comes before that for workers on a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +84,8 @@ class ExchangeJob:
 
     def limit(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
         """Returns a context whose function measures the seconds of the limit once for each call."""
-        if self.device != "cpu":
-            return contextlib.nullcontext(_copies_and_updates(self))
-        return _raw(self) if self.transport == "tcp" else contextlib.nullcontext(_updates(self))
+        bare = _raw(self) if self.transport == "tcp" else contextlib.nullcontext(_updates(self))
+        return bare if self.device == "cpu" else _after_copies(self, bare)
 
 
 def _updates(job: ExchangeJob) -> Callable[[], float]:
@@ -94,10 +93,14 @@ def _updates(job: ExchangeJob) -> Callable[[], float]:
     return update_limit(job.length, threads=job.servers, times=job.workers)
 
 
-def _copies_and_updates(job: ExchangeJob) -> Callable[[], float]:
-    """Returns a function that measures both copies of a GPU, and the updates after them."""
-    copies, updates = copy_limit(job.length, job.device), _updates(job)
-    return lambda: copies() + updates()
+@contextlib.contextmanager
+def _after_copies(
+    job: ExchangeJob, bare: contextlib.AbstractContextManager[Callable[[], float]]
+) -> Iterator[Callable[[], float]]:
+    """Gives a function that measures both copies of a GPU, and the limit of a worker without one after them."""
+    copies = copy_limit(job.length, job.device)
+    with bare as limit:
+        yield lambda: copies() + limit()
 
 
 @contextlib.contextmanager
@@ -270,7 +273,7 @@ def _figure(job: ExchangeJob, seconds: Sequence[float], bound: Sequence[float]) 
     gate = f", gate {job.gate}" if job.gate != WARN else ""
     return Figure.of(
         f"push and pull, {way_of(job.transport, job.tls)}{gate}{', ' + job.device if job.device != 'cpu' else ''}",
-        LIMITS[job.transport] if job.device == "cpu" else GPU_LIMIT,
+        LIMITS[job.transport] if job.device == "cpu" else f"{COPIES} {LIMITS[job.transport]}",
         FLOAT_BYTES * job.length,
         seconds,
         bound,

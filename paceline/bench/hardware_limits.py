@@ -43,13 +43,15 @@ def copy_limit(length: int, device: str) -> Callable[[], float]:
     """Returns the seconds of float32 numbers off a GPU into page-locked memory and back, one way after the other."""
     import torch
 
+    from paceline.engine.accelerators import wait_for
+
     there = torch.ones(length, device=device)
     here = torch.empty(length, pin_memory=True)
 
     def both() -> None:
         here.copy_(there)
         there.copy_(here)
-        torch.cuda.synchronize(device)
+        wait_for(there.device)
 
     return lambda: timed(both)
 

@@ -1,8 +1,9 @@
-"""Measures what a training step of one worker under BSP costs, against a plain PyTorch loop of the same model.
+"""Measures what a training step of one worker costs, against a plain PyTorch loop of the same model.
 
-The two loops run in turn in one process, in blocks of steps, on the same synthetic images, with one thread. Without a
-server it is `paceline.join` without a launcher: the optimizer runs in this process. With servers it is `paceline launch
--n 1`: gradient and weights go to processes of their own and back in every step. The limit is the plain loop.
+The two loops run in turn in one process, in blocks of steps, on the same made-up samples, with one thread. The scheme
+is BSP and the device the CPU, unless `benchmarks/gpu.py` asks for others. Without a server it is `paceline.join`
+without a launcher: the optimizer runs in this process. With servers it is `paceline launch -n 1`: gradient and weights
+go to processes of their own and back, under BSP in every step. The limit is the plain loop.
 """
 
 from __future__ import annotations

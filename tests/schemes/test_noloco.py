@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
 from paceline.schemes.noloco import PairPart
 from paceline.sim import LocalSteps, Simulation
+from tests.core.local.gossip import assert_that_kills_change_nothing_of_the_mean
 from tests.runtime.own_loops import plain_steps, toy_data, toy_model
 
 GOALS = np.array([[1.0, 0.0], [5.0, 2.0], [-2.0, 4.0], [0.0, 3.0], [2.0, 2.0]])
@@ -67,18 +67,7 @@ def test_every_outer_step_is_that_of_the_box(workers: int, uneven: bool) -> None
 
 @pytest.mark.parametrize("seed", range(4))
 def test_kills_change_nothing_of_the_mean(seed: int) -> None:
-    """Without gradients the mean of all phi stays what it was, whoever is restarted, at whatever yield."""
-    scheme = make("noloco", {"h": 2})
-    work = LocalSteps(lambda rank, rng: rng.uniform(0.5, 1.5), lambda rank, w: w * 0.0)
-    sim = Simulation(scheme, np.zeros(3), work, workers=4, servers=0, seed=seed)
-    for rank in range(4):
-        sim.worker(rank).w = np.zeros(3) + rank
-    random = Random(seed)
-    for _ in range(40):
-        sim.run(max_events=sim.events + random.randrange(1, 30))
-        sim.restart(random.randrange(4))
-    sim.run(until=sim.now + 600)
-    assert [sim.worker(rank).w for rank in range(4)] == [pytest.approx([1.5] * 3)] * 4
+    assert_that_kills_change_nothing_of_the_mean("noloco", seed, h=2)
 
 
 def worker(**parameters: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from paceline.core.scheme import make
 from paceline.core.trace import Decided, Record
 from paceline.schemes.prague import AssignedGroup, GroupDone, GroupRequest, ReducePart
 from paceline.sim import LocalSteps, Simulation, plain_sgd
+from tests.core.local.gossip import assert_that_kills_change_nothing_of_the_mean
 
 GOALS = np.array([[1.0, 0.0], [5.0, 2.0], [-2.0, 4.0], [0.0, 3.0]])
 
@@ -241,13 +241,4 @@ def test_with_groups_of_all_workers_it_is_bsp(uneven: bool, groups: str) -> None
 
 @pytest.mark.parametrize("seed", range(4))
 def test_kills_change_nothing_of_the_mean(seed: int) -> None:
-    work = LocalSteps(lambda rank, rng: rng.uniform(0.5, 1.5), lambda rank, w: w * 0.0)
-    sim = Simulation(make("prague", {"size": 2}), np.zeros(3), work, workers=4, servers=0, seed=seed)
-    for rank in range(4):
-        sim.worker(rank).w = np.zeros(3) + rank
-    random = Random(seed)
-    for _ in range(40):
-        sim.run(max_events=sim.events + random.randrange(1, 30))
-        sim.restart(random.randrange(4))
-    sim.run(until=sim.now + 600)
-    assert [sim.worker(rank).w for rank in range(4)] == [pytest.approx([1.5] * 3)] * 4
+    assert_that_kills_change_nothing_of_the_mean("prague", seed, size=2)
