@@ -7,6 +7,7 @@ that they would see of a worker of one device.
     weights()       the ranks' weights are gathered, unless nothing has changed them
     load(w)         w goes to the ranks, each its part
     gradient()      the ranks' gradients are gathered
+    optimizer_state()  so is what the ranks' optimizers remember; load_optimizer_state(state): each rank takes its part
     zero_grad()     all ranks drop their gradients
     showing(w)      all ranks have w within the context, and their own weights after it
 
@@ -25,8 +26,10 @@ from torch import Tensor, nn
 
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.model.trainable import Rest
+from paceline.engine.optim.packed_state import PACKED
 from paceline.engine.sharded.blocks import PartLayout, local_of
 from paceline.engine.sharded.local_parts import GRADIENTS, REST, WEIGHTS, LocalParts
+from paceline.engine.sharded.local_state import LocalState
 from paceline.engine.sparse.sparse_vector import AnyFlat
 from paceline.engine.vectors.flat import Flat
 
@@ -63,7 +66,7 @@ class GatheredModel(FlatModel):
         layouts: Mapping[str, Sequence[PartLayout]],
         sends: Mapping[str, Sequence[Sequence[int]]],
     ) -> None:
-        self._parts, self._link = parts, link
+        self._parts, self._link, self._state = parts, link, LocalState(parts)
         self._layouts = {**layouts, GRADIENTS: layouts[WEIGHTS]}
         self._sends = {**sends, GRADIENTS: sends[WEIGHTS]}
         self._alike = {kind: all(layout == of[0] for layout in of) for kind, of in self._layouts.items()}
@@ -177,6 +180,48 @@ class GatheredModel(FlatModel):
         """Tells the other ranks to drop the state of their optimizers."""
         self._link.order("reset")
 
+    # ---- optimizers --------------------------------------------------------------------------------------
+    def optimizer_state(self) -> dict[str, Tensor | float]:
+        """Returns what the ranks' optimizers remember, packed as that of one process; {} where it cannot be joined.
+
+        That is so where ranks hold parts of a tensor that has not the shape of its parameter, as Adafactor's.
+        """
+        if self._alike[WEIGHTS]:
+            return self._state.take()
+        if not self._state.is_by_blocks:
+            return {}
+        own, sends, layouts = self._state.take(), self._sends[WEIGHTS], self._layouts[WEIGHTS]
+        names = [name for name, v in own.items() if isinstance(v, Tensor)]
+        self._link.order("give_state", names=names)
+        lengths = [
+            _length(self._homes(WEIGHTS), of, numbers, WEIGHTS) for of, numbers in zip(layouts, sends, strict=True)
+        ]
+        found = dict(own)
+        for name in names:
+            whole = torch.zeros(len(self))
+            parts = [self._state.owned(own, name, sends[0]), *self._link.collect(lengths[1:], torch.float32)]
+            self._fill(WEIGHTS, _cut(whole, self._parameters), parts)
+            found[name] = whole
+        return found
+
+    def load_optimizer_state(self, state: Mapping[str, Any]) -> None:
+        """Gives each rank's optimizer its part of what `optimizer_state` has returned, of whatever ranks.
+
+        Tensors of other shapes than the parameters' cannot be cut: with such a state the optimizers begin anew.
+        """
+        if not self._alike[WEIGHTS] and any(name.startswith(PACKED) for name in state):
+            return
+        numbers = {name: v for name, v in state.items() if not isinstance(v, Tensor)}
+        vectors = {name: v for name, v in state.items() if isinstance(v, Tensor)}
+        self._link.order("take_state", numbers=numbers, names=[*vectors])
+        own: dict[str, Tensor] = {}
+        for name, vector in vectors.items():
+            homes = _cut(vector.float(), self._parameters)
+            blocks = [_blocks(homes, layout, WEIGHTS) for layout in self._layouts[WEIGHTS]]
+            own[name] = blocks[0]
+            self._link.deliver(blocks[1:])
+        self._state.load({**numbers, **own})
+
     def show_unused(self) -> None:
         """Does nothing: on the ranks a parameter without a gradient has None already."""
 
@@ -207,9 +252,12 @@ class GatheredModel(FlatModel):
             received = self._link.collect(lengths[1:], dtype)
         else:
             received = [torch.empty(0, dtype=dtype)] * self._others
-        parts = [self._parts.pack(kind, sends[0]), *received]
+        self._fill(kind, homes, [self._parts.pack(kind, sends[0]), *received])
+
+    def _fill(self, kind: str, homes: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
+        """Writes what each rank has sent, its blocks one behind the other, into the whole tensors."""
         with torch.no_grad():
-            for layout, numbers, data in zip(layouts, sends, parts, strict=True):
+            for layout, numbers, data in zip(self._layouts[kind], self._sends[kind], parts, strict=True):
                 at = 0
                 for i in numbers:
                     home = layout.blocks[i].of(homes[i])

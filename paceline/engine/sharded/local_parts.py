@@ -189,11 +189,15 @@ def _gradient_of(p: Any) -> Tensor:
     """Returns the local block of the gradient, zeros where there is none."""
     if p.grad is None:
         return torch.zeros_like(local_of(p))
-    grad = p.grad
-    if is_sharded(grad) and grad.placements != p.placements:
-        grad = grad.redistribute(placements=p.placements)
-    local = local_of(grad)
+    local = local_of(aligned(p.grad, p))
     return local.to_dense() if local.is_sparse else local
+
+
+def aligned(t: Any, p: Any) -> Any:
+    """Returns a gradient, or another tensor of the shape of parameter `p`, placed on the ranks as `p` is."""
+    if is_sharded(t) and t.placements != p.placements:
+        return t.redistribute(placements=p.placements)
+    return t
 
 
 def _bytes_of(t: Tensor) -> Tensor:

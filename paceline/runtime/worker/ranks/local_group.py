@@ -89,6 +89,11 @@ class LocalGroup:
             with contextlib.suppress(PeerLost):
                 self.order("failed", why=why[:WHY_MAX])
 
+    def dismiss(self) -> None:
+        """Tells the other ranks that the first one goes on alone, and hears no more of them."""
+        self.order("dismissed")
+        self.lost = True
+
     def hear(self) -> dict[str, Any]:
         """Returns the first rank's next order. Raises PeerLost if it is gone."""
         frame = torch.zeros(FRAME, dtype=torch.uint8)

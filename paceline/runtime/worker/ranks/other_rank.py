@@ -4,7 +4,9 @@ order          this rank
 send           sends its blocks of the weights, gradients or rest
 take           takes over its blocks
 step           makes a step of its optimizer; clip, reset, zero_grad: likewise
+give_state     sends what its optimizer remembers of its blocks; take_state: takes over such a state
 keep, restore  keeps its weights while others are shown, and puts them back
+dismissed      ends the script
 batch, count, stepped, shown, done, closed, failed    what the loop waits for
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn, cast
@@ -25,7 +28,8 @@ from paceline.engine.data.dataset import Dataset
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.optim.optimizer_state import OptimizerState
 from paceline.engine.optim.own_optimizer import UserSteps
-from paceline.engine.sharded.local_parts import REST
+from paceline.engine.sharded.local_parts import REST, WEIGHTS
+from paceline.engine.sharded.local_state import LocalState
 from paceline.runtime.worker.loop.loader import LoaderSettings, SharedLoader
 from paceline.runtime.worker.loop.shard import StreamShard
 from paceline.runtime.worker.ranks.first_rank import NO_STATE
@@ -43,13 +47,17 @@ class Obedience:
         self._sends = {kind: of[ranks.link.rank] for kind, of in ranks.sends.items()}
         self._steps = UserSteps(self._parts.optimizer)
         self._memory = OptimizerState(self._parts.optimizer, self._parts.parameters)
+        self._state = LocalState(self._parts)
 
     def until(self, *acts: str) -> dict[str, Any]:
-        """Obeys until one of these orders comes, and returns it. Raises PeerLost where the first rank has failed."""
+        """Obeys until one of these orders comes, and returns it. Raises PeerLost where the first rank has failed, and
+        SystemExit where it goes on alone."""
         while True:
             order = self._link.hear()
             if order["act"] in acts:
                 return order
+            if order["act"] == "dismissed":
+                sys.exit(0)
             if order["act"] == "failed":
                 raise PeerLost(f"the first rank of this worker has failed: {order['why']}")
             self._obey(order)
@@ -73,6 +81,14 @@ class Obedience:
                 parts.clip(order["norm"])
             case "reset":
                 self._memory.reset()
+            case "give_state":
+                state = self._state.take()
+                for name in order["names"]:
+                    self._link.give(self._state.owned(state, name, self._sends[WEIGHTS]))
+            case "take_state":
+                length = parts.length(WEIGHTS)
+                vectors = {name: self._link.receive(length, torch.float32) for name in order["names"]}
+                self._state.load({**order["numbers"], **vectors})
             case "is_zero":
                 self._link.give(torch.tensor([float(parts.gradient_is_zero())]))
             case "keep":
@@ -172,8 +188,9 @@ class OtherRankPace:
 
     def _drawn(self) -> Iterator[list[int]]:
         """Yields this rank's part of the numbers of each mini-batch that the first rank draws."""
-        while length := int(self._orders.until("batch")["length"]):
+        while length := int((drawn := self._orders.until("batch"))["length"]):
             numbers = self._ranks.link.receive_same(length, torch.int64)
+            self._told["steps"] = drawn["steps"]
             yield part_of(numbers.tolist(), *self._ranks.place)
 
     def step(self, model: str | int | None = None, samples: int | None = None) -> None:

@@ -75,6 +75,27 @@ def test_an_error_of_the_first_rank_is_its_own_end() -> None:
         obeying(lambda link: link.order("failed", why="no luck"))
 
 
+def test_it_ends_where_the_first_rank_goes_on_alone() -> None:
+    with pytest.raises(SystemExit) as ended:
+        obeying(lambda link: link.dismiss())
+    assert ended.value.code == 0
+
+
+def test_the_state_of_its_optimizer_is_sent_and_replaced() -> None:
+    def first(link: LocalGroup) -> list[list[float]]:
+        link.order("step")
+        link.order("give_state", names=["momentum_buffer"])
+        found = link.collect([0], torch.float32)  # replicas: the first rank has it itself
+        link.order("take_state", numbers={"of 0/momentum_buffer/vector/float32": 1.0}, names=["momentum_buffer"])
+        link.deliver([torch.tensor([3.0, 4.0])])
+        link.order("closed")
+        return [v.tolist() for v in found]
+
+    given, (_, weight, optimizer) = obeying(first)
+    assert given == [[]]
+    assert optimizer.state[weight]["momentum_buffer"].tolist() == [[3.0, 4.0]]
+
+
 def test_an_order_at_the_wrong_time_is_an_error() -> None:
     with pytest.raises(ValueError, match="order 'shown' is not expected here: all ranks have to call the same"):
         obeying(lambda link: link.order("shown"))
