@@ -28,6 +28,7 @@ import itertools
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, is_
+from typing import Any
 
 import torch
 from torch import Tensor, nn

@@ -76,8 +76,9 @@ def parts_of(
 class CallingLink:
     """Carries out the first rank's orders on the other ranks' parts at once, as `Obedience` does."""
 
-    def __init__(self, others: Sequence[LocalParts], sends: dict[str, list[list[int]]]) -> None:
+    def __init__(self, others: Sequence[LocalParts], sends: dict[str, list[list[int]]], *, shares: bool) -> None:
         self._others, self._sends = others, sends
+        self.room = torch.empty(0) if shares else None
         self.acts: list[str] = []
         self._given: list[Tensor] = []
         self._kind = ""
@@ -98,12 +99,28 @@ class CallingLink:
                     self._queue_state(rank, parts, arguments["names"])
                 case "take_state":
                     self._awaited = [arguments["numbers"], arguments["names"]]
+                case "write":
+                    assert self.room is not None
+                    with torch.no_grad():
+                        parts.write(self._kind, self._sends[WEIGHTS][rank], parts.cut(self.room))
+                case "read":
+                    assert self.room is not None
+                    with torch.no_grad():
+                        parts.read(parts.cut(self.room))
                 case "is_zero":
                     self._given.append(torch.tensor([float(parts.gradient_is_zero())]))
                 case "step":
                     parts.optimizer.step()
                 case "zero_grad" | "keep" | "restore":
                     getattr(parts, act)()
+
+    def share(self, length: int) -> Tensor | None:
+        if self.room is None:
+            return None
+        self.room = torch.zeros(length)
+        return self.room
+
+    def settled(self) -> None: ...
 
     def _queue_state(self, rank: int, parts: LocalParts, names: Sequence[str]) -> None:
         state = LocalState(parts)
@@ -139,11 +156,11 @@ class CallingLink:
             other.unpack(self._kind, data)
 
 
-def whole_of(parts: Sequence[LocalParts]) -> tuple[GatheredModel, CallingLink]:
-    """The whole model of these ranks, and the link to all but the first."""
+def whole_of(parts: Sequence[LocalParts], *, shares: bool = True) -> tuple[GatheredModel, CallingLink]:
+    """The whole model of these ranks, and the link to all but the first. `shares`: have they memory together?"""
     layouts = {kind: [one.layout(kind) for one in parts] for kind in (WEIGHTS, REST)}
     sends = {kind: owners(of) for kind, of in layouts.items()}
-    link = CallingLink(parts[1:], sends)
+    link = CallingLink(parts[1:], sends, shares=shares)
     return GatheredModel(parts[0], link, layouts, sends), link
 
 

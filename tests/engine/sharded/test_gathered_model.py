@@ -36,36 +36,43 @@ CASES: dict[str, tuple[tuple[int, ...], Placements]] = {
 }
 
 
+SHARES = pytest.mark.parametrize("shares", [True, False], ids=["shared memory", "connections"])
+
+
 def ranks_of(
-    shape: tuple[int, ...], placements: Placements
+    shape: tuple[int, ...], placements: Placements, *, shares: bool = True
 ) -> tuple[list[LocalParts], GatheredModel, CallingLink, FlatModel]:
     """The ranks' parts, the whole model, and the same model as one process has it."""
     plain = FlatModel(model_of())
     parts = parts_of(model_of, shape, placements)
-    whole, link = whole_of(parts)
+    whole, link = whole_of(parts, shares=shares)
     return parts, whole, link, plain
 
 
+@SHARES
 @pytest.mark.parametrize("case", CASES)
-def test_its_vector_is_that_of_a_model_in_one_process(case: str) -> None:
-    _, whole, _, plain = ranks_of(*CASES[case])
+def test_its_vector_is_that_of_a_model_in_one_process(case: str, shares: bool) -> None:
+    _, whole, link, plain = ranks_of(*CASES[case], shares=shares)
+    assert ("write" in link.acts) == shares
     assert whole.layout() == plain.layout()
     assert whole.fingerprint() == plain.fingerprint()
     assert whole.rest.fingerprint() == plain.rest.fingerprint()
     assert torch.equal(whole.weights().value(), plain.weights().value())
 
 
+@SHARES
 @pytest.mark.parametrize("case", CASES)
-def test_weights_that_are_loaded_are_on_all_ranks(case: str) -> None:
-    parts, whole, _, plain = ranks_of(*CASES[case])
+def test_weights_that_are_loaded_are_on_all_ranks(case: str, shares: bool) -> None:
+    parts, whole, _, plain = ranks_of(*CASES[case], shares=shares)
     w = Flat.wrap(torch.arange(float(len(plain))))
     whole.load(w)
-    assert whole_of(parts)[0].weights().value().tolist() == w.value().tolist()
+    assert whole_of(parts, shares=False)[0].weights().value().tolist() == w.value().tolist()
 
 
+@SHARES
 @pytest.mark.parametrize("case", CASES)
-def test_the_gradient_is_that_of_all_ranks(case: str) -> None:
-    parts, whole, _, plain = ranks_of(*CASES[case])
+def test_the_gradient_is_that_of_all_ranks(case: str, shares: bool) -> None:
+    parts, whole, _, plain = ranks_of(*CASES[case], shares=shares)
     gradients = {name: torch.randn(shape) for name, shape in plain.layout()}
     set_gradients(parts, gradients)
     wanted = torch.cat([g.reshape(-1) for g in gradients.values()])
@@ -109,11 +116,12 @@ def test_weights_are_gathered_only_when_they_have_changed() -> None:
     assert link.acts == []
 
 
-def test_where_all_hold_everything_one_vector_goes_to_all() -> None:
-    parts, whole, link, plain = ranks_of((2,), lambda name: [Replicate()])
+@SHARES
+def test_where_all_hold_everything_one_vector_goes_to_all(shares: bool) -> None:
+    parts, whole, link, plain = ranks_of((2,), lambda name: [Replicate()], shares=shares)
     link.acts.clear()
     whole.load(Flat.wrap(torch.ones(len(plain))))
-    assert link.acts == ["take"]
+    assert link.acts == ["read" if shares else "take"]
     assert bool((parts[1].pack("weights", [0]) == 1).all())
     link.acts.clear()
     whole.touched()

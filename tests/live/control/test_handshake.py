@@ -72,7 +72,7 @@ def test_a_newcomer_calls_those_that_are_here_and_those_that_come_with_it(scene:
 
 def test_a_coordinator_that_is_not_there_is_a_lost_peer(scene: Scene) -> None:
     scene.coordinator.close()
-    with pytest.raises(NoCoordinator, match="worker 0 cannot reach coordinator .*; if its run is over"):
+    with pytest.raises(NoCoordinator, match="worker 0 cannot reach coordinator.*; if its run is over"):
         scene.session.hello("hub:coordinator", "cpu")
 
 

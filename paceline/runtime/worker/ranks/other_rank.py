@@ -3,6 +3,7 @@
 order          this rank
 send           sends its blocks of the weights, gradients or rest
 take           takes over its blocks
+attach         attaches to memory of all ranks; write, read: copies its blocks to it, or from it
 step           makes a step of its optimizer; clip, reset, zero_grad: likewise
 give_state     sends what its optimizer remembers of its blocks; take_state: takes over such a state
 keep, restore  keeps its weights while others are shown, and puts them back
@@ -48,6 +49,7 @@ class Obedience:
         self._steps = UserSteps(self._parts.optimizer)
         self._memory = OptimizerState(self._parts.optimizer, self._parts.parameters)
         self._state = LocalState(self._parts)
+        self._room: list[Tensor] = []  # the whole trained parameters in the memory of all ranks
 
     def until(self, *acts: str) -> dict[str, Any]:
         """Obeys until one of these orders comes, and returns it. Raises PeerLost where the first rank has failed, and
@@ -73,6 +75,17 @@ class Obedience:
                 kind, dtype = order["kind"], torch.uint8 if order["kind"] == REST else torch.float32
                 receive = self._link.receive_same if order["same"] else self._link.receive
                 parts.unpack(kind, receive(parts.length(kind), dtype))
+            case "attach":
+                memory = self._link.attach(order["path"], order["length"])
+                self._room = [] if memory is None else parts.cut(memory)
+            case "write":
+                with torch.no_grad():
+                    parts.write(order["kind"], self._sends[WEIGHTS], self._room)
+                self._link.settle()
+            case "read":
+                with torch.no_grad():
+                    parts.read(self._room)
+                self._link.settle()
             case "zero_grad":
                 parts.zero_grad()
             case "step":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import Any
 
@@ -46,6 +47,25 @@ def test_it_takes_weights_makes_a_step_and_drops_its_gradients() -> None:
     assert weight.tolist() == [[4.0, 5.0]]
     assert weight.grad is None
     assert optimizer.state[weight]["momentum_buffer"].tolist() == [[1.0, 1.0]]
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memfd")
+def test_it_reads_weights_from_the_memory_of_all_ranks() -> None:
+    def first(link: LocalGroup) -> Any:
+        memory = link.share(2)
+        assert memory is not None
+        memory.copy_(torch.tensor([5.0, 6.0]))
+        link.order("read")
+        link.settled()
+        memory.zero_()
+        link.order("write", kind="weights")
+        link.settled()
+        link.order("closed")
+        return memory.tolist()
+
+    memory, (_, weight, _) = obeying(first)
+    assert weight.tolist() == [[5.0, 6.0]]
+    assert memory == [0.0, 0.0], "of replicas the first rank has all itself, so no other one owns a block"
 
 
 def test_it_forgets_the_state_of_its_optimizer() -> None:
