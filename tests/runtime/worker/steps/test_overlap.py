@@ -14,6 +14,7 @@ from paceline.live.control import handshake
 from paceline.observe.trace.trace_file import read_trace
 from paceline.runtime.supervisor.phase_deadlines import RunFailed
 from paceline.runtime.worker.pace import Pace
+from paceline.runtime.worker.steps import overlap_trial
 from paceline.runtime.worker.steps.overlap import Overlap
 from paceline.runtime.worker.steps.overlap_trial import BLOCK, WARM_UP
 from tests.runtime.conftest import Runner
@@ -205,6 +206,7 @@ def test_auto_tries_to_communicate_meanwhile_where_there_is_a_core_for_everybody
 ) -> None:
     monkeypatch.setattr(handshake, "cores", lambda: cores)
     monkeypatch.setattr(handshake, "allowed_cpus", lambda: frozenset(range(cores)))
+    monkeypatch.setattr(overlap_trial, "WARM_UP_S", 0.0)
     data = toy_data()
     run_loops(
         out, "bsp", lambda pace, model: plain_steps(pace, model, data, epochs=8), cluster={**SLICED, "overlap": "auto"}
@@ -214,7 +216,8 @@ def test_auto_tries_to_communicate_meanwhile_where_there_is_a_core_for_everybody
 
 @pytest.fixture
 def cores_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is crowded, on whatever machine the test runs."""
+    """Nobody is crowded, on whatever machine the test runs, and the trial begins after a few steps."""
+    monkeypatch.setattr(overlap_trial, "WARM_UP_S", 0.0)
     monkeypatch.setattr(handshake, "cores", lambda: 64)
     monkeypatch.setattr(handshake, "allowed_cpus", lambda: frozenset(range(64)))
 
