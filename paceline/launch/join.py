@@ -169,7 +169,7 @@ def _join_with_ranks(
         say_nothing_of_lost_peers()
         other = OtherRankPace(ranks)
         number = other.rank + other.workers * ranks.place[0]
-        differ(differing or 0, number, incarnation_from(os.environ), wanted=wanted)
+        differ(differing or 0, number, incarnation_from(os.environ), wanted=wanted and not other.draws_on)
         atexit.register(leave, other, ScriptExit())
         return cast(Pace, other)
     with telling(ranks.link):

@@ -84,6 +84,7 @@ class GatheredModel(FlatModel):
         super().__init__(self.whole, optimizer=self.stand_in)
         self._rest_of_whole: dict[str, Tensor] = dict(_named_tensors(self.whole, set(parts.rest)))
         self._versions: list[int] | None = None
+        self.draws_on = False  # do the ranks' random numbers go on where a checkpoint was made?
         room = link.share(len(self))
         self._room = None if room is None else parts.cut(room)
         self._gather(WEIGHTS)
@@ -191,11 +192,29 @@ class GatheredModel(FlatModel):
         """Tells the other ranks to drop the state of their optimizers."""
         self._link.order("reset")
 
+    # ---- random numbers ------------------------------------------------------------------------------------
+    def generator_states(self) -> list[Tensor]:
+        """Returns the states of the ranks' generators, as bytes: for each rank those of all, one behind the other."""
+        own = torch.cat(self._parts.generators())
+        self._link.order("give_draws")
+        return [own, *self._link.collect([len(own)] * self._others, torch.uint8)]
+
+    def set_generator_states(self, states: Sequence[Tensor]) -> None:
+        """Sets the ranks' generators to what `generator_states` has returned; does nothing for another number of ranks
+        or another kind of device."""
+        own = self._parts.generators()
+        length = sum(map(len, own))
+        if [len(state) for state in states] == [length] * (self._others + 1):
+            self._link.order("take_draws", length=length)
+            self._link.deliver(states[1:])
+            self._parts.set_generators(torch.split(states[0], [len(state) for state in own]))
+            self.draws_on = True
+
     # ---- optimizers --------------------------------------------------------------------------------------
     def optimizer_state(self) -> dict[str, Tensor | float]:
         """Returns what the ranks' optimizers remember, packed as that of one process; {} where it cannot be joined.
 
-        That is so where ranks hold parts of a tensor that has not the shape of its parameter, as Adafactor's.
+        That is so where ranks hold parts of the model, and a tensor of the state has not the shape of its parameter.
         """
         if self._alike[WEIGHTS]:
             return self._state.take()

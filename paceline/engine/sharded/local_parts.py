@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.core.errors import ConfigError
+from paceline.engine.accelerators import generator_state, set_generator_state
 from paceline.engine.model.trainable import in_order, is_plain
 from paceline.engine.sharded.blocks import PartLayout, block_of, is_sharded, local_of
 
@@ -147,6 +148,18 @@ class LocalParts:
     def clip(self, norm: float) -> None:
         """Shortens the gradient of all ranks together to `norm`. Every rank has to call it."""
         nn.utils.clip_grad_norm_(self.parameters, norm)
+
+    # ---- random numbers ------------------------------------------------------------------------------------
+    def generators(self) -> list[Tensor]:
+        """Returns the states of torch's generators on this rank: of the CPU and, if there is one, of its device."""
+        of_device = generator_state(self.device)
+        return [torch.get_rng_state(), *([] if of_device is None else [of_device])]
+
+    def set_generators(self, states: Sequence[Tensor]) -> None:
+        """Sets them to what `generators` has returned."""
+        torch.set_rng_state(states[0])
+        if len(states) > 1:
+            set_generator_state(states[1], self.device)
 
     # ---- weights that are shown for a while ---------------------------------------------------------------
     def _reshard(self) -> None:

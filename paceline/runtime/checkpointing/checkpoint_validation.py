@@ -30,8 +30,8 @@ CHECKPOINT_ID = "checkpoint_id"
 each checkpoint."""
 JSON_BYTES_MAX = 1 << 24
 """The longest JSON file of a worker that is read."""
-GENERATORS_MAX = 8
-"""The most states of random number generators of one worker."""
+GENERATORS_MAX = 256
+"""The most states of random number generators of one worker, which may be of several processes."""
 RANDOM_VERSION = 3
 """The version of the state of Python's `random.Random`."""
 

@@ -40,7 +40,10 @@ Kept = tuple[dict[str, Any], dict[str, Flat]]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Describes where a worker stood: mini-batches done, samples of its share used, and its generators' states."""
+    """Describes where a worker stood: mini-batches done, samples of its share used, and its generators' states.
+
+    Those of a worker of several processes are: of the first one torch's own, then what `of_ranks` has returned.
+    """
 
     steps: int
     position: int
@@ -61,9 +64,16 @@ class Position:
 class PositionLog:
     """Logs the positions of one worker. `want` is called on the transport's thread, all else on the worker's own."""
 
-    def __init__(self, node: Node, device: torch.device, large: Callable[[], Kept]) -> None:
-        """`large` returns copies of what is large, and the facts that go with it."""
-        self._node, self._device, self._large = node, device, large
+    def __init__(
+        self,
+        node: Node,
+        device: torch.device,
+        large: Callable[[], Kept],
+        of_ranks: Callable[[], Sequence[Tensor]] = tuple,
+    ) -> None:
+        """`large` returns copies of what is large, and the facts that go with it; `of_ranks` the states of further
+        generators, where a worker has several processes."""
+        self._node, self._device, self._large, self._of_ranks = node, device, large, of_ranks
         self._handed_over = self._met = self._begun = 0  # contributions; those among them that were answered
         self._entries: dict[int, Position] = {}
         self._lock = threading.Lock()
@@ -76,7 +86,7 @@ class PositionLog:
         """Notes the beginning of this incarnation: nothing is handed over in it, and `clock` contributions in earlier
         ones."""
         self._handed_over = self._met = self._begun = clock
-        self._entries = {self._met: Position(steps, position, generators(self._device))}
+        self._entries = {self._met: Position(steps, position, self._generators())}
 
     def corrected(self, position: int) -> None:
         """Corrects where the worker began in its data, unless something has been handed over since."""
@@ -88,8 +98,12 @@ class PositionLog:
         """Notes the position after a contribution: backward is over, and the next forward has not begun."""
         self._handed_over += 1
         before = self._entries.get(self._handed_over - 1)
-        now = Position(steps, position, generators(self._device))
+        now = Position(steps, position, self._generators())
         self._entries = {self._handed_over: now, **({self._handed_over - 1: before} if before else {})}
+
+    def _generators(self) -> tuple[Tensor, ...]:
+        """Returns the states of all generators of this worker."""
+        return (*generators(self._device), *self._of_ranks())
 
     def on_rollback(self) -> None:
         """Forgets the contribution that was handed over and not answered, if any: the servers went back before they had

@@ -9,16 +9,16 @@ sizes, feed, steps           when training starts
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import loop_messages
 from paceline.core.errors import PeerLost
-from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.sharded.gathered_model import GatheredModel
 from paceline.engine.vectors.flat import Flat
 from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
@@ -87,7 +87,7 @@ def join_run(
     optimizer: torch.optim.Optimizer | None,
     measure: Callable[[], float] | None,
     behind: ResumedProgress,
-    flat: FlatModel | None = None,
+    flat: GatheredModel | None = None,
 ) -> Worker:
     """Returns when training starts, with the first weights in `module`; `flat`: its vector, if several processes hold
     it. Raises PeerLost or TimedOut if it never does.
@@ -96,7 +96,7 @@ def join_run(
     guard, watch = LoopGuard(module, model.flat, model.work.steps_of_user), Stopwatch(model.device, session.over)
     counts, leases = ProgressCounters(), LeasedPosition(session)
     capture = model.capture(session.node, recipe, spec.servers)
-    positions = PositionLog(session.node, model.device, capture.take)
+    positions = PositionLog(session.node, model.device, capture.take, _draws_of_ranks(spec, flat))
     session.attach(
         PartyCallbacks(on_server_replaced=leases.tell_past, on_capture=lambda order: positions.want(order.version))
     )
@@ -113,7 +113,7 @@ def join_run(
     if session.late:
         # A worker that joins late takes over the run's present state, so the checkpoint says nothing to it.
         behind = ResumedProgress(batches=run.former_steps)
-    _remember(run, behind, capture, positions)
+    _remember(run, behind, capture, positions, flat)
     end = RunEnd(run, counts, sizes)
     feed = BatchFeed(
         run, sizes, end, counts=counts, guard=guard, watch=watch, positions=positions, leases=leases, behind=behind
@@ -138,6 +138,12 @@ def join_run(
     session.reports.begin(worker.progress)
     steps.begin()
     return worker
+
+
+def _draws_of_ranks(spec: ProcessSpec, flat: GatheredModel | None) -> Callable[[], Sequence[Tensor]]:
+    """Returns what reads the states of the ranks' generators; of nobody's in a run that keeps no checkpoints, as asking
+    the ranks takes a moment at each exchange."""
+    return flat.generator_states if flat is not None and spec.config.checkpoint.every > 0 else tuple
 
 
 def _clock(
@@ -181,13 +187,23 @@ def _report_waits(session: Session) -> None:
     node.times.on_wait = waited
 
 
-def _remember(run: JoinedRun, behind: ResumedProgress, capture: WorkerStateCapture, positions: PositionLog) -> None:
+def _remember(
+    run: JoinedRun,
+    behind: ResumedProgress,
+    capture: WorkerStateCapture,
+    positions: PositionLog,
+    flat: GatheredModel | None,
+) -> None:
     """Goes on with what an earlier incarnation of the run has left, if that is how this one begins."""
     memories = behind.memories
     if memories is None:
         positions.begin(run.clock, behind.batches, 0)
     else:
         capture.give_back(memories)
-        if behind.draws_on:
-            set_generators(memories.entry.generators, run.device)
+        states = memories.entry.generators
+        if behind.draws_on and flat is None:
+            set_generators(states, run.device)
+        elif behind.draws_on and flat is not None:
+            set_generators(states[:1], run.device)
+            flat.set_generator_states(states[1:])
         positions.begin(run.clock, memories.entry.steps, memories.entry.position)

@@ -25,7 +25,7 @@ from paceline.core.coordination import loop_messages
 from paceline.core.errors import ConfigError, PacelineError, PeerLost, Stopped, ends_well
 from paceline.engine.data.batches import MapStyle
 from paceline.engine.data.dataset import Dataset
-from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.sharded.gathered_model import GatheredModel
 from paceline.live.control.session import Session
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
@@ -58,7 +58,7 @@ class Pace:
         optimizer: torch.optim.Optimizer | None = None,
         measure: Callable[[], float] | None = None,
         behind: ResumedProgress = ResumedProgress(),  # noqa: B008  frozen
-        flat: FlatModel | None = None,
+        flat: GatheredModel | None = None,
     ) -> None:
         """Joins the run; returns when training starts.
 

@@ -107,6 +107,10 @@ class CallingLink:
                     assert self.room is not None
                     with torch.no_grad():
                         parts.read(parts.cut(self.room))
+                case "give_draws":
+                    self._given.append(torch.cat(parts.generators()))
+                case "take_draws":
+                    self._kind = act
                 case "is_zero":
                     self._given.append(torch.tensor([float(parts.gradient_is_zero())]))
                 case "step":
@@ -141,7 +145,10 @@ class CallingLink:
             self._take_state(parts)
             return
         for other, part in zip(self._others, parts, strict=True):
-            other.unpack(self._kind, part)
+            if self._kind == "take_draws":
+                other.set_generators([part])
+            else:
+                other.unpack(self._kind, part)
 
     def _take_state(self, vectors: Sequence[Tensor]) -> None:
         numbers, names = self._awaited

@@ -260,3 +260,16 @@ def test_parts_of_a_state_that_cannot_be_joined_are_left_out() -> None:
     link.acts.clear()
     whole.load_optimizer_state(state)
     assert link.acts == [], "what cannot be cut begins anew"
+
+
+def test_the_generators_of_all_ranks_go_on_where_they_were() -> None:
+    """The ranks are of one process here, which has one generator: the last state that is set is that of the first."""
+    _, whole, _, _ = ranks_of(*CASES["replicas of shards"])
+    states = whole.generator_states()
+    assert len(states) == 4
+    whole.set_generator_states(states[:2])
+    assert not whole.draws_on, "those are of other ranks"
+    drawn = torch.rand(3)
+    whole.set_generator_states(states)
+    assert torch.equal(torch.rand(3), drawn)
+    assert whole.draws_on

@@ -45,7 +45,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 dist.init_process_group("gloo")
 torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3))
+model = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Dropout(0.2), nn.Linear(9, 3))
 fully_shard(model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 pace = paceline.join(model, optimizer, scheme="diloco", h=2, group=dist.group.WORLD)

@@ -52,3 +52,16 @@ def test_what_the_servers_have_forgotten_is_not_counted_as_handed_over() -> None
     assert positions(position_log, published) == {10: 320}
     position_log.contributed(12, 12 * 32)
     assert positions(position_log, published) == {10: 320, 11: 384}
+
+
+def test_generators_of_further_ranks_are_noted_behind_the_workers_own() -> None:
+    published = PublishedByName()
+    node: Any = SimpleNamespace(published=published)
+    of_ranks = [torch.tensor([1, 2], dtype=torch.uint8), torch.tensor([3], dtype=torch.uint8)]
+    position_log = PositionLog(node, torch.device("cpu"), lambda: ({}, {}), lambda: of_ranks)
+    position_log.begin(0, steps=0, position=0)
+    position_log.contributed(1, 32)
+    for entry in position_log._entries.values():
+        own, *others = Position.from_json(entry.to_json()).generators
+        assert torch.equal(own, torch.get_rng_state())
+        assert [state.tolist() for state in others] == [[1, 2], [3]]

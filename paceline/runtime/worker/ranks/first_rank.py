@@ -71,7 +71,7 @@ class FirstRankPace(Pace):
         self.device, self.local_rank = ranks.parts.device, 0
         self._numbers: dict[int, SampleNumbers] = {}
         whole.share_rest()  # a worker that came late has other batch-norm statistics by now
-        self._link.order("begun", rank=self.rank, workers=self.workers)
+        self._link.order("begun", rank=self.rank, workers=self.workers, draws_on=whole.draws_on)
         self._tell_progress()
 
     # ---- as of the last step -----------------------------------------------------------------------------
@@ -131,11 +131,17 @@ class FirstRankPace(Pace):
             numbers = self._numbers.setdefault(id(data), SampleNumbers(data))
             told = super().loader(numbers, batch_size, epochs=epochs, partition=partition, collate_fn=list, **settings)
             source = iter(told)
+        # A DataLoader begins by drawing a seed for processes that it does not have here. The other ranks draw none, and
+        # after a resume it would be drawn again, so that dropout would not go on where it was. A sampler may draw, too.
+        first: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        if "sampler" not in settings:
+            first = torch.random.fork_rng(devices=[])
         while True:
-            with telling(self._link):
+            with telling(self._link), first:
                 found = next(source, None)
                 # The steps of earlier incarnations of the run are known once the first batch is drawn.
                 self._link.order("batch", length=len(found or ()), steps=super().steps)
+            first = contextlib.nullcontext()
             if found is None:
                 return
             self._link.deliver_same(torch.tensor(found))

@@ -6,6 +6,7 @@ take           takes over its blocks
 attach         attaches to memory of all ranks; write, read: copies its blocks to it, or from it
 step           makes a step of its optimizer; clip, reset, zero_grad: likewise
 give_state     sends what its optimizer remembers of its blocks; take_state: takes over such a state
+give_draws     sends the states of its random generators; take_draws: sets them
 keep, restore  keeps its weights while others are shown, and puts them back
 dismissed      ends the script
 batch, count, stepped, shown, done, closed, failed    what the loop waits for
@@ -102,6 +103,11 @@ class Obedience:
                 length = parts.length(WEIGHTS)
                 vectors = {name: self._link.receive(length, torch.float32) for name in order["names"]}
                 self._state.load({**order["numbers"], **vectors})
+            case "give_draws":
+                self._link.give(torch.cat(parts.generators()))
+            case "take_draws":
+                lengths = [len(state) for state in parts.generators()]
+                parts.set_generators(torch.split(self._link.receive(order["length"], torch.uint8), lengths))
             case "is_zero":
                 self._link.give(torch.tensor([float(parts.gradient_is_zero())]))
             case "keep":
@@ -132,6 +138,7 @@ class OtherRankPace:
         self._ranks, self._orders = ranks, Obedience(ranks)
         begun = self._orders.until("begun")
         self.rank, self.workers = int(begun["rank"]), int(begun["workers"])
+        self.draws_on = bool(begun["draws_on"])  # do this rank's random numbers go on where a checkpoint was made?
         self.local_rank, self.device = ranks.link.rank, ranks.parts.device
         self._told = self._orders.until("stepped")
         self._closed = self._wants_stop = False

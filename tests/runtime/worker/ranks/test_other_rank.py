@@ -116,6 +116,16 @@ def test_the_state_of_its_optimizer_is_sent_and_replaced() -> None:
     assert optimizer.state[weight]["momentum_buffer"].tolist() == [[3.0, 4.0]]
 
 
+def test_the_states_of_its_generators_are_sent() -> None:
+    def first(link: LocalGroup) -> bool:
+        link.order("give_draws")
+        found = link.collect([len(torch.get_rng_state())], torch.uint8)
+        link.order("closed")
+        return torch.equal(found[0], torch.get_rng_state())  # threads of one process have one generator
+
+    assert obeying(first)[0]
+
+
 def test_an_order_at_the_wrong_time_is_an_error() -> None:
     with pytest.raises(ValueError, match="order 'shown' is not expected here: all ranks have to call the same"):
         obeying(lambda link: link.order("shown"))
