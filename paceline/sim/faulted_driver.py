@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import Party
-from paceline.core.coordination.sample_leases import Leasing
+from paceline.core.coordinator.machine import CoordinatorMachine
 from paceline.core.effects import Data, Piece
 from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.driver_protocol import DriverMembers
@@ -28,7 +28,7 @@ class LossyFaultedMembers(FaultedMembers, Protocol):
     """Does the same where messages can be lost: a party knows what has reached it, and processes end."""
 
     @property
-    def leasing(self) -> Leasing: ...
+    def machine(self) -> CoordinatorMachine: ...
     @property
     def over(self) -> bool: ...
     def process(self, name: str, incarnation: int) -> SimulatedProcess: ...

@@ -1,13 +1,13 @@
 """The coordinator of a simulation whose messages may be lost, and whose processes may be cut off and yet run.
 
-    at a party                                        at the coordinator
-    it is silent for `suspect_after_s`                `Elasticity.look` evicts it: WorkerLeft to all others
+    at a party                                        at the coordinator (`paceline.core.coordinator.machine`)
+    it is silent for `suspect_after_s`                evicts it: WorkerLeft to all others
     it was evicted, and still runs: a zombie          drops its messages, and tells it; it ends, and starts again
     WorkerLeft: it fences the lost incarnation
-    WorkerJoined: its role hears of it; Aware         `Membership.acknowledged`
-    a new process starts: Hello                       `Elasticity.hello`: Roster
-    Roster: it fences those that are lost; Ready      `Elasticity.ready`: WorkerJoined to all others; Go when all know
-    a worker leaves: Left, when the other workers     `Elasticity.left`: WorkerLeft to all others
+    WorkerJoined: its role hears of it; Aware         lets the newcomer train when all have answered
+    a new process starts: Hello                       Roster
+    Roster: it fences those that are lost; Ready      WorkerJoined to all others; Go when all know
+    a worker leaves: Left, when the other workers     WorkerLeft to all others
     have taken in all that it told them
 
 A fence means that the receiver takes nothing more of that incarnation; a live process closes the connection instead.
@@ -59,15 +59,15 @@ class LossyMembers(Members):
         self._left_cleanly: set[tuple[str, int]] = set()  # processes
         self._silent_until: dict[str, float] = {}
         self._watching = False
-        self._lease: Piece = (0, 0, 0)
+        self._lease: control.Lease | None = None
         if hazards.servers_keep != "all" and can_be_replaced(sim.scheme, sim.cluster.servers):
             copied = hazards.servers_keep == "replica"
             self.servers = Servers(sim, self, self.control, hazards.snapshot_every_s, copied=copied)
             self.streams.loses = self.servers.crash
         super().__init__(sim, self.servers.snapshots if self.servers else None)
         if sim.wish:
-            self.ends = SimulatedRunEnd(sim, self, self.ending, sim.wish)
-            self.ending.begin()
+            self.ends = SimulatedRunEnd(sim, self, self.machine, sim.wish)
+            self.machine.ending.begin()
             self._carry_out()
 
     # ---- decisions are carried out -------------------------------------------------------------------------
@@ -97,19 +97,16 @@ class LossyMembers(Members):
         self._watching = self._watching or timer is Timer.MEMBERS
         due = self._sim.now + seconds
         if self.ends:
-            due = self.ends.clock.shows(self._run.now() + seconds)
+            due = self.ends.clock.shows(self.machine.run.now() + seconds)
         self._sim.heap.push(max(due, self._sim.now), self._rings, timer, number)
 
     def _rings(self, timer: Timer, number: int) -> None:
         if timer is Timer.MEMBERS:
             self._watching = False
-            if self._roster.training or self._newcomers or (self.servers and self.servers.any_is_away):
-                self._hears_from_all()
-                self._elasticity.look()
-        elif timer is Timer.SERVERS_BACK:
-            self.recovery.still_waiting(number)
-        elif timer is Timer.TIME_LIMIT:
-            self.ending.time_is_over()
+            if not (self._roster.training or self._newcomers or (self.servers and self.servers.any_is_away)):
+                return
+            self._hears_from_all()
+        self.machine.rang(timer, number)
         self._carry_out()
 
     def _watch(self) -> None:
@@ -124,9 +121,9 @@ class LossyMembers(Members):
             silent = not party.hears or self._silent_until.get(party.name, 0.0) > now
             if self.counts(party) and not (silent and self._may_be_missed(party)):
                 if self.ends:
-                    self.ends.progressed(self._members, party)
+                    self.ends.progressed(party)
                 else:
-                    self._members.heard(now, Party(party.kind, party.me))
+                    self.machine.heard(Party(party.kind, party.me), now)
 
     def _may_be_missed(self, party: SimulatedProcess) -> bool:
         """Returns False for a server that comes back as it was, or without which the run would end."""
@@ -149,7 +146,7 @@ class LossyMembers(Members):
         """
         party = self._process_of(who)
         if party and party.hears and self._may_be_missed(party) and self._members.state(who) in HERE:
-            self._elasticity.lost(who, "its connection was reset")
+            self.machine.lost(who, "its connection was reset")
             self._carry_out()
 
     def counts(self, src: SimulatedProcess) -> bool:
@@ -162,6 +159,9 @@ class LossyMembers(Members):
 
     # ---- messages of the control plane ---------------------------------------------------------------------
     def _send(self, to: tuple[Party, ...], message: Any) -> None:
+        if isinstance(message, control.Lease):
+            self._lease = message
+            return
         for who in to:
             newcomer = self._newcomers.get(who.index) if who.kind == "worker" else None
             if newcomer and isinstance(message, control.Go):
@@ -178,18 +178,12 @@ class LossyMembers(Members):
         party = self._newcomers.get(who.index) or self._sim.world.workers[who.index]
         return party if self.counts(party) else None
 
-    def _says(self, to: Iterable[Party], message: Any) -> None:
-        """Sends a message about leases. A lease is there at once: no simulated worker waits for its samples."""
-        if isinstance(message, control.Lease):
-            self._lease = message.epoch, message.start, message.stop
-        else:
-            super()._says(to, message)
-
     def leases_to(self, party: SimulatedProcess, want: control.Want) -> Piece:
-        """Returns the next lease of a worker."""
-        self.leasing.heard(worker(party.me), party.incarnation, want)
-        self._carry_out()
-        return self._lease
+        """Returns the next lease of a worker, which is there at once: no simulated worker waits for its samples."""
+        self._told(worker(party.me), want)
+        lease, self._lease = self._lease, None
+        assert lease is not None
+        return lease.epoch, lease.start, lease.stop
 
     def tell(self, src: SimulatedProcess, message: Any) -> None:
         """Sends a message of a party to the coordinator."""
@@ -198,36 +192,13 @@ class LossyMembers(Members):
     def _is_told(self, _control: SimulatedProcess, src: SimulatedProcess, message: Any) -> None:
         """Handles a message of a party as the live coordinator does."""
         who = Party(src.kind, src.me)
-        if isinstance(message, control.Hello):
-            if src.hears:
-                self._elasticity.hello(who, message)
-        elif self.counts(src):
-            self._listens(who, message)
-        self._carry_out()
-
-    def _listens(self, who: Party, message: Any) -> None:
-        match message:
-            case control.Ready():
-                self._elasticity.ready(who, message)
-            case control.Aware(view=view):
-                self._elasticity.carry_out(self._members.acknowledged(self._run.now(), who, view))
-            case control.Left(reason=reason):
-                self._left_cleanly.add((str(who), self._members.incarnation(who)))
-                self._elasticity.left(who, reason, drained=False)
-                if self.ends:
-                    self.ending.left(reason)
-            case control.Saved():
-                self.ending.saved(who)
-            case control.Prepared():
-                self.recovery.prepared(who, message)
-                if not self.recovery.under_way:
-                    training = {w.index: self._members.incarnation(w) for w in self._roster.training}
-                    self.leasing.servers_are_back(training)
-            case said:
-                self.leasing.heard(who, self._members.incarnation(who), said)
-                self.ending.stop_at_epochs()
-                if isinstance(said, control.Restored) and self._sim.leasing:
-                    self._sim.leasing.restored()
+        if not (src.hears if isinstance(message, control.Hello) else self.counts(src)):
+            return
+        if isinstance(message, control.Left):
+            self._left_cleanly.add(src.process)
+        self._told(who, message)
+        if isinstance(message, control.Restored) and self._sim.leasing:
+            self._sim.leasing.restored()
 
     def _hears(self, party: SimulatedProcess, message: Any) -> None:
         """Handles a message of the coordinator at a party."""
@@ -350,7 +321,7 @@ class LossyMembers(Members):
     @property
     def over(self) -> bool:
         """Returns True once everybody was told that the run is over."""
-        return self._state.phase is RunPhase.OVER
+        return self.machine.phase is RunPhase.OVER
 
     def broken_connections(self) -> list[SimulatedProcess]:
         """Returns the processes that have died, and that the coordinator counts with; not servers that come back."""
@@ -359,8 +330,7 @@ class LossyMembers(Members):
 
     def is_gone(self, party: SimulatedProcess) -> None:
         """Reports that the connection of a process that has died is broken."""
-        self._elasticity.lost(Party(party.kind, party.me), "its process ended")
-        self.ending.go_on()
+        self.machine.lost(Party(party.kind, party.me), "its process ended")
         self._carry_out()
 
     def exits(self, party: SimulatedProcess) -> None:
@@ -462,7 +432,7 @@ class LossyMembers(Members):
 
     def survives(self, shard: int) -> bool:
         """Returns True if the run would go on without that server now."""
-        return self._elasticity.survives(server(shard))
+        return self.machine.survives(server(shard))
 
     def known(self, party: SimulatedProcess) -> KnownWorkers:
         """Returns what the process of `party` knows of the workers."""

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import Action, RunFinished, SendMessage, WriteRecord
-from paceline.core.coordination.ending import RunEnding
-from paceline.core.coordination.party import Party
+from paceline.core.coordination.party import EVALUATOR, Party
+from paceline.core.coordinator.machine import CoordinatorMachine
 from paceline.core.effects import Data
-from paceline.core.fault_tolerance.membership import Membership, MembershipState
+from paceline.core.fault_tolerance.membership import MembershipState
 from paceline.sim.checking.oracles.end_of_run import ASKED, EndOfRun, StopWish
 from paceline.sim.checking.oracles.silence import Silence
 from paceline.sim.kernel.event_queue import Event
@@ -39,9 +39,11 @@ HANG_S = 1000.0
 class SimulatedRunEnd:
     """Ends the run of `sim` by `wish`: brings what may end it to the coordinator, and its orders to the parties."""
 
-    def __init__(self, sim: FaultedDriver, members: LossyFaultedMembers, ending: RunEnding, wish: StopWish) -> None:
+    def __init__(
+        self, sim: FaultedDriver, members: LossyFaultedMembers, machine: CoordinatorMachine, wish: StopWish
+    ) -> None:
         assert sim.invariants is not None
-        self._sim, self._members, self._ending, self._wish = sim, members, ending, wish
+        self._sim, self._members, self._machine, self._wish = sim, members, machine, wish
         self._rng = Random(f"{sim.seed}/end of run")
         self.clock = wish.clock
         self.oracle = EndOfRun(sim.invariants.broken, wish, self._samples_done)
@@ -63,13 +65,13 @@ class SimulatedRunEnd:
 
     # ---- what may end the run ------------------------------------------------------------------------------
     def _asks(self) -> None:
-        self._ending.stop(ASKED)
+        self._machine.stop(ASKED)
         self._members.carry_out_decisions()
 
     def _evaluates(self, accuracy: float) -> None:
         now = self._sim.now
         report = control.EvaluationReport(at=now, samples=0, accuracy=accuracy, loss=0.0, seconds=0.0)
-        self._ending.evaluated(report)
+        self._machine.told(EVALUATOR, report)
         self._members.carry_out_decisions()
 
     def _hangs(self, rank: int) -> None:
@@ -92,15 +94,13 @@ class SimulatedRunEnd:
 
         self._sim.heap.change(at_once)
 
-    def progressed(self, members: Membership[Any], party: SimulatedProcess) -> None:
-        """Tells the membership what `party`, which is heard, does, as its reports do four times a second."""
-        who = Party(party.kind, party.me)
+    def progressed(self, party: SimulatedProcess) -> None:
+        """Tells the coordinator what `party`, which is heard, does, as its reports do four times a second."""
+        who, members = Party(party.kind, party.me), self._machine.run.members
         self.silence.heard(party.name)
         at = self._reported_at()
-        members.heard(at, who)
-        if party.kind == "server":  # it makes no steps, so it can be silent but not stuck
-            members.progressed(at, who, 0, waits=True, step_s=math.inf)
-        elif members.state(who) is MembershipState.TRAINING:
+        self._machine.heard(who, at)
+        if party.kind == "worker" and members.state(who) is MembershipState.TRAINING:
             incarnation = self._sim.incarnations[party.me]
             works = incarnation.alive and incarnation.awaited is None  # and does not wait for others, or leaves
             members.progressed(at, who, self._sim.steps[party.me], waits=not works, step_s=1.0)

@@ -49,7 +49,7 @@ from paceline.sim.faults.snapshots import RECOUNT, UPDATE, WEIGHTS, SimulatedSna
 from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
-    from paceline.core.coordination.server_recovery import Recovery
+    from paceline.core.coordinator.machine import CoordinatorMachine
     from paceline.core.parties.known_workers import KnownWorkers
     from paceline.sim.faulted_driver import FaultedDriver
     from paceline.sim.faults.lossy_links import LossyLinks
@@ -142,7 +142,7 @@ class RecoveryMembers(Protocol):
     @property
     def streams(self) -> LossyLinks: ...
     @property
-    def recovery(self) -> Recovery: ...
+    def machine(self) -> CoordinatorMachine: ...
     def survives(self, shard: int) -> bool: ...
     def counts(self, src: SimulatedProcess) -> bool: ...
     def lost_processes(self) -> Iterable[SimulatedProcess]: ...
@@ -173,7 +173,7 @@ class Servers:
     @property
     def any_is_away(self) -> bool:
         """Returns True while a server does not run, or has not been restored."""
-        return self._members.recovery.under_way or not all(server.party.hears for server in self.servers)
+        return self._members.machine.recovery.under_way or not all(server.party.hears for server in self.servers)
 
     def _listen(self, server: RecoverableServer) -> None:
         """Wraps the server's `on`: replies are held for copies, and snapshots are taken. Invariants see it first."""
@@ -199,7 +199,7 @@ class Servers:
                 self.snapshots.release()
             case SendMessage(message=control.Resume(rolled_back=rolled_back)):
                 if self.sim.invariants:
-                    self.sim.invariants.servers_are_back(self._members.recovery.number, rolled_back=rolled_back)
+                    self.sim.invariants.servers_are_back(self._members.machine.recovery.number, rolled_back=rolled_back)
                 return False
             case CloseConnection(who=who) if who.kind == "server":
                 self._replaces(self.servers[who.index])
@@ -272,7 +272,7 @@ class Servers:
     def kept_recounts(self) -> Iterator[tuple[int, ShardRecount]]:
         """Yields, for every server whose state is wholly copied, its number and the recount that travelled with the
         copy."""
-        for server in self.servers if not self._members.recovery.under_way else ():
+        for server in self.servers if not self._members.machine.recovery.under_way else ():
             keeper = self.servers[(server.shard + 1) % len(self.servers)]
             if keeper.copies and keeper.copies.complete:
                 yield server.shard, keeper.copies.held[0].vectors[RECOUNT].value
