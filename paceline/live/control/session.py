@@ -14,7 +14,7 @@ A worker goes through these states; the messages in brackets come from the coord
     NEW         opens its transport, says Hello                    hello                    WAITING
     WAITING     [Roster] connects to those that it sends to        connect, meet_workers    READYING
     READYING    measures, sends Ready; [Plan] makes its role       tell, expect, enter      PREPARED
-    PREPARED    sends Prepared; [Go] starts the clock              expect                   TRAINING
+    PREPARED    sends Prepared; [Go] starts the clock              took_up, expect          TRAINING
     TRAINING    reports by itself; [Stop], or its data ends        reports.begin, leave     LEFT
     LEFT        answers others; [Finish] reads or saves the model  wait_for_finish, done    SAVED
     SAVED       [Exit]                                             close                    over
@@ -158,6 +158,10 @@ class Session:
     def ways(self) -> tuple[str, ...]:
         """Returns how vectors travel to those that this party has connected to, each way once."""
         return self.handshake.ways()
+
+    def took_up(self) -> None:
+        """Says that this party has taken up its plan, where training waits for that. Raises PeerLost."""
+        self.handlers.took_up()
 
     def enter(self, role: Role, layout: Layout, carrier: Carrier | None = None) -> None:
         """Places the role of a newcomer, while the others train.

@@ -23,7 +23,7 @@ from paceline.core.coordination.party import EVALUATOR, Party, server, worker
 from paceline.core.coordinator.bring_up import PlanRequest
 from paceline.core.coordinator.machine import CoordinatorMachine
 from paceline.core.errors import ProtocolError
-from paceline.core.role import Role
+from paceline.core.role import Role, RoleContext
 from paceline.core.sharding import Layout
 from paceline.core.trace import MemberChange
 
@@ -41,7 +41,7 @@ class Planner:
         )
 
     def role(self, plan: control.Plan) -> Role:
-        return Role(None, None)  # type: ignore[arg-type]
+        return Role(None, RoleContext(me=0, workers=(0, 1), w=None, update=lambda w, g, samples: w))
 
 
 class Strikes:
