@@ -9,6 +9,8 @@
     FINISHING         everybody not lost (Saved)           `ending.py`: Exit to everybody; the run is over
 
 The servers get the plan first: a worker pushes as soon as it is prepared, and its server must hold its slices by then.
+A worker that the run does not wait for may say Hello in any phase. It hears nothing before Go has been sent; then it
+joins as one that was lost does (`elasticity.py`).
 The whole table of the phases, with their messages, is in `lifecycle.py`.
 """
 
@@ -85,12 +87,21 @@ class BringUp:
         self._run, self._planner = run, planner
         self._parts, self._snapshots = parts, snapshots
         self._answers: dict[Party, Any] = {}  # what each party said in this phase
+        self._early: dict[Party, control.Hello] = {}  # of workers that nobody waits for
 
     def joined(self, src: Party, hello: control.Hello) -> None:
         self._run.decide.add(PartyJoined(src, hello))
         device = hello.device if src.kind == "worker" else ""
         self._run.decide.record(MemberChange(at=0.0, party=str(src), event="joined", device=device, host=hello.host))
         self.answered(src, hello)
+
+    def comes_early(self, src: Party, hello: control.Hello) -> None:
+        """Keeps the Hello of a worker that may join later: it is told nothing before training has begun."""
+        self._early[src] = hello
+
+    def lost_early(self, src: Party) -> None:
+        """Forgets such a worker, whose connection has ended."""
+        self._early.pop(src, None)
 
     def answered(self, src: Party, answer: Any) -> None:
         self._answers[src] = answer
@@ -133,14 +144,14 @@ class BringUp:
             case RunPhase.GATHERING:
                 state.phase = RunPhase.READYING
                 roster.hellos = answers
-                decide.send(roster.everybody(), roster.roster(server_view=0))
+                decide.send([*roster.servers, *roster.beginning, *roster.evaluator], roster.roster(server_view=0))
             case RunPhase.READYING:
                 self._agree([answers[who] for who in roster.beginning])
                 state.phase = RunPhase.PLACING_SERVERS
                 decide.send(roster.servers, state.plan)
             case RunPhase.PLACING_SERVERS:
                 state.phase = RunPhase.PLACING_WORKERS
-                decide.send([*roster.workers, *roster.evaluator], state.plan)
+                decide.send([*roster.beginning, *roster.evaluator], state.plan)
             case RunPhase.PLACING_WORKERS:
                 self._start()
             case _:
@@ -191,3 +202,6 @@ class BringUp:
         if self._snapshots is not None and state.plan.replaced:
             decide.add(BeginSnapshots(state.plan))
         self._parts.ending.begin()
+        early, self._early = self._early, {}
+        for who, hello in early.items():
+            self._parts.elasticity.hello(who, hello)

@@ -33,7 +33,7 @@ from paceline.core.coordination.party import Party
 from paceline.core.coordination.roster import ProgressTotals, RunRoster
 from paceline.core.coordination.sample_leases import Leasing, Quotas
 from paceline.core.coordination.server_recovery import Recovery, Snapshots
-from paceline.core.coordinator.bring_up import BringUp, RunPlanner, TrainingParts
+from paceline.core.coordinator.bring_up import TRAINING_AND_AFTER, BringUp, RunPlanner, TrainingParts
 from paceline.core.coordinator.evaluator_watch import EvaluatorLives
 from paceline.core.errors import ProtocolError
 from paceline.core.fault_tolerance.membership import Membership, Patience
@@ -191,7 +191,9 @@ class CoordinatorMachine:
 
     # ---- messages ----------------------------------------------------------------------------------------
     def _hello(self, src: Party, hello: control.Hello) -> None:
-        if self.phase is RunPhase.GATHERING:
+        if src in self.run.roster.not_started and self.phase not in TRAINING_AND_AFTER:
+            self._bring_up.comes_early(src, hello)
+        elif self.phase is RunPhase.GATHERING:
             self._bring_up.joined(src, hello)
         elif src == party.EVALUATOR:
             self._evaluator.hello(hello)
@@ -270,6 +272,7 @@ class CoordinatorMachine:
                 self.run.roster.banned.add(src)  # it has saved the last model
             self._evaluator.lost(why)
             return
+        self._bring_up.lost_early(src)
         self.elasticity.lost(src, why)
         self.ending.go_on()
 

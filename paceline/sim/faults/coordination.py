@@ -44,6 +44,7 @@ from paceline.sim.kernel.processes import Incarnation, PendingCall, SimulatedPro
 
 if TYPE_CHECKING:
     from paceline.sim.faulted_driver import FaultedDriver
+    from paceline.sim.faults.bring_up import SimulatedBringUp
     from paceline.sim.faults.lossy_links import LossyLinks
     from paceline.sim.faults.run_end import SimulatedRunEnd
     from paceline.sim.faults.server_recovery import Servers
@@ -110,6 +111,7 @@ class Members:
     streams: LossyLinks | None = None  # a cluster without hazards loses no message
     servers: Servers | None = None  # set if servers can be lost with their state
     ends: SimulatedRunEnd | None = None  # set if this run is told to end
+    bring_up: SimulatedBringUp | None = None  # set if this run is brought up
 
     def __init__(self, sim: FaultedDriver, snapshots: Snapshots | None = None) -> None:
         """`snapshots`: those from which lost servers are restored; None where servers keep what they acknowledged."""
@@ -128,11 +130,14 @@ class Members:
             done=sim.resumed_done,
         )
         hosts = [placement.host for placement in sim.cluster.worker_placements()]
-        absent = [rank for rank, host in enumerate(hosts) if host.joins_at_s > 0]
+        absent = {rank for rank, host in enumerate(hosts) if host.joins_at_s > 0}
+        absent |= set(wish.starts.late if wish and wish.starts else ())
         size = RunSize(sim.cluster.workers, sim.cluster.servers, not_started=absent)
         planner = SimulatedPlanner(sim)
         self.machine = CoordinatorMachine(size, rules, planner, SimulatedStrikes(sim), snapshots, self._clock_of(sim))
         self._roster, self._members = self.machine.run.roster, self.machine.run.members
+        if wish and wish.starts:
+            return
         copied = snapshots is not None and snapshots.copies
         request = PlanRequest(
             ready=[MODEL], workers=[], servers=[], replaced=snapshots is not None, copied=copied, not_started=0
@@ -145,7 +150,7 @@ class Members:
         if sim.wish is None:
             return lambda: sim.now
         clock = sim.wish.clock
-        return lambda: clock.reads(sim.now)
+        return lambda: self.bring_up.now if self.bring_up else clock.reads(sim.now)
 
     @property
     def banned(self) -> set[int]:
@@ -262,8 +267,15 @@ class Members:
         """Does nothing: without hazards a process that lives is heard in the end, however late."""
 
     def stopped(self, party: SimulatedProcess) -> bool:
-        """Returns True if that process was told that the run ends."""
+        """Returns True if that process was told that the run ends, or has not been told that it begins."""
+        if self.bring_up is not None and self.bring_up.rests(party):
+            return True
         return self.ends is not None and self.ends.stopped(party)
+
+    @property
+    def begin_s(self) -> float:
+        """Returns when the loops of the workers begin; never, where each is told so."""
+        return math.inf if self.bring_up else 0.0
 
     def restarted(self, ended: Incarnation) -> None:
         """Ends the step at which a worker hung that is restarted in place: its samples are free then."""

@@ -21,13 +21,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination.decisions import Action, StartTimer, Timer
+from paceline.core.coordination.decisions import Action, StartTimer, StartTraining, Timer
 from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.coordination.party import Party, server, worker
 from paceline.core.effects import Piece, Reply, Tell
 from paceline.core.fault_tolerance.membership import HERE, MembershipState
 from paceline.core.parties.known_workers import KnownWorkers
 from paceline.core.role import Role, RoleContext
+from paceline.sim.faults.bring_up import SimulatedBringUp
 from paceline.sim.faults.coordination import ASKED, MODEL, Members
 from paceline.sim.faults.lossy_links import LossyLinks
 from paceline.sim.faults.party_orders import SimulatedOrders
@@ -62,12 +63,16 @@ class LossyMembers(Members):
         self._lease: control.Lease | None = None
         if hazards.servers_keep != "all" and can_be_replaced(sim.scheme, sim.cluster.servers):
             copied = hazards.servers_keep == "replica"
-            self.servers = Servers(sim, self, self.control, hazards.snapshot_every_s, copied=copied)
+            begun = not (sim.wish and sim.wish.starts)
+            self.servers = Servers(sim, self, self.control, hazards.snapshot_every_s, copied=copied, begun=begun)
             self.streams.loses = self.servers.crash
         super().__init__(sim, self.servers.snapshots if self.servers else None)
         if sim.wish:
             self.ends = SimulatedRunEnd(sim, self, self.machine, sim.wish)
-            self.machine.ending.begin()
+            if sim.wish.starts:
+                self.bring_up = SimulatedBringUp(sim, self, sim.wish.starts)
+            else:
+                self.machine.ending.begin()
             self._carry_out()
 
     # ---- decisions are carried out -------------------------------------------------------------------------
@@ -81,6 +86,11 @@ class LossyMembers(Members):
         match action:
             case StartTimer(seconds=seconds, timer=timer, number=number):
                 self._start(seconds, timer, number)
+            case StartTraining(not_started=ranks) if self.bring_up:
+                self.bring_up.begins_training()
+                for rank in ranks:
+                    self._own_roles_hear(self.hears_gone, rank)
+                self.machine.begin_training()
             case _ if not (self.servers and self.servers.carries_out(action)):
                 super()._act(action)
 
@@ -96,7 +106,7 @@ class LossyMembers(Members):
         """Starts a timer. That which looks for the silent ends when nobody is left to be watched (`_watch`)."""
         self._watching = self._watching or timer is Timer.MEMBERS
         due = self._sim.now + seconds
-        if self.ends:
+        if self.ends and not self.bring_up:
             due = self.ends.clock.shows(self.machine.run.now() + seconds)
         self._sim.heap.push(max(due, self._sim.now), self._rings, timer, number)
 
@@ -145,13 +155,18 @@ class LossyMembers(Members):
         Nothing happens to a server that comes back as it was, or without which the run would end.
         """
         party = self._process_of(who)
-        if party and party.hears and self._may_be_missed(party) and self._members.state(who) in HERE:
+        if self.bring_up and not self.bring_up.oracle.began:
+            if party and party.hears and self._may_be_missed(party):
+                self.bring_up.lost(party)
+        elif party and party.hears and self._may_be_missed(party) and self._members.state(who) in HERE:
             self.machine.lost(who, "its connection was reset")
             self._carry_out()
 
     def counts(self, src: SimulatedProcess) -> bool:
         """Returns True if the coordinator listens to that process; a live one closes the connection otherwise."""
         who = Party(src.kind, src.me)
+        if self.bring_up and not self.bring_up.oracle.began:
+            return self.bring_up.is_connected(src)
         return self._members.incarnation(who) == src.incarnation and self._members.state(who) not in (
             MembershipState.LOST,
             MembershipState.NOT_STARTED,
@@ -202,15 +217,19 @@ class LossyMembers(Members):
 
     def _hears(self, party: SimulatedProcess, message: Any) -> None:
         """Handles a message of the coordinator at a party."""
+        self.orders.told(party, message)
+
+    def own_thread(self, party: SimulatedProcess, message: Any) -> None:
+        """Does at a party what takes its time; a newcomer's Plan needs none."""
+        if self.bring_up and self.bring_up.own_thread(party, message):
+            return
         match message:
             case control.Roster():
-                self._has_roster(party, message)
+                self._meets(party, message)
             case control.Go() if self.servers:
                 self.servers.begin(party)
-            case control.WorkerLeft() | control.WorkerJoined() | control.Fence() | control.Resume():
-                self.orders.told(party, message)
-            case _ if self.ends:
-                self.ends.told(party, message)
+            case control.Finish() if self.ends:
+                self.ends.finishes(party)
             case _:
                 pass
 
@@ -385,18 +404,15 @@ class LossyMembers(Members):
         else:  # it has not said Hello
             del self._newcomers[newcomer.me]
 
-    def _has_roster(self, party: SimulatedProcess, roster: control.Roster) -> None:
-        """Learns who is gone. A newcomer that is a worker is ready then: all train the same model."""
+    def _meets(self, party: SimulatedProcess, roster: control.Roster) -> None:
+        """Meets the others of the roster. A worker is ready then: all train the same model."""
         own = {party.me} if party.kind == "worker" else set()
-        self.orders.known(party).learn(roster)
         for rank in set(roster.lost) - own if roster.incarnations else ():
             # A newcomer that came before this one takes part already; of its earlier incarnations nothing is heard.
             last = roster.incarnations[rank] - (rank in roster.joining)
             if dead := self._processes.get((self._sim.world.workers[rank].name, last)):
                 self.orders.stops_hearing(party, dead)
         if party.kind == "worker":
-            self.streams.server_views[party.process] = roster.server_view
-            self.orders.begins_to_hold(party)
             self.tell(party, MODEL)
 
     def _enters_when_quiet(self, newcomer: SimulatedProcess) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import Action, RunFinished, SendMessage, WriteRecord
@@ -111,8 +111,9 @@ class SimulatedRunEnd:
         Where it jumps just now, a timer has rung before anything more was heard: the report is older than the jump.
         """
         now = self._sim.now
-        jumps = any(at == now for at, _ in self.clock.jumps)
-        return self.clock.reads(math.nextafter(now, 0.0) if jumps else now)
+        if any(at == now for at, _ in self.clock.jumps):
+            return self.clock.reads(math.nextafter(now, 0.0))
+        return self._machine.run.now()
 
     # ---- what the coordinator decides ----------------------------------------------------------------------
     def decided(self, action: Action) -> None:
@@ -135,25 +136,23 @@ class SimulatedRunEnd:
             self.oracle.gone(party.process)
             self._members.is_gone(party)
 
-    def told(self, party: SimulatedProcess, message: Any) -> None:
-        """Carries out Stop, Finish or Exit at a party; every other message is no matter of the end."""
-        match message:
-            case control.Stop():
-                self._hears(party, "Stop")
-                self._stops(party)
-            case control.Finish():
-                self._hears(party, "Finish")
-                self._sim.heap.push(self._sim.now + self._rng.random() * SAVING_MAX_S, self._saves, party)
-            case control.Exit():
-                self._hears(party, "Exit")
-                self._members.exits(party)
+    def finishes(self, party: SimulatedProcess) -> None:
+        """Lets a party read the last model, which takes a while, since nobody trains any more."""
+        self._hears(party, "Finish")
+        self._sim.heap.push(self._sim.now + self._rng.random() * SAVING_MAX_S, self._saves, party)
+
+    def exits(self, party: SimulatedProcess) -> None:
+        """Ends the process of a party that may exit."""
+        self._hears(party, "Exit")
+        self._members.exits(party)
 
     def _hears(self, party: SimulatedProcess, what: str) -> None:
         training = [who.name for who in self._sim.world.workers if who.here]
         self.oracle.told(party.process, what, training)
 
-    def _stops(self, party: SimulatedProcess) -> None:
+    def stops(self, party: SimulatedProcess) -> None:
         """Lets a worker leave: what it waits for is void, and of the step it is at nothing is handed over."""
+        self._hears(party, "Stop")
         if self._members.ends_newcomer(party):
             return
         self._stopped.add(party.process)

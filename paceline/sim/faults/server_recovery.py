@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination.decisions import Action, CloseConnection, SendMessage, SnapshotOrder
+from paceline.core.coordination.decisions import Action, BeginSnapshots, CloseConnection, SendMessage, SnapshotOrder
 from paceline.core.coordination.party import COORDINATOR, Party
 from paceline.core.effects import Data, Reply, Tell
 from paceline.core.fault_tolerance.replication import Copies, Kept, SliceState, mark_of
@@ -156,8 +156,16 @@ class Servers:
     """Carries out at the servers of `sim` what its coordinator orders. `control`: the process of the coordinator."""
 
     def __init__(
-        self, sim: FaultedDriver, members: RecoveryMembers, control: SimulatedProcess, every_s: float, *, copied: bool
+        self,
+        sim: FaultedDriver,
+        members: RecoveryMembers,
+        control: SimulatedProcess,
+        every_s: float,
+        *,
+        copied: bool,
+        begun: bool,
     ) -> None:
+        """`begun`: the run trains from the beginning; otherwise Go and BeginSnapshots say when it does."""
         world = sim.world
         self.sim, self.streams, self._members, self._control = sim, members.streams, members, control
         self.copied: bool = copied and len(world.servers) > 1 and not sim.scheme.answers_what_no_copy_has
@@ -167,8 +175,10 @@ class Servers:
         self.snapshots = SimulatedSnapshots(self, control, every_s)
         for server in self.servers:
             self._listen(server)
-            sim.heap.push(0.0, self._begin, server)
-        self.snapshots.keep_on()
+            if begun:
+                sim.heap.push(0.0, self._begin, server)
+        if begun:
+            self.snapshots.keep_on()
 
     @property
     def any_is_away(self) -> bool:
@@ -193,6 +203,8 @@ class Servers:
             case SendMessage(to=to, message=control.Restore() as order):
                 for who in to:
                     self._sends_order(self.servers[who.index], order)
+            case BeginSnapshots():
+                self.snapshots.keep_on()
             case SnapshotOrder.HOLD:
                 self.snapshots.hold()
             case SnapshotOrder.RELEASE:
@@ -307,6 +319,10 @@ class Servers:
             if not server.lost and not self._members.counts(server.party):  # nobody waits to hear of it
                 self.sim.heap.push(self.sim.now + RESTART_S, self._replaces, server)
         return True
+
+    def dies(self, shard: int) -> None:
+        """Ends the process of a server, whether or not the run survives that."""
+        self._die(self.servers[shard])
 
     def _die(self, server: RecoverableServer) -> None:
         """Stops the processes of a server; what they sent and was not acknowledged is lost.

@@ -196,3 +196,33 @@ def test_a_connection_that_broke_the_protocol_is_a_strike_while_workers_train() 
     driver.machine.lost(W2, "no such frame", broke_protocol=True)
     assert driver.strikes.given == [(W2, "no such frame", True)]
     assert changes(driver.taken()) == [("worker 2", "lost")]
+
+
+@pytest.mark.parametrize("phases", [0, 1, 2])
+def test_a_worker_that_nobody_waits_for_may_come_while_a_run_is_brought_up(phases: int) -> None:
+    """It hears nothing before training has begun, and joins then, as one that was lost does."""
+    driver = Driver(workers=3, not_started=(2,))
+    told: list[Action] = []
+    for phase, act in enumerate((lambda who: driver.told(who, hello()), lambda who: driver.told(who, READY))):
+        if phase == phases:
+            told += driver.told(W2, hello())
+        for who in (W0, W1, *((S0, EVALUATOR) if phase == 0 else ())):
+            told += act(who)
+    if phases == 2:
+        told += driver.told(W2, hello())
+    for who in (S0, W0, W1):
+        told += driver.told(who, control.Prepared())
+    assert driver.machine.phase is RunPhase.TRAINING
+    messages = [action.message for action in told if isinstance(action, SendMessage) and W2 in action.to]
+    assert [type(message) for message in messages] == [control.Roster]
+    assert (messages[0].incarnations, messages[0].joining) == ((0, 0, 0), (2,))
+    assert sent(driver.told(W2, READY), control.WorkerJoined) == [(S0, EVALUATOR, W0, W1)]
+
+
+def test_one_that_came_and_went_before_training_is_not_waited_for() -> None:
+    driver = Driver(workers=3, not_started=(2,))
+    driver.told(W2, hello())
+    driver.machine.lost(W2, "it was killed")
+    assert driver.taken() == []
+    driver.trains()
+    assert W2 not in driver.machine.run.roster.joining

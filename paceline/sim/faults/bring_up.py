@@ -1,0 +1,137 @@
+"""The bring-up of a simulated run: processes start, say Hello, meet, take up the plan, and begin to train at Go.
+
+    told      a worker                                a server
+              says Hello when its process starts      the same
+    Roster    meets the others, measures; Ready       meets nobody
+    Plan      takes it up; Prepared                   the same
+    Go        its loop begins                         begins to copy
+
+`paceline.core.coordinator.bring_up` and `paceline.core.parties.course` decide, for live runs and for these. What is
+not simulated: the weights of worker 0, which all have from the beginning, and what a step measures; both take a drawn
+time. A run without `StopWish.starts` begins when all that is over.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from paceline.core.coordination import control_messages as control
+from paceline.sim.checking.oracles.bring_up import BringUpOracle, Starts
+from paceline.sim.faults.coordination import MODEL
+from paceline.sim.kernel.processes import SimulatedProcess
+
+if TYPE_CHECKING:
+    from paceline.sim.faulted_driver import FaultedDriver, LossyFaultedMembers
+
+TAKES_MAX_S = 1.0
+"""The longest time that a party takes to meet the others, or to take up its plan."""
+
+
+class SimulatedBringUp:
+    """Brings the run of `sim` up. `began_s`: when training began; None before."""
+
+    def __init__(self, sim: FaultedDriver, members: LossyFaultedMembers, starts: Starts) -> None:
+        assert sim.invariants is not None
+        self._sim, self._members, self._starts = sim, members, starts
+        self._rng = Random(f"{sim.seed}/bring-up")
+        self.began_s: float | None = None
+        self._begun: set[tuple[str, int]] = set()  # processes whose loop has begun
+        late = [sim.world.workers[rank] for rank in starts.late]
+        beginning = [party for party in (*sim.world.workers, *sim.world.servers) if party not in late]
+        self._beginning = {party.process for party in beginning}
+        self.oracle = BringUpOracle(sim.invariants.broken, [party.name for party in beginning])
+        for party in late:
+            party.here = party.hears = False
+            sim.heap.push(0.0, self._is_absent, party)
+        for party in beginning:
+            sim.heap.push(starts.at_s[party.name], self._says_hello, party)
+            for name, at in starts.dies:
+                if name == party.name:
+                    sim.heap.push(at, self._dies, party)
+        sim.heap.push(sim.cluster.suspect_after_s, self._looks_at_connections)
+
+    @property
+    def now(self) -> float:
+        """Returns the seconds since training began; 0 before."""
+        return 0.0 if self.began_s is None else self._sim.now - self.began_s
+
+    def is_connected(self, party: SimulatedProcess) -> bool:
+        """Returns True for a process that the run begins with, before it trains."""
+        return party.process in self._beginning
+
+    def rests(self, party: SimulatedProcess) -> bool:
+        """Returns True if the loop of that process has not begun."""
+        return party.process in self._beginning and party.process not in self._begun
+
+    # ---- processes ---------------------------------------------------------------------------------------
+    def _is_absent(self, party: SimulatedProcess) -> None:
+        """Ends a worker that comes late; its process starts when that is drawn."""
+        self._sim.incarnations[party.me].end()
+        self._sim.heap.push(self._starts.at_s[party.name], self._sim.join, party.me)
+
+    def _says_hello(self, party: SimulatedProcess) -> None:
+        if party.hears:
+            hello = control.Hello(address="", pid=0, host="", device="", incarnation=party.incarnation)
+            self._members.tell(party, hello)
+
+    def _dies(self, party: SimulatedProcess) -> None:
+        """Ends the process of a party: before training, whatever the run survives then."""
+        if party.kind == "worker":
+            self._sim.crash(party.me)
+        elif self.began_s is None and self._members.servers:
+            self._members.servers.dies(party.me)
+
+    def _looks_at_connections(self) -> None:
+        """Reports whose process has ended before training; nobody looks for the silent yet."""
+        if self.began_s is not None:
+            return
+        self._sim.heap.push(self._sim.now + self._sim.cluster.suspect_after_s, self._looks_at_connections)
+        for party in self._members.broken_connections():
+            self.lost(party)
+
+    def lost(self, party: SimulatedProcess) -> None:
+        """Reports that a process, or the connection to it, has ended."""
+        self.oracle.gone(party.name)
+        self._members.is_gone(party)
+
+    # ---- the course of the run ---------------------------------------------------------------------------
+    def begins_training(self) -> None:
+        """Starts the clock of the run."""
+        self.began_s = self._sim.now
+        self.oracle.begins()
+
+    def own_thread(self, party: SimulatedProcess, message: Any) -> bool:
+        """Does at a party what takes its time; returns False for what is no matter of the bring-up."""
+        self.oracle.told(party.name if party.process in self._beginning else str(party.process), type(message).__name__)
+        if party.process not in self._beginning:
+            return False
+        match message:
+            case control.Roster():
+                self._later(self._is_ready, party)
+            case control.Plan():
+                self._later(self._has_taken_up, party)
+            case control.Go() if party.kind == "worker":
+                self._begun.add(party.process)
+                self._sim.heap.push(self._sim.now, self._sim.resume, self._sim.incarnations[party.me])
+            case _:
+                return False
+        return True
+
+    def _later(self, act: Any, party: SimulatedProcess) -> None:
+        self._sim.heap.push(self._sim.now + self._rng.random() * TAKES_MAX_S, act, party)
+
+    def _is_ready(self, party: SimulatedProcess) -> None:
+        if party.hears and party.kind == "worker":
+            self._members.tell(party, MODEL)
+
+    def _has_taken_up(self, party: SimulatedProcess) -> None:
+        """Makes the role count with those that are there, as its first message must find it."""
+        if not party.hears:
+            return
+        self.oracle.took_up(party.name)
+        for rank in sorted(self._members.known(party).departed):
+            for role in self._members.orders.roles(party):
+                self._members.hears_gone(role, rank)
+        for message in self._members.orders.course(party).took_up():
+            self._members.tell(party, message)
