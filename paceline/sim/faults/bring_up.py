@@ -13,10 +13,12 @@ time. A run without `StopWish.starts` begins when all that is over.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import Party
 from paceline.sim.checking.oracles.bring_up import BringUpOracle, Starts
 from paceline.sim.faults.coordination import MODEL
 from paceline.sim.kernel.processes import SimulatedProcess
@@ -49,7 +51,7 @@ class SimulatedBringUp:
             for name, at in starts.dies:
                 if name == party.name:
                     sim.heap.push(at, self._dies, party)
-        sim.heap.push(sim.cluster.suspect_after_s, self._looks_at_connections)
+        members.watch_connections(lambda: self.began_s is not None, lambda party: None)
 
     @property
     def now(self) -> float:
@@ -71,7 +73,7 @@ class SimulatedBringUp:
         self._sim.heap.push(self._starts.at_s[party.name], self._sim.join, party.me)
 
     def _says_hello(self, party: SimulatedProcess) -> None:
-        if party.hears:
+        if self._is_there(self._says_hello, party):
             hello = control.Hello(address="", pid=0, host="", device="", incarnation=party.incarnation)
             self._members.tell(party, hello)
 
@@ -82,18 +84,14 @@ class SimulatedBringUp:
         elif self.began_s is None and self._members.servers:
             self._members.servers.dies(party.me)
 
-    def _looks_at_connections(self) -> None:
-        """Reports whose process has ended before training; nobody looks for the silent yet."""
-        if self.began_s is not None:
-            return
-        self._sim.heap.push(self._sim.now + self._sim.cluster.suspect_after_s, self._looks_at_connections)
-        for party in self._members.broken_connections():
-            self.lost(party)
+    def lost(self, who: Party) -> bool:
+        """Notes that the connection to `who` has broken; returns True if the run does not train yet."""
+        self.oracle.gone(str(who))
+        return self.began_s is None
 
-    def lost(self, party: SimulatedProcess) -> None:
-        """Reports that a process, or the connection to it, has ended."""
-        self.oracle.gone(party.name)
-        self._members.is_gone(party)
+    def over(self) -> None:
+        """Checks, when all is over, that nobody who lives has said Hello in vain."""
+        self.oracle.over(self._members.living)
 
     # ---- the course of the run ---------------------------------------------------------------------------
     def begins_training(self) -> None:
@@ -103,9 +101,11 @@ class SimulatedBringUp:
 
     def own_thread(self, party: SimulatedProcess, message: Any) -> bool:
         """Does at a party what takes its time; returns False for what is no matter of the bring-up."""
-        self.oracle.told(party.name if party.process in self._beginning else str(party.process), type(message).__name__)
+        what = type(message).__name__
         if party.process not in self._beginning:
+            self.oracle.newcomer_told(party.name, what)
             return False
+        self.oracle.told(party.name, what)
         match message:
             case control.Roster():
                 self._later(self._is_ready, party)
@@ -118,16 +118,22 @@ class SimulatedBringUp:
                 return False
         return True
 
-    def _later(self, act: Any, party: SimulatedProcess) -> None:
+    def _later(self, act: Callable[[SimulatedProcess], None], party: SimulatedProcess) -> None:
         self._sim.heap.push(self._sim.now + self._rng.random() * TAKES_MAX_S, act, party)
 
+    def _is_there(self, act: Callable[[SimulatedProcess], None], party: SimulatedProcess) -> bool:
+        """Returns True if that process lives; a server that comes back as it was does `act` later."""
+        if not party.hears and party.kind == "server" and not self._members.servers:
+            self._sim.heap.push(self._sim.now + TAKES_MAX_S, act, party)
+        return party.hears
+
     def _is_ready(self, party: SimulatedProcess) -> None:
-        if party.hears and party.kind == "worker":
+        if party.kind == "worker" and self._is_there(self._is_ready, party):
             self._members.tell(party, MODEL)
 
     def _has_taken_up(self, party: SimulatedProcess) -> None:
         """Makes the role count with those that are there, as its first message must find it."""
-        if not party.hears:
+        if not self._is_there(self._has_taken_up, party):
             return
         self.oracle.took_up(party.name)
         for rank in sorted(self._members.known(party).departed):

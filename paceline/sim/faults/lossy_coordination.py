@@ -155,12 +155,9 @@ class LossyMembers(Members):
         Nothing happens to a server that comes back as it was, or without which the run would end.
         """
         party = self._process_of(who)
-        if self.bring_up and not self.bring_up.oracle.began:
-            if party and party.hears and self._may_be_missed(party):
-                self.bring_up.lost(party)
-        elif party and party.hears and self._may_be_missed(party) and self._members.state(who) in HERE:
-            self.machine.lost(who, "its connection was reset")
-            self._carry_out()
+        starts = self.bring_up is not None and self.bring_up.lost(who)
+        if party and party.hears and self._may_be_missed(party) and (starts or self._members.state(who) in HERE):
+            self._is_gone(who, "its connection was reset")
 
     def counts(self, src: SimulatedProcess) -> bool:
         """Returns True if the coordinator listens to that process; a live one closes the connection otherwise."""
@@ -209,6 +206,8 @@ class LossyMembers(Members):
         who = Party(src.kind, src.me)
         if not (src.hears if isinstance(message, control.Hello) else self.counts(src)):
             return
+        if self.bring_up and isinstance(message, control.Hello) and not self.counts(src):
+            self.bring_up.oracle.came(src.process)
         if isinstance(message, control.Left):
             self._left_cleanly.add(src.process)
         self._told(who, message)
@@ -217,6 +216,8 @@ class LossyMembers(Members):
 
     def _hears(self, party: SimulatedProcess, message: Any) -> None:
         """Handles a message of the coordinator at a party."""
+        if self.bring_up:
+            self.bring_up.oracle.heard(party.process)
         self.orders.told(party, message)
 
     def own_thread(self, party: SimulatedProcess, message: Any) -> None:
@@ -244,6 +245,11 @@ class LossyMembers(Members):
         if src.kind == "coordinator":
             return self._members.incarnation(worker(rank))
         return self.orders.known(src).incarnations.get(rank, 0)
+
+    @property
+    def living(self) -> list[tuple[str, int]]:
+        """Returns all processes of workers that run."""
+        return [process for process, party in self._processes.items() if party.hears]
 
     def process(self, name: str, incarnation: int) -> SimulatedProcess:
         """Returns the process of that incarnation of a worker."""
@@ -342,14 +348,22 @@ class LossyMembers(Members):
         """Returns True once everybody was told that the run is over."""
         return self.machine.phase is RunPhase.OVER
 
-    def broken_connections(self) -> list[SimulatedProcess]:
-        """Returns the processes that have died, and that the coordinator counts with; not servers that come back."""
-        parties = (*self._sim.world.workers, *self._newcomers.values(), *self._present_servers())
-        return [who for who in parties if not who.hears and self.counts(who) and self._may_be_missed(who)]
+    def watch_connections(self, over: Callable[[], bool], gone: Callable[[SimulatedProcess], None]) -> None:
+        """Reports whose connection has broken, until `over`: for phases in which nobody looks for the silent."""
+        self._sim.heap.push(self._sim.now + self._sim.cluster.suspect_after_s, self._looks_at_connections, over, gone)
 
-    def is_gone(self, party: SimulatedProcess) -> None:
-        """Reports that the connection of a process that has died is broken."""
-        self.machine.lost(Party(party.kind, party.me), "its process ended")
+    def _looks_at_connections(self, over: Callable[[], bool], gone: Callable[[SimulatedProcess], None]) -> None:
+        if over():
+            return
+        self.watch_connections(over, gone)
+        parties = (*self._sim.world.workers, *self._newcomers.values(), *self._present_servers())
+        for party in parties:
+            if not party.hears and self.counts(party) and self._may_be_missed(party):
+                gone(party)
+                self._is_gone(Party(party.kind, party.me), "its process ended")
+
+    def _is_gone(self, who: Party, why: str) -> None:
+        self.machine.lost(who, why)
         self._carry_out()
 
     def exits(self, party: SimulatedProcess) -> None:

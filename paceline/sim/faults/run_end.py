@@ -125,16 +125,10 @@ class SimulatedRunEnd:
             case RunFinished():
                 self.oracle.finished()
             case SendMessage(message=control.Finish()):
-                self._sim.heap.push(self._sim.now + self._sim.cluster.suspect_after_s, self._looks_at_connections)
+                self._members.watch_connections(lambda: self._members.over, self._is_gone)
 
-    def _looks_at_connections(self) -> None:
-        """Reports whose connection has broken since training is over: nobody looks for the silent any more."""
-        if self._members.over:
-            return
-        self._sim.heap.push(self._sim.now + self._sim.cluster.suspect_after_s, self._looks_at_connections)
-        for party in self._members.broken_connections():
-            self.oracle.gone(party.process)
-            self._members.is_gone(party)
+    def _is_gone(self, party: SimulatedProcess) -> None:
+        self.oracle.gone(party.process)
 
     def finishes(self, party: SimulatedProcess) -> None:
         """Lets a party read the last model, which takes a while, since nobody trains any more."""

@@ -38,7 +38,7 @@ def draw(seed: int, cluster: Cluster, epoch: int) -> StopWish | None:
     at_s = {name: random.uniform(0.0, slowest_s) for name in (*workers, *servers)}
     at_s |= {name: random.uniform(0.0, JOINS_MAX_S) for name in workers[first:]}
     dies = () if random.randrange(3) else ((random.choice((*workers, *servers)), random.uniform(0.0, slowest_s + 2.0)),)
-    rules = (StopRule(seconds=random.uniform(2.0, 25.0)), StopRule(samples=random.randint(1, 2 * epoch)), StopRule())
+    rules = (StopRule(seconds=random.uniform(2.0, 25.0)), StopRule(samples=random.randint(1, epoch)), StopRule())
     starts = Starts(at_s, tuple(range(first, cluster.workers)), dies)
     return StopWish(random.choice(rules), starts=starts)
 
@@ -57,3 +57,4 @@ def check(sim: Simulation, wish: StopWish, calm_s: float) -> None:
         dead = [party.name for party in (*sim.world.workers, *sim.world.servers) if not party.hears]
         bring_up.oracle.failed(str(error), dead)
         raise
+    bring_up.over()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+Process = tuple[str, int]
+"""A party's name and its incarnation."""
 COURSE = ("Roster", "Plan", "Go")
 """What a party hears that a run begins with, once each and in this order."""
 
@@ -35,15 +37,30 @@ class BringUpOracle:
         self._told: dict[str, list[str]] = {name: [] for name in beginning}
         self._taken_up: set[str] = set()
         self._gone: set[str] = set()
+        self._unheard: set[Process] = set()
         self.began = False
 
+    def came(self, process: Process) -> None:
+        """Notes that the coordinator has the Hello of a process that the run does not wait for."""
+        self._unheard.add(process)
+
+    def heard(self, process: Process) -> None:
+        """Notes that anything of the coordinator has reached a process."""
+        self._unheard.discard(process)
+
+    def over(self, living: Collection[Process]) -> None:
+        """Takes the end of the run: no living process has said Hello in vain."""
+        if unheard := sorted(self._unheard & set(living)):
+            raise self._broken(f"{unheard[0][0]} has said Hello, and has never heard of the coordinator")
+
+    def newcomer_told(self, name: str, what: str) -> None:
+        """Notes that a process was told something that comes after those that the run begins with."""
+        if not self.began:
+            raise self._broken(f"{name} is told {what}, and the run that it is to join has not begun")
+
     def told(self, name: str, what: str) -> None:
-        """Notes that a party was told something of the course of the run."""
+        """Notes that a party that the run begins with was told something of the course of the run."""
         if what not in COURSE:
-            return
-        if name not in self._told:
-            if not self.began:
-                raise self._broken(f"{name} is told {what}, and the run that it is to join has not begun")
             return
         told = self._told[name]
         if len(told) == len(COURSE) or COURSE[len(told)] != what:
@@ -72,7 +89,10 @@ class BringUpOracle:
         self.began = True
 
     def failed(self, cause: str, dead: Collection[str]) -> None:
-        """Takes the end of a run before it has trained: somebody must have failed. `dead`: whose processes have ended."""
+        """Takes the end of a run before it has trained: somebody must have failed.
+
+        dead: whose processes have ended.
+        """
         if not self.began and not any(name in cause for name in {*self._gone, *dead}):
             raise self._broken(f"the run fails before it trains, though nobody has failed: {cause}")
 
