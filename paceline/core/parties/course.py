@@ -1,18 +1,21 @@
 """What a process does with what the coordinator tells it of the course of the run, from its Roster to Exit.
 
-    told      at once, in this order                                     its own thread then       and says
-    Roster    HoldMessages, at a newcomer that is to have a role;        meets the others          Ready, of a worker
+    told      at once, in this order                                its own thread then       and says
+    Roster    HoldMessages, at a newcomer that is to have a role;   meets the others          Ready, of a worker
               BeginServerView
-    Plan      CheckByPlan                                                takes the plan up         Prepared (`took_up`)
-    Go        StartClock                                                 begins to train, or to serve
-    Stop      EndLoop                                                    leaves                    Left
-    Restore                                                              `server_restore.py`
-    Finish                                                               takes the last model      Saved
-    Exit      MayExit                                                    ends
+    Plan      CheckByPlan                                           takes the plan up         Prepared (`took_up`)
+    Go        StartClock                                            begins to train, or to serve
+    Stop      EndLoop                                               leaves (`leaves`)         Left (`has_left`)
+    Restore                                                         `server_restore.py`
+    Finish                                                          takes the last model      Saved (`saved`)
+    Exit      MayExit                                               ends
 
 At once means: before the next message of the coordinator, and before any message of another party that may follow from
 it. So a message that is sent in a server view, or with the plan's bounds, is never judged by those of before. All else
 takes time, and is left to the party's own thread (`OwnThread`); in a simulation it is an event.
+
+The order of leaving matters. A worker says Left when all that it told others has been taken: once the coordinator has
+told them that it is gone, they drop what still comes. And no record of a party may come after the run is over.
 
 `orders.py` has what the coordinator tells of others meanwhile.
 """
@@ -73,6 +76,33 @@ class OwnThread:
     message: Any
 
 
+@dataclass(frozen=True, slots=True)
+class SendLast:
+    """Lets the role send its last messages, and declines what others still ask it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitTaken:
+    """Waits until all that this worker told others has been taken. `by_servers`: and servers have all else, too, since
+    its process ends before theirs."""
+
+    by_servers: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FlushRecords:
+    """Reports what there is to report, now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Sends a message to the coordinator."""
+
+    message: control.Prepared | control.Left | control.Saved
+
+
+StepAction = SendLast | AwaitTaken | FlushRecords | Say
+"""What the party's own thread does, and may wait for."""
 CourseAction = HoldMessages | BeginServerView | CheckByPlan | StartClock | EndLoop | MayExit | OwnThread
 
 
@@ -105,10 +135,23 @@ class PartyCourse:
     def _comes_late(self) -> bool:
         return self._me.kind == "worker" and self._known.late
 
-    def took_up(self) -> list[control.Prepared]:
-        """Returns what to tell the coordinator when this party has taken up its plan.
+    def took_up(self) -> list[Say]:
+        """Returns what to say when this party has taken up its plan.
 
         Training begins when all have said so. Nobody waits for the evaluator, and a worker that comes late is told Go
         with its plan.
         """
-        return [] if self._me.kind == "evaluator" or self._comes_late else [control.Prepared()]
+        return [] if self._me.kind == "evaluator" or self._comes_late else [Say(control.Prepared())]
+
+    def leaves(self, *, drained: bool = False) -> list[StepAction]:
+        """Returns what a worker does when its part is over. `drained`: its process ends before the run does."""
+        return [SendLast(), AwaitTaken(by_servers=drained)]
+
+    def has_left(self, reason: str, *, drained: bool = False) -> list[StepAction]:
+        """Returns what a worker does when all that was carried out: it takes no further part, for `reason`."""
+        return [FlushRecords(), Say(control.Left(reason=reason, drained=drained))]
+
+    def saved(self) -> list[StepAction]:
+        """Returns what a party does when it has the last model, and needs nobody any more."""
+        flush = [FlushRecords()] if self._me.kind == "server" else []  # a worker has done so when it left
+        return [*flush, Say(control.Saved())]

@@ -1,7 +1,7 @@
 """Holds messages that reach a newcomer before its role exists.
 
     state      input                            then                                   next
-    OFF        the roster, at a newcomer        nothing yet                            HOLDING
+    OFF        the roster, late                 nothing yet                            HOLDING
     HOLDING    a message that needs a role      it is kept, in order                   HOLDING
     HOLDING    any other message                it passes                              HOLDING
     HOLDING    release                          all kept messages go to the role       OFF
@@ -28,9 +28,9 @@ class EarlyMessages(Generic[M]):
         """Returns True from the roster until the role exists, at a newcomer."""
         return self._held is not None
 
-    def begin(self) -> None:
-        """Begins to hold messages, once the roster is here (`course.py`)."""
-        self._held = []
+    def begin(self, *, late: bool) -> None:
+        """Begins to hold messages, once the roster is here, if this process is `late` (a newcomer)."""
+        self._held = [] if late else None
 
     def hold(self, message: M, *, needs_role: bool) -> bool:
         """Keeps a message that needs the role if that does not exist yet; returns whether it was kept."""

@@ -21,9 +21,9 @@ class EarlyEnvelopes:
         self._early = EarlyMessages[tuple[Party, Envelope]]()
         self._lock = threading.Lock()
 
-    def begin(self) -> None:
-        """Begins to hold messages: the roster is here, and this party is a newcomer."""
-        self._early.begin()
+    def begin(self, late: bool) -> None:
+        """Begins to hold messages, once the roster is here, if this party is `late` (a newcomer)."""
+        self._early.begin(late=late)
 
     @property
     def holding(self) -> bool:

@@ -116,7 +116,7 @@ class MessageHandlers:
         self._transport, self._node, self._me = transport, node, node.me
         self._directory, self._mailbox, self._early = directory, mailbox, early
         self._reports, self._servers = reports, servers
-        self._orders, self._course = PartyOrders(node.me, directory), PartyCourse(node.me, directory)
+        self._orders, self.course = PartyOrders(node.me, directory), PartyCourse(node.me, directory)
         self._callbacks = NO_CALLBACKS
         self._parts = MessageParts()
 
@@ -218,14 +218,14 @@ class MessageHandlers:
         """Handles what the coordinator says of the course of the run, when all parts of it are here."""
         if (message := self._parts.join(message)) is None:
             return
-        for action in self._course.told(message):
+        for action in self.course.told(message):
             self._carry_on(action)
 
     def _carry_on(self, action: CourseAction) -> None:
         """Carries out what must hold before the next message is handled; the party's own thread may take its time."""
         match action:
             case HoldMessages():
-                self._early.begin()
+                self._early.begin(late=True)
             case BeginServerView(server_view=view):
                 self._node.begin_server_view(view)
             case CheckByPlan(plan=plan, late=late):
@@ -242,11 +242,6 @@ class MessageHandlers:
                 self._mailbox.put(message)
             case _:
                 assert_never(action)
-
-    def took_up(self) -> None:
-        """Tells the coordinator that this party has taken up its plan, where that waits for it. Raises PeerLost."""
-        for message in self._course.took_up():
-            self._tell(message)
 
     def tell_roles(self) -> None:
         """Tells the role of a newcomer who left and joined before it existed; called between two messages."""

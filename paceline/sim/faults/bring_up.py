@@ -139,5 +139,4 @@ class SimulatedBringUp:
         for rank in sorted(self._members.known(party).departed):
             for role in self._members.orders.roles(party):
                 self._members.hears_gone(role, rank)
-        for message in self._members.orders.course(party).took_up():
-            self._members.tell(party, message)
+        self._members.orders.says(party, self._members.orders.course(party).took_up())

@@ -26,6 +26,7 @@ from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.coordination.party import Party, server, worker
 from paceline.core.effects import Piece, Reply, Tell
 from paceline.core.fault_tolerance.membership import HERE, MembershipState
+from paceline.core.parties.course import AwaitTaken, SendLast
 from paceline.core.parties.known_workers import KnownWorkers
 from paceline.core.role import Role, RoleContext
 from paceline.sim.faults.bring_up import SimulatedBringUp
@@ -270,8 +271,12 @@ class LossyMembers(Members):
             self.leaving.discard(incarnation.rank)
             self._end(incarnation.party)
             return
-        self._sends_its_last(incarnation)
-        self._leaves_when_settled(incarnation.party)
+        for action in self.orders.course(incarnation.party).leaves():
+            match action:
+                case SendLast():
+                    self._sends_its_last(incarnation)
+                case AwaitTaken():
+                    self._leaves_when_settled(incarnation.party)
 
     def _leaves_when_settled(self, party: SimulatedProcess) -> None:
         # A live worker waits for other workers and servers. What its role told the coordinator's is before Left on the
@@ -279,7 +284,7 @@ class LossyMembers(Members):
         if not self.streams.settled(party, ("worker", "server", "coordinator")):
             self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self._leaves_when_settled, party)
         elif party.hears:
-            self.tell(party, control.Left(reason=ASKED))
+            self.orders.says(party, self.orders.course(party).has_left(ASKED))
 
     def crash(self, rank: int) -> None:
         """Crashes the process of worker `rank`, or that which is to take its place; its silence is noticed.

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import Party
-from paceline.core.parties.course import BeginServerView, EndLoop, HoldMessages, MayExit, OwnThread, PartyCourse
+from paceline.core.parties.course import (
+    BeginServerView,
+    EndLoop,
+    HoldMessages,
+    MayExit,
+    OwnThread,
+    PartyCourse,
+    Say,
+    StepAction,
+)
 from paceline.core.parties.early_messages import EarlyMessages
 from paceline.core.parties.known_workers import KnownWorkers
 from paceline.core.parties.orders import (
@@ -57,6 +66,12 @@ class SimulatedOrders:
             case _:
                 self._carry_on(party, message)
 
+    def says(self, party: SimulatedProcess, actions: Iterable[StepAction]) -> None:
+        """Sends what `party` says to the coordinator; the records of its role are in the trace already."""
+        for action in actions:
+            if isinstance(action, Say):
+                self._members.tell(party, action.message)
+
     def course(self, party: SimulatedProcess) -> PartyCourse:
         """Returns what decides the course of the run at `party`."""
         return PartyCourse(Party(party.kind, party.me), self.known(party))
@@ -68,7 +83,7 @@ class SimulatedOrders:
             match action:
                 case HoldMessages():
                     early = self._early[party.process] = EarlyMessages()
-                    early.begin()
+                    early.begin(late=True)
                 case BeginServerView(server_view=view):
                     self._streams.server_views[party.process] = view
                 case EndLoop() if self._members.ends:

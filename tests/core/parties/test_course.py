@@ -7,14 +7,18 @@ import pytest
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import EVALUATOR, Party, server, worker
 from paceline.core.parties.course import (
+    AwaitTaken,
     BeginServerView,
     CheckByPlan,
     CourseAction,
     EndLoop,
+    FlushRecords,
     HoldMessages,
     MayExit,
     OwnThread,
     PartyCourse,
+    Say,
+    SendLast,
     StartClock,
 )
 from paceline.core.parties.known_workers import KnownWorkers
@@ -73,12 +77,29 @@ def test_stop_ends_the_loop_and_does_not_wait_for_it() -> None:
 @pytest.mark.parametrize(
     ("me", "roster", "says"),
     [
-        (worker(0), FIRST, [control.Prepared()]),
-        (server(0), FIRST, [control.Prepared()]),
+        (worker(0), FIRST, [Say(control.Prepared())]),
+        (server(0), FIRST, [Say(control.Prepared())]),
         (EVALUATOR, FIRST, []),
         (worker(1), LATE, []),
     ],
     ids=["worker", "server", "evaluator", "newcomer"],
 )
-def test_training_waits_for_who_begins_with_it(me: Party, roster: control.Roster, says: list[control.Prepared]) -> None:
+def test_training_waits_for_who_begins_with_it(me: Party, roster: control.Roster, says: list[Say]) -> None:
     assert course(me, roster)[0].took_up() == says
+
+
+def test_a_worker_says_that_it_has_left_when_others_have_all_that_it_told_them() -> None:
+    machine, _ = course(worker(0), FIRST)
+    assert machine.leaves() == [SendLast(), AwaitTaken(by_servers=False)]
+    assert machine.has_left("epochs") == [FlushRecords(), Say(control.Left(reason="epochs"))]
+
+
+def test_one_that_is_drained_waits_for_the_servers_too_since_its_process_ends_at_once() -> None:
+    machine, _ = course(worker(0), FIRST)
+    assert machine.leaves(drained=True)[-1] == AwaitTaken(by_servers=True)
+    assert machine.has_left("SIGTERM", drained=True)[-1] == Say(control.Left(reason="SIGTERM", drained=True))
+
+
+def test_the_records_of_a_server_are_told_before_anybody_may_end() -> None:
+    assert course(server(0), FIRST)[0].saved() == [FlushRecords(), Say(control.Saved())]
+    assert course(worker(0), FIRST)[0].saved() == [Say(control.Saved())]

@@ -11,7 +11,7 @@ def held(early: EarlyMessages[str], *messages: str, needs_role: bool = True) -> 
 
 def test_what_needs_the_role_is_kept_in_order_until_the_role_exists() -> None:
     early = EarlyMessages[str]()
-    early.begin()
+    early.begin(late=True)
     assert early.holding
     assert held(early, "first", "second") == [True, True]
     assert held(early, "an answer", needs_role=False) == [False]
@@ -21,8 +21,9 @@ def test_what_needs_the_role_is_kept_in_order_until_the_role_exists() -> None:
     assert early.release() == []
 
 
-def test_nothing_is_kept_before_the_roster() -> None:
+def test_nothing_is_kept_before_the_roster_or_by_one_that_is_there_from_the_beginning() -> None:
     early = EarlyMessages[str]()
     assert held(early, "before the roster") == [False]
+    early.begin(late=False)
     assert not early.holding
-    assert early.release() == []
+    assert held(early, "from the beginning") == [False]

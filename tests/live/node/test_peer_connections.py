@@ -139,6 +139,7 @@ def test_one_that_leaves_waits_until_the_servers_have_what_it_has_asked_them(sta
 
     def leave() -> None:
         node.leave()
+        node.settle()
         order.append("left")
 
     leaving = threading.Thread(target=leave)
