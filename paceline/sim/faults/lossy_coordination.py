@@ -162,13 +162,9 @@ class LossyMembers(Members):
 
     def counts(self, src: SimulatedProcess) -> bool:
         """Returns True if the coordinator listens to that process; a live one closes the connection otherwise."""
-        who = Party(src.kind, src.me)
-        if self.bring_up and not self.bring_up.oracle.began:
+        if self.bring_up and self.bring_up.began_s is None:
             return self.bring_up.is_connected(src)
-        return self._members.incarnation(who) == src.incarnation and self._members.state(who) not in (
-            MembershipState.LOST,
-            MembershipState.NOT_STARTED,
-        )
+        return self._members.hears(Party(src.kind, src.me), src.incarnation)
 
     # ---- messages of the control plane ---------------------------------------------------------------------
     def _send(self, to: tuple[Party, ...], message: Any) -> None:
@@ -458,12 +454,7 @@ class LossyMembers(Members):
     # ---- servers that are lost and replaced ----------------------------------------------------------------
     def lost_processes(self) -> Iterable[SimulatedProcess]:
         """Returns the incarnations of workers that were evicted: they are never told where a new process is."""
-        return [party for party in self._processes.values() if self._is_burnt(party)]
-
-    def _is_burnt(self, party: SimulatedProcess) -> bool:
-        last = self._members.incarnation(worker(party.me))
-        lost = self._members.state(worker(party.me)) is MembershipState.LOST
-        return party.incarnation < last or (party.incarnation == last and lost)
+        return [p for p in self._processes.values() if self._members.burnt(worker(p.me), p.incarnation)]
 
     def survives(self, shard: int) -> bool:
         """Returns True if the run would go on without that server now."""

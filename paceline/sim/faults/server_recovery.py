@@ -15,7 +15,7 @@ differs from a live run: a snapshot and a copy travel as one message each, with 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import Action, BeginSnapshots, CloseConnection, SendMessage, SnapshotOrder
@@ -49,9 +49,7 @@ from paceline.sim.faults.snapshots import RECOUNT, UPDATE, WEIGHTS, SimulatedSna
 from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
-    from paceline.core.coordinator.machine import CoordinatorMachine
-    from paceline.core.parties.known_workers import KnownWorkers
-    from paceline.sim.faulted_driver import FaultedDriver
+    from paceline.sim.faulted_driver import FaultedDriver, LossyFaultedMembers
     from paceline.sim.faults.lossy_links import LossyLinks
 
 
@@ -136,29 +134,13 @@ RESTART_S = 1.0
 """Seconds after which a process that died before its Hello is started again."""
 
 
-class RecoveryMembers(Protocol):
-    """Says which workers and servers take part, and carries what servers and coordinator tell each other."""
-
-    @property
-    def streams(self) -> LossyLinks: ...
-    @property
-    def machine(self) -> CoordinatorMachine: ...
-    def survives(self, shard: int) -> bool: ...
-    def counts(self, src: SimulatedProcess) -> bool: ...
-    def lost_processes(self) -> Iterable[SimulatedProcess]: ...
-    def tell(self, src: SimulatedProcess, message: Any) -> None: ...
-    def hears_gone(self, party: SimulatedProcess, rank: int) -> None: ...
-    def hears_came(self, party: SimulatedProcess, rank: int) -> None: ...
-    def known(self, party: SimulatedProcess) -> KnownWorkers: ...
-
-
 class Servers:
     """Carries out at the servers of `sim` what its coordinator orders. `control`: the process of the coordinator."""
 
     def __init__(
         self,
         sim: FaultedDriver,
-        members: RecoveryMembers,
+        members: LossyFaultedMembers,
         control: SimulatedProcess,
         every_s: float,
         *,
@@ -167,7 +149,8 @@ class Servers:
     ) -> None:
         """`begun`: the run trains from the beginning; otherwise Go and BeginSnapshots say when it does."""
         world = sim.world
-        self.sim, self.streams, self._members, self._control = sim, members.streams, members, control
+        self.sim, self._members, self._control = sim, members, control
+        self.streams: LossyLinks = members.streams
         self.copied: bool = copied and len(world.servers) > 1 and not sim.scheme.answers_what_no_copy_has
         self.servers: list[RecoverableServer] = []
         self.servers = [RecoverableServer(self, *parties) for parties in zip(world.servers, world.means, strict=True)]
