@@ -105,7 +105,8 @@ class SimulatedOrders:
         """Lets the role of a newcomer hear what its process has heard before."""
         for action in self._of(newcomer).enter():
             self._carry_out(newcomer, action)
-        for act, args in self._early.pop(newcomer.process).release():
+        early = self._early.pop(newcomer.process, None)
+        for act, args in early.release() if early else ():
             act(*args)
 
     def _of(self, party: SimulatedProcess) -> PartyOrders:

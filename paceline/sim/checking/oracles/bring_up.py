@@ -60,9 +60,11 @@ class BringUpOracle:
 
     def told(self, name: str, what: str) -> None:
         """Notes that a party that the run begins with was told something of the course of the run."""
+        told = self._told[name]
+        if what == "Finish" and len(told) < len(COURSE):
+            raise self._broken(f"{name} is told Finish, and has been told {told} before")
         if what not in COURSE:
             return
-        told = self._told[name]
         if len(told) == len(COURSE) or COURSE[len(told)] != what:
             raise self._broken(f"{name} is told {what} after {told}")
         told.append(what)
@@ -95,7 +97,3 @@ class BringUpOracle:
         """
         if not self.began and not any(name in cause for name in {*self._gone, *dead}):
             raise self._broken(f"the run fails before it trains, though nobody has failed: {cause}")
-
-    def waits_for(self) -> list[str]:
-        """Returns who has not been told Go, with what each has been told."""
-        return [f"{name} {told}" for name, told in self._told.items() if len(told) < len(COURSE)]

@@ -26,7 +26,8 @@ def brought_up() -> BringUpOracle:
 
 
 def test_a_run_that_begins_in_order_is_none_of_its_business() -> None:
-    assert brought_up().waits_for() == []
+    for name in ("server 0", "worker 0"):
+        brought_up().told(name, "Finish")
 
 
 def test_what_is_told_twice_or_out_of_order_is_found() -> None:
@@ -36,8 +37,11 @@ def test_what_is_told_twice_or_out_of_order_is_found() -> None:
     seen.told("worker 0", "Roster")
     with pytest.raises(AssertionError, match="worker 0 is told Roster after"):
         seen.told("worker 0", "Roster")
+    with pytest.raises(AssertionError, match="worker 0 is told Finish, and has been told"):
+        seen.told("worker 0", "Finish")
     with pytest.raises(AssertionError, match="worker 0 is told Go after"):
         brought_up().told("worker 0", "Go")
+    brought_up().told("worker 0", "Finish")
 
 
 def test_a_worker_that_has_its_plan_before_a_server_is_found() -> None:
