@@ -154,8 +154,7 @@ class Simulation:
         self.streams = self.members.streams
         self.messaging = Messaging(self, mean or "ring", passage, coding)
         self._arms: Arms = {**self.messaging.arms, Compute: self._compute, Train: self._train}
-        at = self.members.begin_s
-        self.incarnations = [self.begin(party, incarnation=0, at=at) for party in self.world.workers]
+        self.incarnations = [self.begin(party, 0, self.members.begin_s) for party in self.world.workers]
         schedule(self)
 
     def _resume_and_watch(self) -> None:

@@ -8,8 +8,8 @@ A message passes these, in this order:
     all else     to the node, which has the role; a newcomer without a role holds it (`early_messages.py`)
 
     CONTROL message                        then
-    Roster, Plan, Go, Stop                 what follows is decided in `paceline.core.parties.course`, for live runs and
-    Restore, Finish, Exit                  simulated ones; what takes its time goes to the mailbox of the own thread
+    Roster, Plan, Go, Stop                 what follows is decided in `paceline.core.parties.lifecycle`, for live and
+    Restore, Finish, Exit                  simulated runs; what takes its time goes to the mailbox of the own thread
     WorkerLeft, WorkerJoined               the same, in `paceline.core.parties.orders`; a Resume of a server is carried
     Resume, Fence                          out by its own thread
     Total, Quota, Lease, Drawn             numbers and samples for the loop
@@ -33,15 +33,15 @@ from paceline.core.coordination import loop_messages, party
 from paceline.core.coordination.party import Party
 from paceline.core.effects import Data
 from paceline.core.errors import CoordinatorGone, ProtocolError, Stopped
-from paceline.core.parties.course import (
+from paceline.core.parties.lifecycle import (
     BeginServerView,
     CheckByPlan,
-    CourseAction,
     EndLoop,
     HoldMessages,
+    LifecycleAction,
     MayExit,
     OwnThread,
-    PartyCourse,
+    PartyLifecycle,
     StartClock,
 )
 from paceline.core.parties.orders import (
@@ -116,7 +116,7 @@ class MessageHandlers:
         self._transport, self._node, self._me = transport, node, node.me
         self._directory, self._mailbox, self._early = directory, mailbox, early
         self._reports, self._servers = reports, servers
-        self._orders, self.course = PartyOrders(node.me, directory), PartyCourse(node.me, directory)
+        self._orders, self.lifecycle = PartyOrders(node.me, directory), PartyLifecycle(node.me, directory)
         self._callbacks = NO_CALLBACKS
         self._parts = MessageParts()
 
@@ -212,16 +212,16 @@ class MessageHandlers:
                 with contextlib.suppress(OSError, ValueError, AttributeError):  # a standard error that is no file
                     faulthandler.dump_traceback(sys.stderr)
             case _:
-                self._course_of_the_run(message)
+                self._lifecycle(message)
 
-    def _course_of_the_run(self, message: Any) -> None:
+    def _lifecycle(self, message: Any) -> None:
         """Handles what the coordinator says of the course of the run, when all parts of it are here."""
         if (message := self._parts.join(message)) is None:
             return
-        for action in self.course.told(message):
+        for action in self.lifecycle.told(message):
             self._carry_on(action)
 
-    def _carry_on(self, action: CourseAction) -> None:
+    def _carry_on(self, action: LifecycleAction) -> None:
         """Carries out what must hold before the next message is handled; the party's own thread may take its time."""
         match action:
             case HoldMessages():

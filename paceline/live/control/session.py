@@ -35,7 +35,7 @@ from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
 from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost, Stopped
-from paceline.core.parties.course import AwaitTaken, FlushRecords, Say, SendLast, StepAction
+from paceline.core.parties.lifecycle import AwaitTaken, FlushRecords, Say, SendLast, StepAction
 from paceline.core.parties.orders import BeginCopies
 from paceline.core.role import Role
 from paceline.core.sharding import Layout
@@ -162,7 +162,7 @@ class Session:
 
     def took_up(self) -> None:
         """Says that this party has taken up its plan, where training waits for that. Raises PeerLost."""
-        self._carry_out(self.handlers.course.took_up())
+        self._carry_out(self.handlers.lifecycle.took_up())
 
     def enter(self, role: Role, layout: Layout, carrier: Carrier | None = None) -> None:
         """Places the role of a newcomer, while the others train.
@@ -276,12 +276,12 @@ class Session:
         The order matters: once the coordinator has told the others that this worker left, nothing of it may follow.
         `drained`: it is being drained, and asks to exit at once.
         """
-        course = self.handlers.course
-        self._carry_out(course.leaves(drained=drained))
-        self._carry_out(course.has_left(reason, drained=drained))
+        lifecycle = self.handlers.lifecycle
+        self._carry_out(lifecycle.leaves(drained=drained))
+        self._carry_out(lifecycle.has_left(reason, drained=drained))
 
     def _carry_out(self, actions: Iterable[StepAction]) -> None:
-        """Carries out what `paceline.core.parties.course` decides for the party's own thread."""
+        """Carries out what `paceline.core.parties.lifecycle` decides for the party's own thread."""
         for action in actions:
             match action:
                 case SendLast():
@@ -310,7 +310,7 @@ class Session:
 
     def done(self) -> None:
         """Says that this party needs the others no longer, and waits until it may end."""
-        self._carry_out(self.handlers.course.saved())
+        self._carry_out(self.handlers.lifecycle.saved(flushed=True))
         self.mailbox.may_exit.wait(self.mailbox.timeout_s)
 
     def serve(self, served: Served | None = None) -> None:
@@ -331,7 +331,7 @@ class Session:
                     raise message
         if served:
             served.end()
-        self._carry_out(self.handlers.course.saved())
+        self._carry_out(self.handlers.lifecycle.saved())
         self.mailbox.may_exit.wait()
         self.check()
 

@@ -6,7 +6,7 @@
     Plan      takes it up; Prepared                   the same
     Go        its loop begins                         begins to copy
 
-`paceline.core.coordinator.bring_up` and `paceline.core.parties.course` decide, for live runs and for these. What is
+`paceline.core.coordinator.bring_up` and `paceline.core.parties.lifecycle` decide, for live runs and for these. What is
 not simulated: the weights of worker 0, which all have from the beginning, and what a step measures; both take a drawn
 time. A run without `StopWish.starts` begins when all that is over.
 """
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import Party
 from paceline.sim.checking.oracles.bring_up import BringUpOracle, Starts
-from paceline.sim.faults.coordination import MODEL
 from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ class SimulatedBringUp:
         """Checks, when all is over, that nobody who lives has said Hello in vain."""
         self.oracle.over(self._members.living)
 
-    # ---- the course of the run ---------------------------------------------------------------------------
+    # ---- what parties are told ---------------------------------------------------------------------------
     def begins_training(self) -> None:
         """Starts the clock of the run."""
         self.began_s = self._sim.now
@@ -129,7 +128,7 @@ class SimulatedBringUp:
 
     def _is_ready(self, party: SimulatedProcess) -> None:
         if party.kind == "worker" and self._is_there(self._is_ready, party):
-            self._members.tell(party, MODEL)
+            self._members.is_ready(party)
 
     def _has_taken_up(self, party: SimulatedProcess) -> None:
         """Makes the role count with those that are there, as its first message must find it."""
@@ -139,4 +138,4 @@ class SimulatedBringUp:
         for rank in sorted(self._members.known(party).departed):
             for role in self._members.orders.roles(party):
                 self._members.hears_gone(role, rank)
-        self._members.orders.says(party, self._members.orders.course(party).took_up())
+        self._members.orders.says(party, self._members.orders.lifecycle(party).took_up())

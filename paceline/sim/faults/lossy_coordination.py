@@ -26,8 +26,8 @@ from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.coordination.party import Party, server, worker
 from paceline.core.effects import Piece, Reply, Tell
 from paceline.core.fault_tolerance.membership import HERE, MembershipState
-from paceline.core.parties.course import AwaitTaken, SendLast
 from paceline.core.parties.known_workers import KnownWorkers
+from paceline.core.parties.lifecycle import AwaitTaken, SendLast
 from paceline.core.role import Role, RoleContext
 from paceline.sim.faults.bring_up import SimulatedBringUp
 from paceline.sim.faults.coordination import ASKED, MODEL, Members
@@ -267,7 +267,7 @@ class LossyMembers(Members):
             self.leaving.discard(incarnation.rank)
             self._end(incarnation.party)
             return
-        for action in self.orders.course(incarnation.party).leaves():
+        for action in self.orders.lifecycle(incarnation.party).leaves():
             match action:
                 case SendLast():
                     self._sends_its_last(incarnation)
@@ -280,7 +280,7 @@ class LossyMembers(Members):
         if not self.streams.settled(party, ("worker", "server", "coordinator")):
             self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self._leaves_when_settled, party)
         elif party.hears:
-            self.orders.says(party, self.orders.course(party).has_left(ASKED))
+            self.orders.says(party, self.orders.lifecycle(party).has_left(ASKED))
 
     def crash(self, rank: int) -> None:
         """Crashes the process of worker `rank`, or that which is to take its place; its silence is noticed.
@@ -428,7 +428,11 @@ class LossyMembers(Members):
             if dead := self._processes.get((self._sim.world.workers[rank].name, last)):
                 self.orders.stops_hearing(party, dead)
         if party.kind == "worker":
-            self.tell(party, MODEL)
+            self.is_ready(party)
+
+    def is_ready(self, party: SimulatedProcess) -> None:
+        """Lets a worker say that it is ready."""
+        self.tell(party, MODEL)
 
     def _enters_when_quiet(self, newcomer: SimulatedProcess) -> None:
         """Begins the new incarnation of a worker that everybody expects.

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import Party
-from paceline.core.parties.course import (
+from paceline.core.parties.early_messages import EarlyMessages
+from paceline.core.parties.known_workers import KnownWorkers
+from paceline.core.parties.lifecycle import (
     BeginServerView,
     EndLoop,
     HoldMessages,
     MayExit,
     OwnThread,
-    PartyCourse,
+    PartyLifecycle,
     Say,
     StepAction,
 )
-from paceline.core.parties.early_messages import EarlyMessages
-from paceline.core.parties.known_workers import KnownWorkers
 from paceline.core.parties.orders import (
     ConfirmJoined,
     OrderAction,
@@ -72,14 +72,14 @@ class SimulatedOrders:
             if isinstance(action, Say):
                 self._members.tell(party, action.message)
 
-    def course(self, party: SimulatedProcess) -> PartyCourse:
+    def lifecycle(self, party: SimulatedProcess) -> PartyLifecycle:
         """Returns what decides the course of the run at `party`."""
-        return PartyCourse(Party(party.kind, party.me), self.known(party))
+        return PartyLifecycle(Party(party.kind, party.me), self.known(party))
 
     def _carry_on(self, party: SimulatedProcess, message: Any) -> None:
         """Does at `party` what follows from a message about the course of the run. Its clock runs from the beginning,
         and the bounds of messages are those of the cluster."""
-        for action in self.course(party).told(message):
+        for action in self.lifecycle(party).told(message):
             match action:
                 case HoldMessages():
                     early = self._early[party.process] = EarlyMessages()

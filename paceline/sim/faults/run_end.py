@@ -175,6 +175,6 @@ class SimulatedRunEnd:
         """Answers Finish; a server that is down just now does so when it is back."""
         if party.hears:
             self.oracle.saved(party.process)
-            self._members.orders.says(party, self._members.orders.course(party).saved())
+            self._members.orders.says(party, self._members.orders.lifecycle(party).saved())
         elif party.kind == "server":
             self._sim.heap.push(self._sim.now + SAVING_MAX_S, self._saves, party)

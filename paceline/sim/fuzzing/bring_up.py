@@ -20,8 +20,8 @@ from paceline.sim.simulation import Simulation
 
 ONE_IN = 3
 """One seed in so many draws such a run."""
-JOINS_MAX_S = 15.0
-"""When the last worker comes that the run does not wait for."""
+JOINS_S = (3.0, 15.0)
+"""When the last worker comes, at the latest, that the run does not wait for: mostly before it trains, or mostly after."""
 
 
 def draw(seed: int, cluster: Cluster, epoch: int) -> StopWish | None:
@@ -29,14 +29,14 @@ def draw(seed: int, cluster: Cluster, epoch: int) -> StopWish | None:
     random = Random(f"fuzz/{seed}/bring-up")
     if random.randrange(ONE_IN):
         return None
-    slowest_s = random.choice((0.0, 1.0, 5.0))
+    slowest_s, joins_s = random.choice((0.0, 1.0, 5.0)), random.choice(JOINS_S)
     first = random.randint(1, cluster.workers) if random.randrange(2) else cluster.workers
     workers, servers = (
         [f"{kind} {n}" for n in range(count)]
         for kind, count in (("worker", cluster.workers), ("server", cluster.servers))
     )
     at_s = {name: random.uniform(0.0, slowest_s) for name in (*workers, *servers)}
-    at_s |= {name: random.uniform(0.0, JOINS_MAX_S) for name in workers[first:]}
+    at_s |= {name: random.uniform(0.0, joins_s) for name in workers[first:]}
     dies = () if random.randrange(3) else ((random.choice((*workers, *servers)), random.uniform(0.0, slowest_s + 2.0)),)
     rules = (StopRule(seconds=random.uniform(2.0, 25.0)), StopRule(samples=random.randint(1, epoch)), StopRule())
     starts = Starts(at_s, tuple(range(first, cluster.workers)), dies)

@@ -10,9 +10,10 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.coordinator.bring_up import BringUp
 from paceline.core.coordinator.machine import CoordinatorMachine
-from paceline.core.parties.course import PartyCourse
+from paceline.core.parties.lifecycle import PartyLifecycle
 from paceline.core.scheme import names
 from paceline.core.trace import MemberChange, Record
 from paceline.sim.checking.oracles.end_of_run import StopWish
@@ -69,7 +70,7 @@ def test_a_worker_that_gets_its_plan_before_the_servers_have_theirs_is_seen(monk
     concerned = BringUp._concerned
 
     def not_the_servers(self: BringUp) -> object:
-        return [who for who in concerned(self) if who.kind == "worker"]
+        return [] if self._run.state.phase is RunPhase.PLACING_SERVERS else concerned(self)
 
     monkeypatch.setattr(BringUp, "_concerned", not_the_servers)
     found("is told Plan, and server . has not taken up its plan")
@@ -88,7 +89,7 @@ def test_a_worker_that_comes_early_and_is_told_what_the_others_are_is_seen(monke
 
 
 def test_a_party_that_says_it_is_prepared_before_it_is_asked_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PartyCourse, "took_up", lambda self: [])
+    monkeypatch.setattr(PartyLifecycle, "took_up", lambda self: [])
     found("the run has not ended")
     assert control.Prepared().number == 0
 

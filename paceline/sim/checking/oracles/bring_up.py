@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 Process = tuple[str, int]
 """A party's name and its incarnation."""
-COURSE = ("Roster", "Plan", "Go")
+BEFORE_TRAINING = ("Roster", "Plan", "Go")
 """What a party hears that a run begins with, once each and in this order."""
 
 
@@ -61,11 +61,11 @@ class BringUpOracle:
     def told(self, name: str, what: str) -> None:
         """Notes that a party that the run begins with was told something of the course of the run."""
         told = self._told[name]
-        if what == "Finish" and len(told) < len(COURSE):
+        if what == "Finish" and len(told) < len(BEFORE_TRAINING):
             raise self._broken(f"{name} is told Finish, and has been told {told} before")
-        if what not in COURSE:
+        if what not in BEFORE_TRAINING:
             return
-        if len(told) == len(COURSE) or COURSE[len(told)] != what:
+        if len(told) == len(BEFORE_TRAINING) or BEFORE_TRAINING[len(told)] != what:
             raise self._broken(f"{name} is told {what} after {told}")
         told.append(what)
         if missing := [other for other in self._waits_for(name, what) if other not in self._taken_up]:

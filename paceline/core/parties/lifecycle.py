@@ -103,16 +103,16 @@ class Say:
 
 StepAction = SendLast | AwaitTaken | FlushRecords | Say
 """What the party's own thread does, and may wait for."""
-CourseAction = HoldMessages | BeginServerView | CheckByPlan | StartClock | EndLoop | MayExit | OwnThread
+LifecycleAction = HoldMessages | BeginServerView | CheckByPlan | StartClock | EndLoop | MayExit | OwnThread
 
 
-class PartyCourse:
+class PartyLifecycle:
     """Decides for party `me`. `known`: which workers take part, as far as it was told."""
 
     def __init__(self, me: Party, known: KnownWorkers) -> None:
         self._me, self._known = me, known
 
-    def told(self, message: Any) -> list[CourseAction]:
+    def told(self, message: Any) -> list[LifecycleAction]:
         """Returns what follows from a message of the coordinator."""
         match message:
             case control.Roster() as roster:
@@ -151,7 +151,9 @@ class PartyCourse:
         """Returns what a worker does when all that was carried out: it takes no further part, for `reason`."""
         return [FlushRecords(), Say(control.Left(reason=reason, drained=drained))]
 
-    def saved(self) -> list[StepAction]:
-        """Returns what a party does when it has the last model, and needs nobody any more."""
-        flush = [FlushRecords()] if self._me.kind == "server" else []  # a worker has done so when it left
-        return [*flush, Say(control.Saved())]
+    def saved(self, *, flushed: bool = False) -> list[StepAction]:
+        """Returns what a party does when it has the last model, and needs nobody any more.
+
+        flushed: it has reported all since, as a worker does when it leaves.
+        """
+        return [*([] if flushed else [FlushRecords()]), Say(control.Saved())]
