@@ -21,7 +21,7 @@ from paceline.sim.simulation import Simulation
 ONE_IN = 3
 """One seed in so many draws such a run."""
 JOINS_S = (3.0, 15.0)
-"""When the last worker comes, at the latest, that the run does not wait for: mostly before it trains, or mostly after."""
+"""Until when workers come that the run does not wait for: mostly before it trains, or mostly after."""
 
 
 def draw(seed: int, cluster: Cluster, epoch: int) -> StopWish | None:
