@@ -254,6 +254,7 @@ class MessageHandlers:
         match action:
             case RefuseIncarnation(rank=rank, incarnation=incarnation):
                 self._transport.drop(party.worker(rank), incarnation, "it was declared lost")
+                self._early.refuse(party.worker(rank))
             case RolesHearLeft(rank=rank):
                 self._node.gone(rank)
             case RolesHearJoined(rank=rank):

@@ -36,7 +36,7 @@ from paceline.core.parties.orders import (
     RolesHearLeft,
 )
 from paceline.sim.faults.lossy_links import Act, LossyLinks
-from paceline.sim.kernel.processes import SimulatedProcess
+from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.faulted_driver import FaultedDriver, LossyFaultedMembers
@@ -98,8 +98,18 @@ class SimulatedOrders:
     def _holds(self, dst: SimulatedProcess, act: Act, args: tuple[Any, ...]) -> bool:
         """Keeps a message that has arrived, if the role that has to see it does not exist yet."""
         early = self._early.get(dst.process)
-        needs_role = act in (self._sim.messaging.asked, self._sim.messaging.heard)
-        return early is not None and early.hold((act, args), needs_role=needs_role)
+        if early is None or act not in (self._sim.messaging.asked, self._sim.messaging.heard):
+            return False
+        src = self._sender(args)
+        return early.hold(Party(src.kind, src.me), (act, args), needs_role=True)
+
+    @staticmethod
+    def _sender(args: tuple[Any, ...]) -> SimulatedProcess:
+        """Returns who has sent a question or a Tell, whose arrival has these arguments."""
+        _, sender, _ = args
+        src = sender.incarnation.party if isinstance(sender, PendingCall) else sender
+        assert isinstance(src, SimulatedProcess)
+        return src
 
     def enter(self, newcomer: SimulatedProcess) -> None:
         """Lets the role of a newcomer hear what its process has heard before."""
@@ -107,6 +117,8 @@ class SimulatedOrders:
             self._carry_out(newcomer, action)
         early = self._early.pop(newcomer.process, None)
         for act, args in early.release() if early else ():
+            if self._sim.invariants:
+                self._sim.invariants.deliveries.heard(self._sender(args), newcomer)
             act(*args)
 
     def _of(self, party: SimulatedProcess) -> PartyOrders:
@@ -119,6 +131,8 @@ class SimulatedOrders:
                 dead = members.process(workers[rank].name, incarnation)
                 self._calls_end(party, dead)
                 self.stops_hearing(party, dead)
+                if early := self._early.get(party.process):
+                    early.refuse(Party(dead.kind, dead.me))
             case RolesHearLeft(rank=rank):
                 self._calls_end(party, workers[rank])
                 for role in self.roles(party):
