@@ -126,7 +126,7 @@ class LossyMembers(Members):
                 if self.ends:
                     self.ends.progressed(self._members, party)
                 else:
-                    self._members.heard(now, Party(party.kind, party.me))
+                    self._members.heard(now, party.who)
 
     def _may_be_missed(self, party: SimulatedProcess) -> bool:
         """Returns False for a server that comes back as it was, or without which the run would end."""
@@ -154,7 +154,7 @@ class LossyMembers(Members):
 
     def counts(self, src: SimulatedProcess) -> bool:
         """Returns True if the coordinator listens to that process; a live one closes the connection otherwise."""
-        who = Party(src.kind, src.me)
+        who = src.who
         return self._members.incarnation(who) == src.incarnation and self._members.state(who) not in (
             MembershipState.LOST,
             MembershipState.NOT_STARTED,

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import Action, RunFinished, SendMessage, WriteRecord
 from paceline.core.coordination.ending import RunEnding
-from paceline.core.coordination.party import Party
 from paceline.core.effects import Data
 from paceline.core.fault_tolerance.membership import Membership, MembershipState
 from paceline.sim.checking.oracles.end_of_run import ASKED, EndOfRun, StopWish
@@ -94,7 +93,7 @@ class SimulatedRunEnd:
 
     def progressed(self, members: Membership[Any], party: SimulatedProcess) -> None:
         """Tells the membership what `party`, which is heard, does, as its reports do four times a second."""
-        who = Party(party.kind, party.me)
+        who = party.who
         self.silence.heard(party.name)
         at = self._reported_at()
         members.heard(at, who)
