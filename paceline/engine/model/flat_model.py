@@ -156,7 +156,8 @@ class FlatModel:
         self._gradient = _Gradient(self._dense, self.device)
         self._separate = True
         self._detach()
-        if self.device.type not in SEPARATE_ON or self._sparse or self._low:
+        self._may_separate = self.device.type in SEPARATE_ON and not self._sparse and not self._low
+        if not self._may_separate:
             self.join_gradients()
 
     def _move_in(self) -> None:
@@ -302,6 +303,12 @@ class FlatModel:
         self._separate = False
         self._used.watch()
         self._bind(self._gradient)
+
+    def separate_gradients(self) -> None:
+        """Undoes `join_gradients` where gradients were apart before, from the next `zero_grad` on."""
+        if self._may_separate and not self._separate:
+            self._separate = True
+            self._used.end()
 
     def zero_grad(self) -> None:
         """Prepares a backward pass: one pass over the buffer, or over another one when somebody

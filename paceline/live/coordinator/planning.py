@@ -47,18 +47,19 @@ def transport_of(ways: Collection[str]) -> str:
     return ", ".join(sorted(ways))
 
 
-def crowded(workers: Sequence[control.Hello], servers: Sequence[control.Hello]) -> str:
+def crowded(workers: Sequence[control.Hello], servers: Sequence[control.Hello], ways: Collection[str] = ()) -> str:
     """Says why no core is free to communicate while others compute; empty where one may be.
 
-    Only processes that all share one host can be crowded: over a link bytes take time and no processor. A worker on a
-    GPU is not counted, since its core is idle while the GPU computes.
+    Only processes that all share one host can be crowded: over a link bytes take time and no processor. Where vectors
+    travel by TCP what looks like one host may be several (containers, network namespaces), so nobody is crowded. A
+    worker on a GPU is not counted, since its core is idle while the GPU computes. `ways`: how vectors travel.
     """
     everybody = (*workers, *servers)
     cores = min(hello.cores for hello in everybody)
     if all(hello.cpus for hello in everybody):  # workers may be bound to a part of them each
         cores = len({cpu for hello in everybody for cpu in hello.cpus})
     busy = sum(not hello.device.startswith(("cuda", "xpu", "mps")) for hello in workers) + len(servers)
-    if len({hello.host for hello in everybody}) > 1 or not 0 < cores < busy:
+    if TCP in ways or len({hello.host for hello in everybody}) > 1 or not 0 < cores < busy:
         return ""
     return f"{busy} processes of {everybody[0].host} share {cores} core{'s' * (cores > 1)}"
 
@@ -89,7 +90,8 @@ def make_plan(
     seconds += [statistics.median(seconds)] * not_started
     layout, why = choices.lay_out(ready, servers)
     mean = choices.choose_allreduce(ready, workers, len(servers))
-    transport = transport_of({way for answer in ready for way in answer.ways})
+    ways = {way for answer in ready for way in answer.ways}
+    transport = transport_of(ways)
     return control.Plan(
         workers=len(workers) + not_started,
         servers=len(servers),
@@ -105,7 +107,7 @@ def make_plan(
         tensors=ready[0].tensors,
         replaced=replaced,
         copied=copied,
-        crowded=crowded(workers, servers),
+        crowded=crowded(workers, servers, ways),
         samples=stop.samples or 0,
         epochs=stop.epochs or 0.0,
         resumed=stop.behind > 0,

@@ -15,6 +15,7 @@ from typing import Any
 
 from paceline.core.trace import Decided, Gated, MemberChange
 from paceline.observe.formatting.number_format import counted, percent, seconds_text
+from paceline.observe.runs.summary import FAILED
 from paceline.observe.watch.bottleneck import Bottleneck, communicating_s, slow_links
 from paceline.observe.watch.panels.alerts import ALERT_SHARE, fallen_throughput, stuck
 from paceline.observe.watch.state import PageState
@@ -143,6 +144,12 @@ def causes(state: PageState) -> dict[str, str]:
     told = {"throughput": fallen_throughput(latest, width), "loss": state.collapse()}
     told["stuck"] = "" if told["loss"] else stuck(state.evaluations.points)
     return found | {kind: text for kind, text in told.items() if text}
+
+
+def last_causes(state: PageState) -> dict[str, str]:
+    """Returns what an operator should know of a run that is over, by kind of alert."""
+    found = {"loss": state.collapse(), "failed": state.ended if state.ended.startswith(FAILED) else ""}
+    return {kind: text for kind, text in found.items() if text}
 
 
 def ordered(workers: Sequence[WorkerRates], state: PageState, sort: str) -> list[WorkerRates]:

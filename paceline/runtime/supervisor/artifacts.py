@@ -15,7 +15,7 @@ from paceline.core.coordination import party
 from paceline.core.coordination.control_messages import Hello, Progress
 from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError, LockLost
-from paceline.core.trace import Record
+from paceline.core.trace import Ended, Record
 from paceline.observe.plots.run_figures import curve
 from paceline.observe.runs.summary import FAILED, SUMMARY, Summary, write_summary
 from paceline.observe.trace.hooks import Hook, Hooks
@@ -117,8 +117,10 @@ class RunArtifacts:
 
     # ---- afterwards --------------------------------------------------------------------------------------
     def keep_failed(self, cause: str, seconds: float) -> None:
-        """Notes that the run has failed after `seconds`; the summary says so from now on."""
-        self.statistics.finished(f"{FAILED}: {cause}", seconds)
+        """Notes that the run has failed after `seconds`; trace and summary say so."""
+        reason = f"{FAILED}: {cause}"
+        self.recorded(Ended(at=seconds, reason=reason))
+        self.statistics.finished(reason, seconds)
 
     def kept_of_failed(self) -> list[str]:
         """Writes the summary of a run that has failed; returns the names of what is kept of it."""

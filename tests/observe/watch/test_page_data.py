@@ -10,8 +10,8 @@ import pytest
 from paceline.cli.main import main
 from paceline.core.trace import Applied, Decided, Evaluated, MemberChange, Span
 from paceline.observe.trace.trace_tail import Follower
-from paceline.observe.watch.app import PAGE
 from paceline.observe.watch.page_data import PageQuery, causes, picture, strip
+from paceline.observe.watch.serving.app import PAGE
 from paceline.observe.watch.state import PageState
 
 AROUND = {"run", "read", "problem", "forecast", "withheld", "foretold_at", "progress", "alerts", "hook"}

@@ -1,7 +1,7 @@
 // What stands beside the picture of the run: how far it is, alerts, settings, logs, and one worker on its own.
 "use strict";
 
-const LOG_MS = 2000, KINDS = { worker: "Slow worker", server: "Server or link", throughput: "Throughput", loss: "Loss", stuck: "No progress" };
+const LOG_MS = 2000, KINDS = { worker: "Slow worker", server: "Server or link", throughput: "Throughput", loss: "Loss", stuck: "No progress", failed: "Failed" };
 const BELOW = new Set(["worker", "server"]);
 const panels = { told: new Set(), log: "", logAt: 0 };
 

@@ -37,7 +37,7 @@ from paceline.observe.watch.panels.log_tail import log_tail
 from paceline.observe.watch.panels.run_list import COMPARED_MAX, RunList
 from paceline.observe.watch.reader import Reader
 
-PAGE = Path(__file__).parent / "page"
+PAGE = Path(__file__).parent.parent / "page"
 """The folder with the files of the page."""
 SCRIPTS = ("watch.js", "charts.js", "panels.js", "runs.js")
 FILES = {"/": "index.html"} | {f"/{name}": name for name in (*SCRIPTS, "watch.css", "icon.svg")}

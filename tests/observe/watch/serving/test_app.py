@@ -18,8 +18,8 @@ from starlette.types import ASGIApp
 
 from paceline.core.trace import Applied, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span
 from paceline.observe.trace.trace_file import TraceWriter
-from paceline.observe.watch.app import FILES, HEADERS, PAGE, make_app
 from paceline.observe.watch.reader import Reader
+from paceline.observe.watch.serving.app import FILES, HEADERS, PAGE, make_app
 
 TOKEN = "a-token"
 HERE = "http://127.0.0.1:8123"

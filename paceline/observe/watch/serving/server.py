@@ -15,11 +15,11 @@ from typing import Any, BinaryIO
 import uvicorn
 
 from paceline.core.errors import ConfigError
-from paceline.observe.watch.app import make_app
-from paceline.observe.watch.connections import HEAD_BYTES_MAX, Acceptor, LimitedProtocol
 from paceline.observe.watch.panels.alerts import CommandHook
 from paceline.observe.watch.panels.run_progress import RunFacts
 from paceline.observe.watch.reader import Forecaster, Reader
+from paceline.observe.watch.serving.app import make_app
+from paceline.observe.watch.serving.connections import HEAD_BYTES_MAX, Acceptor, LimitedProtocol
 
 LINGER_S = 2.0
 """Seconds that the page stays after its owner has gone, so that a browser sees how the run ended."""
@@ -62,7 +62,8 @@ def serve(
         reader.hook_failed = line
 
     port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
-    reader = Reader(run, forecaster, facts, CommandHook(hook, shown, failed) if hook else None)
+    alerts = CommandHook(hook, shown, failed) if hook else None
+    reader = Reader(run, forecaster, facts, alerts, from_start=owner is not None)
     app = make_app(reader, about, token, port, metrics_open=metrics_open)
     config = uvicorn.Config(
         app,
