@@ -11,6 +11,7 @@
                          over all; a share arrives unless its sender or receiver is lost (`oracles.mass`)
     leased samples       each is in one update, waits in a round, or may be had again (`oracles.samples`)
     messages             each is given to a role once, in order (`oracles.deliveries`)
+    views                each change of who takes part has a number of its own (`oracles.views`)
     nobody waits for ever  when nothing is left to happen nobody waits; nobody waits while others make PATIENCE steps;
                          messages do not circulate for ever without a step
 
@@ -32,6 +33,7 @@ from paceline.sim.checking.oracles.deliveries import Deliveries
 from paceline.sim.checking.oracles.mass import Mass
 from paceline.sim.checking.oracles.means import MeanRecount
 from paceline.sim.checking.oracles.promises import promises_of
+from paceline.sim.checking.oracles.views import Views
 from paceline.sim.kernel.processes import Incarnation, On, PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ class Invariants:
         ]
         self._means: dict[int, list[PendingCall]] = defaultdict(list)  # under way, by rank
         self.mass = Mass(sim, self.broken) if sim.scheme.workers_differ else None
-        self.deliveries = Deliveries(self.broken)
+        self.deliveries, self.views = Deliveries(self.broken), Views(self.broken)
         self._lost: Counter[int] = Counter()  # incarnations, by rank
         self._torn: Counter[int] = Counter()  # how many contributions of each are, since the servers went back
         self._over: dict[tuple[str, int], ShardRecount] = {}  # by process: of servers that are lost

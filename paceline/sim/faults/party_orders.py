@@ -49,6 +49,8 @@ class SimulatedOrders:
 
     def told(self, party: SimulatedProcess, order: Order) -> None:
         """Does at `party` what follows from an order."""
+        if self._sim.invariants:
+            self._sim.invariants.views.told(party, order)
         for action in self._of(party).told(order):
             self._carry_out(party, action)
 
