@@ -364,5 +364,15 @@ class MeanServer(Role):
             for meetings in known.values():
                 meetings[:] = [meeting for meeting in meetings if meeting.tag != tag]
 
+    def forget_former(self) -> None:
+        """Drops all results: nobody is left of those who know them, and the next worker begins with the first tags.
+
+        Newcomers that came before the last worker was lost could otherwise get a mean of its time under a tag of
+        theirs. No live run goes on without a worker.
+        """
+        for known in (self.closed, self.missed, self.settled):
+            for meetings in known.values():
+                meetings.clear()
+
     def on_mean(self, tag: Hashable, result: Averaged) -> None:
         """Is called with every result; drivers override it to learn of one, such as the initial weights."""

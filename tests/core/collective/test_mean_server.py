@@ -159,6 +159,24 @@ def test_what_was_brought_before_all_were_lost_is_not_met_by_those_who_begin_ane
     assert meeting.on(0, part(3.0))[1].v == [2.0]
 
 
+def test_who_begins_anew_gets_no_mean_of_those_who_are_all_gone(meeting: ByHand) -> None:
+    """A newcomer came before the last of them was lost, and another one after it."""
+    for tag in ("t/0", "t/1"):
+        for rank in range(3):
+            meeting.on(rank, part(9.0, tag=tag))
+    for rank in (0, 1):
+        meeting.gone(rank)
+    meeting.came(1)
+    meeting.gone(2)
+    meeting.role.forget_former()
+    meeting.came(0)
+    assert meeting.on(1, part(1.0, tag="t/0")) == {}
+    meeting.came(2)
+    assert meeting.on(0, part(3.0, tag="t/0"))[1].v == [2.0]
+    assert meeting.on(2, part(5.0, tag="t/0"))[2].v == [2.0], "this one closed without it"
+    assert meeting.on(2, part(5.0, tag="t/1")) == {}, "and this one is open yet"
+
+
 def test_a_repeat_is_counted_once(meeting: ByHand) -> None:
     meeting.on(0, part(1.0))
     assert meeting.on(0, part(7.0)) == {}
