@@ -9,6 +9,7 @@
     elasticity.py        workers that are lost, join late and leave while the others train
     server_recovery.py   servers that are lost and replaced
     ending.py            what stops a run
+    operator_orders.py   what a person asks of it while it trains
     sample_leases.py     which worker trains which samples
     roster.py            who takes part, and the progress of each worker
     decisions.py         what the parts decide, as one value
@@ -42,6 +43,7 @@ from paceline.core.coordination.decisions import Decisions, FailureKind, Progres
 from paceline.core.coordination.elasticity import Elasticity
 from paceline.core.coordination.ending import RunEnding
 from paceline.core.coordination.lifecycle import RunContext, RunPhase, RunRules, RunSize, RunState
+from paceline.core.coordination.operator_orders import OperatorOrder, OperatorOrders
 from paceline.core.coordination.party import Party
 from paceline.core.coordination.roster import ProgressTotals, RunRoster
 from paceline.core.coordination.sample_leases import Leasing, Quotas
@@ -67,7 +69,7 @@ STUCK_STEPS = 20.0
 class Coordinator:
     """Brings up, watches and ends a run.
 
-    `stop`, `ended` may be called from any thread; everything else runs on the transport's thread.
+    `stop`, `ended`, `order` may be called from any thread; everything else runs on the transport's thread.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class Coordinator:
         self._ending = ending = RunEnding(run, rules.stop, recovery, leasing)
         quotas = Quotas(rules.stop, run.totals)
         self._elasticity = Elasticity(run, recovery, ending, leasing, quotas, rules.min_workers)
+        self._operator = OperatorOrders(run, self._elasticity, ending)
         self._evaluator = EvaluatorLives(run, recovery, ending, rules.dead_after_s)
         parts = TrainingParts(self._elasticity, ending, self._evaluator, self._rendezvous)
         self._bring_up = BringUp(run, rules, choices, parts, snapshots, decide.record)
@@ -170,6 +173,15 @@ class Coordinator:
     def ended(self, who: Party, why: str) -> None:
         """Reports that the process of `who` has ended; may be called from any thread."""
         self._transport.call_later(0.0, lambda: self.ended_now(who, why))
+
+    def order(self, order: OperatorOrder, why_not: str = "") -> None:
+        """Carries out what a person asks for; `why_not`: why it is refused already. May be called from any thread."""
+        self._transport.call_later(0.0, lambda: self.order_now(order, why_not))
+
+    def order_now(self, order: OperatorOrder, why_not: str = "") -> None:
+        """Does `order`, on the coordinator's thread."""
+        with self._input(InputKind.ORDER, order.kind, order.rank, order.factor, why_not), self._carried_out():
+            self._operator.take(order, why_not)
 
     def stop_now(self, reason: str) -> None:
         """Does `stop`, on the coordinator's thread."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from paceline.config import Config
 from paceline.core.coordination.control_messages import Hello, Plan
 from paceline.core.coordination.party import Party
-from paceline.core.trace import NOT_SAVED, Decided, MemberChange, Record
+from paceline.core.trace import NOT_SAVED, OPERATOR, Decided, MemberChange, Record
 from paceline.live.cpu_topology import NONE
 from paceline.runtime.run_folder.run_statistics import RunStatistics
 from paceline.runtime.run_folder.scale_up_signal import GROWS, grows
@@ -78,6 +78,8 @@ class MessagesForUser:
         match record:
             case MemberChange():
                 return self._line_of_member(Party.parse(record.party), record)
+            case Decided(party=who, verdict=verdict, reason=reason) if who == OPERATOR:
+                return f"operator: {verdict}: {reason}"
             case Decided(verdict=verdict) if verdict == NOT_SAVED:
                 return record.reason
         return ""
