@@ -327,7 +327,7 @@ def test_on_a_phone_no_figure_of_a_worker_is_dropped(browser: Any, small: Path) 
         visit.shows("#sentence", "Worker 2")
         shown = "(cells) => cells.filter((cell) => cell.offsetWidth > 0).map((cell) => cell.dataset.label)"
         cells = visit.page.locator("#rows tr.worker").first.locator("> *")
-        names = ("rank", "device", "step", "where", "waiting", "samples/s", "share", "steps/round", "stale", "now")
+        names = ("rank", "device", "step", "where", "waiting", "samples/s", "share", "steps/round", "stale", "memory", "now")
         found = cells.evaluate_all(shown)
         assert len(found) == len(names)
         assert all(label.startswith(name) for label, name in zip(found, names, strict=True))
