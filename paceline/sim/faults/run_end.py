@@ -73,7 +73,9 @@ class SimulatedRunEnd:
         self._members.carry_out_decisions()
 
     def _hangs(self, rank: int) -> None:
-        """Lets the step that the worker is at take very long."""
+        """Lets the step that the worker is at take very long; one that is about to join does not begin."""
+        if self._members.hangs(rank):
+            return
 
         def later(event: Event) -> float:
             at, _, act, args = event
@@ -100,7 +102,7 @@ class SimulatedRunEnd:
         members.heard(at, who)
         if party.kind == "server":  # it makes no steps, so it can be silent but not stuck
             members.progressed(at, who, 0, waits=True, step_s=math.inf)
-        elif members.state(who) is MembershipState.TRAINING:
+        elif members.state(who) is MembershipState.TRAINING and party.process not in self._members.hung:
             incarnation = self._sim.incarnations[party.me]
             works = incarnation.alive and incarnation.awaited is None  # and does not wait for others, or leaves
             members.progressed(at, who, self._sim.steps[party.me], waits=not works, step_s=1.0)

@@ -210,3 +210,23 @@ def test_whatever_happens_views_and_lives_only_grow_and_nobody_waits_for_the_dea
     for name in members.here():
         members.acknowledged(now, name, view)
     assert all(members.state(name) is MembershipState.TRAINING for name in members.here())
+
+
+def test_a_newcomer_that_never_begins_is_lost_and_one_that_reports_is_not() -> None:
+    """Its process is heard all the time, and all others wait for it."""
+    members = training("a", "b", "c", patience=Patience(stuck_s=300.0))
+    for name in ("b", "c"):
+        members.lost(1.0, name, 0, "reset")
+        members.hello(2.0, name, 1)
+        members.ready(3.0, name)
+    for name in ("a", "b", "c"):
+        members.acknowledged(4.0, name, members.view)
+    assert members.state("b") is members.state("c") is MembershipState.TRAINING
+    decisions: list[MembershipDecision[str]] = []
+    for second in range(5, 130):
+        members.heard(second, "b")
+        members.progressed(second, "a", second, waits=False, step_s=1.0)
+        members.progressed(second, "c", 0, waits=True)  # it waits for b
+        assert members.half_stuck(second) == (["b"] if 64 < second <= 125 else []), second
+        decisions += members.tick(second)
+    assert decisions == [Evict("b", 1, 6, "joined, and did not begin to train within 120 s", known=True)]
