@@ -36,7 +36,9 @@ def look(setting: SimulationSetup, display: ProgressDisplay) -> Prospect:
         # Whatever ends a training, here it is enough to have seen the pace.
         stop = StopSettings(epochs=0.0, seconds=setting.config.stop.seconds)
         config = replace(setting.config, stop=stop)
-        setting = replace(setting, config=config, rounds=Rounds(ROUNDS, EXCHANGES, STEPS_MAX), events_max=EVENTS_MAX)
+        setting = replace(
+            setting, config=config, rounds=Rounds(ROUNDS, min(EXCHANGES, ROUNDS), STEPS_MAX), events_max=EVENTS_MAX
+        )
     run = VirtualRun(setting, display)
     summary = run.run(leave=False)
     scheme, servers = run.simulation.scheme, setting.cluster.servers
