@@ -288,8 +288,11 @@ class Membership(Generic[Who]):
 
     def half_stuck(self, now: float) -> list[Who]:
         """Returns who has been without a step, or has not begun, for half the time after which it counts as lost."""
-        late = lambda member: self._hangs_at_start(now, member, 0.5) or self._stuck(now, member, 0.5)  # noqa: E731
-        return [who for who, member in self._members.items() if late(member)]
+        return [
+            who
+            for who, member in self._members.items()
+            if self._hangs_at_start(now, member, 0.5) or self._stuck(now, member, 0.5)
+        ]
 
     def _hangs_at_start(self, now: float, member: MemberRecord[Who], part: float = 1.0) -> bool:
         begins = member.state is MembershipState.TRAINING and not member.begun
