@@ -107,6 +107,12 @@ class CoordinatorMachine:
         """Returns the number of the present incarnation of `who`, or of its last one if it is lost."""
         return self._evaluator.incarnation if who == party.EVALUATOR else self.run.members.incarnation(who)
 
+    def hears(self, who: Party, incarnation: int) -> bool:
+        """Returns True if what that incarnation of `who` says counts, once training has begun."""
+        if who == party.EVALUATOR:
+            return self._evaluator.hears(incarnation)
+        return self.run.members.hears(who, incarnation)
+
     # ---- training begins ---------------------------------------------------------------------------------
     def begin_training(self) -> None:
         """Starts training, once the clock of the run has been started (`StartTraining`)."""

@@ -67,7 +67,8 @@ class EndOfRun:
 
     def recorded(self, record: Record) -> None:
         """Takes a record of the coordinator."""
-        if isinstance(record, MemberChange) and record.event == "returned" and self.ended:
+        joins = isinstance(record, MemberChange) and record.event == "returned" and record.party != "evaluator"
+        if joins and self.ended:
             raise self._broken(f"{record.party} joins a run that has been told to stop")
         if isinstance(record, MemberChange) and "no step for" in record.reason:
             self._look_at_the_stuck(record)
