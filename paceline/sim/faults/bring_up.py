@@ -66,7 +66,7 @@ class SimulatedEvaluator:
     def _dies(self) -> None:
         """Ends its process, which is noticed by its silence, or its connection where nobody looks for the silent."""
         self.party.hears = False
-        self._members.streams.forget(self.party)
+        self._members.streams.closed(self.party)
         if not self._members.counts(self.party):  # it has not said Hello, so nobody else misses it
             self._sim.heap.push(self._sim.now + TAKES_MAX_S, self.closes, self.party.incarnation)
 
@@ -75,8 +75,7 @@ class SimulatedEvaluator:
         if incarnation != self.party.incarnation:
             return
         self.party.hears = False
-        self._members.streams.forget(self.party)
-        self._members.streams.give_up(self._members.control, self.party)
+        self._members.streams.closed(self.party)
         if self._members.ends:
             self._members.ends.gone(self.party)
         if EVALUATOR not in self._members.machine.run.roster.banned:

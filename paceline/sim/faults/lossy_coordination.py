@@ -193,7 +193,8 @@ class LossyMembers(Members):
             return self._present_servers()[who.index]
         if who == EVALUATOR:  # it hears Exit also when it comes too late
             evaluator = self.bring_up and self.bring_up.evaluator
-            return evaluator.party if evaluator and (self.over or self.counts(evaluator.party)) else None
+            party = evaluator.party if evaluator else None
+            return party if party and party.hears and (self.over or self.counts(party)) else None
         party = self._newcomers.get(who.index) or self._sim.world.workers[who.index]
         return party if self.counts(party) else None
 
