@@ -181,6 +181,10 @@ class CoordinatorMachine:
             case message:
                 self._while_training(src, message)
 
+    def acknowledged(self, who: Party, view: int) -> None:
+        """Notes that `who` has heard of every change of membership up to `view`, as Aware says."""
+        self.elasticity.carry_out(self.run.members.acknowledged(self.run.now(), who, view))
+
     def expelled_for(self, src: Party, error: ProtocolError) -> bool:
         """Expels a worker whose message broke the protocol while workers train; the run goes on without it.
 
@@ -209,7 +213,7 @@ class CoordinatorMachine:
     def _while_training(self, src: Party, message: Any) -> None:
         match message:
             case control.Aware(view=view):
-                self.elasticity.carry_out(self.run.members.acknowledged(self.run.now(), src, view))
+                self.acknowledged(src, view)
             case control.EvaluationReport() as judged:
                 self.ending.evaluated(judged)
             case control.Left(reason=reason, drained=drained):

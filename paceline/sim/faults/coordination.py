@@ -410,7 +410,7 @@ class Members:
             if other in told:
                 self._sim.heap.push(told[other], self._told, other, control.Aware(view=view))
             else:
-                self._told(other, control.Aware(view=view))
+                self.machine.acknowledged(other, view)
 
     def _hears_later(
         self, party: SimulatedProcess, who: SimulatedProcess, hear: Callable[[SimulatedProcess, int], None]
