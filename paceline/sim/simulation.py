@@ -262,6 +262,11 @@ class Simulation:
         out = self.members.banned | self.liars
         return set(range(self.cluster.workers) if ranks is None else ranks) - out
 
+    def all_but_the_wrongful(self, holds: Callable[[int], bool]) -> bool:
+        """Returns True if `holds(rank)` for every worker that was not expelled and has never lied."""
+        liars, banned = self.liars, self.members.banned
+        return all(holds(rank) or rank in banned or rank in liars for rank in range(self.cluster.workers))
+
     def restart(self, rank: int) -> None:
         """Restarts worker `rank` in place: it loses its `run` and every call it waited for; what its role keeps on
         `self` survives.

@@ -67,6 +67,7 @@ class RunState:
     model_on_servers  no worker is needed for the last model
     model             what worker 0 reported of its model; every other worker must train the same
     agreed            the plan, once there is one
+    rate_factor       the operator's factor on the learning rate (`operator_orders.py`)
     """
 
     phase: RunPhase = RunPhase.GATHERING
@@ -77,6 +78,7 @@ class RunState:
     model_on_servers: bool = False
     model: control.Ready | None = None
     agreed: control.Plan | None = None
+    rate_factor: float = 1.0
 
     @property
     def training(self) -> bool:

@@ -9,6 +9,7 @@
     Left, Aware, Unfit          workers, servers            elasticity
     SamplesResolved, Want, ...  workers, the first server   sample_leases
     Failed                      a party                     it is lost, or the run fails (`_failed`)
+    an order                    the operator                operator_orders
     a lost party                the driver                  elasticity, evaluator_watch; before training the run fails
     a timer                     the driver                  whoever started it (`rang`)
 
@@ -29,6 +30,7 @@ from paceline.core.coordination.decisions import Decisions, FailureKind, Progres
 from paceline.core.coordination.elasticity import Elasticity
 from paceline.core.coordination.ending import RunEnding
 from paceline.core.coordination.lifecycle import RunContext, RunPhase, RunRules, RunSize, RunState
+from paceline.core.coordination.operator_orders import OperatorOrder, OperatorOrders
 from paceline.core.coordination.party import Party
 from paceline.core.coordination.roster import ProgressTotals, RunRoster
 from paceline.core.coordination.sample_leases import Leasing, Quotas
@@ -82,6 +84,7 @@ class CoordinatorMachine:
         self.ending = RunEnding(run, rules.stop, self.recovery, self.leasing)
         quotas = Quotas(rules.stop, run.totals)
         self.elasticity = Elasticity(run, self.recovery, self.ending, self.leasing, quotas, rules.min_workers)
+        self._operator = OperatorOrders(run, self.elasticity, self.ending)
         self._evaluator = EvaluatorLives(run, self.recovery, self.ending, rules.dead_after_s)
         parts = TrainingParts(self.elasticity, self.ending, self._evaluator)
         self._bring_up = BringUp(run, planner, parts, snapshots)
@@ -128,6 +131,10 @@ class CoordinatorMachine:
     def stop(self, reason: str) -> None:
         """Ends the run for `reason`."""
         self.ending.stop(reason)
+
+    def ordered(self, order: OperatorOrder, why_not: str) -> None:
+        """Carries out what a person asks for; `why_not`: why the driver refuses it already."""
+        self._operator.take(order, why_not)
 
     def rang(self, timer: Timer, number: int) -> None:
         """Does what the end of a timer asks for."""

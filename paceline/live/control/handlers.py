@@ -15,6 +15,8 @@ A message passes these, in this order:
     Total, Quota, Lease, Drawn             numbers and samples for the loop
     Rate, Capture                          callbacks
     Explain                                a stack trace of all threads to standard error
+    Drain, ScaleRate                       noted for the loop, which looks before each step
+    SaveNow                                to the mailbox
 
 Nothing here may wait: this thread also moves the bytes of every connection.
 """
@@ -208,6 +210,10 @@ class MessageHandlers:
             case control.WorkerLeft() | control.WorkerJoined() | control.Fence() | control.Resume() as order:
                 for action in self._orders.told(order):
                     self._carry_out(action)
+            case loop_messages.Drain(reason=reason):
+                self._mailbox.notice = reason
+            case loop_messages.ScaleRate(factor=factor):
+                self._mailbox.rate_factor = factor
             case control.Explain():
                 with contextlib.suppress(OSError, ValueError, AttributeError):  # a standard error that is no file
                     faulthandler.dump_traceback(sys.stderr)

@@ -33,6 +33,8 @@ class Mailbox:
         self.over, self.may_exit = threading.Event(), threading.Event()
         self.error: BaseException | None = None  # why this party cannot go on
         self.stop_reason = ""
+        self.notice = ""  # why this worker ends after its step
+        self.rate_factor = 1.0  # of the operator, on the learning rate
         self.total_samples = 0
         self.total_exchanges = 0
         self._wake_at = 0  # exchanges of all workers; 0: nobody waits for them

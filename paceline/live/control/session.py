@@ -76,7 +76,6 @@ class Session:
     def __init__(self, transport: Transport, node: Node, *, timeout_s: float = 600.0) -> None:
         """`timeout_s` bounds each wait for the coordinator while the run is being set up."""
         self.node, self.transport = node, transport
-        self.notice = ""  # why this worker ends after its step; see `paceline.runtime.worker.preemption_notice`
         self.mailbox = Mailbox(node.me, timeout_s)
         self.directory = PartyDirectory(node.me)
         self.reports = Reports(transport, node.me, self.mailbox.may_exit)
@@ -207,6 +206,20 @@ class Session:
     def stop_reason(self) -> str:
         """Returns why the workers shall stop, or "" while they shall not."""
         return self.mailbox.stop_reason
+
+    @property
+    def notice(self) -> str:
+        """Returns why this worker ends after its step, "" if it does not; see `worker.preemption_notice`."""
+        return self.mailbox.notice
+
+    @notice.setter
+    def notice(self, why: str) -> None:
+        self.mailbox.notice = why
+
+    @property
+    def rate_factor(self) -> float:
+        """Returns the operator's factor on the learning rate."""
+        return self.mailbox.rate_factor
 
     @property
     def total_samples(self) -> int:

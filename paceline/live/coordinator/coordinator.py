@@ -19,6 +19,7 @@ from typing import Any
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import Timer
 from paceline.core.coordination.lifecycle import RunPhase, RunRules, RunSize
+from paceline.core.coordination.operator_orders import OperatorOrder
 from paceline.core.coordination.party import Party
 from paceline.core.coordination.server_recovery import Snapshots
 from paceline.core.coordinator.machine import CoordinatorMachine
@@ -37,7 +38,7 @@ from paceline.live.protocol.transport import CONTROL, Envelope, Kind, LossCause,
 class Coordinator:
     """Brings up, watches and ends a run.
 
-    `stop`, `ended` may be called from any thread; everything else runs on the transport's thread.
+    `stop`, `ended`, `order` may be called from any thread; everything else runs on the transport's thread.
     """
 
     def __init__(
@@ -126,6 +127,15 @@ class Coordinator:
     def ended(self, who: Party, why: str) -> None:
         """Reports that the process of `who` has ended; may be called from any thread."""
         self._transport.call_later(0.0, lambda: self.ended_now(who, why))
+
+    def order(self, order: OperatorOrder, why_not: str = "") -> None:
+        """Carries out what a person asks for; `why_not`: why it is refused already. May be called from any thread."""
+        self._transport.call_later(0.0, lambda: self.order_now(order, why_not))
+
+    def order_now(self, order: OperatorOrder, why_not: str = "") -> None:
+        """Does `order`, on the coordinator's thread."""
+        with self._input(InputKind.ORDER, order.kind, order.rank, order.factor, why_not), self._carried_out():
+            self.machine.ordered(order, why_not)
 
     def stop_now(self, reason: str) -> None:
         """Does `stop`, on the coordinator's thread."""

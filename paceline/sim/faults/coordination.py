@@ -377,9 +377,13 @@ class Members:
     def _begins(self, party: SimulatedProcess) -> None:
         """Starts the loop of a newcomer when the weights have travelled to it from the coordinator's card."""
         sim, rank = self._sim, party.me
+        begins_anew = not any(other.here for other in sim.world.workers if other is not party)
+        for carrier in (*sim.world.means, sim.world.peers) if begins_anew else ():
+            if carrier:
+                carrier.role.forget_former()  # type: ignore[attr-defined]
         if sim.invariants:
             sim.invariants.watch(party)
-            if not any(other.here for other in sim.world.workers if other is not party):
+            if begins_anew:
                 sim.invariants.begins_anew()
         arrived = sim.network.arrival(sim.now, sim.world.control, party.nic, party.role.w.nbytes)
         incarnation = sim.begin(party, sim.incarnations[rank].number + 1, arrived)

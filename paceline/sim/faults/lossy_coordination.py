@@ -135,7 +135,7 @@ class LossyMembers(Members):
                 if self.ends:
                     self.ends.progressed(party)
                 else:
-                    self.machine.heard(Party(party.kind, party.me), now)
+                    self.machine.heard(party.who, now)
 
     def _may_be_missed(self, party: SimulatedProcess) -> bool:
         """Returns False for a server that comes back as it was, or without which the run would end."""
@@ -171,7 +171,7 @@ class LossyMembers(Members):
         """Returns True if the coordinator listens to that process; a live one closes the connection otherwise."""
         if self.bring_up and self.bring_up.began_s is None:
             return self.bring_up.is_connected(src)
-        return self.machine.hears(Party(src.kind, src.me), src.incarnation)
+        return self.machine.hears(src.who, src.incarnation)
 
     # ---- messages of the control plane ---------------------------------------------------------------------
     def _send(self, to: tuple[Party, ...], message: Any) -> None:

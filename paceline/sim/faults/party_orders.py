@@ -61,6 +61,8 @@ class SimulatedOrders:
         """Does at `party` what follows from a message of the coordinator."""
         match message:
             case control.WorkerLeft() | control.WorkerJoined() | control.Fence() | control.Resume() as order:
+                if self._sim.invariants:
+                    self._sim.invariants.views.told(party, order)
                 for action in self._of(party).told(order):
                     self._carry_out(party, action)
             case _:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import Action, RunFinished, SendMessage, WriteRecord
-from paceline.core.coordination.party import EVALUATOR, Party
+from paceline.core.coordination.party import EVALUATOR
 from paceline.core.coordinator.machine import CoordinatorMachine
 from paceline.core.effects import Data
 from paceline.core.fault_tolerance.membership import MembershipState
@@ -96,7 +96,7 @@ class SimulatedRunEnd:
 
     def progressed(self, party: SimulatedProcess) -> None:
         """Tells the coordinator what `party`, which is heard, does, as its reports do four times a second."""
-        who, members = Party(party.kind, party.me), self._machine.run.members
+        who, members = party.who, self._machine.run.members
         self.silence.heard(party.name)
         at = self._reported_at()
         self._machine.heard(who, at)
