@@ -21,6 +21,7 @@ AREAS = {
     "checkpoints",
     "stop rules",
     "bring-up",
+    "evaluator",
 }
 PART = MUTANTS[::3]
 

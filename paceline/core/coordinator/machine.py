@@ -110,6 +110,12 @@ class CoordinatorMachine:
         """Returns the number of the present incarnation of `who`, or of its last one if it is lost."""
         return self._evaluator.incarnation if who == party.EVALUATOR else self.run.members.incarnation(who)
 
+    def hears(self, who: Party, incarnation: int) -> bool:
+        """Returns True if what that incarnation of `who` says counts, once training has begun."""
+        if who == party.EVALUATOR:
+            return self._evaluator.hears(incarnation)
+        return self.run.members.hears(who, incarnation)
+
     # ---- training begins ---------------------------------------------------------------------------------
     def begin_training(self) -> None:
         """Starts training, once the clock of the run has been started (`StartTraining`)."""
@@ -182,6 +188,10 @@ class CoordinatorMachine:
             case message:
                 self._while_training(src, message)
 
+    def acknowledged(self, who: Party, view: int) -> None:
+        """Notes that `who` has heard of every change of membership up to `view`, as Aware says."""
+        self.elasticity.carry_out(self.run.members.acknowledged(self.run.now(), who, view))
+
     def expelled_for(self, src: Party, error: ProtocolError) -> bool:
         """Expels a worker whose message broke the protocol while workers train; the run goes on without it.
 
@@ -210,7 +220,7 @@ class CoordinatorMachine:
     def _while_training(self, src: Party, message: Any) -> None:
         match message:
             case control.Aware(view=view):
-                self.elasticity.carry_out(self.run.members.acknowledged(self.run.now(), src, view))
+                self.acknowledged(src, view)
             case control.EvaluationReport() as judged:
                 self.ending.evaluated(judged)
             case control.Left(reason=reason, drained=drained):

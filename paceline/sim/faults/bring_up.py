@@ -18,15 +18,69 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination.party import Party
+from paceline.core.coordination.party import EVALUATOR, Party
+from paceline.core.role import Role, RoleContext
 from paceline.sim.checking.oracles.bring_up import BringUpOracle, Starts
 from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.faulted_driver import FaultedDriver, LossyFaultedMembers
 
+MODEL = control.Ready(length=0, fingerprint="", seconds_per_step=0.0, optimizer="")
+"""What every simulated worker reports of its model: all train the same."""
 TAKES_MAX_S = 1.0
 """The longest time that a party takes to meet the others, or to take up its plan."""
+
+
+def hello_of(incarnation: int) -> control.Hello:
+    """Returns the first message of a process."""
+    return control.Hello(address="", pid=0, host="", device="", incarnation=incarnation)
+
+
+class SimulatedEvaluator:
+    """Starts the evaluator of a run that is brought up, and starts it again where it is lost. It evaluates nothing.
+
+    party: the process of the moment.
+    """
+
+    def __init__(self, sim: FaultedDriver, members: LossyFaultedMembers, starts: Starts) -> None:
+        assert starts.evaluator_at_s is not None
+        self._sim, self._members = sim, members
+        self.party = self._process(0)
+        sim.heap.push(starts.evaluator_at_s, self._says_hello, self.party)
+        for at in starts.evaluator_dies_s:
+            sim.heap.push(at, self._dies)
+
+    def _process(self, incarnation: int) -> SimulatedProcess:
+        world = self._sim.world
+        place = RoleContext(me=0, workers=world.ranks, w=None, update=lambda w, g, samples: w)
+        role = Role(self._sim.scheme, place)
+        party = SimulatedProcess("evaluator", role, world.control, 0.0, incarnation=incarnation)
+        party.here = False  # it has no part in the scheme
+        return party
+
+    def _says_hello(self, party: SimulatedProcess) -> None:
+        if party.hears:
+            self._members.tell(party, hello_of(party.incarnation))
+
+    def _dies(self) -> None:
+        """Ends its process, which is noticed by its silence, or its connection where nobody looks for the silent."""
+        self.party.hears = False
+        self._members.streams.closed(self.party)
+        if not self._members.counts(self.party):  # it has not said Hello, so nobody else misses it
+            self._sim.heap.push(self._sim.now + TAKES_MAX_S, self.closes, self.party.incarnation)
+
+    def closes(self, incarnation: int) -> None:
+        """Ends a process that the coordinator has lost, and starts the next one, unless nobody needs it any more."""
+        if incarnation != self.party.incarnation:
+            return
+        self.party.hears = False
+        self._members.streams.closed(self.party)
+        if self._members.ends:
+            self._members.ends.gone(self.party)
+        if EVALUATOR not in self._members.machine.run.roster.banned:
+            self.party = self._process(incarnation + 1)
+            self._sim.heap.push(self._sim.now + TAKES_MAX_S, self._says_hello, self.party)
 
 
 class SimulatedBringUp:
@@ -41,7 +95,10 @@ class SimulatedBringUp:
         late = [sim.world.workers[rank] for rank in starts.late]
         beginning = [party for party in (*sim.world.workers, *sim.world.servers) if party not in late]
         self._beginning = {party.process for party in beginning}
-        self.oracle = BringUpOracle(sim.invariants.broken, [party.name for party in beginning])
+        self.evaluator = None if starts.evaluator_at_s is None else SimulatedEvaluator(sim, members, starts)
+        if self.evaluator:
+            self._beginning.add(self.evaluator.party.process)
+        self.oracle = BringUpOracle(sim.invariants.broken, [name for name, _ in self._beginning])
         for party in late:
             party.here = party.hears = False
             sim.heap.push(0.0, self._is_absent, party)
@@ -51,6 +108,13 @@ class SimulatedBringUp:
                 if name == party.name:
                     sim.heap.push(at, self._dies, party)
         members.watch_connections(lambda: self.began_s is not None, lambda party: None)
+
+    @property
+    def dead(self) -> list[str]:
+        """Returns whose processes do not run."""
+        evaluator = [self.evaluator.party] if self.evaluator else []
+        parties = (*self._sim.world.workers, *self._sim.world.servers, *evaluator)
+        return [party.name for party in parties if not party.hears]
 
     @property
     def now(self) -> float:
@@ -73,8 +137,7 @@ class SimulatedBringUp:
 
     def _says_hello(self, party: SimulatedProcess) -> None:
         if self._is_there(self._says_hello, party):
-            hello = control.Hello(address="", pid=0, host="", device="", incarnation=party.incarnation)
-            self._members.tell(party, hello)
+            self._members.tell(party, hello_of(party.incarnation))
 
     def _dies(self, party: SimulatedProcess) -> None:
         """Ends the process of a party: before training, whatever the run survives then."""
@@ -128,7 +191,7 @@ class SimulatedBringUp:
 
     def _is_ready(self, party: SimulatedProcess) -> None:
         if party.kind == "worker" and self._is_there(self._is_ready, party):
-            self._members.is_ready(party)
+            self._members.tell(party, MODEL)
 
     def _has_taken_up(self, party: SimulatedProcess) -> None:
         """Makes the role count with those that are there, as its first message must find it."""

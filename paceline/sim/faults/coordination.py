@@ -39,6 +39,7 @@ from paceline.core.fault_tolerance.membership import MembershipState
 from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.role import Role
 from paceline.core.sharding import Layout
+from paceline.sim.faults.bring_up import MODEL, hello_of
 from paceline.sim.kernel.event_queue import Event
 from paceline.sim.kernel.processes import Incarnation, PendingCall, SimulatedProcess
 
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
     from paceline.sim.faults.run_end import SimulatedRunEnd
     from paceline.sim.faults.server_recovery import Servers
 
-MODEL = control.Ready(length=0, fingerprint="", seconds_per_step=0.0, optimizer="")
-"""What every simulated worker reports of its model: all train the same."""
 ASKED = "asked to"
 """The reason with which a simulated worker leaves."""
 
@@ -132,7 +131,8 @@ class Members:
         hosts = [placement.host for placement in sim.cluster.worker_placements()]
         absent = {rank for rank, host in enumerate(hosts) if host.joins_at_s > 0}
         absent |= set(wish.starts.late if wish and wish.starts else ())
-        size = RunSize(sim.cluster.workers, sim.cluster.servers, not_started=absent)
+        evaluator = wish is not None and wish.starts is not None and wish.starts.evaluator_at_s is not None
+        size = RunSize(sim.cluster.workers, sim.cluster.servers, evaluator, absent)
         planner = SimulatedPlanner(sim)
         self.machine = CoordinatorMachine(size, rules, planner, SimulatedStrikes(sim), snapshots, self._clock_of(sim))
         self._roster, self._members = self.machine.run.roster, self.machine.run.members
@@ -361,7 +361,7 @@ class Members:
         elif party.here or self._members.state(worker(rank)) in (MembershipState.JOINING, MembershipState.ANNOUNCED):
             return
         self._its_process_has_ended(party)
-        self._told(worker(rank), self._hello(party.incarnation + 1))
+        self._told(worker(rank), hello_of(party.incarnation + 1))
 
     def _its_process_has_ended(self, party: SimulatedProcess) -> None:
         """Reports the end of the process of a worker that had left; the coordinator lets no other one in before."""
@@ -369,9 +369,6 @@ class Members:
             # No simulated model is lost with the worker that left last.
             self.machine.run.state.holder = COORDINATOR
             self._reports_lost(party, "its process ended")
-
-    def _hello(self, incarnation: int) -> control.Hello:
-        return control.Hello(address="", pid=0, host="", device="", incarnation=incarnation)
 
     def _enter(self, old: SimulatedProcess) -> None:
         """Begins the new incarnation. Everybody knows of it, so every round that begins from here on counts it."""
@@ -417,7 +414,7 @@ class Members:
             if other in told:
                 self._sim.heap.push(told[other], self._told, other, control.Aware(view=view))
             else:
-                self._told(other, control.Aware(view=view))
+                self.machine.acknowledged(other, view)
 
     def _hears_later(
         self, party: SimulatedProcess, who: SimulatedProcess, hear: Callable[[SimulatedProcess, int], None]

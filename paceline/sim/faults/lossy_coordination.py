@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import Action, StartTimer, StartTraining, Timer
 from paceline.core.coordination.lifecycle import RunPhase
-from paceline.core.coordination.party import Party, server, worker
+from paceline.core.coordination.party import EVALUATOR, Party, server, worker
 from paceline.core.effects import Piece, Reply, Tell
 from paceline.core.fault_tolerance.membership import HERE, MembershipState
 from paceline.core.parties.known_workers import KnownWorkers
 from paceline.core.parties.lifecycle import AwaitTaken, SendLast
 from paceline.core.role import Role, RoleContext
-from paceline.sim.faults.bring_up import SimulatedBringUp
-from paceline.sim.faults.coordination import ASKED, MODEL, Members
+from paceline.sim.faults.bring_up import MODEL, SimulatedBringUp, hello_of
+from paceline.sim.faults.coordination import ASKED, Members
 from paceline.sim.faults.lossy_links import LossyLinks
 from paceline.sim.faults.party_orders import SimulatedOrders
 from paceline.sim.faults.run_end import HANG_S, SimulatedRunEnd
@@ -118,6 +118,7 @@ class LossyMembers(Members):
             self._watching = False
             if not (self._roster.training or self._newcomers or (self.servers and self.servers.any_is_away)):
                 return
+        if timer in (Timer.MEMBERS, Timer.EVALUATOR):
             self._hears_from_all()
         self.machine.rang(timer, number)
         self._carry_out()
@@ -130,7 +131,7 @@ class LossyMembers(Members):
     def _hears_from_all(self) -> None:
         """Notes everybody as heard that lives and that no fault silences."""
         now = self._sim.now
-        for party in (*self._sim.world.workers, *self._newcomers.values(), *self._present_servers()):
+        for party in self._connected():
             silent = not party.hears or self._silent_until.get(party.name, 0.0) > now
             if self.counts(party) and not (silent and self._may_be_missed(party)):
                 who = party.who
@@ -147,6 +148,12 @@ class LossyMembers(Members):
         if party.kind != "server":
             return True
         return self.servers is not None and (not party.hears or self.survives(party.me))
+
+    def _connected(self) -> Sequence[SimulatedProcess]:
+        """Returns the processes of the moment; some of them may be dead, or lost."""
+        evaluator = self.bring_up and self.bring_up.evaluator
+        others = (*self._present_servers(), *([evaluator.party] if evaluator else ()))
+        return (*self._sim.world.workers, *self._newcomers.values(), *others)
 
     def _present_servers(self) -> Sequence[SimulatedProcess]:
         return [s.party for s in self.servers.servers] if self.servers else self._sim.world.servers
@@ -170,7 +177,7 @@ class LossyMembers(Members):
         """Returns True if the coordinator listens to that process; a live one closes the connection otherwise."""
         if self.bring_up and self.bring_up.began_s is None:
             return self.bring_up.is_connected(src)
-        return self._members.hears(src.who, src.incarnation)
+        return self.machine.hears(src.who, src.incarnation)
 
     # ---- messages of the control plane ---------------------------------------------------------------------
     def _send(self, to: tuple[Party, ...], message: Any) -> None:
@@ -190,6 +197,10 @@ class LossyMembers(Members):
         """Returns the process to which the coordinator has a connection; None for a worker that is gone."""
         if who.kind == "server":
             return self._present_servers()[who.index]
+        if who == EVALUATOR:  # it hears Exit also when it comes too late
+            evaluator = self.bring_up and self.bring_up.evaluator
+            party = evaluator.party if evaluator else None
+            return party if party and party.hears and (self.over or self.counts(party)) else None
         party = self._newcomers.get(who.index) or self._sim.world.workers[who.index]
         return party if self.counts(party) else None
 
@@ -321,6 +332,9 @@ class LossyMembers(Members):
 
     def _closes(self, who: Party, incarnation: int) -> None:
         """Closes the connection to a process that was evicted: it ends once it learns that, if it still runs."""
+        if who == EVALUATOR and self.bring_up and self.bring_up.evaluator:
+            self.bring_up.evaluator.closes(incarnation)
+            return
         party = self._processes[str(who), incarnation]
         if self._newcomers.get(who.index) is party:
             del self._newcomers[who.index]
@@ -363,8 +377,7 @@ class LossyMembers(Members):
         if over():
             return
         self.watch_connections(over, gone)
-        parties = (*self._sim.world.workers, *self._newcomers.values(), *self._present_servers())
-        for party in parties:
+        for party in self._connected():
             if not party.hears and self.counts(party) and self._may_be_missed(party):
                 gone(party)
                 self._is_gone(Party(party.kind, party.me), "its process ended")
@@ -375,6 +388,7 @@ class LossyMembers(Members):
 
     def exits(self, party: SimulatedProcess) -> None:
         """Ends the process of a party that may exit: its connections are closed."""
+        party.hears = party.hears and party.kind != "evaluator"
         if party.kind == "worker":
             self._end(party)
         for other in (*self._sim.world.others, *self._sim.world.workers):
@@ -415,7 +429,7 @@ class LossyMembers(Members):
         last = max(incarnation for name, incarnation in self._processes if name == party.name)
         newcomer = self._newcomers[rank] = self._sim.world.next_worker(rank, last + 1)
         self._processes[newcomer.process] = newcomer
-        self.tell(newcomer, self._hello(newcomer.incarnation))
+        self.tell(newcomer, hello_of(newcomer.incarnation))
         self._watch()
 
     def hangs(self, rank: int) -> bool:
@@ -441,11 +455,7 @@ class LossyMembers(Members):
             if dead := self._processes.get((self._sim.world.workers[rank].name, last)):
                 self.orders.stops_hearing(party, dead)
         if party.kind == "worker":
-            self.is_ready(party)
-
-    def is_ready(self, party: SimulatedProcess) -> None:
-        """Lets a worker say that it is ready."""
-        self.tell(party, MODEL)
+            self.tell(party, MODEL)
 
     def _enters_when_quiet(self, newcomer: SimulatedProcess) -> None:
         """Begins the new incarnation of a worker that everybody expects.

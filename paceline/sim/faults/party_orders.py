@@ -154,7 +154,7 @@ class SimulatedOrders:
     def roles(self, party: SimulatedProcess) -> Iterable[SimulatedProcess]:
         """Returns all roles of the process of `party`: a server also carries means."""
         if party.kind != "server":
-            return (party,)
+            return (party,) if party.kind == "worker" else ()
         return [other for other in self._sim.world.others if other.process == party.process]
 
     def stops_hearing(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:

@@ -128,9 +128,10 @@ class SimulatedRunEnd:
             case RunFinished():
                 self.oracle.finished()
             case SendMessage(message=control.Finish()):
-                self._members.watch_connections(lambda: self._members.over, self._is_gone)
+                self._members.watch_connections(lambda: self._members.over, self.gone)
 
-    def _is_gone(self, party: SimulatedProcess) -> None:
+    def gone(self, party: SimulatedProcess) -> None:
+        """Notes that a process has ended, so that nobody waits for it."""
         self.oracle.gone(party.process)
 
     def finishes(self, party: SimulatedProcess) -> None:

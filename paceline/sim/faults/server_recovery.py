@@ -45,6 +45,7 @@ from paceline.core.parties.server_restore import (
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Scheme
 from paceline.sim.checking.oracles.contributions import ShardRecount
+from paceline.sim.faults.bring_up import hello_of
 from paceline.sim.faults.snapshots import RECOUNT, UPDATE, WEIGHTS, SimulatedSnapshots, nbytes_of, state_of
 from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
 
@@ -332,7 +333,7 @@ class Servers:
         self.servers[server.shard] = made
         for dead in self._members.lost_processes():  # nobody tells them where the new process is
             self.streams.fence(party, dead)
-        self._members.tell(party, control.Hello(address="", pid=0, host="", device="", incarnation=party.incarnation))
+        self._members.tell(party, hello_of(party.incarnation))
 
     def _is_told_it_is_lost(self, party: SimulatedProcess) -> None:
         self.learns_it_is_lost(party)

@@ -8,6 +8,7 @@ Otherwise everybody begins, and the run ends as in `stopping`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from paceline.core.coordination.lifecycle import StopRule
@@ -20,6 +21,8 @@ from paceline.sim.simulation import Simulation
 
 ONE_IN = 3
 """One seed in so many draws such a run."""
+DIES_MAX_S = 40.0
+"""Until when processes of the evaluator end."""
 JOINS_S = (3.0, 15.0)
 """Until when workers come that the run does not wait for: mostly before it trains, or mostly after."""
 
@@ -39,8 +42,17 @@ def draw(seed: int, cluster: Cluster, epoch: int) -> StopWish | None:
     at_s |= {name: random.uniform(0.0, joins_s) for name in workers[first:]}
     dies = () if random.randrange(3) else ((random.choice((*workers, *servers)), random.uniform(0.0, slowest_s + 2.0)),)
     rules = (StopRule(seconds=random.uniform(2.0, 25.0)), StopRule(samples=random.randint(1, epoch)), StopRule())
-    starts = Starts(at_s, tuple(range(first, cluster.workers)), dies)
+    starts = replace(_evaluator(seed, slowest_s), at_s=at_s, late=tuple(range(first, cluster.workers)), dies=dies)
     return StopWish(random.choice(rules), starts=starts)
+
+
+def _evaluator(seed: int, slowest_s: float) -> Starts:
+    """Returns when the evaluator of the run starts, and when its processes end; without one in half of the runs."""
+    random = Random(f"fuzz/{seed}/evaluator")
+    if random.randrange(2):
+        return Starts()
+    dies = tuple(random.uniform(0.0, DIES_MAX_S) for _ in range(random.randrange(4)))
+    return Starts(evaluator_at_s=random.uniform(0.0, slowest_s), evaluator_dies_s=dies)
 
 
 def check(sim: Simulation, wish: StopWish, calm_s: float) -> None:
@@ -54,7 +66,6 @@ def check(sim: Simulation, wish: StopWish, calm_s: float) -> None:
     try:
         stopping.check(sim, wish, calm_s)
     except RunLost as error:
-        dead = [party.name for party in (*sim.world.workers, *sim.world.servers) if not party.hears]
-        bring_up.oracle.failed(str(error), dead)
+        bring_up.oracle.failed(str(error), bring_up.dead)
         raise
     bring_up.over()

@@ -226,3 +226,15 @@ def test_one_that_came_and_went_before_training_is_not_waited_for() -> None:
     assert driver.taken() == []
     driver.trains()
     assert W2 not in driver.machine.run.roster.joining
+
+
+def test_only_the_present_incarnation_of_a_party_counts_the_evaluators_too() -> None:
+    driver = Driver(workers=3).trains()
+    for who in (W0, S0, EVALUATOR):
+        assert driver.machine.hears(who, 0)
+        assert not driver.machine.hears(who, 1)
+    for who in (W0, EVALUATOR):
+        driver.machine.lost(who, "it was killed")
+        assert not driver.machine.hears(who, 0)
+    driver.told(EVALUATOR, hello(incarnation=1))
+    assert driver.machine.hears(EVALUATOR, 1)

@@ -58,6 +58,8 @@ def test_runs_begin_at_once_and_after_a_while_and_workers_come_before_and_after_
     assert came_early > 10
     first = [r for r in records if isinstance(r, MemberChange) and r.reason.startswith("its first incarnation")]
     assert len(first) > 10, "workers that nobody waited for train"
+    evaluators = Counter(r.event for r in records if isinstance(r, MemberChange) and r.party == "evaluator")
+    assert evaluators["lost"] >= evaluators["returned"] > 5, "evaluators are lost, and come again"
 
 
 def found(message: str) -> None:

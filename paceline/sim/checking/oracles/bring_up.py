@@ -22,11 +22,15 @@ class Starts:
     at_s    virtual seconds after which a party says Hello, by its name
     late    ranks of workers that the run does not wait for; they may come before it trains, too
     dies    names, and when their processes end
+    evaluator_at_s    the same of the evaluator; None for a run without one
+    evaluator_dies_s  when its process of the moment ends
     """
 
     at_s: Mapping[str, float] = field(default_factory=dict)
     late: tuple[int, ...] = ()
     dies: tuple[tuple[str, float], ...] = ()
+    evaluator_at_s: float | None = None
+    evaluator_dies_s: tuple[float, ...] = ()
 
 
 class BringUpOracle:
@@ -72,9 +76,9 @@ class BringUpOracle:
             raise self._broken(f"{name} is told {what}, and {missing[0]} has not taken up its plan")
 
     def _waits_for(self, name: str, what: str) -> list[str]:
-        """Returns who must have taken up the plan before `name` is told that."""
+        """Returns who must have taken up the plan before `name` is told that. Nobody waits for the evaluator."""
         if what == "Go":
-            return self._beginning
+            return [other for other in self._beginning if other != "evaluator"]
         servers = what == "Plan" and not name.startswith("server")
         return [other for other in self._beginning if servers and other.startswith("server")]
 
@@ -91,9 +95,12 @@ class BringUpOracle:
         self.began = True
 
     def failed(self, cause: str, dead: Collection[str]) -> None:
-        """Takes the end of a run before it has trained: somebody must have failed.
+        """Takes the end of a run that fails. Before it has trained somebody must have failed; after that it may not be
+        the evaluator, for which nobody waits.
 
         dead: whose processes have ended.
         """
+        if self.began and "evaluator" in cause:
+            raise self._broken(f"the run fails though nobody needs the evaluator: {cause}")
         if not self.began and not any(name in cause for name in {*self._gone, *dead}):
             raise self._broken(f"the run fails before it trains, though nobody has failed: {cause}")

