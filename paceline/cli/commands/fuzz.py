@@ -15,9 +15,9 @@ from paceline.cli.support.options import Parser
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import make
 from paceline.observe.formatting.number_format import counted
-from paceline.runtime.simulated import checkpoint_faults, leader_loss
-from paceline.runtime.simulated.checkpoint_faults import CheckpointPlan
-from paceline.runtime.simulated.leader_loss import LeaderPlan
+from paceline.runtime.fuzzing import checkpoint_faults, leader_loss
+from paceline.runtime.fuzzing.checkpoint_faults import CheckpointPlan
+from paceline.runtime.fuzzing.leader_loss import LeaderPlan
 from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.fuzzing.fuzz import FuzzPlan, draw, play
 from paceline.sim.fuzzing.random_parameters import schemes_of
