@@ -8,8 +8,8 @@
     again     from the second step, until nothing can be dropped any more, or the time is up
 
 A run fails in the same way if the same kind of exception begins with the same words, numbers left out. Every candidate
-is a run of its own, so a candidate costs as much as the failing seed did. `shrink_by` shrinks plans of any kind, such as
-one whose leader is lost (`runtime/fuzzing/leader_script.py`).
+is a run of its own, so a candidate costs as much as the failing seed did. `shrink_by` shrinks plans of any
+kind, such as one whose leader is lost.
 """
 
 from __future__ import annotations
