@@ -154,7 +154,7 @@ class Simulation:
         self.streams = self.members.streams
         self.messaging = Messaging(self, mean or "ring", passage, coding)
         self._arms: Arms = {**self.messaging.arms, Compute: self._compute, Train: self._train}
-        self.incarnations = [self.begin(party, incarnation=0) for party in self.world.workers]
+        self.incarnations = [self.begin(party, 0, self.members.begin_s) for party in self.world.workers]
         schedule(self)
 
     def _resume_and_watch(self) -> None:
@@ -173,10 +173,11 @@ class Simulation:
         return tuple((self._tables or {}).get("done", ()))
 
     def begin(self, party: SimulatedProcess, incarnation: int, at: float = 0.0) -> Incarnation:
-        """Begins an incarnation of a worker, whose loop starts at once or at `at`."""
+        """Begins an incarnation of a worker, whose loop starts at once, at `at`, or, if that is infinite, at Go."""
         rng = Random(f"{self.seed}/work/{party.me}/{incarnation}")
         begun = Incarnation(party, incarnation, party.role.run(), rng)
-        self.heap.push(max(at, self.now), self.resume, begun)
+        if at < math.inf:
+            self.heap.push(max(at, self.now), self.resume, begun)
         return begun
 
     # ---- for those who watch -----------------------------------------------------------------------------

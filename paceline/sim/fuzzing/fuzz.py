@@ -27,7 +27,7 @@ from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import LASTING, SERVERS_KEEP, Cluster, Fault, Hazards, uniform
 from paceline.sim.faults.coordination import RunLost
 from paceline.sim.faults.server_recovery import can_be_replaced
-from paceline.sim.fuzzing import clocks, lying_workers, stalls, stopping
+from paceline.sim.fuzzing import bring_up, clocks, lying_workers, stalls, stopping
 from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation
 
@@ -51,9 +51,9 @@ OF_WORKERS = ("crash", "restart", "leave", "pause", "mute", "deaf", "reset", "cl
 OF_SERVERS = ("crash", "pause", "mute", "deaf", "reset", "clock-step", "disk-full", "torn-write", "clog")
 """Faults that hit a server's host."""
 
-RUNS = ("faults", "stall", "liar", "stop", "clock")
+RUNS = ("faults", "stall", "liar", "stop", "clock", "bring-up")
 """The runs that may belong to a plan: the drawn faults, a slow worker without faults, the faults with a liar, the
-faults in a run that is to end, and in one whose clocks drift and jump."""
+faults in a run that is to end, in one whose clocks drift and jump, and in one that is brought up."""
 
 
 @dataclass(frozen=True)
@@ -161,10 +161,10 @@ def _fault(random: Random, workers: int, servers: int, kinds: Sequence[str] = ()
 def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None, *, digest: bool = True) -> FuzzOutcome:
     """Carries `plan` out, and returns its outcome. Raises InvariantBroken.
 
-    Five runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), one that is to end
-    (`stopping`), one whose clocks drift and jump (`clocks`), and one with a liar. `trace` gets the records of all but
-    the second. The digest covers them too, so two machines can be compared; without it and `trace` no record is made
-    that no invariant reads, which saves a tenth of the time.
+    Six runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), one that is to end
+    (`stopping`), one whose clocks drift and jump (`clocks`), one that is brought up (`bring_up`), and one with a liar.
+    `trace` gets the records of all but the second. The digest covers them too, so two machines can be compared; without
+    it and `trace` no record is made that no invariant reads, which saves a tenth of the time.
     """
     written = hashlib.sha256()
 
@@ -189,6 +189,8 @@ def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None, *, diges
     if wish := clocks_of(plan):
         faults["clocks jump"] += len(wish.clock.jumps)
         go_to_its_end(simulation(plan, write, wish), wish, clocks.check)
+    if "bring-up" in plan.runs and (wish := bring_up.draw(plan.seed, plan.cluster, plan.leased[0])):
+        faults["run brought up"] += not go_to_its_end(simulation(plan, write, wish), wish, bring_up.check)
     if with_liar := with_a_liar(plan):
         liar = simulation(with_liar, write)
         go_on_to_the_end(liar)
