@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.cli.support import scheme_catalogue
 from paceline.cli.support.options import Parser
-from paceline.cli.support.watch_page import NO_PAGE, OWNED, add_alert_hook, hook_words
+from paceline.cli.support.watch_page import NO_PAGE, OWNED, add_alert_hook, add_control, hook_words
 from paceline.config import Config, build, load, settings, to_dict
 from paceline.config.parsing import written
 from paceline.core.errors import ConfigError, PacelineError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from paceline.observe.watch.panels.run_progress import RunFacts
 
 EPILOG = """The page shows who computes, waits and communicates, who holds the others up and what that costs, and what
-other schemes would give. It reads RUN/trace.jsonl and changes nothing. It listens on 127.0.0.1; the
+other schemes would give. It reads RUN/trace.jsonl and, without --control, changes nothing. It listens on 127.0.0.1; the
 address that is printed has a token in it, and only who has it may look. From another machine:
 
   ssh -L 8123:127.0.0.1:8123 HOST         and there: paceline watch RUN --port 8123
@@ -35,6 +35,7 @@ examples:
   paceline train --scheme bsp --slowdown 1,1,1,4 --step-ms 20 --watch       the page comes and goes with the run
   paceline race --schemes bsp,asp,esync --watch         one page; it goes over to each run as it begins
   paceline watch runs --alert-hook 'notify-send Paceline'      says when a worker is slow or the loss is no number
+  paceline watch runs/a --control       expels, drains and adds workers, and more; each is asked twice
   paceline watch runs/a --port 8123 --metrics-open      and Prometheus scrapes http://127.0.0.1:8123/metrics
 """
 NICENESS = 10
@@ -53,6 +54,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--port", default="0", help="port to listen on (default: any free one)")
     parser.add_argument("--metrics-open", action="store_true", help="/metrics, for Prometheus, needs no token")
+    add_control(parser)
     add_alert_hook(parser)
     parser.add_argument(NO_PAGE, action="store_true", help="serve no page: call the hook of --alert-hook alone")
     parser.add_argument(OWNED, action="store_true", help="end with whoever started this")
@@ -82,6 +84,7 @@ def main(arguments: list[str]) -> int:
             metrics_open=namespace.metrics_open,
             facts=CachedFacts(lambda: newest(run)),
             hook=hook,
+            give=give if namespace.control else None,
         )
     return 0
 
@@ -97,6 +100,20 @@ def _alerts_alone(run: Path, hook: Sequence[str], *, owned: bool) -> int:
     with suppress(KeyboardInterrupt):
         watch_alerts(run, hook, owner=sys.stdin.buffer if owned else None)
     return 0
+
+
+def give(run: Path, kind: str, rank: int, factor: float) -> None:
+    """Leaves an order for the process that leads the run. Raises ConfigError where nobody does."""
+    from paceline.core.coordination.operator_orders import OperatorOrder
+    from paceline.runtime.run_folder.order_folder import OrderFolder
+    from paceline.runtime.run_folder.status_file import read_status
+
+    status = read_status(run)
+    if status.ended:
+        raise ConfigError(f"{run}: the run is over ({status.reason or status.state})")
+    if not status.here:
+        raise ConfigError(f"{run}: the process that leads the run (pid {status.pid} on {status.host}) is not here")
+    OrderFolder(run).post(OperatorOrder(kind=kind, rank=rank, factor=factor))
 
 
 def check(run: Path) -> None:

@@ -17,6 +17,7 @@ OWNED = "--until-stdin-closes"
 """The option of `paceline watch` with which the page ends when the command does."""
 NO_PAGE = "--no-page"
 """The option of `paceline watch` with which it looks for alerts and serves nothing."""
+CONTROL_HELP = "the page can expel and drain workers, add one, write a checkpoint, and change the learning rate"
 HOOK_HELP = "run CMD TEXT, with a line of JSON as its input, when an alert begins and when it is over"
 
 
@@ -26,9 +27,15 @@ def add_watch(parser: Parser) -> None:
 
 
 def add_live_watch(parser: Parser) -> None:
-    """Adds `--watch` and `--alert-hook`, for the verbs that run something on real machines."""
+    """Adds `--watch`, `--control` and `--alert-hook`, for the verbs that run something on real machines."""
     add_watch(parser)
+    add_control(parser)
     add_alert_hook(parser)
+
+
+def add_control(parser: Parser) -> None:
+    """Adds `--control`."""
+    parser.add_argument("--control", action="store_true", help=CONTROL_HELP)
 
 
 def add_alert_hook(parser: Parser) -> None:
@@ -39,6 +46,7 @@ def add_alert_hook(parser: Parser) -> None:
 def also(options: argparse.Namespace, others: argparse.Namespace) -> None:
     """Adds what `others`, the options of a command behind the first one, say about the page. Raises ConfigError."""
     options.watch |= others.watch
+    options.control |= others.control
     if options.alert_hook and others.alert_hook:
         raise ConfigError("--alert-hook is given twice: give it once")
     options.alert_hook = options.alert_hook or others.alert_hook
@@ -63,13 +71,16 @@ def page(options: argparse.Namespace, run: str) -> Iterator[None]:
     killed. Waits for its first line, which names its address; a page that cannot start prints a line and does not end
     the run. Raises ConfigError for a hook that cannot be run.
     """
-    hook = getattr(options, "alert_hook", "")
+    hook, control = getattr(options, "alert_hook", ""), getattr(options, "control", False)
     hook_words(hook)
+    if control and not options.watch:
+        raise ConfigError("--control: the controls are on the page; give --watch too")
     if not (options.watch or hook):
         yield
         return
     command = [sys.executable, "-m", "paceline", "watch", run, OWNED]
     command += ["--alert-hook", hook] if hook else []
+    command += ["--control"] if control else []
     command += [] if options.watch else [NO_PAGE]
     # A session of its own, so that Ctrl-C ends the run and not the page that shows how it ended.
     process = subprocess.Popen(

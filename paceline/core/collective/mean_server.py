@@ -141,9 +141,10 @@ class MeanServer(Role):
 
     All members go to the same meetings, and have no more of them open than `means_at_once`. So there is always a member
     that may still ask for a meeting: the one that the others wait for. If there is none, some member has asked for a
-    meeting that the others never will, and everybody would wait for ever. Then the meeting with the most members
-    closes. Members that are not in it get its result instead of what they asked for, and are not counted. Where two
-    meetings have as many members, the one wins whose members have been outvoted less often before.
+    meeting that the others never will, and everybody would wait for ever. Then the meeting to which most members came
+    closes, those counted that have left since. Members that are not in it get its result instead of what they asked
+    for, and are not counted. Where as many came to two meetings, the one wins whose members have been outvoted less
+    often before.
 
     What they asked for is closed with that result, too: whoever asks for it later gets the same. If the result is of
     another fragment of the model, their meeting ends with the mean of those who came to it.
@@ -338,9 +339,10 @@ class MeanServer(Role):
     def _votes(self, meeting: _Meeting) -> tuple[int, int]:
         """Returns by what meetings are compared where members wait for different ones: the largest wins.
 
-        Among equals that one wins whose members have been outvoted less often.
+        Who has left since speaks for it, too: a liar may be one of two who are still there. Among equals that one wins
+        whose members have been outvoted less often.
         """
-        return len(meeting.present), -sum(self.outvoted[rank] for rank in meeting.present)
+        return len(meeting.counted), -sum(self.outvoted[rank] for rank in meeting.present)
 
     def _gives_up(self, rank: int, meeting: _Meeting) -> None:
         """`rank` does not wait for `meeting` any longer; a meeting for which nobody waits is removed."""
@@ -361,6 +363,16 @@ class MeanServer(Role):
         for known in (self.closed, self.missed):
             for meetings in known.values():
                 meetings[:] = [meeting for meeting in meetings if meeting.tag != tag]
+
+    def forget_former(self) -> None:
+        """Drops all results: nobody is left of those who know them, and the next worker begins with the first tags.
+
+        Newcomers that came before the last worker was lost could otherwise get a mean of its time under a tag of
+        theirs. No live run goes on without a worker.
+        """
+        for known in (self.closed, self.missed, self.settled):
+            for meetings in known.values():
+                meetings.clear()
 
     def on_mean(self, tag: Hashable, result: Averaged) -> None:
         """Is called with every result; drivers override it to learn of one, such as the initial weights."""

@@ -145,6 +145,8 @@ class Reader:
             state, alerts = self._state, list(self._alerts.active.values())
             steps = min((worker.steps for worker in state.workers if worker.here), default=0)
             far = progress(self._told_facts, now=state.now, samples=state.samples, steps=steps, ended=bool(state.ended))
+            if far["rate"] is not None:
+                far["rate"] = float(f"{far['rate'] * state.rate_factor:.3g}")
             return known[1] | {
                 "run": str(self.run),
                 "progress": far,

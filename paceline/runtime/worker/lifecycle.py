@@ -105,7 +105,7 @@ class WorkerLifecycle:
             if of_servers is not None and self._rank == 0:  # before the first mean, with which their roles begin
                 give_servers(self._node, of_servers, samples, plan.layout, self._flat.tensors)
             self._take_up(plan, update, clock)
-            session.tell(control.Prepared())
+        session.took_up()
         return plan
 
     def _take_up(self, plan: control.Plan, update: Update, clock: int) -> None:

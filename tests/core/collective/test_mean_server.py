@@ -77,6 +77,16 @@ def test_who_asks_later_for_what_was_outvoted_gets_what_those_got_who_asked_for_
     assert not meeting.role.settled
 
 
+def test_who_has_left_since_still_says_which_mean_is_the_right_one() -> None:
+    """Of the two who are left one lies, and the other one's mean has the part of a third."""
+    meeting, all4 = ByHand(MeanServer, None, workers=4), (0, 1, 2, 3)
+    for rank, tag in ((2, "lie"), (0, "t/1"), (3, "t/1")):
+        assert meeting.on(rank, part(float(rank), among=all4, tag=tag)) == {}
+    assert meeting.gone(0) == {}
+    answers = meeting.gone(1)
+    assert {rank: (answer.v[0], answer.weight) for rank, answer in answers.items()} == {2: (1.5, 2.0), 3: (1.5, 2.0)}
+
+
 def test_who_is_one_round_behind_the_others_meets_them_again(meeting: ByHand) -> None:
     meeting.on(0, part(1.0, tag="t/5"))
     meeting.on(1, part(3.0, tag="t/5"))
@@ -147,6 +157,24 @@ def test_what_was_brought_before_all_were_lost_is_not_met_by_those_who_begin_ane
     meeting.came(0)
     assert meeting.on(1, part(1.0)) == {}, "the other newcomer has not come to it yet"
     assert meeting.on(0, part(3.0))[1].v == [2.0]
+
+
+def test_who_begins_anew_gets_no_mean_of_those_who_are_all_gone(meeting: ByHand) -> None:
+    """A newcomer came before the last of them was lost, and another one after it."""
+    for tag in ("t/0", "t/1"):
+        for rank in range(3):
+            meeting.on(rank, part(9.0, tag=tag))
+    for rank in (0, 1):
+        meeting.gone(rank)
+    meeting.came(1)
+    meeting.gone(2)
+    meeting.role.forget_former()
+    meeting.came(0)
+    assert meeting.on(1, part(1.0, tag="t/0")) == {}
+    meeting.came(2)
+    assert meeting.on(0, part(3.0, tag="t/0"))[1].v == [2.0]
+    assert meeting.on(2, part(5.0, tag="t/0"))[2].v == [2.0], "this one closed without it"
+    assert meeting.on(2, part(5.0, tag="t/1")) == {}, "and this one is open yet"
 
 
 def test_a_repeat_is_counted_once(meeting: ByHand) -> None:

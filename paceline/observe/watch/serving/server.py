@@ -39,9 +39,11 @@ def serve(
     metrics_open: bool = False,
     facts: Callable[[], RunFacts] = RunFacts,
     hook: Sequence[str] = (),
+    give: Callable[[Path, str, int, float], None] | None = None,
 ) -> None:
     """Serves the page, and blocks until Ctrl-C, or until `owner`, a pipe, is closed at its other end.
 
+    `give` gives an order to the run in a folder (`control_requests.py`); without it the page can only be read.
     `ready` is called with the address once it can be opened. `facts`: what the run's files say of it; `hook`: the words
     of a command that is called for every alert. Raises ConfigError when `port` is taken; 0 is any free
     one.
@@ -64,7 +66,8 @@ def serve(
     port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
     alerts = CommandHook(hook, shown, failed) if hook else None
     reader = Reader(run, forecaster, facts, alerts, from_start=owner is not None)
-    app = make_app(reader, about, token, port, metrics_open=metrics_open)
+    to_run = (lambda *order: give(reader.run, *order)) if give is not None else None
+    app = make_app(reader, about, token, port, metrics_open=metrics_open, give=to_run)
     config = uvicorn.Config(
         app,
         http=LimitedProtocol,

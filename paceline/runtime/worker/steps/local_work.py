@@ -59,6 +59,10 @@ class LocalWork:
         """Returns the user's optimizer as it is called here; None without one."""
         return self._local.user
 
+    def scale_rate(self, ratio: float) -> None:
+        """Multiplies the learning rate of local steps, unless the user's optimizer makes them."""
+        self._local.scale_rate(ratio)
+
     def begin(self, wanted: Compute | Train) -> bool:
         """Loads the weights to work at; returns True if there was an exchange since the last piece of work.
 
@@ -166,11 +170,14 @@ class Local:
         self.user = UserSteps(given) if given is not None else None
         self.own = given is None
         self._of_given = OptimizerState(given, flat.parameters) if given is not None else None
+        self._rate_factor = 1.0  # on that of an optimizer that is made here
 
     @functools.cached_property
     def _made(self) -> LocalOptimizer:
         """Makes an optimizer of the recipe, where the user's own does not do the local steps."""
-        return LocalOptimizer(self._flat, self._recipe.optimizer, self._recipe.schedule)
+        made = LocalOptimizer(self._flat, self._recipe.optimizer, self._recipe.schedule)
+        made.set_lr(made.lr * self._rate_factor)
+        return made
 
     @functools.cached_property
     def _memory(self) -> OptimizerState:
@@ -187,6 +194,12 @@ class Local:
             self._flat.touched()  # some write to `p.data`
         else:
             self._made.step(samples_seen)
+
+    def scale_rate(self, ratio: float) -> None:
+        """Multiplies the learning rate of the optimizer that is made here; that of the user is the caller's."""
+        self._rate_factor *= ratio
+        if "_made" in self.__dict__:
+            self._made.set_lr(self._made.lr * ratio)
 
     def recall(self, memory: Any) -> None:
         """Sets the optimizer's state: KEEP leaves it, RESET empties it, a vector replaces it. Raises TypeError for all

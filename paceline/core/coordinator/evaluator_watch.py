@@ -41,6 +41,10 @@ class EvaluatorLives:
         """Returns the number of the present incarnation, or of the last one."""
         return self._members.incarnation(EVALUATOR)
 
+    def hears(self, incarnation: int) -> bool:
+        """Returns True if what that incarnation says counts."""
+        return self._members.hears(EVALUATOR, incarnation)
+
     def begin(self) -> None:
         """Begins to watch the evaluator; called when training starts."""
         if self._run.roster.evaluator:

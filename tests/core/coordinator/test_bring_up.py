@@ -8,10 +8,10 @@ import pytest
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.lifecycle import RunPhase
-from paceline.core.coordination.party import EVALUATOR, Party
+from paceline.core.coordination.party import EVALUATOR, Party, worker
 from paceline.core.errors import ConfigError
 from paceline.core.sharding import Layout
-from tests.live.fakes import take
+from tests.live.fakes import Recorder, take
 from tests.live.scripted_parties import S0, W0, W1, Company, ready
 
 
@@ -86,3 +86,18 @@ def test_a_worker_with_another_model_is_refused_by_name(companies: Any, other: c
     assert "worker 1" in str(refused)
     assert "worker 0" in str(refused)
     assert company.heard[S0].delivered.empty()
+
+
+def test_a_worker_that_nobody_waits_for_hears_nothing_before_training_and_joins_then(companies: Any) -> None:
+    """It may be started by hand, before `--initial-workers` of the others are ready."""
+    company: Company = companies(workers=3, not_started=(2,), allreduce="servers")
+    w2 = worker(2)
+    heard = company.heard[w2] = Recorder()
+    company.hub.transport(w2).open(heard)
+    company.say(w2, control.Hello(address="hub:early", pid=2, host="there", device="cpu"))
+    company.settled()
+    company.train()
+    roster = company.hears(w2)
+    assert (roster.gone, roster.lost, roster.incarnations) == ((2,), (2,), (0, 0, 0))
+    company.say(w2, ready())
+    assert isinstance(company.hears(S0), control.WorkerJoined)
