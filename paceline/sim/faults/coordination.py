@@ -374,8 +374,8 @@ class Members:
         """Begins the new incarnation. Everybody knows of it, so every round that begins from here on counts it."""
         self._begins(self._sim.world.newcomer(old.me))
 
-    def _begins(self, party: SimulatedProcess) -> None:
-        """Starts the loop of a newcomer when the weights have travelled to it from the coordinator's card."""
+    def _begins(self, party: SimulatedProcess, later_s: float = 0.0) -> None:
+        """Starts the loop of a newcomer when the weights have travelled to it from the coordinator's card, or later."""
         sim, rank = self._sim, party.me
         begins_anew = not any(other.here for other in sim.world.workers if other is not party)
         for carrier in (*sim.world.means, sim.world.peers) if begins_anew else ():
@@ -386,7 +386,7 @@ class Members:
             if begins_anew:
                 sim.invariants.begins_anew()
         arrived = sim.network.arrival(sim.now, sim.world.control, party.nic, party.role.w.nbytes)
-        incarnation = sim.begin(party, sim.incarnations[rank].number + 1, arrived)
+        incarnation = sim.begin(party, sim.incarnations[rank].number + 1, arrived + later_s)
         incarnation.fresh = True
         sim.incarnations[rank] = incarnation
 

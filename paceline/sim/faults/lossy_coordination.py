@@ -17,6 +17,7 @@ coordinator itself does not fail.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ from paceline.sim.faults.bring_up import MODEL, SimulatedBringUp, hello_of
 from paceline.sim.faults.coordination import ASKED, Members
 from paceline.sim.faults.lossy_links import LossyLinks
 from paceline.sim.faults.party_orders import SimulatedOrders
-from paceline.sim.faults.run_end import SimulatedRunEnd
+from paceline.sim.faults.run_end import HANG_S, SimulatedRunEnd
 from paceline.sim.faults.server_recovery import Servers, can_be_replaced
 from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
 
@@ -60,6 +61,7 @@ class LossyMembers(Members):
         self.orders = SimulatedOrders(sim, self, self.streams)
         self._left_cleanly: set[tuple[str, int]] = set()  # processes
         self._silent_until: dict[str, float] = {}
+        self.hung: set[tuple[str, int]] = set()  # newcomers that are heard, and do not begin to train
         self._watching = False
         self._lease: control.Lease | None = None
         if hazards.servers_keep != "all" and can_be_replaced(sim.scheme, sim.cluster.servers):
@@ -132,10 +134,14 @@ class LossyMembers(Members):
         for party in self._connected():
             silent = not party.hears or self._silent_until.get(party.name, 0.0) > now
             if self.counts(party) and not (silent and self._may_be_missed(party)):
+                who = party.who
                 if self.ends:
                     self.ends.progressed(party)
-                else:
-                    self.machine.heard(party.who, now)
+                    continue
+                self.machine.heard(who, now)
+                trains = party.kind == "worker" and self._members.state(who) is MembershipState.TRAINING
+                if trains and party.process not in self.hung:  # a step may take any time here
+                    self._members.progressed(now, who, 0, waits=True, step_s=math.inf)
 
     def _may_be_missed(self, party: SimulatedProcess) -> bool:
         """Returns False for a server that comes back as it was, or without which the run would end."""
@@ -426,6 +432,13 @@ class LossyMembers(Members):
         self.tell(newcomer, hello_of(newcomer.incarnation))
         self._watch()
 
+    def hangs(self, rank: int) -> bool:
+        """Lets the newcomer that is to be worker `rank` hang before its first step; returns False if there is none."""
+        newcomer = self._newcomers.get(rank)
+        if newcomer is not None:
+            self.hung.add(newcomer.process)
+        return newcomer is not None
+
     def _ends_early(self, newcomer: SimulatedProcess) -> None:
         """Reports the end of a process that died before it trained."""
         if self.counts(newcomer):
@@ -460,7 +473,7 @@ class LossyMembers(Members):
         del self._newcomers[rank]
         if self.servers and self._sim.invariants:
             self._sim.invariants.enters(rank, self.servers.kept_recounts())
-        self._begins(world.newcomer(rank, newcomer))
+        self._begins(world.newcomer(rank, newcomer), HANG_S if newcomer.process in self.hung else 0.0)
         if self.servers:
             self.servers.snapshots.keep_on()
         self.orders.enter(newcomer)

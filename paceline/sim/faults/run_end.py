@@ -75,7 +75,9 @@ class SimulatedRunEnd:
         self._members.carry_out_decisions()
 
     def _hangs(self, rank: int) -> None:
-        """Lets the step that the worker is at take very long."""
+        """Lets the step that the worker is at take very long; one that is about to join does not begin."""
+        if self._members.hangs(rank):
+            return
 
         def later(event: Event) -> float:
             at, _, act, args = event
@@ -100,7 +102,8 @@ class SimulatedRunEnd:
         self.silence.heard(party.name)
         at = self._reported_at()
         self._machine.heard(who, at)
-        if party.kind == "worker" and members.state(who) is MembershipState.TRAINING:
+        trains = party.kind == "worker" and members.state(who) is MembershipState.TRAINING
+        if trains and party.process not in self._members.hung:
             incarnation = self._sim.incarnations[party.me]
             works = incarnation.alive and incarnation.awaited is None  # and does not wait for others, or leaves
             members.progressed(at, who, self._sim.steps[party.me], waits=not works, step_s=1.0)

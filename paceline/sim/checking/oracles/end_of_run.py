@@ -17,6 +17,8 @@ from paceline.sim.kernel.host_clock import TRUE, HostClock
 
 ASKED = "interrupted"
 """The reason of a run that somebody ends by hand."""
+STUCK = ("no step for", "did not begin to train")
+"""Stand in the reason of a worker that is lost though it is heard."""
 ROUNDED_S = 1e-6
 """What is lost by rounding when times of a clock that drifts, jumps or begins later are told on another."""
 Process = tuple[str, int]
@@ -30,7 +32,8 @@ class StopWish:
     rule          limits of the coordinator
     asked_at_s    when somebody asks for the end, at the earliest first
     evaluations   time and accuracy of each
-    hangs         rank and time: from then on one step of this worker takes very long, though its process is heard
+    hangs         rank and time: from then on one step of this worker takes very long, though its process is heard; one
+                  that joins just then does not begin
     stuck_s       seconds without a step after which a worker counts as lost
     clock         of the coordinator; all other times are virtual times
     starts        when the processes of the run start; None: it begins with training
@@ -70,7 +73,7 @@ class EndOfRun:
         returned = record.party if isinstance(record, MemberChange) and record.event == "returned" else "evaluator"
         if returned != "evaluator" and self.ended:  # which saves the last model
             raise self._broken(f"{returned} joins a run that has been told to stop")
-        if isinstance(record, MemberChange) and "no step for" in record.reason:
+        if isinstance(record, MemberChange) and any(words in record.reason for words in STUCK):
             self._look_at_the_stuck(record)
         if isinstance(record, Ended):
             if self.ended:

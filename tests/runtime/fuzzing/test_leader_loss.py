@@ -12,8 +12,8 @@ import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.checkpoint.folder_store import FolderStore
 from paceline.core.coordination.sample_leases import Leasing
 from paceline.core.fault_tolerance import checkpoints
-from paceline.runtime.simulated import leader_loss
-from paceline.runtime.simulated.leader_loss import LeaderPlan
+from paceline.runtime.fuzzing import leader_loss
+from paceline.runtime.fuzzing.leader_loss import LeaderPlan
 from paceline.sim.fuzzing.fuzz import draw
 from paceline.sim.fuzzing.random_parameters import schemes_of
 from paceline.sim.kernel.virtual_disk import DiskFaults

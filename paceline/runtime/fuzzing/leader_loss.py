@@ -25,7 +25,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from paceline.checkpoint.folder_store import FolderStore
 from paceline.core.coordination.lifecycle import StopRule
@@ -33,6 +33,7 @@ from paceline.core.effects import Data
 from paceline.core.fault_tolerance.checkpoints import Tables, kept_tables, resumed_tables
 from paceline.core.fault_tolerance.replication import SliceState
 from paceline.core.paramserver.gated_worker import ClockedWorker
+from paceline.core.trace import Record
 from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.checking.oracles.contributions import ShardRecount
 from paceline.sim.checking.oracles.end_of_run import StopWish
@@ -75,6 +76,11 @@ class LeaderPlan:
     plans: tuple[FuzzPlan, ...]
     losses: tuple[LeaderLoss, ...]
     goal: int
+
+    @property
+    def seed(self) -> int:
+        """Returns the seed of all its runs."""
+        return self.plans[0].seed
 
     def __str__(self) -> str:
         lost = "; ".join(
@@ -175,7 +181,15 @@ def _broken(sim: Simulation, what: str) -> InvariantBroken:
     return sim.invariants.broken(what)
 
 
-def play(plan: LeaderPlan) -> Counter[str]:
+class LeaderStory(Protocol):
+    """Is told what happens in each run of a plan: `record` its records, and how it begins and ends."""
+
+    def record(self, record: Record) -> None: ...
+    def begins(self, sim: Simulation, run: FuzzPlan, how: str) -> None: ...
+    def ends(self, how: str) -> None: ...
+
+
+def play(plan: LeaderPlan, story: LeaderStory | None = None) -> Counter[str]:
     """Carries a plan out; returns what happened, by kind. Raises InvariantBroken."""
     told: Counter[str] = Counter()
     leader = _Leader(VirtualDisk(Random(f"fuzz/{plan.plans[0].seed}/leader-disk")))
@@ -183,16 +197,26 @@ def play(plan: LeaderPlan) -> Counter[str]:
     tables: Tables | None = None
     for run, loss in zip(plan.plans, plan.losses, strict=False):
         told["leader lost"] += 1
-        sim = _until_lost(run, loss, leader, tables)
+        sim = _until_lost(run, loss, leader, tables, story)
         tables = leader.resumed(sim)
         told["resumed" if tables else "begun anew"] += 1
-    told["run ended"] += bool(_to_the_end(plan, tables))
+    told["run ended"] += bool(_to_the_end(plan, tables, story))
     return told
 
 
-def _until_lost(run: FuzzPlan, loss: LeaderLoss, leader: _Leader, tables: Tables | None) -> Simulation:
+def _begun(run: FuzzPlan, tables: Tables | None, story: LeaderStory | None, wish: StopWish | None = None) -> Simulation:
+    """Returns the simulation of one run, before its first event."""
+    sim = simulation(run, story.record if story else None, wish, tables)
+    if story:
+        story.begins(sim, run, "begins with the model" if tables is None else f"is resumed at {tables}")
+    return sim
+
+
+def _until_lost(
+    run: FuzzPlan, loss: LeaderLoss, leader: _Leader, tables: Tables | None, story: LeaderStory | None
+) -> Simulation:
     """Runs one run until its leader is lost, with its disk switched on again; returns its simulation."""
-    sim = simulation(run, tables=tables)
+    sim = _begun(run, tables, story)
     servers = sim.members.servers
     assert servers is not None
     servers.snapshots.taken = leader.save
@@ -202,15 +226,17 @@ def _until_lost(run: FuzzPlan, loss: LeaderLoss, leader: _Leader, tables: Tables
     if loss.cuts_power:
         leader.disk.cut_power()
     leader.disk.power_on()
+    if story:
+        story.ends(f"LEADER LOST, {'with the power' if loss.cuts_power else 'by a kill'}; saved: {leader.reported}")
     return sim
 
 
-def _to_the_end(plan: LeaderPlan, tables: Tables | None) -> str:
+def _to_the_end(plan: LeaderPlan, tables: Tables | None, story: LeaderStory | None) -> str:
     """Runs the last run to its end; returns why it failed before, or ""."""
     run = plan.plans[-1]
     before = sum(stop - start for _, start, stop in _done(tables))
     goal = StopWish(StopRule(samples=before + plan.goal, behind=before)) if plan.goal else None
-    sim = simulation(run, wish=goal, tables=tables)
+    sim = _begun(run, tables, story, goal)
     if goal is None:
         return go_on_to_the_end(sim)
     return go_to_its_end(sim, goal)

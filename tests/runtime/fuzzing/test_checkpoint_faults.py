@@ -10,7 +10,7 @@ import pytest
 
 from paceline.checkpoint import base_store
 from paceline.checkpoint.folder_store import FolderStore
-from paceline.runtime.simulated.checkpoint_faults import CheckpointPlan, draw, play
+from paceline.runtime.fuzzing.checkpoint_faults import CheckpointPlan, draw, play
 from paceline.sim.kernel.virtual_disk import DiskFaults, VirtualDisk
 
 PLAN = CheckpointPlan(0, sizes=(700, 2000), already=1, saves=2, faults=DiskFaults(), cuts_power=True)
