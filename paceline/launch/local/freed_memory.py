@@ -2,8 +2,8 @@
 
 A step allocates its activations and frees them. glibc gives the free end of the heap back to the kernel, and the next
 step pays for the same pages again: 5,000 to 12,000 page faults and 12 to 27 ms in a step of 150 ms (ResNet-18 of width
-0.25, a batch of 64). Gradients in one buffer make it worse: in a plain loop they are allocated after the activations, and
-hold the end of the heap in its place until the next step.
+0.25, a batch of 64). Gradients in one buffer make it worse: in a plain loop they are allocated after the activations,
+and hold the end of the heap in its place until the next step.
 
 So a worker keeps its heap at the size of its largest step. What is longer than 32 MiB is mapped and unmapped as before.
 """
