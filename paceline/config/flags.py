@@ -22,9 +22,12 @@ from typing import Any, get_type_hints
 
 from paceline.config.config import SECTIONS
 from paceline.config.parsing import convert, described, parse, shown
+from paceline.core.adaptive.grouping import written
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.core.scheme import Limits, limits_of, lookup, names, types_of
+from paceline.sim.cluster.near_hosts import groups_by_links
+from paceline.sim.cluster.toml_file import load
 
 FORMER_NAMES = {"shares": "partition", "mean": "allreduce", "begin_with": "initial_workers"}
 """Keys of earlier releases, and what they are called now."""
@@ -79,6 +82,8 @@ class Flag:
         # `file:PATH` stands for the text of that file. It is replaced here, so limits are checked on the text itself.
         if self.limits.file and value.startswith("file:"):
             value = self._contents(Path(value.removeprefix("file:")))
+        if self.limits.links and value.startswith("links:"):
+            value = self._groups_by_links(value.removeprefix("links:"))
         # Limits are those of one number, also where the setting is a list.
         for single in value if isinstance(value, tuple) else (value,):
             refused = self.limits.refuse(single)
@@ -96,6 +101,13 @@ class Flag:
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "is no text"
             raise ConfigError(f"--{self.flag} file:{shown(str(path))}: {why}") from None
+
+    def _groups_by_links(self, cluster: str) -> str:
+        """Returns the ranks by group, by the links of a cluster file or a ready cluster. Raises ConfigError."""
+        try:
+            return written(groups_by_links(load(cluster)))
+        except ConfigError as error:
+            raise ConfigError(f"--{self.flag} links:{shown(cluster)}: {error}") from None
 
     def _hint(self, value: Any) -> str:
         """Returns the end of an error message: the nearest choice, where there is a list of them."""

@@ -59,7 +59,10 @@ class Paper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Says what a parameter means and which values it takes. `file`: the value may also be given as file:PATH."""
+    """Says what a parameter means and which values it takes.
+
+    file: the value may also be given as file:PATH. links: also as links:CLUSTER, groups by the links of a cluster file.
+    """
 
     help: str
     low: float = -math.inf
@@ -67,6 +70,7 @@ class Limits:
     choices: tuple[str, ...] = ()
     check: Callable[[Any], Any] | None = None
     file: bool = False
+    links: bool = False
 
     def refuse(self, value: Any) -> str | None:
         """Returns why `value` is not allowed, or None."""

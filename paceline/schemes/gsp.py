@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import itertools
 
-from paceline.core.adaptive.grouping import Groups, parse_groups, parse_labels
+from paceline.core.adaptive.grouping import Groups, check_groups, parse_groups, parse_labels
 from paceline.core.adaptive.regrouping import GroupedServer, GroupedWorker, GroupingCoordinator
 from paceline.core.errors import ConfigError
 from paceline.core.paramserver.gated_worker import ClockedWorker
@@ -39,7 +39,7 @@ from paceline.core.scheme import Paper, parameter, scheme
 def _check_groups(text: str) -> None:
     if text != "auto":
         try:
-            parse_groups(text)
+            check_groups(text)
         except ValueError as error:
             raise ValueError(f"write groups of ranks as '0,1;2,3', or 'auto', or file:PATH ({error})") from None
 
@@ -82,9 +82,12 @@ class GSP(Weighted):
 
     def check(self, workers: int, servers: int) -> None:
         super().check(workers, servers)
-        written = self.written()
         if self.labels and self.groups != "auto":
             raise ConfigError("gsp.groups and gsp.labels both say who is in a group: leave one out")
+        try:
+            written = self.written()
+        except ValueError as error:
+            raise ConfigError(f"gsp.groups: {error}") from None
         if written and sorted(itertools.chain.from_iterable(written)) != list(range(workers)):
             what = f"labels = {self.labels!r}" if self.labels else f"groups = {self.groups!r}"
             raise ConfigError(f"gsp.{what} must name each of the workers 0..{workers - 1} once")

@@ -19,7 +19,9 @@ gradients needs bsp inside, or `payload` = delta, with which the group hands ove
 more.
 
 Groups: `auto` is by site in a simulated cluster of several, else by host where some host has several workers, else two
-halves; or written down, or by labels.
+halves. `links` is by the links of the simulated cluster, and links:mine.toml by those that `paceline probe` has
+measured: hosts between which a megabyte takes at most three times as long as between the nearest are one group. Or
+groups are written down: ranks, names of hosts or sites where those are known, or labels.
 
 The speaker is the member that has been there longest. When it is lost the coordinator names the next one, and the group
 goes on from the servers' weights: what it did since the last exchange is lost, and so are the momenta of its server and

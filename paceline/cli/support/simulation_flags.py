@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from paceline import config as configuration
 from paceline.cli.support.options import values_of
 from paceline.config import Config, StopSettings
+from paceline.config.group_names import on_cluster
 from paceline.core.errors import ConfigError
 from paceline.observe.runs.summary import SUMMARY, Summary, read_summary
 from paceline.sim import Cluster, examples, load
@@ -131,7 +132,8 @@ class SimulationFlags:
         """Returns the checked configuration; keyword arguments override keys of the section `run`. Raises
         ConfigError.
         """
-        return configuration.build({**self.values, "run": {**self.values.get("run", {}), **run}})
+        values = {**self.values, "run": {**self.values.get("run", {}), **run}}
+        return configuration.build(on_cluster(values, self._cluster) if self._cluster else values)
 
     def setting(self, config: Config, *, timing_only: bool) -> SimulationSetup:
         """Returns what the simulator needs to run this configuration. Raises ConfigError.

@@ -17,6 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 Groups = tuple[tuple[int, ...], ...]
 
+_RANK = re.compile(r"\d+")
+_ADDRESS = re.compile(r"[\d.]+|[\da-fA-F:]*:[\da-fA-F:]+")
+NAMES_SHOWN = 8
+"""The most names that an error lists of each kind."""
 GROUPS_MAX = 16
 """The most groups by speed. At a ratio of 1.5 so many groups span a factor 400."""
 
@@ -27,15 +31,73 @@ def parse_groups(text: str) -> Groups:
 
     Members are ranks, or else the names of hosts, as in the `groups` file of MXNet-G. There a host stands once for each
     of its workers, and its ranks are those that MXNet-G guessed: all names sorted, the last one is rank 0. Raises
-    ValueError when a worker would be in two groups.
+    ValueError when a worker would be in two groups, and for ranks and names mixed. `ranks_for_names` does not guess.
     """
-    rows = [re.split(r"[,\s]+", row.strip()) for row in re.split(r"[;\n]", text) if row.strip()]
+    rows = _rows(text)
     names = list(itertools.chain.from_iterable(rows))
-    if not all(re.fullmatch(r"\d+", name) for name in names):
+    ranks = [name for name in names if _RANK.fullmatch(name)]
+    if not ranks and names:
         return _groups_of_hosts(rows)
+    if len(ranks) < len(names):
+        strange = next(name for name in names if not _RANK.fullmatch(name))
+        raise ValueError(f"{strange!r} is no rank, and {ranks[0]} is one: write ranks alone, or names alone")
     if len(set(map(int, names))) != len(names):
         raise ValueError("a worker may be in one group only")
     return tuple(tuple(map(int, row)) for row in rows)
+
+
+def check_groups(text: str) -> None:
+    """Raises ValueError for text that means no groups, whatever hosts there are: `ranks_for_names` knows those."""
+    ranks = [bool(_RANK.fullmatch(name)) for row in _rows(text) for name in row]
+    if all(ranks) or not any(ranks):
+        parse_groups(text)
+
+
+def ranks_for_names(text: str, places: Mapping[str, Sequence[str]]) -> str:
+    """Returns `text`, groups as a user writes them, with ranks in place of names.
+
+    places: by what they are ("hosts", "labels", ...), the name of each rank's place. A row of names stands for all
+    workers at these places. Ranks stay as they are, and so do addresses of which none is known: MXNet-G's file.
+    Raises ValueError, with the names that there are, for another name or one in two groups.
+    """
+    rows = _rows(text)
+    names = dict.fromkeys(itertools.chain.from_iterable(rows))
+    if all(_RANK.fullmatch(name) for name in names):
+        return text
+    for by_rank in places.values():
+        if names.keys() <= set(by_rank):
+            return _text_of_rows(rows, by_rank)
+    known = set(itertools.chain.from_iterable(places.values()))
+    unknown = [name for name in names if name not in known and not _RANK.fullmatch(name)]
+    if unknown == [*names] and all(_ADDRESS.fullmatch(name) for name in names):
+        return text
+    there = "; ".join(f"{what}: {_few(by_rank)}" for what, by_rank in places.items() if any(by_rank))
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is no rank, and no name that there is; {there}")
+    raise ValueError(f"write ranks alone, or names of one kind alone; {there}")
+
+
+def written(groups: Groups) -> str:
+    """Returns groups as a user writes them: `0,1;2,3`."""
+    return ";".join(",".join(map(str, ranks)) for ranks in groups)
+
+
+def _rows(text: str) -> list[list[str]]:
+    return [re.split(r"[,\s]+", row.strip()) for row in re.split(r"[;\n]", text) if row.strip()]
+
+
+def _text_of_rows(rows: Sequence[Sequence[str]], by_rank: Sequence[str]) -> str:
+    """Returns ranks by group for rows of places. Raises ValueError for a place in two groups."""
+    for name in set(itertools.chain.from_iterable(rows)):
+        if sum(name in row for row in rows) > 1:
+            raise ValueError(f"{name!r} stands in two groups: write ranks instead")
+    return ";".join(",".join(str(rank) for rank, name in enumerate(by_rank) if name in row) for row in rows)
+
+
+def _few(names: Sequence[str]) -> str:
+    """Returns the first of these names, each once."""
+    each = list(dict.fromkeys(filter(None, names)))
+    return ", ".join(each[:NAMES_SHOWN]) + (f" and {len(each) - NAMES_SHOWN} more" if len(each) > NAMES_SHOWN else "")
 
 
 def _groups_of_hosts(rows: Sequence[Sequence[str]]) -> Groups:

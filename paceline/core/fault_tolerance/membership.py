@@ -6,6 +6,7 @@
     joining                ready: it has the model; the others must be told    Announce          announced
     announced              acknowledged by all that are here                   Enter             training
     joining                no ready within join_s                              Evict             lost
+    training               a newcomer that makes no report for join_s          Evict             lost
     joining, announced,    connection reset, or silence for dead_s             Evict             lost
       training
     training               no step for stuck_s, though it waits for nobody     Evict             lost
@@ -57,7 +58,8 @@ class Patience:
 
     dead_s: seconds of silence. stuck_s: seconds that a member that waits for nobody may go without a step, or
     `stuck_steps` of its usual steps, whichever is longer; infinity switches this off. join_s: seconds from hello to
-    ready. A live run has 300 s and 20 steps (`config/sections.py`).
+    ready, and from there until a newcomer reports its first progress: all others wait for it meanwhile. A live run has
+    300 s and 20 steps (`config/sections.py`).
     """
 
     dead_s: float = 5.0
@@ -114,6 +116,7 @@ class MemberRecord(Generic[Who]):
     burnt: the highest incarnation that may not come back. view: the view in which it was announced. since: when it came
     into its state. heard: when anything last came from it. progressed: when it last made a step or waited for others.
     steps: of this incarnation. step_s: what a step usually takes it. unaware: who has not heard yet that it joins.
+    begun: it has reported progress, or began with the run.
     """
 
     state: MembershipState = MembershipState.NOT_STARTED
@@ -126,9 +129,11 @@ class MemberRecord(Generic[Who]):
     steps: int = 0
     step_s: float = 0.0
     unaware: set[Who] = field(default_factory=set)
+    begun: bool = False
 
 
 HERE = (MembershipState.ANNOUNCED, MembershipState.TRAINING)
+UNHEARD = (MembershipState.LOST, MembershipState.NOT_STARTED)
 
 
 class Membership(Generic[Who]):
@@ -151,6 +156,15 @@ class Membership(Generic[Who]):
         """Returns its present incarnation, or its last one; 0 for a member that was never there."""
         return self._members[who].incarnation if who in self._members else 0
 
+    def hears(self, who: Who, incarnation: int) -> bool:
+        """Returns True if what that incarnation says counts: it is the present one, and is not lost."""
+        member = self._members.get(who)
+        return member is not None and member.incarnation == incarnation and member.state not in UNHEARD
+
+    def burnt(self, who: Who, incarnation: int) -> bool:
+        """Returns True if that incarnation is over for good."""
+        return who in self._members and incarnation <= self._members[who].burnt
+
     def here(self) -> list[Who]:
         """Returns the members that the others know to take part, in the order of their first hello."""
         return [who for who, member in self._members.items() if member.state in HERE]
@@ -170,7 +184,7 @@ class Membership(Generic[Who]):
         member.burnt = max(member.burnt, incarnation - 1)
         member.state, member.incarnation, member.since = MembershipState.JOINING, incarnation, now
         member.heard = member.progressed = now
-        member.steps, member.step_s = 0, 0.0
+        member.steps, member.step_s, member.begun = 0, 0.0, False
         return decisions
 
     def begin(self, now: float) -> None:
@@ -179,6 +193,7 @@ class Membership(Generic[Who]):
         for member in self._members.values():
             if member.state is MembershipState.JOINING:
                 self._enters(now, member)
+                member.begun = True  # it is ready, and has the model
 
     def ready(self, now: float, who: Who) -> list[MembershipDecision[Who]]:
         """A newcomer has the model and its connections. It enters when all that are here have acknowledged it."""
@@ -227,7 +242,7 @@ class Membership(Generic[Who]):
         member = self._members[who]
         if waits or steps != member.steps:
             member.progressed = now
-        member.steps, member.step_s = steps, step_s
+        member.steps, member.step_s, member.begun = steps, step_s, True
 
     # ---- going -------------------------------------------------------------------------------------------
     def left(self, now: float, who: Who) -> list[MembershipDecision[Who]]:
@@ -282,8 +297,16 @@ class Membership(Generic[Who]):
         return decisions
 
     def half_stuck(self, now: float) -> list[Who]:
-        """Returns who has been without a step for half the time after which it counts as lost."""
-        return [who for who, member in self._members.items() if self._stuck(now, member, 0.5)]
+        """Returns who has been without a step, or has not begun, for half the time after which it counts as lost."""
+        return [
+            who
+            for who, member in self._members.items()
+            if self._hangs_at_start(now, member, 0.5) or self._stuck(now, member, 0.5)
+        ]
+
+    def _hangs_at_start(self, now: float, member: MemberRecord[Who], part: float = 1.0) -> bool:
+        begins = member.state is MembershipState.TRAINING and not member.begun
+        return begins and now - member.since > part * self.patience.join_s
 
     def _stuck(self, now: float, member: MemberRecord[Who], part: float = 1.0) -> bool:
         patience = self.patience
@@ -300,6 +323,8 @@ class Membership(Generic[Who]):
             return f"silent for {now - member.heard:.1f} s"
         if member.state is MembershipState.JOINING and now - member.since > patience.join_s:
             return f"did not get ready within {patience.join_s:g} s"
+        if self._hangs_at_start(now, member):
+            return f"joined, and did not begin to train within {patience.join_s:g} s"
         if not self._stuck(now, member):
             return ""
         usual = f", a step takes it {member.step_s:.2g} s" if member.step_s else ""

@@ -5,21 +5,23 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from paceline.core.adaptive.grouping import parse_groups, parse_labels
+from paceline.core.adaptive.grouping import check_groups, parse_groups, parse_labels
 from paceline.core.errors import ConfigError
 from paceline.core.role import RoleContext
 from paceline.core.scheme import Scheme, parameter
 from paceline.core.tiers.rank_groups import RankGroups, groups_by_place
 
-AUTO = "auto"
+AUTO, LINKS = "auto", "links"
 
 
 def _check_groups(text: str) -> None:
-    if text != AUTO:
+    if text not in (AUTO, LINKS):
         try:
-            parse_groups(text)
+            check_groups(text)
         except ValueError as error:
-            raise ValueError(f"write groups of ranks as '0,1;2,3', or 'auto', or file:PATH ({error})") from None
+            raise ValueError(
+                f"write groups as '0,1;2,3', 'auto', 'links', links:CLUSTER or file:PATH ({error})"
+            ) from None
 
 
 def _check_labels(text: str) -> None:
@@ -32,7 +34,11 @@ class WithRankGroups(Scheme):
     """Declares the parameters `groups` and `labels`."""
 
     groups: str = parameter(
-        AUTO, "ranks by group, as '0,1;2,3', file:PATH, or 'auto': by site or host", check=_check_groups, file=True
+        AUTO,
+        "ranks or hosts, as '0,1;2,3', or file:PATH; auto: by site or host; links, or links:CLUSTER: by links",
+        check=_check_groups,
+        file=True,
+        links=True,
     )
     labels: str = parameter(
         "", "a label for each rank, as 'a,a,b' or 'a*2,b': equal ones are a group", check=_check_labels
@@ -42,7 +48,15 @@ class WithRankGroups(Scheme):
         super().check(workers, servers)
         if self.labels and self.groups != AUTO:
             raise ConfigError(f"{self.name}.groups and {self.name}.labels both say who is in a group: leave one out")
-        written = self.written()
+        if self.groups == LINKS:
+            raise ConfigError(
+                f"{self.name}.groups = links: those of a cluster file; `paceline probe -o mine.toml` measures yours, "
+                "then give links:mine.toml"
+            )
+        try:
+            written = self.written()
+        except ValueError as error:
+            raise ConfigError(f"{self.name}.groups: {error}") from None
         if written and sorted(itertools.chain.from_iterable(written)) != list(range(workers)):
             what = f"labels = {self.labels!r}" if self.labels else f"groups = {self.groups!r}"
             raise ConfigError(f"{self.name}.{what} must name each of the workers 0..{workers - 1} once")

@@ -26,8 +26,9 @@ import functools
 import hashlib
 import itertools
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, is_
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -414,6 +415,13 @@ class FlatModel:
 
     def reset_others(self) -> None:
         """Tells the other processes that hold the model that their optimizers forget their state; there are none."""
+
+    def optimizer_state(self) -> dict[str, Tensor | float]:
+        """Returns what the optimizers of all processes that hold the model remember; {} where this is the only one."""
+        return {}
+
+    def load_optimizer_state(self, state: Mapping[str, Any]) -> None:
+        """Gives these optimizers what `optimizer_state` has returned."""
 
     def lend_arriving(self, what: str) -> tuple[Chunks, Tensor]:
         """Returns the gradient that backward is about to make, parameter by parameter, and the buffer that it is

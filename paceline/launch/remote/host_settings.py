@@ -6,7 +6,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from paceline.config.group_names import with_ranks
 from paceline.core.errors import ConfigError
+from paceline.core.scheme import lookup, names, types_of
 from paceline.launch.local.interfaces import address_towards, planned_towards, resolve
 from paceline.launch.remote.hostfile import HostEntry, parse_hosts
 from paceline.launch.remote.placement import Placement
@@ -66,6 +68,9 @@ def fit(values: dict[str, Any], placement: Placement, bind: str) -> None:
         cluster["device"] = ",".join(placement.device_of(rank) for rank in ranks)
     if "ranks" not in cluster and any(host.worker for host in placement.hosts):
         cluster["ranks"] = ",".join(str(placement.ranks_of(rank)) for rank in ranks)
-    written = {"groups", "labels"} & set(values.get("gsp", {}))
-    if placement.groups() and not written:
-        values.setdefault("gsp", {})["groups"] = placement.groups()
+    on = [placement.hosts[host] for host in placement.workers]
+    values.update(with_ranks(values, {"hosts": [host.name for host in on], "labels": [host.group for host in on]}))
+    for name in names() if placement.groups() else ():
+        own = values.get(name, {})
+        if {"groups", "labels"} <= types_of(lookup(name)).keys() and not {"groups", "labels"} & own.keys():
+            values.setdefault(name, {})["groups"] = placement.groups()

@@ -10,7 +10,7 @@
     slots     workers that the host takes (1)
     gpus      of which devices: one a worker, in turn; without it a worker takes the GPU of its number, or the CPU
     worker    node: all GPUs of the line are those of one worker, a process each (paceline.join(group=...))
-    group     a name; workers of hosts with one name are one of GSP's groups
+    group     a name; workers of hosts with one name are a group of gsp, tiers and halos
     speed     compared with the others (1); servers are put on fast hosts first
     role      worker, server or both (both)
     user      who logs in         python   interpreter there         folder   where the command is run there

@@ -63,6 +63,7 @@ class Prospect:
     worker_bytes  memory for vectors on the worker that needs most, at most; server_bytes: on the server
     local         the optimizer is the worker's
     own_models    workers' models differ
+    spacing       steps of a worker between two exchanges, on average; None where the run saw no two
     unseen        what of a scheme that changes as it goes the simulated time has not come to
     """
 
@@ -72,6 +73,7 @@ class Prospect:
     server_bytes: int
     local: bool
     own_models: bool
+    spacing: float | None = None
     unseen: str = ""
 
     @property
@@ -86,10 +88,9 @@ class Prospect:
         return (s.samples - self.dropped) / s.seconds if s.seconds else 0.0
 
     @property
-    def steps_an_exchange(self) -> float:
-        """Returns the steps of a worker between two exchanges, on average."""
-        workers = self.summary.workers
-        return sum(w.steps for w in workers) / max(1, sum(w.exchanges for w in workers))
+    def spacing_text(self) -> str:
+        """Returns the steps between two exchanges as a table has them."""
+        return "-" if self.spacing is None else f"{self.spacing:.1f}"
 
     @property
     def kind(self) -> str:
@@ -165,7 +166,7 @@ def _row(p: Prospect, base: Prospect | None, trained: bool) -> tuple[str, ...]:
         percent(s.shares.communicating),
         "-" if s.goodput is None else percent(s.goodput),
         "-" if s.staleness_mean is None else f"{s.staleness_mean:.1f}",
-        f"{p.steps_an_exchange:.1f}",
+        p.spacing_text,
         percent(p.dropped / max(1, s.samples)),
         megabytes(round((s.bytes_up + s.bytes_down) / max(s.seconds, 1e-9))),
         megabytes(p.worker_bytes),
@@ -214,7 +215,7 @@ def _worth(p: Prospect, base: Prospect) -> str:
     times = p.samples_per_second / base.samples_per_second
     risk = {
         LATE: _late(p.summary),
-        LOCAL: f"its workers make {p.steps_an_exchange:.1f} steps between exchanges",
+        LOCAL: f"its workers make {p.spacing_text} steps between exchanges",
         GOSSIP: "its workers' models differ",
         LOSSY: f"{percent(p.dropped / max(1, p.summary.samples))} of its samples are thrown away",
         EXACT: "its updates are exact too",

@@ -14,11 +14,15 @@ from paceline.config import StopSettings
 from paceline.core.vector import Ghost, Vector
 from paceline.observe.terminal.advice import Prospect
 from paceline.observe.terminal.progress import ProgressDisplay
-from paceline.runtime.simulated.setup import SimulationSetup
+from paceline.runtime.simulated.setup import Rounds, SimulationSetup
 from paceline.runtime.simulated.simulated_run import VirtualRun
 
 ROUNDS = 40
-"""Steps of the slowest worker after which the pace is known."""
+"""Steps of the slowest worker after which the pace is known, where it has made EXCHANGES by then."""
+EXCHANGES = 10
+"""Exchanges of each worker: what it does after its last one is in no model, and counts as lost."""
+STEPS_MAX = 1000
+"""Steps of a worker after which nobody waits for its exchanges."""
 EVENTS_MAX = 400_000
 """Events after which a look ends: thousands of workers show their pace in fewer rounds."""
 
@@ -32,7 +36,9 @@ def look(setting: SimulationSetup, display: ProgressDisplay) -> Prospect:
         # Whatever ends a training, here it is enough to have seen the pace.
         stop = StopSettings(epochs=0.0, seconds=setting.config.stop.seconds)
         config = replace(setting.config, stop=stop)
-        setting = replace(setting, config=config, rounds=ROUNDS, events_max=EVENTS_MAX)
+        setting = replace(
+            setting, config=config, rounds=Rounds(ROUNDS, min(EXCHANGES, ROUNDS), STEPS_MAX), events_max=EVENTS_MAX
+        )
     run = VirtualRun(setting, display)
     summary = run.run(leave=False)
     scheme, servers = run.simulation.scheme, setting.cluster.servers
@@ -51,6 +57,7 @@ def look(setting: SimulationSetup, display: ProgressDisplay) -> Prospect:
         server_bytes=of_server,
         local=scheme.trains_locally,
         own_models=scheme.model_of(servers) == "mean of workers",
+        spacing=run.spacing,
         unseen=scheme.unseen(run.simulation.worker(0)),
     )
 

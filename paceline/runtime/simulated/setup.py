@@ -17,13 +17,27 @@ from paceline.runtime.worker.train_loop import build_model, load_data
 from paceline.sim.cluster.model import Cluster, Device, Host, NetworkSpec
 
 
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """Says when a look at a scheme ends: each worker has made so many steps and exchanges, or `steps_max` steps."""
+
+    steps: int
+    exchanges: int = 0
+    steps_max: int = 0
+
+    def seen(self, steps: int, exchanges: int) -> bool:
+        """Returns True if enough was seen of a worker."""
+        enough = exchanges >= self.exchanges or steps >= max(self.steps, self.steps_max)
+        return steps >= self.steps and enough
+
+
 @dataclass(frozen=True, kw_only=True)
 class SimulationSetup:
     """Describes a simulated run. Raises ConfigError for settings that exist in live runs only.
 
     timing_only   vectors have a size and no numbers; nothing is trained
     model_length  parameters of the model; 0 for those of the configured one
-    rounds        end once every worker has made so many steps; 0 for the rules of the configuration
+    rounds        ends the run once enough was seen of every worker; None for the rules of the configuration
     events_max    or after so many events; 0 for any number
     """
 
@@ -31,7 +45,7 @@ class SimulationSetup:
     cluster: Cluster
     timing_only: bool = False
     model_length: int = 0
-    rounds: int = 0
+    rounds: Rounds | None = None
     events_max: int = 0
 
     def __post_init__(self) -> None:

@@ -118,6 +118,11 @@ class VirtualRun:
         return self._results.left
 
     @property
+    def spacing(self) -> float | None:
+        """Returns the steps of a worker between two exchanges, on average; None where there was no exchange."""
+        return self._work.spacing.mean
+
+    @property
     def model_length(self) -> int:
         """Returns the number of parameters of the model."""
         return len(self._w0)
@@ -242,7 +247,8 @@ class VirtualRun:
         is done."""
         if 0 < self._config.stop.steps <= steps:
             self.simulation.leave(rank)
-        if rank in self._behind and steps >= self._setting.rounds:
+        rounds = self._setting.rounds
+        if rounds and rank in self._behind and rounds.seen(steps, self._work.exchanges[rank]):
             self._behind.discard(rank)
             if not self._behind:
                 self._reason = "rounds"

@@ -32,9 +32,33 @@ from paceline.sim import Workload
 
 
 class VirtualWork(Workload, Protocol):
-    """Does the work of all workers. `exchanges`: by rank, as a live worker counts them."""
+    """Does the work of all workers. `exchanges`: by rank, as a live worker counts them; `spacing`: how far apart."""
 
     exchanges: list[int]
+    spacing: ExchangeSpacing
+
+
+class ExchangeSpacing:
+    """Counts the steps between exchanges. Steps since a worker's last exchange are not between two, so they are not in
+    the mean: a short run may end far from the next one.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._steps = [0] * workers  # since the last exchange
+        self._between, self._exchanges = 0, 0
+
+    def worked(self, rank: int, steps: int, *, exchanged: bool) -> None:
+        """Notes `steps` steps of a worker, before which it has `exchanged` or not."""
+        if exchanged:
+            self._between += self._steps[rank]
+            self._exchanges += 1
+            self._steps[rank] = 0
+        self._steps[rank] += steps
+
+    @property
+    def mean(self) -> float | None:
+        """Returns the steps of a worker between two exchanges, on average; None before the first exchange."""
+        return self._between / self._exchanges if self._exchanges else None
 
 
 class TrainingEnded(Ghost):
@@ -51,6 +75,10 @@ class TrainingEnded(Ghost):
         return Ghost(len(self))
 
     __add__ = __sub__ = __mul__ = __rmul__ = __truediv__ = __pow__ = _another
+
+    def spliced(self, part: slice, v: Ghost) -> Ghost:
+        """Returns another vector, too: `v` has come from elsewhere."""
+        return Ghost(len(self))
 
 
 class MiniBatches(Protocol):
@@ -102,7 +130,7 @@ class Ghosts:
         memory_length  numbers of an optimizer's state
         counted        how many samples each worker may train
         """
-        self.exchanges = [0] * workers
+        self.exchanges, self.spacing = [0] * workers, ExchangeSpacing(workers)
         self._step_s, self._batches, self._batch_size = step_s, batches, batch_size
         self._counted = counted
         self._memory = Ghost(memory_length) if memory_length else None
@@ -111,21 +139,23 @@ class Ghosts:
 
     def compute(self, rank: int, wanted: Compute, rng: Random) -> Computed:
         """Returns a gradient of the model's length and the seconds it takes."""
-        self._count(rank, True)
-        samples, data, seconds = self._samples(rank, wanted.steps, wanted.samples)
+        samples, data, seconds = self._samples(rank, wanted.steps, wanted.samples, exchanged=True)
         return Computed(wanted.w, samples, seconds, data)
 
     def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
         """Returns weights after local steps; work at other weights than its own last ones counts as an exchange."""
-        self._count(rank, wanted.x is not self._ended[rank])
+        exchanged = wanted.x is not self._ended[rank]
         x = self._ended[rank] = TrainingEnded(len(wanted.x))
         memory = self._memory if wanted.show_memory else None
-        samples, data, seconds = self._samples(rank, wanted.steps, None)
+        samples, data, seconds = self._samples(rank, wanted.steps, None, exchanged=exchanged)
         return Trained(x, samples, seconds, memory, data)
 
-    def _samples(self, rank: int, steps: int, wanted: int | None) -> tuple[int, Data, float]:
+    def _samples(self, rank: int, steps: int, wanted: int | None, *, exchanged: bool) -> tuple[int, Data, float]:
         """Returns the samples of `steps` mini-batches, or of fewer where no more may be trained; which; and the
-        seconds."""
+        seconds. An exchange before the work counts, unless it is the worker's first."""
+        exchanged = self._begun[rank] and exchanged
+        self.exchanges[rank] += exchanged
+        self._begun[rank] = True
         found: list[tuple[int, Data]] = []
         seconds, size = 0.0, self._counted.size(rank, wanted, begins=True)
         while len(found) < steps and size != 0:
@@ -135,13 +165,9 @@ class Ghosts:
             seconds += self._step_s * (samples / self._batch_size)  # a sample takes the same time in every batch
             if len(found) < steps:
                 size = self._counted.size(rank, wanted, begins=False)
+        self.spacing.worked(rank, len(found), exchanged=exchanged)
         data = joined([piece for _, data in found for piece in data]) if len(found) > 1 else found[0][1]
         return sum([samples for samples, _ in found]), data, seconds
-
-    def _count(self, rank: int, exchanged: bool) -> None:
-        """Counts an exchange before this work, unless it is the worker's first."""
-        self.exchanges[rank] += self._begun[rank] and exchanged
-        self._begun[rank] = True
 
 
 class Training:
@@ -166,7 +192,7 @@ class Training:
         streams       mini-batches by rank, each without an end
         samples_seen  returns the samples of all workers, as a worker's step knows them
         """
-        self.exchanges = [0] * len(streams)
+        self.exchanges, self.spacing = [0] * len(streams), ExchangeSpacing(len(streams))
         self._module, self._precision = module, Precision(precision, module, "cpu")
         self.flat, self.buffers = FlatModel(module), Buffers(module, buffers)
         self._step_s, self._batch_size, self._samples_seen = step_s, batch_size, samples_seen
@@ -195,7 +221,8 @@ class Training:
     def _work(self, rank: int, wanted: Compute | Train) -> Computed | Trained:
         """Makes mini-batches until the effect is complete, on the shared model, and keeps this worker's statistics."""
         steps, stream, result = self._steps[rank], self._streams[rank], None
-        self.exchanges[rank] += steps.begin(wanted)
+        exchanged = steps.begin(wanted)
+        self.exchanges[rank] += exchanged
         wanted_size = steps.samples_wanted
         size = self._counted.size(rank, wanted_size, begins=True)
         self.buffers.load(self.statistics[rank])
@@ -205,6 +232,8 @@ class Training:
             self._precision.backward(self._loss_of, x, y)
             steps.apply(self._samples_seen(rank))
             self._counted.trained(rank, len(y))
+            self.spacing.worked(rank, 1, exchanged=exchanged)
+            exchanged = False
             if steps.left > 1:
                 size = self._counted.size(rank, wanted_size, begins=False)
             seconds = self._step_s * (len(y) / self._batch_size)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from paceline.config import Config
 from paceline.core.coordination.control_messages import Hello, Plan
 from paceline.core.coordination.party import Party
-from paceline.core.trace import NOT_SAVED, OVERLAP_VERDICTS, Decided, MemberChange, Record
+from paceline.core.trace import NOT_SAVED, OPERATOR, OVERLAP_VERDICTS, Decided, MemberChange, Record
 from paceline.live.cpu_topology import NONE
 from paceline.runtime.run_folder.run_statistics import RunStatistics
 from paceline.runtime.run_folder.scale_up_signal import GROWS, grows
@@ -79,6 +79,8 @@ class MessagesForUser:
         match record:
             case MemberChange():
                 return self._line_of_member(Party.parse(record.party), record)
+            case Decided(party=who, verdict=verdict, reason=reason) if who == OPERATOR:
+                return f"operator: {verdict}: {reason}"
             case Decided(verdict=verdict) if verdict == NOT_SAVED:
                 return record.reason
             case Decided(verdict=verdict) if verdict in OVERLAP_VERDICTS and verdict not in self._told:

@@ -1,8 +1,17 @@
 import random
+import re
 
 import pytest
 
-from paceline.core.adaptive.grouping import groups_by_speed, parse_groups, parse_labels, score
+from paceline.core.adaptive.grouping import (
+    check_groups,
+    groups_by_speed,
+    parse_groups,
+    parse_labels,
+    ranks_for_names,
+    score,
+    written,
+)
 
 
 def by_rank(*seconds: float) -> dict[int, float]:
@@ -65,3 +74,44 @@ def test_a_grouping_is_scored_by_how_far_the_next_group_is() -> None:
     assert score(((0, 1), (2, 3)), seconds, 1.5) == 1.0
     assert score(((0, 1, 2, 3),), seconds, 1.5) == 0.0
     assert score(((0, 2), (1, 3)), seconds, 1.5) == -1.0
+
+
+PLACES = {"hosts": ["a", "a", "b", "c"], "labels": ["fast", "fast", "slow", "slow"]}
+
+
+def test_names_of_hosts_or_labels_stand_for_the_workers_there() -> None:
+    assert ranks_for_names("a b;c", PLACES) == "0,1,2;3"
+    assert ranks_for_names("a,a\nb,c", PLACES) == "0,1;2,3"  # once for each worker, as MXNet-G's file has it
+    assert ranks_for_names("slow;fast", PLACES) == "2,3;0,1"
+    for text in ("0,1;2,3", "10.0.0.1 10.0.0.2;10.0.0.3 10.0.0.4"):
+        assert ranks_for_names(text, PLACES) == text
+    assert written(parse_groups("0,1;2,3")) == "0,1;2,3"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("0,1;2,x", "'x' is no rank, and no name that there is; hosts: a, b, c; labels: fast, slow"),
+        ("a;b,d", "'d' is no rank, and no name that there is; hosts: a, b, c; labels: fast, slow"),
+        ("e;f", "'e' is no rank, and no name that there is"),
+        ("a;2,3", "write ranks alone, or names of one kind alone; hosts: a, b, c"),
+        ("a;slow", "write ranks alone, or names of one kind alone"),
+        ("a,b;b,c", "'b' stands in two groups"),
+    ],
+)
+def test_a_name_that_nobody_has_is_refused_with_those_that_there_are(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)):
+        ranks_for_names(text, PLACES)
+
+
+def test_of_many_names_the_first_are_listed() -> None:
+    with pytest.raises(ValueError, match=r"hosts: w0, w1, w2, w3, w4, w5, w6, w7 and 92 more$"):
+        ranks_for_names("w0;w100", {"hosts": [f"w{rank}" for rank in range(100)], "labels": [""] * 100})
+
+
+def test_a_list_of_ranks_with_a_slip_is_no_list_of_hosts() -> None:
+    check_groups("0,1;2,x")  # it may be refused with the hosts that there are, which are not known here
+    with pytest.raises(ValueError, match=r"'x' is no rank, and 0 is one: write ranks alone, or names alone"):
+        parse_groups("0,1;2,x")
+    with pytest.raises(ValueError, match="one group only"):
+        check_groups("0,1;1")

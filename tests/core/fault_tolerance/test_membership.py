@@ -210,3 +210,37 @@ def test_whatever_happens_views_and_lives_only_grow_and_nobody_waits_for_the_dea
     for name in members.here():
         members.acknowledged(now, name, view)
     assert all(members.state(name) is MembershipState.TRAINING for name in members.here())
+
+
+def test_what_counts_is_what_the_present_incarnation_says_until_it_is_lost() -> None:
+    members = training("a", "b")
+    assert members.hears("a", 0)
+    assert not members.hears("a", 1)
+    assert not members.hears("c", 0)
+    members.left(1.0, "a")
+    assert members.hears("a", 0), "it still answers"
+    members.lost(1.0, "b", 0, "reset")
+    assert (members.hears("b", 0), members.burnt("b", 0), members.burnt("b", 1)) == (False, True, False)
+    members.hello(2.0, "b", 3)
+    assert (members.hears("b", 3), members.burnt("b", 2), members.burnt("b", 3)) == (True, True, False)
+    assert not members.burnt("c", 0)
+
+
+def test_a_newcomer_that_never_begins_is_lost_and_one_that_reports_is_not() -> None:
+    """Its process is heard all the time, and all others wait for it."""
+    members = training("a", "b", "c", patience=Patience(stuck_s=300.0))
+    for name in ("b", "c"):
+        members.lost(1.0, name, 0, "reset")
+        members.hello(2.0, name, 1)
+        members.ready(3.0, name)
+    for name in ("a", "b", "c"):
+        members.acknowledged(4.0, name, members.view)
+    assert members.state("b") is members.state("c") is MembershipState.TRAINING
+    decisions: list[MembershipDecision[str]] = []
+    for second in range(5, 130):
+        members.heard(second, "b")
+        members.progressed(second, "a", second, waits=False, step_s=1.0)
+        members.progressed(second, "c", 0, waits=True)  # it waits for b
+        assert members.half_stuck(second) == (["b"] if 64 < second <= 125 else []), second
+        decisions += members.tick(second)
+    assert decisions == [Evict("b", 1, 6, "joined, and did not begin to train within 120 s", known=True)]

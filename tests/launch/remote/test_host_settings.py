@@ -46,7 +46,18 @@ def test_hosts_without_anything_to_do_are_left_out(tmp_path: Path) -> None:
 def test_gpus_and_groups_of_the_file_become_settings(tmp_path: Path) -> None:
     values: dict[str, Any] = {"cluster": {}}
     fit(values, placed("a slots=1 gpus=3 group=x\nb slots=1 group=y", tmp_path, workers=2), "10.0.0.1")
-    assert values == {"cluster": {"bind": "10.0.0.1", "device": "cuda:3,auto"}, "gsp": {"groups": "0;1"}}
+    groups = {name: {"groups": "0;1"} for name in ("gsp", "tiers", "halos")}
+    assert values == {"cluster": {"bind": "10.0.0.1", "device": "cuda:3,auto"}, **groups}
+
+
+def test_hosts_and_labels_of_the_file_may_be_groups_and_others_are_refused(tmp_path: Path) -> None:
+    placement = placed("a slots=2 group=x\nb slots=1 group=y\nc slots=1 group=y", tmp_path, workers=4)
+    for text, ranks in (("a;b c", "0,1;2,3"), ("y;x", "2,3;0,1")):
+        values: dict[str, Any] = {"cluster": {}, "tiers": {"groups": text}}
+        fit(values, placement, "10.0.0.1")
+        assert values["tiers"] == {"groups": ranks}
+    with pytest.raises(ConfigError, match=r"'d' is no rank, and no name that there is; hosts: a, b, c; labels: x, y"):
+        fit({"cluster": {}, "tiers": {"groups": "a;b d"}}, placement, "10.0.0.1")
 
 
 def test_a_node_becomes_a_worker_of_several_processes(tmp_path: Path) -> None:

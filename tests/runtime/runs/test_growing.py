@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from paceline.config import build
-from paceline.core.errors import ConfigError
+from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.trace import Decided, Evaluated, MemberChange
 from paceline.observe.runs.summary import Summary
 from paceline.observe.trace.trace_file import TRACE, read_trace
+from paceline.runtime.worker.lifecycle import WorkerLifecycle
 from tests.runtime.conftest import in_threads
 from tests.runtime.one_process import config_for
 
@@ -72,3 +73,24 @@ def test_nobody_waits_for_those_who_do_not_come(threads: Any, out: Path) -> None
 def test_where_nobody_can_come_late_that_is_said_before_anything_starts(sections: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         build(sections)
+
+
+def test_a_newcomer_that_hangs_is_noticed_while_the_others_wait_for_it(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has joined, its process is heard, and it never begins: bsp waited for it until `--timeout`."""
+    take_over = WorkerLifecycle._take_over
+
+    def hangs(self: WorkerLifecycle, plan: Any, update: Any) -> Any:
+        if self._rank == 2:
+            self._session.over.wait(60.0)  # a thread is not killed, but its connections are closed
+            raise PeerLost("it was lost")
+        return take_over(self, plan, update)
+
+    monkeypatch.setattr(WorkerLifecycle, "_take_over", hangs)
+    monkeypatch.setattr("paceline.live.coordinator.bring_up.WAIT_SECONDS", 1.0)
+    summary = grown(out, "bsp", workers=3, steps=60, restarts=0)
+    assert [worker.steps for worker in summary.workers if worker.rank < 2] == [60, 60]
+    (lost,) = [r.reason for r in read_trace(out / TRACE) if isinstance(r, MemberChange) and r.event == "lost"]
+    assert lost.startswith("joined, and did not begin to train within 1.")
+    assert lost.endswith(" s; its log shows where it is stuck; 2 of 3 continue")

@@ -57,3 +57,24 @@ def test_equal_workers_get_through_as_many_samples_whoever_says_how_large_a_batc
         rates[scheme] = look(chosen, Silent()).samples_per_second
     assert rates["bsp"] == pytest.approx(workers * 32 / 0.01, rel=0.05)
     assert rates["lbbsp"] == pytest.approx(rates["bsp"], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "low", "high"),
+    [
+        ("localsgd", 8, 8),
+        ("slowmo", 12, 12),
+        ("diloco", 20, 20),
+        ("sparseloco", 20, 20),
+        ("noloco", 20, 20),
+        ("muloco", 30, 30),
+        ("easgd", 10, 10),
+        ("asyncdiloco", 4, 20),
+        ("halos", 2, 8),
+        ("decoupled", 1, 6),
+    ],
+)
+def test_the_steps_between_exchanges_are_those_that_the_scheme_says(scheme: str, low: float, high: float) -> None:
+    seen = look(setting(scheme, timing_only=True), Silent())
+    assert seen.spacing is not None
+    assert low <= seen.spacing <= high

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
+from paceline.core.coordination.lifecycle import StopRule
 from paceline.core.trace import MemberChange, Record, Span
 from paceline.sim import Cluster
-from paceline.sim.cluster.model import Device, Host
+from paceline.sim.checking.oracles.end_of_run import StopWish
+from paceline.sim.cluster.model import Device, Fault, Hazards, Host
 from tests.sim.faults.faulty import news, simulate, with_fault
 
 
@@ -40,3 +42,22 @@ def test_leaves_and_joins_come_when_the_file_says() -> None:
     assert simulate(cluster, "asp").steps == [60, 31, 100]
     for meeting in (cluster, cluster.without_servers()):
         assert simulate(meeting, "bsp").steps == pytest.approx([60, 31, 100], abs=1)
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "esync", "tiers"])
+def test_a_newcomer_that_hangs_before_its_first_step_is_lost_and_the_others_go_on(scheme: str) -> None:
+    """Its process is heard, and everybody waits for it. Worker 1 is back at 20 s, and hangs then."""
+    records: list[Record] = []
+    hosts = (*(Host(name=f"w{rank}", devices=(Device(),)) for rank in range(3)), Host(name="server", servers=1))
+    away = Fault(kind="crash", at_s=10.0, for_s=10.0, hosts=("w1",))
+    cluster = Cluster(hosts=hosts, faults=(away,), hazards=Hazards(), suspect_after_s=3.0)
+    wish = StopWish(StopRule(seconds=400.0), hangs=((1, 20.0 + 1e-6),), stuck_s=40.0)
+    sim = simulate(cluster, scheme, 250.0, seed=1, trace=records.append, wish=wish)
+    assert news(records) == [("lost", "worker 1"), ("returned", "worker 1")] * 2
+    hung = next(r for r in records if isinstance(r, MemberChange) and "did not begin to train" in r.reason)
+    assert (
+        hung.reason
+        == "joined, and did not begin to train within 120 s; its log shows where it is stuck; 2 of 3 continue"
+    )
+    assert hung.at == pytest.approx(20.0 + 120.0, abs=1.0)
+    assert all(steps > 60 for steps in sim.steps), "they go on, and so does its next incarnation"

@@ -1,0 +1,45 @@
+"""Puts ranks in place of the hosts, sites and labels that a user names as groups, where a run's places are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paceline.core.adaptive.grouping import Groups, ranks_for_names, written
+from paceline.core.errors import ConfigError
+from paceline.core.scheme import lookup as scheme_called
+from paceline.core.scheme import names, types_of
+from paceline.core.tiers.group_choice import AUTO, LINKS
+from paceline.sim.cluster.model import Cluster
+from paceline.sim.cluster.near_hosts import groups_by_links
+
+Values = Mapping[str, Mapping[str, Any]]
+
+
+def with_ranks(values: Values, places: Mapping[str, Sequence[str]], by_links: Groups = ()) -> dict[str, dict[str, Any]]:
+    """Returns the settings with ranks in the parameter `groups` of every scheme that has one.
+
+    places: as `ranks_for_names` takes them. by_links: what `links` means; () leaves it as it is.
+    Raises ConfigError, in one line, for a name that no place has.
+    """
+    made = {section: dict(entries) for section, entries in values.items()}
+    for name in names():
+        text = made.get(name, {}).get("groups", AUTO)
+        if "groups" not in types_of(scheme_called(name)) or not isinstance(text, str) or text == AUTO:
+            continue
+        try:
+            made[name]["groups"] = ranks_for_names(text, places) if text != LINKS else written(by_links) or text
+        except ValueError as error:
+            raise ConfigError(f"--{name}.groups: {error}") from None
+    return made
+
+
+def on_cluster(values: Values, cluster: Cluster) -> dict[str, dict[str, Any]]:
+    """Returns the settings with ranks in place of `links` and of the names of a cluster's hosts and sites."""
+    homes = cluster.worker_placements()
+    places = {
+        "hosts": [home.host_name for home in homes],
+        "kinds of host": [home.host.name for home in homes],
+        "sites": [home.host.site for home in homes],
+    }
+    return with_ranks(values, places, groups_by_links(cluster))
