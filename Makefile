@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 # Without a torch there already, this release is installed first, so that no other one is drawn in with it.
 TORCH  ?= torch==2.13.0
 
-.PHONY: help demo test nightly lab-packages lab-test package sbom container-test page-test metrics-test screenshots check format lint types bench fuzz pages readme docs papers clean
+.PHONY: help demo test nightly lab-packages lab-test package sbom container-test timm-test page-test metrics-test screenshots check format lint types bench fuzz pages readme docs papers clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,6 +38,12 @@ lab-test: $(READY) lab-packages  ## those tests, and what CI does without: Grid 
 	  gridengine-master gridengine-exec gridengine-client
 	$(BIN)/pip install --quiet "ray>=2.60"
 	LAB=all $(BIN)/python -m pytest tests/lab
+
+timm-test: $(READY)  ## tests of timm's loop as a worker, with timm and torchvision in build/timm, beside the environment
+	# Without what they depend on: torchvision's own torch is one with CUDA. The environment has the rest.
+	@test -d build/timm/timm || $(BIN)/pip install --quiet --no-deps --target build/timm 'timm>=1.0.31' 'torchvision>=0.28'
+	PYTHONPATH=$(CURDIR)/benchmarks/scripts/beside_cpu_torch:$(CURDIR)/build/timm \
+	  $(BIN)/python -m pytest -n 0 -k timm tests/integrations tests/examples
 
 package: $(READY)  ## build the wheel and the sdist, install each with its dependencies in a new environment, train there
 	$(BIN)/python -m scripts.check_package --install

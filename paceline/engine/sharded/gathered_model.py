@@ -195,7 +195,7 @@ class GatheredModel(FlatModel):
     def optimizer_state(self) -> dict[str, Tensor | float]:
         """Returns what the ranks' optimizers remember, packed as that of one process; {} where it cannot be joined.
 
-        That is so where ranks hold parts of a tensor that has not the shape of its parameter, as Adafactor's.
+        That is so where ranks hold parts of the model, and a tensor of the state has not the shape of its parameter.
         """
         if self._alike[WEIGHTS]:
             return self._state.take()
