@@ -5,6 +5,7 @@ import pytest
 from paceline.core.trace import (
     KINDS,
     Applied,
+    CpuUsed,
     Decided,
     Ended,
     Evaluated,
@@ -27,6 +28,7 @@ RECORDS = [
     Evaluated(at=3.0, accuracy=0.9, loss=0.1, samples=4096, seconds=0.5),
     MemberChange(at=3.5, party="worker 1", event="left", reason="asked to"),
     Leased(at=3.75, epochs=1, done=70, twice=0, returned=8, dropped=4, undone=2, left_out=1),
+    CpuUsed(at=3.9, party="server 0", seconds=0.5, cores=2),
     Ended(at=4.0, reason="all samples were seen"),
 ]
 
@@ -48,7 +50,7 @@ def test_a_record_survives_a_row_of_json(record: Record) -> None:
 
 
 def test_a_row_is_the_kind_and_all_values_in_their_order() -> None:
-    assert to_row(RECORDS[0]) == ("span", 1.5, 2, "computing", 0.25, 1, 32, 0.0, 0)
+    assert to_row(RECORDS[0]) == ("span", 1.5, 2, "computing", 0.25, 1, 32, 0.0, 0, 0.0)
 
 
 def test_a_row_of_an_unknown_kind_and_one_of_another_length_are_refused() -> None:

@@ -8,7 +8,7 @@ whenever the room that is left has halved again, the window is four times as lon
     Decided, Gated              the last of each worker and verdict
     Evaluated                    the last of a window, and each that is better than all before it; windows are a
                                  sixteenth as long, since evaluations are few
-    Leased                       the last: its numbers are sums since the start
+    Leased, CpuUsed              the last, of each party: the numbers are sums since the start
     MemberChange, Ended            all of them, always; they are few
 """
 
@@ -18,7 +18,7 @@ import dataclasses
 import math
 from collections.abc import Hashable, Iterator
 
-from paceline.core.trace import Applied, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span
+from paceline.core.trace import Applied, CpuUsed, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span
 
 WINDOW_S = 1.0
 """Seconds of the first window; each halving of the room that is left makes it GROWTH times as long."""
@@ -100,7 +100,7 @@ def _teller(record: Record) -> Hashable:
             return "worker", rank
         case Applied(shard=shard) | Gated(shard=shard):
             return "shard", shard
-        case Decided(party=party):
+        case Decided(party=party) | CpuUsed(party=party):
             return "party", party
     return type(record).__name__
 
@@ -128,4 +128,5 @@ def _sum(a: Span, b: Span) -> Span:
         samples=a.samples + b.samples,
         hidden=a.hidden + b.hidden,
         exchanges=a.exchanges + b.exchanges,
+        cpu=a.cpu + b.cpu,
     )
