@@ -1,7 +1,7 @@
 """Decodes and checks the trace records that a party sends to the coordinator.
 
-A worker may send spans of its own time, its own use of cores and its own decisions, with finite numbers. Records about the model (Applied,
-Evaluated, ...) are accepted from servers and the evaluator only.
+A worker may send spans of its own time, its own use of cores and its own decisions, with finite numbers. Records about
+the model (Applied, Evaluated, ...) are accepted from servers and the evaluator only.
 """
 
 from __future__ import annotations

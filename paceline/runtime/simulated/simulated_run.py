@@ -202,6 +202,8 @@ class VirtualRun:
                 self._reason, at = "seconds", seconds_max
         if self._lending is not None:
             self._lending.record()
+        for used in sim.cpu_used(at):
+            self._note(used)
         self._note(Ended(at=at, reason=self._reason))
         if self._judge is not None and not (self.evaluations and self.evaluations[-1].samples == self._meters.total):
             self._look(at)
