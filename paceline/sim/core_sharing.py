@@ -15,13 +15,12 @@ worker's own thread computes while others of its threads take messages in.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from paceline.core.effects import Computed, Trained
-from paceline.core.message import measures
+from paceline.core.message import measures, size
 from paceline.sim.cluster.model import Cluster, Device
 from paceline.sim.cluster.network import Nic
 from paceline.sim.driver_protocol import SimulationDriver
@@ -57,7 +56,7 @@ class CoreSharing:
         self._devices: list[Device] = [placement.device for placement in placements if placement.device]
         self._cores: dict[Nic, HostCores] = {}
         self._queues: dict[str, TaskQueue] = {}
-        self.used: dict[str, float] = defaultdict(float)
+        self.used = {party.name: 0.0 for party in (*sim.world.workers, *sim.world.servers)}
         """Core seconds of each process, by its name."""
         for party, at in zip(sim.world.workers, placements, strict=True):
             self._cores.setdefault(party.nic, HostCores(sim.heap, at.host.cores))
@@ -84,6 +83,10 @@ class CoreSharing:
         if device.cpu_s:
             work.open = 2
             core_s = device.cpu_s * reference_s / self._step_s
+            if self._costs is not None and isinstance(work.result, Trained):
+                core_s += (
+                    self._costs.worker_s_per_mb * size(work.result) / MB
+                )  # its own optimizer passes over the model
             work.cpu_s += core_s
             self.used[incarnation.party.name] += core_s
             task = (core_s, device.threads, self._step_part_over, work, None, None)
@@ -148,11 +151,13 @@ class CoreSharing:
         act, a, b, c = then
         self._give(party, self._seconds(party, sent), act, a, b, c)
 
-    def hand_out(self, party: SimulatedProcess, received: int, way_s: float, then: tuple[Act, Any, Any, Any]) -> None:
-        """Lets a worker take in and add up `received` bytes, `way_s` seconds from now; then calls `then`."""
+    def hand_out(
+        self, party: SimulatedProcess, added: int, copied: int, way_s: float, then: tuple[Act, Any, Any, Any]
+    ) -> None:
+        """Lets a worker add up and copy so many bytes, `way_s` seconds from now; then calls `then`."""
         costs, (act, a, b, c) = self._costs, then
-        adding_s = 0.0 if costs is None else 2 * costs.server_s_per_mb * received / MB
-        seconds = self._seconds(party, received) + adding_s
+        adding_s = 0.0 if costs is None else 2 * costs.server_s_per_mb * added / MB
+        seconds = self._seconds(party, copied) + adding_s
         self._sim.heap.put(self._sim.now + way_s, self._arrive, party, seconds, (act, (a, b, c)))
 
     def in_turn(self, party: SimulatedProcess, act: Act) -> None:
@@ -165,7 +170,7 @@ class CoreSharing:
     def _seconds(self, party: SimulatedProcess, nbytes: int) -> float:
         """Returns the core seconds that a message costs a worker or a server."""
         costs = self._costs
-        if costs is None or not nbytes:
+        if costs is None:
             return 0.0
         if party.kind == "worker":
             return costs.worker_s + costs.worker_s_per_mb * nbytes / MB

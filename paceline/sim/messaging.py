@@ -164,6 +164,7 @@ class Messaging:
             part, call.nbytes, call.gathered = self._coding.handed_in(incarnation.rank, part)
         if self._sim.sharing is not None:
             sent, _ = self._collective_timing.moved(call.among, incarnation.rank, call.nbytes, gathered=call.gathered)
+            sent += call.nbytes  # it copies its own vector first
             self._sim.sharing.hand_in(incarnation.party, sent, (self._asked, self._world.peers, call, part))
         else:
             self._asked(self._world.peers, call, part)
@@ -322,7 +323,9 @@ class Messaging:
         party.sent += sent
         party.received += received
         if self._sim.sharing is not None:
-            self._sim.sharing.hand_out(party, received, call.receiving_s, (self.answered, call, message, 0))
+            self._sim.sharing.hand_out(
+                party, received, received + nbytes, call.receiving_s, (self.answered, call, message, 0)
+            )
         else:
             self._sim.heap.push(self._sim.now + call.receiving_s, self.answered, call, message, 0)
 

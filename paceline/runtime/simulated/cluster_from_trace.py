@@ -25,7 +25,7 @@ from paceline.core.trace import MemberChange, Record, Span
 from paceline.observe.runs.summary import SUMMARY, Summary, WorkerSummary, read_summary
 from paceline.observe.trace.trace_file import TRACE, read_trace
 from paceline.sim.cluster.model import Cluster, Device, Host, MessageCosts, NetworkSpec
-from paceline.sim.cluster.recorded_costs import FIXED_S, ExchangeCosts, RunCosts
+from paceline.sim.cluster.recorded_costs import ExchangeCosts, RunCosts
 
 STEPS_MAX = 4096
 """Recorded steps that are kept of each worker; they are played in a loop."""
@@ -117,17 +117,9 @@ def _device(worker: WorkerSummary, costs: RunCosts, step_ms: float | None) -> De
 
 def message_costs(summary: Summary, exchange: ExchangeCosts) -> MessageCosts:
     """Returns the costs of messages; an exchange is one of them each way, between a worker and each server."""
-    exchanges = sum(worker.exchanges for worker in summary.workers)
-    up_mb, down_mb = (nbytes / 1e6 / max(1, exchanges) for nbytes in (summary.bytes_up, summary.bytes_down))
-    servers = max(1, summary.servers)
-    worker_s, server_s = min(FIXED_S, exchange.worker_s / 2 / servers), min(FIXED_S, exchange.server_s / 2)
-    both_mb = up_mb + down_mb
-    return MessageCosts(
-        worker_s=worker_s,
-        worker_s_per_mb=(exchange.worker_s - 2 * servers * worker_s) / both_mb if both_mb else 0.0,
-        server_s=server_s,
-        server_s_per_mb=(exchange.server_s - 2 * server_s) * servers / both_mb if both_mb else 0.0,
-    )
+    exchanges = max(1, sum(worker.exchanges for worker in summary.workers))
+    up_mb, down_mb = (nbytes / 1e6 / exchanges for nbytes in (summary.bytes_up, summary.bytes_down))
+    return exchange.messages(up_mb, down_mb, 4e-6 * summary.model_length, summary.servers)
 
 
 def way(summary: Summary, exchange: ExchangeCosts) -> NetworkSpec:

@@ -104,6 +104,9 @@ class VirtualRun:
             self._joined.append(
                 MemberChange(at=0.0, party=f"worker {rank}", event="joined", device=device, host=placement.host_name)
             )
+        if self.simulation.sharing is not None:  # then it matters who is beside whom
+            for shard, at in enumerate(cluster.server_placements()):
+                self._joined.append(MemberChange(at=0.0, party=f"server {shard}", event="joined", host=at.host_name))
         self._behind = set(range(cluster.workers)) if setting.rounds else set()
         self._meters.on_steps = self._stepped if config.stop.steps or setting.rounds else None
 

@@ -23,11 +23,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from paceline.core.trace import CpuUsed, Record, Span
+from paceline.sim.cluster.model import MessageCosts
 
 ALONE = 0.1
 """The fraction of steps and of exchanges that met nobody else, at least."""
 LATE_S_MAX = 5e-4
 """Seconds that an emulated step takes longer, at most, since its process is woken late."""
+AMONG_WORKERS = 0.15
+"""A server's part of an exchange is about as large as a worker's; below this fraction of it no server took part."""
+SERVER_RATIO = 0.9
+"""Core seconds of a server by those of a worker, for a megabyte: where only workers' are known."""
 FIXED_S = 4e-4
 """Core seconds of an exchange, at most, that do not depend on its bytes: from one size the two cannot be told apart."""
 
@@ -59,6 +64,38 @@ class ExchangeCosts:
     server_s: float
     way_s: float
 
+    @property
+    def among_workers(self) -> bool:
+        """Returns True if servers had too little to do for an exchange to have gone through them."""
+        return self.server_s < AMONG_WORKERS * self.worker_s
+
+    def messages(self, up_mb: float, down_mb: float, model_mb: float, servers: int) -> MessageCosts:
+        """Returns the costs of messages under which an exchange costs this much.
+
+        up_mb, down_mb  megabytes that a worker sends and receives in an exchange
+        model_mb        of the whole model, which a worker that carries a mean copies twice besides
+        servers         that a worker sends its parts to and hears from
+        """
+        parts = 1 if self.among_workers else max(1, servers)
+        both_mb = up_mb + down_mb
+        worker_s = min(FIXED_S, self.worker_s / 2 / parts)
+        more_s = self.worker_s - 2 * parts * worker_s
+        if self.among_workers:
+            # `sim/core_sharing.py`: both_mb + 2 model_mb are copied, and down_mb added up at twice a server's cost.
+            per_mb = more_s / max(1e-9, both_mb + 2 * model_mb + 2 * SERVER_RATIO * down_mb)
+            return MessageCosts(
+                worker_s=worker_s, worker_s_per_mb=per_mb, server_s=worker_s, server_s_per_mb=SERVER_RATIO * per_mb
+            )
+        server_s = min(FIXED_S, self.server_s / 2)
+        server_more_s = (self.server_s - 2 * server_s) * parts
+        per_mb = 1 / both_mb if both_mb else 0.0
+        return MessageCosts(
+            worker_s=worker_s,
+            worker_s_per_mb=more_s * per_mb,
+            server_s=server_s,
+            server_s_per_mb=server_more_s * per_mb,
+        )
+
 
 class RunCosts:
     """Gathers the costs of a run from its records. `cores`: of the host, 0 if the trace does not say."""
@@ -66,7 +103,7 @@ class RunCosts:
     def __init__(self, records: Iterable[Record], workers: int, servers: int) -> None:
         self.cores = 0
         self.workers = [WorkerCosts() for _ in range(workers)]
-        self._servers, self._server_s = servers, 0.0
+        self._servers, self._told, self._server_s = servers, 0, 0.0
         spans: list[list[Span]] = [[] for _ in range(workers)]
         used: dict[str, CpuUsed] = {}
         for record in records:
@@ -82,14 +119,13 @@ class RunCosts:
     @property
     def known(self) -> bool:
         """Returns True if the trace has core seconds of every worker and of the servers."""
-        return all(sum(worker.cpu) > 0 and worker.process_s > 0 for worker in self.workers) and (
-            not self._servers or self._server_s > 0
-        )
+        of_workers = all(sum(worker.cpu) > 0 and worker.process_s > 0 for worker in self.workers)
+        return of_workers and self._told == self._servers
 
     def _gather_servers(self, used: dict[str, CpuUsed], spans: list[list[Span]]) -> int:
         """Adds up the core seconds of all servers; returns the exchanges that fall into that time."""
         found = [record for party, record in used.items() if party.startswith("server ")]
-        self._server_s = sum(record.seconds for record in found)
+        self._told, self._server_s = len(found), sum(record.seconds for record in found)
         until = max((record.at for record in found), default=0.0)
         return sum(span.exchanges for own in spans for span in own if span.at <= until)
 
