@@ -21,7 +21,7 @@ from typing import Any
 
 from paceline.core.effects import Computed, Trained
 from paceline.core.message import measures, size
-from paceline.sim.cluster.model import Cluster, Device
+from paceline.sim.cluster.model import Device
 from paceline.sim.cluster.network import Nic
 from paceline.sim.driver_protocol import SimulationDriver
 from paceline.sim.kernel.event_queue import Act
@@ -63,10 +63,11 @@ class CoreSharing:
         for party, at in zip(sim.world.servers, cluster.server_placements(), strict=True):
             self._cores.setdefault(party.nic, HostCores(sim.heap, at.host.cores))
 
-    @staticmethod
-    def suits(cluster: Cluster) -> bool:
-        """Returns True if anything of the cluster shares cores."""
-        return cluster.messages is not None or any(host.cores for host in cluster.hosts)
+    @classmethod
+    def of(cls, sim: SimulationDriver, passage: WireCodec | None) -> CoreSharing | None:
+        """Returns what shares the cores of the simulated cluster; None where nothing does."""
+        shares = sim.cluster.messages is not None or any(host.cores for host in sim.cluster.hosts)
+        return cls(sim, passage) if shares else None
 
     # ---- steps -------------------------------------------------------------------------------------------
     def begin_work(self, incarnation: Incarnation, result: Computed | Trained, steps: int) -> None:

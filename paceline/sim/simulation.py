@@ -153,7 +153,7 @@ class Simulation:
         hazards = self.cluster.hazards
         self.members: Members = LossyMembers(self, hazards, passage) if hazards else Members(self)
         self.streams = self.members.streams
-        self.sharing = CoreSharing(self, passage) if CoreSharing.suits(self.cluster) else None
+        self.sharing = CoreSharing.of(self, passage)
         self.messaging = Messaging(self, mean or "ring", passage, coding)
         self._arms: Arms = {**self.messaging.arms, Compute: self._compute, Train: self._train}
         self.incarnations = [self.begin(party, incarnation=0) for party in self.world.workers]
