@@ -148,12 +148,11 @@ class Simulation:
         self.lender, self._limit, self.wish, self._tables = lender, limit, wish, tables
         self.leasing = SimulatedLeases(self, leases, work) if leases and SimulatedLeases.suits(self) else None
         self._resume_and_watch()
-        self.network = self.world.network
         self._work, self.worked = self.leasing or work, self._worked  # bound once, for every step needs it
         hazards = self.cluster.hazards
         self.members: Members = LossyMembers(self, hazards, passage) if hazards else Members(self)
         self.streams = self.members.streams
-        self.sharing = CoreSharing.of(self, passage)
+        self.network, self.sharing = self.world.network, CoreSharing.of(self, passage)
         self.messaging = Messaging(self, mean or "ring", passage, coding)
         self._arms: Arms = {**self.messaging.arms, Compute: self._compute, Train: self._train}
         self.incarnations = [self.begin(party, incarnation=0) for party in self.world.workers]
