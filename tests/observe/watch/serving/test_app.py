@@ -18,8 +18,8 @@ from starlette.types import ASGIApp
 
 from paceline.core.trace import Applied, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span
 from paceline.observe.trace.trace_file import TraceWriter
-from paceline.observe.watch.app import FILES, HEADERS, PAGE, make_app
 from paceline.observe.watch.reader import Reader
+from paceline.observe.watch.serving.app import FILES, HEADERS, PAGE, make_app
 
 TOKEN = "a-token"
 HERE = "http://127.0.0.1:8123"
@@ -200,4 +200,65 @@ def test_whatever_in_a_record_is_no_number_the_state_is_told(record: Record, tmp
     client.get("/", params={"token": TOKEN})
     state = json.loads(client.get("/state").text, parse_constant=pytest.fail)
     assert state["rows"][0]["step_ms"] == 100.0
-    assert client.get("/about").json() == {"target": None}
+    assert client.get("/about").json() == {"target": None, "control": False}
+
+
+JSON = {"content-type": "application/json", "origin": HERE}
+
+
+def controlled(tmp_path: Path) -> tuple[Browser, list[tuple[str, int, float]]]:
+    """A browser at a page with controls, and the orders that were given."""
+    given: list[tuple[str, int, float]] = []
+    (tmp_path / "trace.jsonl").write_text("")
+
+    def give(kind: str, rank: int, factor: float) -> None:
+        given.append((kind, rank, factor))
+
+    return Browser(make_app(Reader(tmp_path), dict, TOKEN, 8123, give=give)), given
+
+
+def test_without_controls_nothing_can_be_changed(client: Browser) -> None:
+    client.get("/", params={"token": TOKEN})
+    assert client.get("/about").json()["control"] is False
+    answer = client.request("POST", "/control", headers=JSON, content=b'{"kind":"grow"}')
+    assert answer.status_code == 405
+    assert "--control" in answer.text
+
+
+def test_with_controls_an_order_is_asked_twice(tmp_path: Path) -> None:
+    browser, given = controlled(tmp_path)
+    browser.get("/", params={"token": TOKEN})
+    assert browser.get("/about").json()["control"] is True
+    ask = {"kind": "drain", "rank": 2}
+    asked = browser.request("POST", "/control", headers=JSON, content=json.dumps(ask)).json()
+    assert given == []
+    answer = browser.request("POST", "/control", headers=JSON, content=json.dumps({**ask, "confirm": asked["confirm"]}))
+    assert answer.json() == {"given": True}
+    assert given == [("drain", 2, 1.0)]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"content-type": "application/json"},
+        {"content-type": "application/json", "origin": "http://127.0.0.1:9"},
+        {"content-type": "application/json", "origin": "null"},
+        {"content-type": "text/plain", "origin": HERE},
+        {"content-type": "application/json", "origin": HERE, "host": "evil.example:8123"},
+    ],
+)
+def test_no_other_page_can_use_the_controls(tmp_path: Path, headers: dict[str, str]) -> None:
+    browser, _ = controlled(tmp_path)
+    browser.get("/", params={"token": TOKEN})
+    answer = browser.request("POST", "/control", headers=headers, content=b'{"kind":"grow"}')
+    assert answer.status_code in (403, 421)
+
+
+def test_controls_need_the_token_and_other_methods_do_nothing(tmp_path: Path) -> None:
+    browser, _ = controlled(tmp_path)
+    assert browser.request("POST", "/control", headers=JSON, content=b'{"kind":"grow"}').status_code == 403
+    browser.get("/", params={"token": TOKEN})
+    for verb in ("PUT", "DELETE", "PATCH"):
+        assert browser.request(verb, "/control", headers=JSON).status_code == 405
+    assert browser.request("POST", "/state", headers=JSON).status_code == 405
+    assert browser.request("POST", "/control", headers=JSON, content=b" " * 2000).status_code == 413

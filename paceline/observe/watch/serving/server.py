@@ -15,11 +15,11 @@ from typing import Any, BinaryIO
 import uvicorn
 
 from paceline.core.errors import ConfigError
-from paceline.observe.watch.app import make_app
-from paceline.observe.watch.connections import HEAD_BYTES_MAX, Acceptor, LimitedProtocol
 from paceline.observe.watch.panels.alerts import CommandHook
 from paceline.observe.watch.panels.run_progress import RunFacts
 from paceline.observe.watch.reader import Forecaster, Reader
+from paceline.observe.watch.serving.app import make_app
+from paceline.observe.watch.serving.connections import HEAD_BYTES_MAX, Acceptor, LimitedProtocol
 
 LINGER_S = 2.0
 """Seconds that the page stays after its owner has gone, so that a browser sees how the run ended."""
@@ -39,9 +39,11 @@ def serve(
     metrics_open: bool = False,
     facts: Callable[[], RunFacts] = RunFacts,
     hook: Sequence[str] = (),
+    give: Callable[[Path, str, int, float], None] | None = None,
 ) -> None:
     """Serves the page, and blocks until Ctrl-C, or until `owner`, a pipe, is closed at its other end.
 
+    `give` gives an order to the run in a folder (`control_requests.py`); without it the page can only be read.
     `ready` is called with the address once it can be opened. `facts`: what the run's files say of it; `hook`: the words
     of a command that is called for every alert. Raises ConfigError when `port` is taken; 0 is any free
     one.
@@ -62,8 +64,10 @@ def serve(
         reader.hook_failed = line
 
     port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
-    reader = Reader(run, forecaster, facts, CommandHook(hook, shown, failed) if hook else None)
-    app = make_app(reader, about, token, port, metrics_open=metrics_open)
+    alerts = CommandHook(hook, shown, failed) if hook else None
+    reader = Reader(run, forecaster, facts, alerts, from_start=owner is not None)
+    to_run = (lambda *order: give(reader.run, *order)) if give is not None else None
+    app = make_app(reader, about, token, port, metrics_open=metrics_open, give=to_run)
     config = uvicorn.Config(
         app,
         http=LimitedProtocol,

@@ -18,8 +18,8 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="`make` installs what the page needs")
 
-from paceline.observe.watch import connections
-from paceline.observe.watch.server import serve
+from paceline.observe.watch.serving import connections
+from paceline.observe.watch.serving.server import serve
 
 PATIENCE_SECONDS = 15.0
 
@@ -71,7 +71,7 @@ class Page:
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
-    monkeypatch.setattr("paceline.observe.watch.server.LINGER_S", 0.0)
+    monkeypatch.setattr("paceline.observe.watch.serving.server.LINGER_S", 0.0)
     page = Page(tmp_path)
     yield page
     page.end()
@@ -192,7 +192,7 @@ def test_when_there_are_descriptors_again_callers_are_let_in(page: Page, failure
 
 
 def test_the_page_ends_though_somebody_does_not_take_its_answer(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline.observe.watch.server.END_S", 0)
+    monkeypatch.setattr("paceline.observe.watch.serving.server.END_S", 0)
     cookie = f"Cookie: paceline-watch-{page.address.split(':')[1]}={page.token}"
     with page.call(page.request("/watch.js", cookie) * 400) as slow:
         assert slow.recv(12) == b"HTTP/1.1 200"

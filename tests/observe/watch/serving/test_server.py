@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="`make` installs what the page needs")
 
-from paceline.observe.watch.server import serve
+from paceline.observe.watch.serving.server import serve
 
 SLOW = 20
 PATIENCE_SECONDS = 15.0
