@@ -65,6 +65,10 @@ NOT_SAVED = "not saved"
 """The verdict of a decision about a checkpoint that could not be written."""
 
 
+OVERLAPS, DOES_NOT_OVERLAP = OVERLAP_VERDICTS = ("overlaps", "does not overlap")
+"""The verdicts of a worker that has measured steps with overlap and without (`--overlap auto`)."""
+
+
 @keyword_record
 class Decided(Record):
     """`party` decided `verdict` about worker `rank`, because of `reason`. It is written when the verdict changes.

@@ -11,7 +11,17 @@ import pytest
 from tests.mutants.mutated import ROOT, Mutant, mutants
 
 MUTANTS = mutants()
-AREAS = {"replication", "recovery", "leases", "expulsion", "streams", "membership", "checkpoints", "stop rules"}
+AREAS = {
+    "replication",
+    "recovery",
+    "leases",
+    "expulsion",
+    "streams",
+    "membership",
+    "checkpoints",
+    "stop rules",
+    "bring-up",
+}
 PART = MUTANTS[::3]
 
 

@@ -65,11 +65,11 @@ class Mailbox:
             case loop_messages.Drawn(stream=stream) as drawn:
                 self.dealt[stream].put(drawn)
 
-    def exit(self, message: control.Exit) -> None:
+    def exit(self) -> None:
         """Puts the end of the run, and sets the events that say so."""
         self.over.set()
         self.may_exit.set()
-        self.put(message)
+        self.put(control.Exit())
 
     def end(self, error: BaseException) -> None:
         """Wakes the party's own thread with `error`, wherever it waits."""

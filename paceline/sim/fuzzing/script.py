@@ -27,7 +27,7 @@ from paceline.core.trace import Record, Span, to_dict
 from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.cluster.model import Fault
 from paceline.sim.cluster.toml_file import cluster_of, table_text
-from paceline.sim.fuzzing import clocks, stopping
+from paceline.sim.fuzzing import bring_up, clocks, stopping
 from paceline.sim.fuzzing.fuzz import RUNS, FuzzPlan, clocks_of, go_on_to_the_end, go_to_its_end, simulation
 
 
@@ -75,7 +75,8 @@ def _tuple(table: dict[str, Any], name: str, kind: type) -> tuple[Any, ...]:
 def transcript(plan: FuzzPlan) -> Iterator[str]:
     """Yields what happens in the run with faults, a line each: the faults, and the records of the trace.
 
-    If the run that is to end, or the one whose clocks jump, is the only one of the plan, it is that one.
+    If the run that is to end, the one whose clocks jump, or the one that is brought up is the only one of the plan, it
+    is that one.
     Spans of time are left out. Times are virtual seconds of the simulation, in the order in which things happen. It
     ends with the violation, if there is one.
     """
@@ -89,6 +90,8 @@ def transcript(plan: FuzzPlan) -> Iterator[str]:
     check = stopping.check
     if plan.runs == ("clock",):
         wish, check = clocks_of(plan), clocks.check
+    if plan.runs == ("bring-up",):
+        wish, check = bring_up.draw(plan.seed, plan.cluster, plan.leased[0]), bring_up.check
     sim = simulation(plan, tell, wish)
     try:
         last = (go_to_its_end(sim, wish, check) if wish else go_on_to_the_end(sim)) or "no violation"

@@ -89,7 +89,8 @@ def shrink(
 def _runs(plan: FuzzPlan) -> Iterator[FuzzPlan]:
     """One run alone. The liar of a plan becomes one of its faults."""
     if len(plan.runs) > 1:
-        yield from (replace(plan, runs=(run,)) for run in ("faults", "stall", "stop", "clock") if run in plan.runs)
+        alone = ("faults", "stall", "stop", "clock", "bring-up")
+        yield from (replace(plan, runs=(run,)) for run in alone if run in plan.runs)
     if liar := with_a_liar(plan):
         yield liar
 

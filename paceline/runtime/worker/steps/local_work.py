@@ -10,6 +10,7 @@ A `Compute` or a `Train` may take several mini-batches; each is one forward and 
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any, cast
 
 import torch
@@ -42,6 +43,7 @@ class LocalWork:
         self._data: Data = ()
         self._sum: AnyFlat | None = None  # of the gradients so far, each times its samples
         self._unused: Spans = ()  # what none of these mini-batches has used
+        self._said = False  # is it known that checkpoints are without the state of the ranks' optimizers?
         self._ended: AnyFlat | None = None  # where the last local steps led to
 
     def rule(self) -> Any:
@@ -115,15 +117,34 @@ class LocalWork:
         return self._local.show() if self._local.own else None
 
     def user_state(self) -> dict[str, Tensor | float]:
-        """Returns the state of the user's own optimizer, packed; {} where there is none, or each rank of a worker of
-        several devices has a part of it."""
-        if self._local.user is None or self._flat.in_ranks:
+        """Returns the state of the user's own optimizer, packed; {} where there is none.
+
+        Each rank of a worker of several devices has a part of it, and the parts are joined.
+        """
+        if self._local.user is None:
             return {}
+        if self._flat.in_ranks:
+            state = self._flat.optimizer_state()
+            if not state and self._local.user.optimizer.state:
+                self._say_not_kept(type(self._local.user.optimizer).__name__)
+            return state
         return packed(self._local.user.optimizer, self._flat.parameters)
+
+    def _say_not_kept(self, kind: str) -> None:
+        """Prints, once, that checkpoints are without the state of the ranks' optimizers."""
+        if not self._said:
+            self._said = True
+            print(
+                f"paceline: {kind} keeps tensors of other shapes than the parameters, and no rank has them whole: "
+                "checkpoints are without its state, which begins anew after --resume",
+                file=sys.stderr,
+            )
 
     def recall_user(self, state: dict[str, Any]) -> None:
         """Restores what `user_state` returned in an earlier incarnation of the run."""
-        if self._local.user:
+        if self._flat.in_ranks:
+            self._flat.load_optimizer_state(state)
+        elif self._local.user:
             recall(self._local.user.optimizer, self._flat.parameters, state)
 
     def recall(self, memory: Flat) -> None:

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 from paceline.core.coordination.lifecycle import TARGET_REACHED, StopRule
 from paceline.core.trace import Ended, MemberChange, Record
+from paceline.sim.checking.oracles.bring_up import Starts
 from paceline.sim.kernel.host_clock import TRUE, HostClock
 
 ASKED = "interrupted"
 """The reason of a run that somebody ends by hand."""
 ROUNDED_S = 1e-6
-"""What is lost by rounding when times of a clock that drifts or jumps are told on another."""
+"""What is lost by rounding when times of a clock that drifts, jumps or begins later are told on another."""
 Process = tuple[str, int]
 """A party's name and its incarnation."""
 
@@ -32,6 +33,7 @@ class StopWish:
     hangs         rank and time: from then on one step of this worker takes very long, though its process is heard
     stuck_s       seconds without a step after which a worker counts as lost
     clock         of the coordinator; all other times are virtual times
+    starts        when the processes of the run start; None: it begins with training
     """
 
     rule: StopRule
@@ -40,6 +42,7 @@ class StopWish:
     hangs: tuple[tuple[int, float], ...] = ()
     stuck_s: float = float("inf")
     clock: HostClock = TRUE
+    starts: Starts | None = None
 
     @property
     def due_s(self) -> dict[str, float]:
@@ -82,7 +85,7 @@ class EndOfRun:
 
     def _look_at_the_reason(self, ended: Ended) -> None:
         due, clock = self._wish.due_s, self._wish.clock
-        rounded = 0.0 if clock == TRUE else ROUNDED_S
+        rounded = 0.0 if clock == TRUE and self._wish.starts is None else ROUNDED_S
         late = [reason for reason, at in due.items() if clock.shows(at) + rounded < clock.shows(ended.at)]
         if late:
             raise self._broken(f"the run ends at {ended.at:.3f} s by {ended.reason}; {late[0]} was due before")

@@ -9,14 +9,16 @@
     FINISHING         everybody not lost (Saved)           `ending.py`: Exit to everybody; the run is over
 
 The servers get the plan first: a worker pushes as soon as it is prepared, and its server must hold its slices by then.
+A worker that the run does not wait for may say Hello in any phase. It hears nothing before Go has been sent; then it
+joins as one that was lost does (`elasticity.py`).
 The whole table of the phases, with their messages, is in `lifecycle.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import (
@@ -28,15 +30,42 @@ from paceline.core.coordination.decisions import (
 )
 from paceline.core.coordination.elasticity import Elasticity
 from paceline.core.coordination.ending import RunEnding
-from paceline.core.coordination.lifecycle import WAIT_SECONDS, RunContext, RunPhase, RunRules, moving_seconds
+from paceline.core.coordination.lifecycle import WAIT_SECONDS, RunContext, RunPhase, moving_seconds
 from paceline.core.coordination.party import Party
 from paceline.core.coordination.server_recovery import Snapshots
-from paceline.core.trace import MemberChange, Record
-from paceline.live.collectives.store import Rendezvous
-from paceline.live.coordinator.evaluator_watch import EvaluatorLives
-from paceline.live.coordinator.planning import RunChoices, make_plan, role_context
+from paceline.core.coordinator.evaluator_watch import EvaluatorLives
+from paceline.core.role import Role
+from paceline.core.trace import MemberChange
 
 TRAINING_AND_AFTER = (RunPhase.TRAINING, RunPhase.FINISHING, RunPhase.OVER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """Holds what a plan is made of: what all that begin have reported.
+
+    ready        of the starting workers, by rank; all must train the model of worker 0
+    workers      the Hello of each of them; `servers`: those of the servers
+    replaced     lost servers are replaced; `copied`: from the copy on the next server
+    not_started  number of workers that may join later
+    """
+
+    ready: Sequence[control.Ready]
+    workers: Sequence[control.Hello]
+    servers: Sequence[control.Hello]
+    replaced: bool
+    copied: bool
+    not_started: int
+
+
+class RunPlanner(Protocol):
+    """Decides what depends on the scheme and the configuration."""
+
+    def plan(self, request: PlanRequest) -> control.Plan:
+        """Returns the plan that all processes follow. Raises ConfigError if workers train different models."""
+
+    def role(self, plan: control.Plan) -> Role:
+        """Returns the coordinator's role of the scheme."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +75,6 @@ class TrainingParts:
     elasticity: Elasticity
     ending: RunEnding
     evaluator: EvaluatorLives
-    rendezvous: Rendezvous
 
 
 class BringUp:
@@ -55,26 +83,25 @@ class BringUp:
     All methods run on the coordinator's thread.
     """
 
-    def __init__(
-        self,
-        run: RunContext,
-        rules: RunRules,
-        choices: RunChoices,
-        parts: TrainingParts,
-        snapshots: Snapshots | None,
-        note: Callable[[Record], None],
-    ) -> None:
-        """`note` takes the trace records of the coordinator's role."""
-        self._run, self._rules, self._choices = run, rules, choices
-        self._parts, self._snapshots, self._note = parts, snapshots, note
+    def __init__(self, run: RunContext, planner: RunPlanner, parts: TrainingParts, snapshots: Snapshots | None) -> None:
+        self._run, self._planner = run, planner
+        self._parts, self._snapshots = parts, snapshots
         self._answers: dict[Party, Any] = {}  # what each party said in this phase
+        self._early: dict[Party, control.Hello] = {}  # of workers that nobody waits for
 
     def joined(self, src: Party, hello: control.Hello) -> None:
-        self._parts.rendezvous.hosts[src] = hello.host
         self._run.decide.add(PartyJoined(src, hello))
         device = hello.device if src.kind == "worker" else ""
         self._run.decide.record(MemberChange(at=0.0, party=str(src), event="joined", device=device, host=hello.host))
         self.answered(src, hello)
+
+    def comes_early(self, src: Party, hello: control.Hello) -> None:
+        """Keeps the Hello of a worker that may join later: it is told nothing before training has begun."""
+        self._early[src] = hello
+
+    def lost_early(self, src: Party) -> None:
+        """Forgets such a worker, whose connection has ended."""
+        self._early.pop(src, None)
 
     def answered(self, src: Party, answer: Any) -> None:
         self._answers[src] = answer
@@ -117,14 +144,14 @@ class BringUp:
             case RunPhase.GATHERING:
                 state.phase = RunPhase.READYING
                 roster.hellos = answers
-                decide.send(roster.everybody(), roster.roster(server_view=0))
+                decide.send([*roster.servers, *roster.beginning, *roster.evaluator], roster.roster(server_view=0))
             case RunPhase.READYING:
                 self._agree([answers[who] for who in roster.beginning])
                 state.phase = RunPhase.PLACING_SERVERS
                 decide.send(roster.servers, state.plan)
             case RunPhase.PLACING_SERVERS:
                 state.phase = RunPhase.PLACING_WORKERS
-                decide.send([*roster.workers, *roster.evaluator], state.plan)
+                decide.send([*roster.beginning, *roster.evaluator], state.plan)
             case RunPhase.PLACING_WORKERS:
                 self._start()
             case _:
@@ -135,21 +162,20 @@ class BringUp:
 
         Raises ConfigError if workers train different models.
         """
-        kept, roster, stop = self._snapshots, self._run.roster, self._rules.stop
+        kept, roster = self._snapshots, self._run.roster
         replaced = kept is not None and not kept.refuses(ready[0], len(roster.servers))
         state, members = self._run.state, self._run.members
         state.model = ready[0]
         members.patience = replace(members.patience, join_s=WAIT_SECONDS + moving_seconds(state.length))
-        state.agreed = make_plan(
-            ready,
-            [roster.hellos[who] for who in roster.beginning],
-            [roster.hellos[who] for who in roster.servers],
-            choices=self._choices,
+        request = PlanRequest(
+            ready=ready,
+            workers=[roster.hellos[who] for who in roster.beginning],
+            servers=[roster.hellos[who] for who in roster.servers],
             replaced=replaced,
             copied=replaced and kept is not None and kept.copies,
             not_started=len(roster.not_started),
-            stop=stop,
         )
+        state.agreed = self._planner.plan(request)
         self._run.decide.add(PlanAgreed(state.agreed))
 
     def _start(self) -> None:
@@ -160,9 +186,8 @@ class BringUp:
         """
         state, roster = self._run.state, self._run.roster
         state.phase = RunPhase.TRAINING
-        context = role_context(state.plan, len(roster.workers), self._rules.seed, self._note)
         not_started = tuple(sorted(who.index for who in roster.not_started))
-        self._run.decide.add(StartTraining(self._choices.make_role(state.plan, context), not_started))
+        self._run.decide.add(StartTraining(self._planner.role(state.plan), not_started))
 
     def begin_training(self) -> None:
         """Starts the parts of training and sends Go, once the clock runs.
@@ -177,3 +202,6 @@ class BringUp:
         if self._snapshots is not None and state.plan.replaced:
             decide.add(BeginSnapshots(state.plan))
         self._parts.ending.begin()
+        early, self._early = self._early, {}
+        for who, hello in early.items():
+            self._parts.elasticity.hello(who, hello)

@@ -11,8 +11,8 @@ from unittest.mock import Mock
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.coordination.party import EVALUATOR
+from paceline.core.coordinator.evaluator_watch import EvaluatorLives
 from paceline.core.trace import MemberChange
-from paceline.live.coordinator.evaluator_watch import EvaluatorLives
 from tests.live.fakes import Recorder
 from tests.live.scripted_parties import S0, W0, W1, Company, progress
 
