@@ -30,8 +30,9 @@ class Span(Record):
     """A worker was busy for `seconds`, ending at `at`, with one activity: computing, waiting or communicating.
 
     hidden: seconds in which bytes moved while the worker was busy with something else. exchanges: 1 where an exchange
-    took place since the step before, 0 where the worker went on alone. A thinned trace has sums of several spans, all
-    of a worker's ending at the same moment, one after the other.
+    took place since the step before, 0 where the worker went on alone. cpu: core seconds that the worker's process
+    used for its steps, waits for a core left out; 0 where that is not known. A thinned trace has sums of several spans,
+    all of a worker's ending at the same moment, one after the other.
     """
 
     rank: int
@@ -41,6 +42,7 @@ class Span(Record):
     samples: int = 0
     hidden: float = 0.0
     exchanges: int = 0
+    cpu: float = 0.0
 
 
 @keyword_record
@@ -148,6 +150,15 @@ class Leased(Record):
 
 
 @keyword_record
+class CpuUsed(Record):
+    """The process of `party` has used `seconds` core seconds since training started; it may use `cores` cores."""
+
+    party: str
+    seconds: float
+    cores: int
+
+
+@keyword_record
 class ResourceUse(Record):
     """Says what the process of `party` uses of its machine.
 
@@ -197,6 +208,7 @@ KINDS: dict[str, type[Record]] = {
     "leased": Leased,
     "resources": ResourceUse,
     "traffic": LinkTraffic,
+    "cpu": CpuUsed,
     "ended": Ended,
 }
 """The classes of records by the `kind` that stands in a line of the trace file."""

@@ -35,6 +35,7 @@ from paceline.engine.specs import OptimizerRecipe
 from paceline.launch.exit_hook import ScriptExit, exit_if_too_late, say_nothing_of_lost_peers
 from paceline.launch.external.detect import STARTERS, detect_external
 from paceline.launch.local.environment import incarnation_from, scheme_from, spec_from
+from paceline.launch.local.freed_memory import keep_freed_memory
 from paceline.launch.own_run import Evaluate, begin_at, check_evaluated, evaluate_and_exit
 from paceline.live.control.session import Session
 from paceline.runtime.process_main import check_device_of
@@ -259,12 +260,16 @@ _joined: list[str] = []
 
 
 def _begin(scheme: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Returns the scheme and its parameters, which the command may have set. Raises ConfigError for a second `join`."""
+    """Returns the scheme and its parameters, which the command may have set. Raises ConfigError for a second `join`.
+
+    From now on the process keeps the memory that steps free.
+    """
     if _joined:
         raise ConfigError(
             f"this process is {_joined[0]} of its run already: a worker process has one paceline.join; "
             "give several models to one, join({name: model, ...}, {name: optimizer, ...})"
         )
+    keep_freed_memory(os.environ)
     return scheme_from(os.environ, scheme, parameters)
 
 

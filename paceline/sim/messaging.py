@@ -26,6 +26,7 @@ from paceline.core.effects import COORDINATOR, SERVERS, Call, Mean, Reply, Start
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import gather, measures, scatter, size
 from paceline.sim.cluster.collective_time import CollectiveTiming
+from paceline.sim.core_sharing import CoreSharing
 from paceline.sim.faults.lying_worker import Lies
 from paceline.sim.kernel.processes import Incarnation, PeerMeanCall, PendingCall, SimulatedProcess
 from paceline.sim.message_checks import CheckedDriver, SimulatedMessageChecks
@@ -45,12 +46,18 @@ class Coding(Protocol):
 
 
 class MessagingDriver(CheckedDriver, Protocol):
-    """Shows a simulation to whoever carries its messages. `lies`, `message_checks`: None if nobody lies."""
+    """Shows a simulation to whoever carries its messages.
+
+    lies, message_checks  None if nobody lies
+    sharing               None if nothing shares cores
+    """
 
     @property
     def lies(self) -> Lies | None: ...
     @property
     def message_checks(self) -> SimulatedMessageChecks | None: ...
+    @property
+    def sharing(self) -> CoreSharing | None: ...
     def resume(self, incarnation: Incarnation, value: Any = None, error: Exception | None = None) -> None: ...
     def note_span(self, incarnation: Incarnation, activity: str, seconds: float) -> None: ...
 
@@ -72,7 +79,7 @@ class Messaging:
         self._heap, self._network = sim.heap, sim.network
         # What the arrival of a message does. Bound once, for every message needs them.
         self.asked, self.answered, self.heard = self._asked, self._answered, self._heard
-        self._post = sim.streams.post if sim.streams else self._post_directly
+        self._post = sim.streams.post if sim.streams else sim.sharing.post if sim.sharing else self._post_directly
         self._lies, self._message_checks = sim.lies, sim.message_checks
         self._twice = self._sim.members.servers is not None  # who asks again may be answered again
         self._several: dict[To, list[SimulatedProcess]] = {SERVERS: self._world.servers}
@@ -155,7 +162,12 @@ class Messaging:
             call.nbytes = size(part)
         else:
             part, call.nbytes, call.gathered = self._coding.handed_in(incarnation.rank, part)
-        self._asked(self._world.peers, call, part)
+        if self._sim.sharing is not None:
+            sent, _ = self._collective_timing.moved(call.among, incarnation.rank, call.nbytes, gathered=call.gathered)
+            sent += call.nbytes  # it copies its own vector first
+            self._sim.sharing.hand_in(incarnation.party, sent, (self._asked, self._world.peers, call, part))
+        else:
+            self._asked(self._world.peers, call, part)
         return call
 
     def _ask(self, incarnation: Incarnation, parties: list[SimulatedProcess], message: Any) -> PendingCall:
@@ -310,7 +322,12 @@ class Messaging:
         sent, received = self._collective_timing.moved(call.among, party.me, nbytes, gathered=call.gathered)
         party.sent += sent
         party.received += received
-        self._sim.heap.push(self._sim.now + call.receiving_s, self.answered, call, message, 0)
+        if self._sim.sharing is not None:
+            self._sim.sharing.hand_out(
+                party, received, received + nbytes, call.receiving_s, (self.answered, call, message, 0)
+            )
+        else:
+            self._sim.heap.push(self._sim.now + call.receiving_s, self.answered, call, message, 0)
 
     # ---- the wire ------------------------------------------------------------------------------------------
     def _addressees(self, src: SimulatedProcess, to: To) -> list[SimulatedProcess]:

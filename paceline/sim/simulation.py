@@ -37,10 +37,11 @@ from paceline.core.paramserver.round import Round
 from paceline.core.role import Role, Update
 from paceline.core.samples.sample_leases import Leases
 from paceline.core.scheme import Scheme
-from paceline.core.trace import Record, Span
+from paceline.core.trace import CpuUsed, Record, Span
 from paceline.sim.checking.invariants import Invariants
 from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import Cluster, uniform
+from paceline.sim.core_sharing import CoreSharing
 from paceline.sim.faults.coordination import Members
 from paceline.sim.faults.fault_schedule import schedule
 from paceline.sim.faults.lossy_coordination import LossyMembers
@@ -147,11 +148,11 @@ class Simulation:
         self.lender, self._limit, self.wish, self._tables = lender, limit, wish, tables
         self.leasing = SimulatedLeases(self, leases, work) if leases and SimulatedLeases.suits(self) else None
         self._resume_and_watch()
-        self.network = self.world.network
         self._work, self.worked = self.leasing or work, self._worked  # bound once, for every step needs it
         hazards = self.cluster.hazards
         self.members: Members = LossyMembers(self, hazards, passage) if hazards else Members(self)
         self.streams = self.members.streams
+        self.network, self.sharing = self.world.network, CoreSharing.of(self, passage)
         self.messaging = Messaging(self, mean or "ring", passage, coding)
         self._arms: Arms = {**self.messaging.arms, Compute: self._compute, Train: self._train}
         self.incarnations = [self.begin(party, 0, self.members.begin_s) for party in self.world.workers]
@@ -234,6 +235,13 @@ class Simulation:
         party = self.world.coordinator
         if party:
             self.messaging.say_all(party, party.role.on_evaluation(self.now + party.skew_s, accuracy))
+
+    def cpu_used(self, at: float) -> Iterator[CpuUsed]:
+        """Yields the core seconds that each process has used until `at`; none where no cores are shared."""
+        if self.sharing is not None:
+            cores = max(host.cores for host in self.cluster.hosts)
+            for party, seconds in sorted(self.sharing.used.items()):
+                yield CpuUsed(at=at, party=party, seconds=seconds, cores=cores)
 
     def leave(self, rank: int) -> None:
         """Makes worker `rank` leave, cleanly, when it would begin its next step."""
@@ -336,6 +344,9 @@ class Simulation:
             return self._leave(incarnation)
         result = self._work.compute(incarnation.rank, wanted, incarnation.rng)
         steps = wanted.steps if limit is None else limit.steps(incarnation.rank)
+        if self.sharing is not None:
+            self.sharing.begin_work(incarnation, result, steps)
+            return BLOCKED
         if speed := incarnation.party.speed:
             seconds = speed.seconds(self.now, result.seconds, steps)
             result = Computed(result.g, result.samples, seconds, result.data, result.unused)
@@ -353,6 +364,9 @@ class Simulation:
             wanted = replace(wanted, memory=RESET) if wanted.memory is KEEP else wanted
         result = self._work.train(incarnation.rank, wanted, incarnation.rng)
         steps = wanted.steps if limit is None else limit.steps(incarnation.rank)
+        if self.sharing is not None:
+            self.sharing.begin_work(incarnation, result, steps)
+            return BLOCKED
         if speed := incarnation.party.speed:
             seconds = speed.seconds(self.now, result.seconds, steps)
             result = Trained(result.x, result.samples, seconds, result.memory, result.data)
@@ -370,7 +384,8 @@ class Simulation:
             return
         self.steps[incarnation.rank] += steps
         if self.trace:
-            self.note_span(incarnation, "computing", result.seconds, steps, result.samples, incarnation.exchanges)
+            done = steps, result.samples, incarnation.exchanges, incarnation.cpu_s
+            self.note_span(incarnation, "computing", result.seconds, *done)
         incarnation.exchanges = 0
         self.resume(incarnation, result)
 
@@ -394,6 +409,7 @@ class Simulation:
         steps: int = 0,
         samples: int = 0,
         exchanges: int = 0,
+        cpu: float = 0.0,
     ) -> None:
         """Writes a span into the trace: `incarnation` did `activity` for the `seconds` that end now, on its own
         clock."""
@@ -408,5 +424,6 @@ class Simulation:
                 steps=steps,
                 samples=samples,
                 exchanges=exchanges,
+                cpu=cpu,
             )
         )

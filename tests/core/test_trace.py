@@ -5,6 +5,7 @@ import pytest
 from paceline.core.trace import (
     KINDS,
     Applied,
+    CpuUsed,
     Decided,
     Ended,
     Evaluated,
@@ -31,6 +32,7 @@ RECORDS = [
     Leased(at=3.75, epochs=1, done=70, twice=0, returned=8, dropped=4, undone=2, left_out=1),
     ResourceUse(at=3.8, party="worker 1", memory_bytes=1 << 30, cores=1.5, device_bytes=5, device_total_bytes=9),
     LinkTraffic(at=3.9, party="worker 1", other="server 0", sent=10, received=20, seconds=2.0),
+    CpuUsed(at=3.9, party="server 0", seconds=0.5, cores=2),
     Ended(at=4.0, reason="all samples were seen"),
 ]
 
@@ -52,7 +54,7 @@ def test_a_record_survives_a_row_of_json(record: Record) -> None:
 
 
 def test_a_row_is_the_kind_and_all_values_in_their_order() -> None:
-    assert to_row(RECORDS[0]) == ("span", 1.5, 2, "computing", 0.25, 1, 32, 0.0, 0)
+    assert to_row(RECORDS[0]) == ("span", 1.5, 2, "computing", 0.25, 1, 32, 0.0, 0, 0.0)
 
 
 def test_a_row_of_an_unknown_kind_and_one_of_another_length_are_refused() -> None:

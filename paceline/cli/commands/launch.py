@@ -16,7 +16,7 @@ from paceline.cli.support.kubernetes_launch import over_kubernetes
 from paceline.cli.support.options import Parser, add_detach, help_of, metavar_of, values_of, with_log_level
 from paceline.cli.support.run_and_report import Losses, ending_in_order, run_and_report, run_scripts
 from paceline.cli.support.script_runs import add_host_options, check_program, evaluator_of, has_evaluator, ssh_of
-from paceline.cli.support.watch_page import add_live_watch, also, page
+from paceline.cli.support.watch_page import add_live_watch, also, check_page, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.files.safe_path import shown_path
@@ -94,6 +94,7 @@ def main(arguments: list[str]) -> int:
     values = _values(options, command[2:] if trains else None, hosts)
     if not trains:
         values["run"]["script"] = shlex.join(command)
+    check_page(options)
     if options.detach or options.write_unit or options.leader:
         return _led_elsewhere(options, configuration.build(values), hosts, "" if trains else "launch")
     if options.write and options.launcher != slurm.NAME:

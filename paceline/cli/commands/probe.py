@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from paceline.cli.support.probe_runs import (
     ProbedHosts,
     ThisMachine,
     ending_after,
+    measure_exchanges,
     measure_links,
     measure_steps,
     one_each,
@@ -170,15 +172,22 @@ def _here(options: argparse.Namespace, command: Sequence[str], values: dict[str,
     everybody, by_role = split_environment(options.env, os.environ)
     os.environ.update(everybody)
     here, workers = ThisMachine(by_role), values["cluster"]["workers"]
-    _say("[1/2] the way between two processes of this machine")
+    parts = 3 if options.servers else 2
+    _say(f"[1/{parts}] the way between two processes of this machine")
     within = measure_links(here, 2, _left(until) / 2)
-    _say(f"[2/2] {options.steps} steps of {_what(command, values)} on {counted(workers, 'worker')}")
+    _say(f"[2/{parts}] {options.steps} steps of {_what(command, values)} on {counted(workers, 'worker')}")
     steps = measure_steps(here, values, command, steps=options.steps, seconds=_left(until))
+    shared = None
+    if options.servers:
+        _say(f"[3/{parts}] exchanges with {counted(options.servers, 'server')}")
+        shared = measure_exchanges(here, values, command, servers=options.servers, seconds=_left(until))
+        if shared is None:
+            _say("what an exchange costs is not known: give more --seconds, or a model that the servers can train")
     machine = HostEntry(name="here", slots=workers)
     placement = Placement(
         hosts=(machine,), workers=(0,) * workers, slots=tuple(range(workers)), servers=(0,) * options.servers
     )
-    return _leave(options, command, values, placement, steps, [], within[0])
+    return _leave(options, command, values, placement, steps, [], within[0], shared)
 
 
 def _over_ssh(
@@ -243,10 +252,12 @@ def _leave(
     steps: MeasuredSteps,
     links: Sequence[MeasuredLink],
     within: MeasuredLink | None,
+    shared: Cluster | None = None,
 ) -> int:
     """Writes the cluster file, prints the table and the command to type next; returns the exit code.
 
     within: the link between two processes of one host, where that was measured.
+    shared: the cluster of a run with exchanges on one machine; cores, steps and messages are taken from it.
     Raises PacelineError where the file cannot be written.
     """
     for rank, seconds in enumerate(steps.seconds):
@@ -256,12 +267,18 @@ def _leave(
     what = f"{_what(command, values)}, {steps.length:,} parameters, {counted(steps.batch, 'sample')} a step"
     hosts = _measured(placement, steps)
     cluster = cluster_of(hosts, links, within, about=f"{WRITTEN_BY_US}: {what}")
+    if shared is not None and shared.workers == cluster.workers:
+        cluster = replace(
+            cluster, hosts=shared.hosts, step_s=shared.step_s, messages=shared.messages, network=shared.network
+        )
     try:
         Path(options.write).write_text(text_of(cluster), encoding="utf-8")
     except OSError as error:
         raise PacelineError(f"--write {options.write}: {error.strerror}") from None
     print(_table(hosts, placement, steps, cluster))
     print(_links_text(hosts, links, within))
+    if cluster.messages is not None:
+        print(_costs_text(cluster, steps.length))
     print(f"left in {options.write}: {what}")
     sizes = f"--parameters {steps.length} --batch-size {steps.batch}"
     print(f"next: paceline advise --cluster {shlex.quote(options.write)} {sizes}")
@@ -306,6 +323,19 @@ def _links_text(hosts: Sequence[MeasuredHost], links: Sequence[MeasuredLink], wi
     if len(links) > PAIRS_SHOWN:
         lines.append(f"and {len(links) - PAIRS_SHOWN} faster ones, the fastest {_way(slow_first[-1])}")
     return "\n".join(lines)
+
+
+def _costs_text(cluster: Cluster, length: int) -> str:
+    """Returns in two lines what steps and exchanges cost the cores."""
+    assert cluster.messages is not None
+    costs, vector_mb = cluster.messages, 4e-6 * length / max(1, cluster.servers)
+    step_ms = 1e3 * max(device.cpu_s for host in cluster.hosts for device in host.devices)
+    worker_ms = 2e3 * (costs.worker_s + costs.worker_s_per_mb * vector_mb)
+    server_ms = 2e3 * (costs.server_s + costs.server_s_per_mb * vector_mb)
+    return (
+        f"of {cluster.hosts[0].cores} cores: {step_ms:.3g} ms a step, {worker_ms:.3g} ms an exchange at a worker\n"
+        f"and {server_ms:.3g} ms at a server"
+    )
 
 
 def _way(link: MeasuredLink) -> str:

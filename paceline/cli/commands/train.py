@@ -65,8 +65,8 @@ def main(arguments: list[str], process: ForkServerProcess | None = None) -> int:
     """
     namespace = parse(arguments)
     if (external := detect_external(os.environ)) is not None:
-        if namespace.watch or namespace.alert_hook:
-            flag = "--watch" if namespace.watch else "--alert-hook"
+        if namespace.watch or namespace.alert_hook or namespace.control:
+            flag = "--watch" if namespace.watch else "--alert-hook" if namespace.alert_hook else "--control"
             raise ConfigError(f"{flag}: run `paceline watch` where the run is led; this is one process of several")
         if namespace.detach or namespace.write_unit:
             raise ConfigError("--detach and --write-unit: whoever starts these processes looks after them")

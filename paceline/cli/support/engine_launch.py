@@ -111,7 +111,7 @@ def _run(
     agents = counted(count, "agent")
     print(f"paceline: {engine.name} starts {agents}, calling {config.cluster.bind}", file=sys.stderr)
     with (
-        page(options.watch, config.run.out),
+        page(options, config.run.out),
         called(
             engine,
             count,

@@ -51,6 +51,7 @@ def over_kubernetes(options: argparse.Namespace, config: Config, given: Sequence
         workers=config.cluster.workers,
         servers=config.cluster.servers,
         restarts=config.cluster.restarts,
+        beginning=config.cluster.beginning,
         environment=everybody,
         of_workers=by_role["worker"],
     )
@@ -67,5 +68,8 @@ def over_kubernetes(options: argparse.Namespace, config: Config, given: Sequence
     kubernetes.create(cluster, objects)
     print(f"handed over to Kubernetes as {cluster.name}")
     print(f"  kubectl{scope} logs -f job/{cluster.name}             how it goes")
+    if config.cluster.beginning < config.cluster.workers:
+        patch = json.dumps({"spec": {"parallelism": config.cluster.workers}})
+        print(f"  kubectl{scope} patch job {cluster.name}-workers -p '{patch}'    lets all workers join")
     print(f"  kubectl{scope} delete job,service,secret -l paceline/run={cluster.name}    ends it")
     return 0

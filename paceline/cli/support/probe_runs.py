@@ -1,8 +1,9 @@
-"""Measures what `paceline probe` reports: two short runs, one for links between hosts, one for the steps of each
-worker.
+"""Measures what `paceline probe` reports: short runs for links between hosts, for the steps of each worker, and on one
+machine with servers for what an exchange costs.
 
 Links are measured first, by `bench/peer_links.py` on one worker a host. The steps follow without any exchange, so
-that a slow link or a slow worker slows nobody else's steps.
+that a slow link or a slow worker slows nobody else's steps. Exchanges come last, in a run whose trace tells the core
+seconds of steps and messages.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,15 +37,21 @@ from paceline.launch.remote.placement import Placement, place
 from paceline.observe.runs.summary import Summary
 from paceline.observe.terminal.progress import ProgressDisplay, ProgressSnapshot
 from paceline.observe.trace.trace_file import TRACE, read_trace
+from paceline.runtime.simulated.cluster_from_trace import cluster as cluster_of_run
 from paceline.runtime.simulated.cluster_from_trace import step_seconds
 from paceline.runtime.spec.launcher import Launcher
 from paceline.sim.cluster.measured import MeasuredLink
+from paceline.sim.cluster.model import Cluster, Host
 
 if TYPE_CHECKING:
     from paceline.bench.peer_links import PeerLink
 
 ALONE = {"scheme": "localsgd", "tau": 1_000_000}
 """Workers make steps and exchange nothing: any optimizer of a script goes, and slow links slow no step down."""
+EXCHANGING = "asp"
+"""Every worker exchanges with the servers after each step, and waits for no other worker."""
+EXCHANGE_SECONDS = 6.0
+"""Seconds of steps with exchanges, at most: their core seconds hardly vary."""
 MEET = "bsp"
 """Without servers its workers are connected with one another."""
 SHOW_SECONDS = 3.0
@@ -296,6 +303,41 @@ def measure_steps(
         batch=max(1, round(statistics.median(sizes))),
         length=summary.model_length,
     )
+
+
+# ---- exchanges -----------------------------------------------------------------------------------------------------
+def measure_exchanges(
+    at: ProbeSite, values: Mapping[str, Mapping[str, Any]], command: Sequence[str], *, servers: int, seconds: float
+) -> Cluster | None:
+    """Returns a cluster whose hosts share their cores and whose messages cost what they cost in a short run of all
+    workers and `servers`; None where the run was too short, or cannot be made, such as with an optimizer of one's own.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "exchanges")
+        config = configuration.build(
+            {
+                **values,
+                "run": {"scheme": EXCHANGING, "out": str(out), "script": shlex.join(command)},
+                "cluster": {**values.get("cluster", {}), "servers": servers, "restarts": 0},
+                "stop": {"epochs": 0.0, "seconds": min(EXCHANGE_SECONDS, seconds), "until_stopped": True},
+            }
+        )
+        try:
+            if at.run(config, command, lambda *_: None, Silent(), seconds) is None:
+                return None
+            found, _ = cluster_of_run(out)
+        except PacelineError:
+            return None
+    return replace(found, hosts=tuple(map(_compact, found.hosts))) if found.messages is not None else None
+
+
+def _compact(host: Host) -> Host:
+    """Returns the host with the median of each device's steps in place of all of them."""
+    devices = [
+        replace(device, trace=(), seconds=statistics.median(device.trace)) if device.trace else device
+        for device in host.devices
+    ]
+    return replace(host, devices=tuple(devices))
 
 
 def without_lost(hosts: Sequence[HostEntry], placement: Placement, servers: int) -> tuple[Placement, list[int]]:

@@ -63,18 +63,23 @@ def hook_words(command: str) -> list[str]:
     return words
 
 
+def check_page(options: argparse.Namespace) -> None:
+    """Raises ConfigError for a hook that cannot be run, and for controls without a page."""
+    hook_words(getattr(options, "alert_hook", ""))
+    if getattr(options, "control", False) and not options.watch:
+        raise ConfigError("--control: the controls are on the page; give --watch too")
+
+
 @contextmanager
 def page(options: argparse.Namespace, run: str) -> Iterator[None]:
     """Shows the run in that folder on a page, or looks for its alerts, for as long as the context lasts.
 
     The page is a process of its own. It ends when its standard input closes, so it also ends if this process is
     killed. Waits for its first line, which names its address; a page that cannot start prints a line and does not end
-    the run. Raises ConfigError for a hook that cannot be run.
+    the run. Raises ConfigError as `check_page` does.
     """
     hook, control = getattr(options, "alert_hook", ""), getattr(options, "control", False)
-    hook_words(hook)
-    if control and not options.watch:
-        raise ConfigError("--control: the controls are on the page; give --watch too")
+    check_page(options)
     if not (options.watch or hook):
         yield
         return

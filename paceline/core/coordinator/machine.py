@@ -163,10 +163,16 @@ class CoordinatorMachine:
         self.decide.record(record)
 
     def told(self, src: Party, message: Any) -> None:
-        """Handles a message of the control plane.
-
-        Raises ProtocolError for one that contradicts the protocol; `expelled_for` says what follows then.
+        """Handles a message of the control plane. One that contradicts the protocol expels its worker (`expelled_for`);
+        of any other party, or before workers train, it raises ProtocolError.
         """
+        try:
+            self._told(src, message)
+        except ProtocolError as error:
+            if not self.expelled_for(src, error):
+                raise
+
+    def _told(self, src: Party, message: Any) -> None:
         match message:
             case control.Progress() as progress:  # first: by far the most
                 self._progressed(src, progress)

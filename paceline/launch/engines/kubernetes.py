@@ -1,20 +1,25 @@
 """Makes the objects that a run consists of on Kubernetes, as `kubectl create` takes them.
 
     Service  NAME          headless: the name under which workers call who leads
-    Job      NAME          one pod that leads: the coordinator, the evaluator and the servers
+    Job      NAME          one pod that leads: the coordinator, the evaluator and the servers; it is started again where
+                           the run can be resumed
     Job      NAME-workers  Indexed: the pod with completion index k is worker k; one that fails is started again
 
 Both run the same command; who leads is told by PACELINE_ROLE (`paceline.launch.external.detect`). The token that the
 parties find one another by is a Secret, which manifests name and never contain. Pods run as an ordinary user, with
 nothing added to what it may do, on a root file system that cannot be written.
 
-Nothing here has a side effect but `create`. It is written against the schemas of Kubernetes 1.24 and later, and was
-not run on a cluster.
+Pods call no API, so they have no account's token, and no Role. What the launching user needs is
+containers/kubernetes/launcher-role.json.
+
+Nothing here has a side effect but `create`. It is written against the schemas of Kubernetes 1.24 and later. A real
+kubectl drives it in tests, against a stand-in for the API that runs pods as processes; it was not run on a cluster.
 """
 
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 import secrets
@@ -94,30 +99,40 @@ def manifests(
     restarts: int,
     environment: Mapping[str, str],
     of_workers: Mapping[str, str],
+    beginning: int = 0,
 ) -> dict[str, Any]:
-    """Returns a List of all objects but the Secret. `environment` is for all parties, `of_workers` for workers too."""
+    """Returns a List of all objects but the Secret.
+
+    `environment` is for all parties, `of_workers` for workers too. `beginning`: workers with which the run begins, by
+    default all; a larger `parallelism` of their Job lets others join.
+    """
     place = {"PACELINE_WORKERS": str(workers), "PACELINE_SERVERS": str(servers)}
     place["PACELINE_LEADER"] = f"{cluster.name}:{PORT}"
     place["PACELINE_TOKEN_FILE"] = f"{TOKEN_FOLDER}/{TOKEN_NAME}"
+    if 0 < beginning < workers:
+        place["PACELINE_BEGIN_WITH"] = str(beginning)
     leader = _pod(cluster, "leader", command, {**environment, **place, "PACELINE_ROLE": "scheduler"})
     worker = _pod(cluster, "worker", command, {**environment, **of_workers, **place, "PACELINE_ROLE": "worker"})
     worker["spec"]["restartPolicy"] = "OnFailure"
     worker["spec"]["containers"][0]["resources"] = _resources(cluster)
-    if cluster.claim:
-        leader["spec"]["volumes"][-1] = {"name": "work", "persistentVolumeClaim": {"claimName": cluster.claim}}
+    resumes = bool(cluster.claim) and ("--resume", "auto") in itertools.pairwise(command)
+    if resumes:
+        leader["spec"]["restartPolicy"] = "OnFailure"
+    for pod in (leader, worker) if resumes else (leader,) if cluster.claim else ():  # workers read checkpoints, too
+        pod["spec"]["volumes"][-1] = {"name": "work", "persistentVolumeClaim": {"claimName": cluster.claim}}
     return {
         "apiVersion": "v1",
         "kind": "List",
         "items": [
             _service(cluster),
-            _job(cluster, cluster.name, {"backoffLimit": 0, "template": leader}),
+            _job(cluster, cluster.name, {"backoffLimit": restarts if resumes else 0, "template": leader}),
             _job(
                 cluster,
                 f"{cluster.name}-workers",
                 {
                     "completionMode": "Indexed",
                     "completions": workers,
-                    "parallelism": workers,
+                    "parallelism": beginning or workers,
                     "backoffLimit": restarts * workers,
                     "template": worker,
                 },

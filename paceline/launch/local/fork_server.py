@@ -34,6 +34,7 @@ from paceline.launch.local.fork_messages import (
     SendSignal,
 )
 from paceline.launch.local.fork_server_process import OWNERS, WARM
+from paceline.launch.local.freed_memory import keep_freed_memory
 from paceline.launch.local.line_messages import LineDecoder, encode
 from paceline.observe.terminal.streams import DroppingStream
 
@@ -152,6 +153,7 @@ class ForkServer:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             # SIGTERM waits until there is a worker that can be drained: `paceline.runtime.worker.preemption_notice`.
             if party.startswith("worker"):
+                keep_freed_memory(os.environ)
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
             for end in (self._owner, *self._own):

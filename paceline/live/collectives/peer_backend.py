@@ -106,10 +106,14 @@ class PeerCarrier:
 
     # ---- the party's own thread --------------------------------------------------------------------------
     def begin(self, effect: Mean, schedule: str, hosts: Groups = ()) -> PendingReply:
-        """Begins a mean; returns its pending result.
+        """Begins a mean; returns its pending result. A worker alone has it at once, and on the device of its vector.
 
         schedule, hosts: members by host, as positions in `among`; both the same on every member.
         """
+        pending = PendingReply(f"Mean {effect.tag} over {len(effect.among)} workers", 1, self._memory)
+        if len(effect.among) == 1:
+            pending.put(0, Averaged(v=self._adder.dense(effect.v), weight=effect.weight), 0.0)
+            return pending
         what = Take(
             name=str(effect.tag),
             among=effect.among,
@@ -118,9 +122,7 @@ class PeerCarrier:
             hosts=hosts,
             coding=self._coder.coding(effect) if self._coder else AS_IT_IS,
         )
-        pending = PendingReply(f"Mean {effect.tag} over {len(effect.among)} workers", 1, self._memory)
-        prepared = self._adder.readable if len(effect.among) > 1 else self._adder.dense  # alone, it may stay on a GPU
-        self._todo.put(lambda: self._begin(what, pending, replace(effect, v=prepared(effect.v))))
+        self._todo.put(lambda: self._begin(what, pending, replace(effect, v=self._adder.readable(effect.v))))
         return pending
 
     def leave(self, workers: Iterable[int]) -> None:
@@ -190,12 +192,9 @@ class PeerCarrier:
     def _begin(self, what: Take, pending: PendingReply, effect: Mean) -> None:
         """Begins a mean; its strips follow once their numbers are there.
 
-        A worker alone has its mean at once. Members that have left are asked to stand by, with weight zero.
+        Members that have left are asked to stand by, with weight zero.
         """
         key = key_of(what.name, what.among)
-        if len(what.among) == 1:
-            pending.put(0, Averaged(v=effect.v, weight=effect.weight), 0.0)
-            return
         meeting = self._open[key] = meeting_of(what, pending, effect, self._me, self._tools)
         gone = [PeerLost(self._lost[rank]) for rank in what.among if rank in self._lost]
         if gone or self._broken:

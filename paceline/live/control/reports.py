@@ -1,7 +1,7 @@
 """A party reports to the coordinator every REPORT_SECONDS, from when training starts.
 
     Progress         of a worker
-    Records          the trace records noted since the last report
+    Records          the trace records noted since the last report; now and then with the cores used (`CpuUsed`)
     SamplesResolved  what became of leased samples (first server); sooner, after SETTLE_SECONDS
     Beat             when there is nothing else to report
 
@@ -29,7 +29,8 @@ from paceline.core.coordination.party import Party
 from paceline.core.effects import Data
 from paceline.core.errors import PeerLost
 from paceline.core.parties.lease_reports import ResolvedContributions
-from paceline.core.trace import Record, Row, from_row, to_row
+from paceline.core.trace import CpuUsed, Record, Row, from_row, to_row
+from paceline.live.host_info import cores
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 
 REPORT_SECONDS = 0.25
@@ -41,6 +42,9 @@ USAGE_SECONDS = 2.0
 """Seconds between two measurements of what the process uses."""
 RECORDS_BYTES = 32 * 1024
 """Bytes of trace records in one message; a frame's header holds twice that."""
+CPU_SECONDS, CPU_GROWTH = 1.0, 1.25
+"""The first record of the cores used comes after so many seconds, and each other one so many times as late as the one
+before: they are few, and the last is near the end."""
 SETTLE_SECONDS = 0.05
 """Seconds in which resolved contributions are gathered for one message."""
 
@@ -57,8 +61,11 @@ def records_of(lines: str) -> Iterator[Record]:
 class Reports:
     """Sends the reports of one party until `ended` is set."""
 
-    def __init__(self, transport: Transport, me: Party, ended: threading.Event) -> None:
-        self._transport, self._me, self._ended = transport, me, ended
+    def __init__(
+        self, transport: Transport, me: Party, ended: threading.Event, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`now` returns seconds since training started, by which records are dated."""
+        self._transport, self._me, self._ended, self._now = transport, me, ended, now
         self._progress: Callable[[], control.Progress] | None = None
         self.usage: Callable[[], Iterable[Record]] | None = None  # measures what this process uses; set before `begin`
         self._rows: deque[Row] = deque()
@@ -66,12 +73,15 @@ class Reports:
         self._begun = False
         self._last_at = time.monotonic()
         self._flushing = threading.Lock()
+        self._cpu_before = self._cpu_due = 0.0  # core seconds before training started; when the next record is due
 
     def begin(self, progress: Callable[[], control.Progress] | None = None) -> None:
         """Starts to report by itself; a second call continues with another `progress`."""
         self._progress = progress
         if not self._begun:
             self._begun = True
+            self._cpu_before = time.process_time()
+            self._cpu_due = self._now() + CPU_SECONDS
             self._transport.call_later(REPORT_SECONDS, self._again)
             if self._me.kind == "server":
                 threading.Thread(target=self._beat_meanwhile, name=f"beat of {self._me}", daemon=True).start()
@@ -91,9 +101,10 @@ class Reports:
         samples: int = 0,
         hidden: float = 0.0,
         exchanges: int = 0,
+        cpu: float = 0.0,
     ) -> None:
         """Notes a worker's own `Span` as a row, without making the object: a step of under 1 ms has three of them."""
-        self._rows.append(("span", at, self._me.index, activity, seconds, steps, samples, hidden, exchanges))
+        self._rows.append(("span", at, self._me.index, activity, seconds, steps, samples, hidden, exchanges, cpu))
 
     def settle(self, rank: int, fate: str, data: Data) -> None:
         """Reports what became of a contribution of leased data, soon and together with that of others."""
@@ -118,6 +129,14 @@ class Reports:
                     size += len(lines[-1])
                 self._tell(control.Records(lines=b"\n".join(lines).decode()))
 
+    def _note_cpu(self) -> None:
+        """Notes the core seconds that this process has used, when that is due."""
+        now = self._now()
+        if now >= self._cpu_due:
+            self._cpu_due = CPU_GROWTH * now
+            seconds = time.process_time() - self._cpu_before
+            self.note(CpuUsed(at=now, party=str(self._me), seconds=seconds, cores=cores()))
+
     def _tell(self, message: control.SamplesResolved | control.Progress | control.Records | control.Beat) -> None:
         """Sends a report to the coordinator."""
         self._transport.send(party.COORDINATOR, Envelope(Kind.CONTROL, message))
@@ -137,6 +156,7 @@ class Reports:
             with contextlib.suppress(PeerLost):  # `lost` is about to be told
                 if self._progress is None and not self._rows:
                     self._tell(control.Beat())
+                self._note_cpu()
                 self.flush()
             self._transport.call_later(REPORT_SECONDS, self._again)
 

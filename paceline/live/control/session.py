@@ -78,7 +78,7 @@ class Session:
         self.node, self.transport = node, transport
         self.mailbox = Mailbox(node.me, timeout_s)
         self.directory = PartyDirectory(node.me)
-        self.reports = Reports(transport, node.me, self.mailbox.may_exit)
+        self.reports = Reports(transport, node.me, self.mailbox.may_exit, node.now)
         self._early = EarlyEnvelopes()
         self._servers = ServerMessages(transport, node.calls)
         self.handshake = Handshake(transport, node, self.directory)

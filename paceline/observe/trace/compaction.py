@@ -8,7 +8,7 @@ whenever the room that is left has halved again, the window is four times as lon
     Decided, Gated              the last of each worker and verdict
     Evaluated                    the last of a window, and each that is better than all before it; windows are a
                                  sixteenth as long, since evaluations are few
-    Leased                       the last: its numbers are sums since the start
+    Leased, CpuUsed              the last, of each party: the numbers are sums since the start
     ResourceUse                  the last of each party
     LinkTraffic                  sums, for each link
     MemberChange, Ended            all of them, always; they are few
@@ -22,6 +22,7 @@ from collections.abc import Hashable, Iterator
 
 from paceline.core.trace import (
     Applied,
+    CpuUsed,
     Decided,
     Ended,
     Evaluated,
@@ -113,7 +114,7 @@ def _teller(record: Record) -> Hashable:
             return "worker", rank
         case Applied(shard=shard) | Gated(shard=shard):
             return "shard", shard
-        case Decided(party=party):
+        case Decided(party=party) | CpuUsed(party=party):
             return "party", party
         case ResourceUse(party=party) | LinkTraffic(party=party):
             return "use", party
@@ -156,4 +157,5 @@ def _sum(a: Span, b: Span) -> Span:
         samples=a.samples + b.samples,
         hidden=a.hidden + b.hidden,
         exchanges=a.exchanges + b.exchanges,
+        cpu=a.cpu + b.cpu,
     )

@@ -104,6 +104,9 @@ class VirtualRun:
             self._joined.append(
                 MemberChange(at=0.0, party=f"worker {rank}", event="joined", device=device, host=placement.host_name)
             )
+        if self.simulation.sharing is not None:  # then it matters who is beside whom
+            for shard, at in enumerate(cluster.server_placements()):
+                self._joined.append(MemberChange(at=0.0, party=f"server {shard}", event="joined", host=at.host_name))
         self._behind = set(range(cluster.workers)) if setting.rounds else set()
         self._meters.on_steps = self._stepped if config.stop.steps or setting.rounds else None
 
@@ -207,6 +210,8 @@ class VirtualRun:
                 self._reason, at = "seconds", seconds_max
         if self._lending is not None:
             self._lending.record()
+        for used in sim.cpu_used(at):
+            self._note(used)
         self._note(Ended(at=at, reason=self._reason))
         if self._judge is not None and not (self.evaluations and self.evaluations[-1].samples == self._meters.total):
             self._look(at)

@@ -95,6 +95,9 @@ def choice_for(cluster: Cluster, nbytes: int, *, gathered: bool = False) -> Choi
     slowest_gbps = min(placement.host.bandwidth_gbps or network.bandwidth_gbps for placement in placements)
     latency_s = network.latency_s + 2 * max(placement.host.latency_s for placement in placements)
     within = LinkCost(network.local_latency_s, 8e-9 / network.local_bandwidth_gbps)
+    if cluster.messages is not None:  # both ends work for each message, as they do where links are measured
+        costs = cluster.messages
+        within = LinkCost(within.latency_s + 2 * costs.worker_s, within.seconds_per_byte + 2e-6 * costs.worker_s_per_mb)
     homes = tuple(placement.host_name for placement in placements)
     return choose(
         Fabric(homes, within, LinkCost(latency_s, 8e-9 / slowest_gbps), cluster.servers), nbytes, gathered=gathered

@@ -60,6 +60,9 @@ class Device:
     factor: times the step of the reference device; or seconds: outright; or trace: seconds of recorded steps, played
     from a drawn place, again and again. jitter: sigma of a log-normal factor with mean 1, drawn for every step.
     drift_per_hour: fraction by which steps get longer in an hour of the run. bursts: of a co-tenant.
+
+    cpu_s: core seconds of a step, of `threads` threads, where messages cost or a host has `cores`. A step is over when
+    these and its own seconds are.
     """
 
     name: str = "device"
@@ -70,9 +73,14 @@ class Device:
     jitter: float = 0.0
     drift_per_hour: float = 0.0
     bursts: Bursts | None = None
+    cpu_s: float = 0.0
+    threads: int = 1
 
     def __post_init__(self) -> None:
         need(self.count >= 1, f"{self.name}: count must be 1 or more")
+        need(
+            0 <= self.cpu_s < math.inf and self.threads >= 1, f"{self.name}: cpu_s must be 0 or more, threads 1 or more"
+        )
         need(0 < self.factor < math.inf, f"{self.name}: factor must be positive")
         need(0 <= self.seconds < math.inf, f"{self.name}: seconds must be positive")
         need(all(0 < s < math.inf for s in self.trace), f"{self.name}: a recorded step must take positive seconds")
@@ -110,7 +118,8 @@ class Host:
     """`count` equal hosts. All that is on a host shares its network card; each host may hold `servers` servers.
 
     bandwidth_gbps: of the card, 0 for the network's; latency_s: on top of the network's, each way.
-    joins_at_s, leaves_at_s: when its workers come and when they go.
+    joins_at_s, leaves_at_s: when its workers come and when they go. cores: shared by all on the host; 0 where nobody
+    waits for one.
     """
 
     name: str = "host"
@@ -123,9 +132,11 @@ class Host:
     joins_at_s: float = 0.0
     leaves_at_s: float = math.inf
     spot: Spot | None = None
+    cores: int = 0
 
     def __post_init__(self) -> None:
         need(self.count >= 1, f"{self.name}: count must be 1 or more")
+        need(self.cores >= 0, f"{self.name}: cores must be 0 or more")
         need(self.servers >= 0, f"{self.name}: servers must be 0 or more")
         need(bool(self.devices) or self.servers > 0, f"{self.name}: needs [[hosts.devices]] or servers")
         need(self.bandwidth_gbps >= 0 and self.latency_s >= 0, f"{self.name}: bandwidth and latency must be positive")
@@ -161,6 +172,24 @@ class NetworkSpec:
             good = 0 <= latency_s < math.inf and gbps > 0
             need(good, f"no network has a latency of {latency_s} s and a bandwidth of {gbps} Gbit/s")
         need(self.incast >= 0, "network.incast must be 0 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageCosts:
+    """Core seconds that a message with vectors costs beside its way: a fixed part, and one for each megabyte (10^6).
+
+    worker_*  of each that a worker sends or takes in
+    server_*  of each that a server takes in or sends, the update included: one after the other
+    """
+
+    worker_s: float = 0.0
+    worker_s_per_mb: float = 0.0
+    server_s: float = 0.0
+    server_s_per_mb: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("worker_s", "worker_s_per_mb", "server_s", "server_s_per_mb"):
+            need(0 <= getattr(self, name) < math.inf, f"messages.{name} must be 0 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,6 +331,7 @@ class Cluster:
         suspect_after_s  a party that is silent for so many seconds is declared lost
         skew_s           every party's clock is off by up to so many seconds, either way
         links            between sites; two sites without a link are joined by their cards alone
+        messages         what they cost the processes, if that counts
 
     Raises ConfigError, in one line that names the table, for a cluster that cannot exist or a fault without effect.
     """
@@ -316,6 +346,7 @@ class Cluster:
     links: tuple[Link, ...] = ()
     faults: tuple[Fault, ...] = ()
     hazards: Hazards | None = None
+    messages: MessageCosts | None = None
 
     def __post_init__(self) -> None:
         need(any(host.devices for host in self.hosts), "a cluster needs a worker: add [[hosts.devices]]")
@@ -323,6 +354,10 @@ class Cluster:
             self.step_s > 0 and self.suspect_after_s > 0 and self.skew_s >= 0,
             "step_s and suspect_after_s must be positive",
         )
+        shared = self.messages is not None or any(host.cores for host in self.hosts)
+        need(not shared or self.hazards is None, "leave out [hazards]: hosts with cores and [messages] know none")
+        for fault in self.faults:
+            need(not shared or fault.kind not in LASTING, f"{fault.kind}: not with cores of hosts or [messages]")
         parties = self.workers + self.servers
         need(parties <= PARTIES_MAX, f"{parties} workers and servers: a cluster has {PARTIES_MAX} at most")
         # Each host has its own name, and a host with copies also the name of each copy. If fewer names are found than

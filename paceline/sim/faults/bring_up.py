@@ -110,10 +110,14 @@ class SimulatedBringUp:
         members.watch_connections(lambda: self.began_s is not None, lambda party: None)
 
     @property
+    def evaluators(self) -> tuple[SimulatedProcess, ...]:
+        """Returns the evaluator's process of the moment, if the run has one."""
+        return (self.evaluator.party,) if self.evaluator else ()
+
+    @property
     def dead(self) -> list[str]:
         """Returns whose processes do not run."""
-        evaluator = [self.evaluator.party] if self.evaluator else []
-        parties = (*self._sim.world.workers, *self._sim.world.servers, *evaluator)
+        parties = (*self._sim.world.workers, *self._sim.world.servers, *self.evaluators)
         return [party.name for party in parties if not party.hears]
 
     @property
@@ -198,7 +202,7 @@ class SimulatedBringUp:
         if not self._is_there(self._has_taken_up, party):
             return
         self.oracle.took_up(party.name)
-        for rank in sorted(self._members.known(party).departed):
+        for rank in sorted(self._members.orders.known(party).departed):
             for role in self._members.orders.roles(party):
                 self._members.hears_gone(role, rank)
         self._members.orders.says(party, self._members.orders.lifecycle(party).took_up())

@@ -222,7 +222,10 @@ class Members:
         """Ends an incarnation cleanly: its role sends its last messages, and all are told."""
         party = incarnation.party
         self._sends_its_last(incarnation)
-        self._left(party)
+        if self._sim.sharing is None:
+            self._left(party)
+        else:
+            self._sim.sharing.in_turn(party, lambda *_: self._left(party))
 
     def _sends_its_last(self, incarnation: Incarnation) -> None:
         """Ends a loop, lets its role send its last messages, and declines the calls that wait for it."""
@@ -427,7 +430,10 @@ class Members:
         lost = self._members.state(worker(who.me)) is MembershipState.LOST
         nic = self._sim.world.control if lost else who.nic
         party.told_at = max(self._sim.network.arrival(self._sim.now, nic, party.nic, 0), party.told_at)
-        self._sim.heap.push(party.told_at, hear, party, who.me)
+        if self._sim.sharing is None:
+            self._sim.heap.push(party.told_at, hear, party, who.me)
+        else:
+            self._sim.heap.push(party.told_at, self._sim.sharing.in_turn, party, lambda *_: hear(party, who.me))
         return party.told_at
 
     def _curious(self) -> list[SimulatedProcess]:

@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, Any
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import Action, StartTimer, StartTraining, Timer
 from paceline.core.coordination.lifecycle import RunPhase
-from paceline.core.coordination.party import EVALUATOR, Party, server, worker
+from paceline.core.coordination.party import EVALUATOR, Party, worker
 from paceline.core.effects import Piece, Reply, Tell
 from paceline.core.fault_tolerance.membership import HERE, MembershipState
-from paceline.core.parties.known_workers import KnownWorkers
 from paceline.core.parties.lifecycle import AwaitTaken, SendLast
 from paceline.core.role import Role, RoleContext
 from paceline.sim.faults.bring_up import MODEL, SimulatedBringUp, hello_of
@@ -147,12 +146,11 @@ class LossyMembers(Members):
         """Returns False for a server that comes back as it was, or without which the run would end."""
         if party.kind != "server":
             return True
-        return self.servers is not None and (not party.hears or self.survives(party.me))
+        return self.servers is not None and (not party.hears or self.machine.survives(party.who))
 
     def _connected(self) -> Sequence[SimulatedProcess]:
         """Returns the processes of the moment; some of them may be dead, or lost."""
-        evaluator = self.bring_up and self.bring_up.evaluator
-        others = (*self._present_servers(), *([evaluator.party] if evaluator else ()))
+        others = (*self._present_servers(), *(self.bring_up.evaluators if self.bring_up else ()))
         return (*self._sim.world.workers, *self._newcomers.values(), *others)
 
     def _present_servers(self) -> Sequence[SimulatedProcess]:
@@ -198,9 +196,8 @@ class LossyMembers(Members):
         if who.kind == "server":
             return self._present_servers()[who.index]
         if who == EVALUATOR:  # it hears Exit also when it comes too late
-            evaluator = self.bring_up and self.bring_up.evaluator
-            party = evaluator.party if evaluator else None
-            return party if party and party.hears and (self.over or self.counts(party)) else None
+            there = self.bring_up.evaluators if self.bring_up else ()
+            return next((party for party in there if party.hears and (self.over or self.counts(party))), None)
         party = self._newcomers.get(who.index) or self._sim.world.workers[who.index]
         return party if self.counts(party) else None
 
@@ -482,14 +479,6 @@ class LossyMembers(Members):
     def lost_processes(self) -> Iterable[SimulatedProcess]:
         """Returns the incarnations of workers that were evicted: they are never told where a new process is."""
         return [p for p in self._processes.values() if self._members.burnt(worker(p.me), p.incarnation)]
-
-    def survives(self, shard: int) -> bool:
-        """Returns True if the run would go on without that server now."""
-        return self.machine.survives(server(shard))
-
-    def known(self, party: SimulatedProcess) -> KnownWorkers:
-        """Returns what the process of `party` knows of the workers."""
-        return self.orders.known(party)
 
     def hears_gone(self, party: SimulatedProcess, rank: int) -> None:
         """Lets `party` hear that worker `rank` is gone: what waits for a copy at a server hears it with the role."""

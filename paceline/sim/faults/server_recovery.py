@@ -297,7 +297,7 @@ class Servers:
             return False
         if server.lost and not party.hears:
             server = self.servers[party.me]  # the one that is in its place by now
-        if server.party.hears and (server.lost or self._members.survives(server.shard)):
+        if server.party.hears and (server.lost or self._members.machine.survives(server.party.who)):
             self.streams.injected["server lost"] += 1
             self._die(server)
             if not server.lost and not self._members.counts(server.party):  # nobody waits to hear of it
@@ -429,7 +429,7 @@ class Servers:
         if self.sim.leasing and not server.shard:
             self.sim.leasing.attach(party)
             done = tuple(party.role.done)  # type: ignore[attr-defined]
-        departed = self._members.known(party).departed
+        departed = self._members.orders.known(party).departed
         became = server.restoring.became(order, departed, before=before, version=server.version, done=done)
         self._carry_out_restore(server, became)
 

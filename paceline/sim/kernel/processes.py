@@ -92,13 +92,14 @@ class Incarnation:
     """One incarnation of a worker: its running generator, until it ends, leaves or is restarted.
 
     `fresh`: it came late, and its local optimizer has no memory yet. `exchanges`: 1 if there was an exchange
-    since its last piece of work.
+    since its last piece of work. `cpu_s`: core seconds of that, where cores are shared.
     """
 
     __slots__ = (
         "alive",
         "awaited",
         "blocked_at",
+        "cpu_s",
         "exchanges",
         "fresh",
         "generator",
@@ -120,7 +121,7 @@ class Incarnation:
         self.fresh = False
         self.exchanges = 0
         self.awaited: PendingCall | None = None
-        self.blocked_at = 0.0
+        self.blocked_at = self.cpu_s = 0.0
 
     @property
     def nic(self) -> Nic:

@@ -14,8 +14,9 @@ from paceline.bench.peer_links import PeerLink
 from paceline.cli.commands import probe
 from paceline.cli.main import main
 from paceline.cli.support import probe_runs
-from paceline.cli.support.probe_runs import LinkCounts, ending_after
+from paceline.cli.support.probe_runs import LinkCounts, MeasuredSteps, ThisMachine, ending_after
 from paceline.core.errors import ConfigError, PacelineError
+from paceline.live.host_info import cores
 from paceline.sim import load
 from paceline.sim.cluster.measured import MeasuredLink
 from tests.cli.conftest import Capture
@@ -48,14 +49,19 @@ def no_links(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_links")
-def test_a_named_model_is_probed_on_this_machine_and_advise_takes_the_file(capsys: Capture) -> None:
+def test_a_named_model_is_probed_on_this_machine_and_advise_takes_the_file(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe_runs, "EXCHANGE_SECONDS", 2.5)
     words = ["-n", "3", "--slowdown", "1,1,3", "--step-ms", "30", "--steps", "12", "--width", "0.1"]
     assert main(["probe", *words]) == 0
     cluster = load("mine.toml")
     fast, _, slow = cluster.seconds_per_step()
     assert 3 * 0.8 < slow / fast < 3 * 1.2
     assert (cluster.workers, cluster.servers) == (3, 1)
-    assert cluster.network.local_bandwidth_gbps == 40.0
+    assert cluster.messages is not None
+    assert [host.cores for host in cluster.hosts] == [cores()]
+    assert all(0 < device.cpu_s < 0.03 for device in cluster.hosts[0].devices)
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     assert [line.split()[:4] for line in out.splitlines()[1:4]] == [["here", str(n), "cpu", "12"] for n in range(3)]
@@ -64,6 +70,21 @@ def test_a_named_model_is_probed_on_this_machine_and_advise_takes_the_file(capsy
     assert last.endswith(" --batch-size 32")
     assert main([*last.split()[2:], "--schemes", "bsp,asp"]) == 0
     assert "Without risk: bsp" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("no_links")
+def test_without_servers_or_with_too_short_a_run_the_way_within_the_host_is_what_was_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    made = MeasuredSteps(seconds=[[0.01] * 5], devices=["cpu"], batch=32, length=100)
+    monkeypatch.setattr(probe, "measure_steps", lambda *_, **__: made)
+    monkeypatch.setattr(ThisMachine, "run", lambda *_: None)
+    for servers, said in (("0", ""), ("1", "what an exchange costs is not known")):
+        assert main(["probe", "-n", "1", "-s", servers]) == 0
+        cluster = load("mine.toml")
+        assert cluster.messages is None
+        assert cluster.network.local_bandwidth_gbps == 40.0
+        assert said in capsys.readouterr().err
 
 
 def test_a_script_is_probed_on_every_host_and_one_that_is_away_is_named(tmp_path: Path) -> None:

@@ -178,7 +178,10 @@ def test_what_no_party_may_say_is_refused_and_expels_a_worker_only_while_it_trai
     driver.trains()
     assert not driver.machine.expelled_for(S0, ProtocolError("a lie"))
     assert driver.machine.expelled_for(W0, ProtocolError("a lie"))
-    assert driver.strikes.given == [(W0, "a lie", True)]
+    driver.machine.told(W1, control.Fence(rank=0, incarnation=0))
+    assert driver.strikes.given == [(W0, "a lie", True), (W1, "worker 1 sent Fence", True)]
+    with pytest.raises(ProtocolError, match="server 0 sent Stop"):
+        driver.machine.told(S0, control.Stop(reason="mine"))
 
 
 def test_an_error_of_a_worker_whose_claims_were_refused_ends_only_its_own_part() -> None:

@@ -1,9 +1,16 @@
-"""`--launcher kubernetes`: what is written, and what kubectl is given. Not run on a cluster: kubectl is a stand-in."""
+"""`--launcher kubernetes`: what is written, and what kubectl is given. No cluster takes part: kubectl is a stand-in, or
+the real one asks a stand-in for the API, which runs pods as processes (`kubernetes_stand_in.py`)."""
 
 from __future__ import annotations
 
 import base64
 import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +18,7 @@ import pytest
 
 from paceline.cli.main import main
 from paceline.launch.external.detect import detect_external
+from tests.launch.engines.kubernetes_stand_in import Cluster, served
 
 Capture = pytest.CaptureFixture[str]
 WORDS = ["launch", "--launcher", "kubernetes", "-n", "3", "-s", "2"]
@@ -26,9 +34,9 @@ cat $call.made || true
 """
 
 
-def written(capsys: Capture, *more: str) -> dict[str, Any]:
-    """The objects of a dry run, by their names."""
-    assert main([*WORDS, "--launcher-args", ARGS, "--dry-run", *more, *TRAIN]) == 0
+def written(capsys: Capture, *more: str, train: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The objects of a dry run, by their names; `more` options of launch, and of train."""
+    assert main([*WORDS, "--launcher-args", ARGS, "--dry-run", *more, *TRAIN, *train]) == 0
     items = json.loads(capsys.readouterr().out)["items"]
     return {f"{item['kind']} {item['metadata']['name']}": item for item in items}
 
@@ -168,3 +176,115 @@ def test_a_mistake_is_told_in_one_line_before_anything_is_done(
     err = capsys.readouterr().err
     assert expected in err
     assert len(err.splitlines()) == 1, err
+
+
+def test_a_run_that_begins_with_fewer_workers_lets_the_others_join(capsys: Capture) -> None:
+    objects = written(capsys, train=("--initial-workers", "2"))
+    workers = objects["Job night-workers"]["spec"]
+    assert (workers["completions"], workers["parallelism"]) == (3, 2)
+    leader = detect_external(environment(objects["Job night"]))
+    assert leader is not None
+    assert leader.initial_workers == 2
+
+
+def test_who_leads_is_started_again_where_the_run_can_be_resumed(capsys: Capture) -> None:
+    once = written(capsys, "--restarts", "2")["Job night"]["spec"]
+    again = written(capsys, "--restarts", "2", "--resume", "auto")["Job night"]["spec"]
+    assert (once["backoffLimit"], once["template"]["spec"]["restartPolicy"]) == (0, "Never")
+    assert (again["backoffLimit"], again["template"]["spec"]["restartPolicy"]) == (2, "OnFailure")
+    workers = written(capsys, "--resume", "auto")["Job night-workers"]["spec"]["template"]["spec"]
+    assert workers["volumes"][-1] == once["template"]["spec"]["volumes"][-1], "they read the checkpoint"
+
+
+# ---- against a stand-in for the API --------------------------------------------------------------------------
+ROLE = Path(__file__).parents[3] / "containers" / "kubernetes" / "launcher-role.json"
+PATIENCE_SECONDS = 120.0
+SMALL = ["--data", "digits", "--step-ms", "20"]
+SAMPLES = 1437
+"""Of an epoch of digits."""
+
+
+def eventually(what: Callable[[], bool], cluster: Cluster) -> None:
+    """Waits until it is so. Fails with what the pods have printed."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not what():
+        assert time.monotonic() < until, f"{cluster.events}\n{cluster.log('night')}\n{cluster.log('night-workers', 1)}"
+        time.sleep(0.1)
+
+
+def kubectl_says(*words: str) -> str:
+    """What the real kubectl says. Fails where it refuses."""
+    done = subprocess.run(["kubectl", *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("version", ["1.30", "1.37"])
+def test_the_role_is_as_the_schemas_have_it(version: str) -> None:
+    validate = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate").validate
+    validate(json.loads(ROLE.read_text()), version, strict=True)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A stand-in for a cluster, whose API allows what the Role of a launching user does."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("there is no kubectl here")
+    with served(tmp_path, json.loads(ROLE.read_text())["rules"]) as (cluster, config):
+        monkeypatch.setenv("KUBECONFIG", str(config))
+        monkeypatch.setenv("HOME", str(tmp_path))
+        yield cluster
+
+
+def test_over_a_stand_in_a_lost_worker_is_restarted_another_joins_and_all_is_deleted(
+    cluster: Cluster, capsys: Capture
+) -> None:
+    words = ["launch", "--launcher", "kubernetes", "-n", "3", "-s", "1"]
+    run = ["paceline", "train", "--scheme", "asp", "--initial-workers", "2", *SMALL, "--epochs", "40"]
+    assert main([*words, "--launcher-args", "image=reg/pl:1 name=night", *run]) == 0
+    printed = capsys.readouterr().out
+    assert cluster.names() == ["jobs/night", "jobs/night-workers", "secrets/night-token", "services/night"]
+    eventually(lambda: "accuracy" in cluster.log("night"), cluster)
+    os.kill(cluster.pod("night-workers", 1).process.pid, signal.SIGKILL)
+    eventually(lambda: "is back" in cluster.log("night"), cluster)
+    patch = json.dumps({"spec": {"parallelism": 3}})
+    assert f"patch job night-workers -p '{patch}'" in printed
+    kubectl_says("patch", "job", "night-workers", "-p", patch)
+    eventually(lambda: "its first incarnation" in cluster.log("night"), cluster)
+    eventually(lambda: ("succeeded", "night-0") in cluster.events, cluster)
+    assert "asp: test accuracy" in kubectl_says("logs", "job/night")
+    kubectl_says("delete", "job,service,secret", "-l", "paceline/run=night")
+    assert cluster.names() == []
+    events = [event for event in cluster.events if event[0] in ("restarted", "scaled", "forbidden", "failed")]
+    assert events == [("restarted", "night-workers-1"), ("scaled", "jobs/night-workers to 3")]
+    allowed = {
+        (verb, resource)
+        for rule in json.loads(ROLE.read_text())["rules"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+    }
+    assert cluster.used <= allowed
+    # Here all is deleted at once. Where a controller takes its time, kubectl waits by watching.
+    assert {verb for verb, _ in allowed - cluster.used} == {"watch"}, "the Role allows no more than is needed"
+
+
+def test_over_a_stand_in_a_lost_leader_is_restarted_and_resumes_the_run(cluster: Cluster, tmp_path: Path) -> None:
+    words = ["launch", "--launcher", "kubernetes", "-n", "2", "-s", "1", "--restarts", "3"]
+    run = ["paceline", "train", "--scheme", "asp", *SMALL, "--epochs", "12"]
+    run += ["--out", "runs/a", "--checkpoint-every", "0.5", "--resume", "auto"]
+    assert main([*words, "--launcher-args", "image=reg/pl:1 name=night claim=disk", *run]) == 0
+    kept = tmp_path / "claim-disk" / "runs" / "a" / "checkpoints"
+    eventually(lambda: any(kept.glob("*/manifest.json")), cluster)
+    os.killpg(cluster.pod("night").process.pid, signal.SIGKILL)
+    eventually(lambda: ("succeeded", "night-0") in cluster.events, cluster)
+    assert cluster.events.count(("restarted", "night-0")) == 1
+    assert "resumes checkpoint " in cluster.log("night")
+    summary = json.loads((kept.parent / "summary.json").read_text())
+    assert summary["samples"] >= 12 * SAMPLES, "what the first leader trained counts, too"
+
+
+def test_what_the_role_does_not_allow_is_one_line(cluster: Cluster, capsys: Capture) -> None:
+    cluster._rules = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "delete", "get"]}]
+    assert main(["launch", "--launcher", "kubernetes", "--launcher-args", "image=i name=night", *TRAIN]) == 1
+    assert "is forbidden" in capsys.readouterr().err.splitlines()[-1]
+    assert cluster.names() == [], "the Secret that was made is deleted"

@@ -59,6 +59,16 @@ def test_some_of_the_workers_may_average_while_others_do(three: Workers) -> None
     assert [numbers(ticket)[0] for ticket in (left, right, *other, alone)] == [0.5, 0.5, 1.5, 1.5, 7.0]
 
 
+def test_a_worker_alone_has_its_mean_at_once_whatever_its_carrier_is_at(three: Workers) -> None:
+    go = threading.Event()
+    three.carriers[2]._todo.put(lambda: go.wait(PATIENCE_SECONDS) and None)
+    alone = three.begin(2, [7.0], (2,), "alone")
+    assert alone.ready
+    assert not go.is_set()
+    go.set()
+    assert numbers(alone) == [7.0]
+
+
 def test_who_is_early_waits_for_the_last_one_and_no_more_is_under_way_than_allowed(three: Workers) -> None:
     early = [three.begin(rank, [rank] * 1000, ALL, "m") for rank in (0, 1)]
     three.begin(2, [2.0] * 1000, ALL, "m").wait(PATIENCE_SECONDS)

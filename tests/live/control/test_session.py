@@ -14,7 +14,7 @@ from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import COORDINATOR, Party, server, worker
 from paceline.core.errors import PeerLost, Stopped
 from paceline.core.sharding import lay_out
-from paceline.core.trace import Decided, Ended, Record, Span
+from paceline.core.trace import CpuUsed, Decided, Ended, Record, Span
 from paceline.live.control import reports
 from paceline.live.control.reports import records_of
 from paceline.live.control.session import Session
@@ -69,6 +69,23 @@ def test_what_a_worker_spent_is_told_as_its_spans_would_be_and_in_turn_with_what
         reports.note(record)
     reports.flush()
     assert list(records_of(scene.hears().lines)) == 2 * noted
+
+
+def test_the_cores_that_a_party_has_used_are_in_its_records(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "REPORT_SECONDS", 0.01)
+    monkeypatch.setattr(reports, "CPU_SECONDS", 0.02)
+    scene.begin()
+    found: list[Record] = []
+    while len(found) < 2:
+        message = scene.hears()
+        found += records_of(message.lines) if isinstance(message, control.Records) else ()
+    first, second = found
+    assert isinstance(first, CpuUsed)
+    assert isinstance(second, CpuUsed)
+    assert first.party == second.party == str(scene.session.node.me)
+    assert 0 <= first.seconds <= second.seconds
+    assert second.at >= reports.CPU_GROWTH * first.at
+    assert first.cores >= 1
 
 
 def test_many_records_are_cut_into_messages_that_fit(scene: Scene) -> None:

@@ -97,8 +97,8 @@ def test_a_run_that_was_killed_is_exported_by_the_command(tmp_path: Path, capsys
     assert len(json.loads((tmp_path / "out.json").read_text())["traceEvents"]) == 6 + 4 + 4 + 1
     assert main(["export", str(tmp_path / "run"), "--to", "csv", str(tmp_path / "sheets")]) == 0
     assert (tmp_path / "sheets" / "span.csv").read_text().splitlines()[:2] == [
-        "at,rank,activity,seconds,steps,samples,hidden,exchanges",
-        "0.1,0,computing,0.1,1,32,0.0,0",
+        "at,rank,activity,seconds,steps,samples,hidden,exchanges,cpu",
+        "0.1,0,computing,0.1,1,32,0.0,0,0.0",
     ]
     assert main(["export", str(tmp_path / "run"), "--to", "crome", "x"]) == 2
     assert "did you mean 'chrome'?" in capsys.readouterr().err

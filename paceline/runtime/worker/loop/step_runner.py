@@ -113,7 +113,9 @@ class StepRunner:
         result = None if early else work.done(samples, seconds, self._leases.data, last=last)
         self._leases.handed_over()
         self._counts.add(counted, seconds)
-        self._run.session.reports.spent(node.now(), "computing", seconds, 1, counted, exchanges=self._exchanges)
+        self._run.session.reports.spent(
+            node.now(), "computing", seconds, 1, counted, exchanges=self._exchanges, cpu=self._watch.cpu
+        )
         self._exchanges = 0
         if early or result is not None:
             self._positions.contributed(self._counts.steps, self._feed.position)

@@ -61,12 +61,14 @@ class Stopwatch:
     def __init__(self, device: torch.device, over: threading.Event) -> None:
         self._device, self._over = device, over
         self._step_before: torch.cuda.Event | None = None
-        self._began = 0.0
+        self._began = self._cpu_began = 0.0
+        self.cpu = 0.0
+        """Core seconds that this process used for the step that has just ended, before it was drawn out."""
         self._handed: float | None = None
 
     def begin(self) -> None:
         """Notes that a step begins."""
-        self._began = time.monotonic()
+        self._began, self._cpu_began = time.monotonic(), time.process_time()
 
     def hand_out(self) -> None:
         """Notes that the loop has a mini-batch."""
@@ -86,6 +88,7 @@ class Stopwatch:
         """Returns the seconds of the step that has just ended, waiting until they are `at_least` so many."""
         self._wait_for_device(ahead=not hands_over and not at_least)
         self.rest()
+        self.cpu = time.process_time() - self._cpu_began
         passed = time.monotonic() - self._began
         if passed < at_least:
             self._over.wait(at_least - passed)
