@@ -18,6 +18,7 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from _verdict import verdict
@@ -128,6 +129,25 @@ def trained(name: str, rate: float, job: argparse.Namespace) -> Result:
     return Result(summary.samples_per_second, away / summary.samples, models, summary.test_accuracy or 0.0, rate)
 
 
+def draw(found: dict[str, Result], path: Path) -> None:
+    """Draws traffic between the sites against samples a second; filled where the far site takes its part."""
+    from matplotlib.figure import Figure
+
+    from paceline.observe.plots import style
+
+    drawn = Figure(figsize=(8, 5), layout="constrained")
+    axes = drawn.add_subplot()
+    kinds = {"flat": style.LINES[0], "tiers": style.LINES[1], HALOS: style.LINES[2]}
+    for name, result in found.items():
+        kind = next((kind for kind in kinds if name.startswith(kind)), "flat")
+        fill = kinds[kind] if result.away > EVEN else "none"
+        axes.scatter(result.models, result.samples_per_s, facecolors=fill, edgecolors=kinds[kind])
+        axes.annotate(name, (result.models, result.samples_per_s), (5, 3), textcoords="offset points", fontsize=7)
+    axes.set(xscale="log", yscale="log", xlabel="models between the sites for 1,000 samples", ylabel="samples a second")
+    axes.set_title(f"Two sites; empty: the far one trains less than {EVEN:.0%} of the samples", fontsize=9)
+    style.save(drawn, path)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cluster", default="two-sites")
@@ -135,6 +155,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--rates", default="0.1,0.3")
     parser.add_argument("--rows", default="", help="names of rows, separated by semicolons; all by default")
+    parser.add_argument("--out", type=Path, help="a figure of traffic against samples a second")
     job = parser.parse_args()
     rates = [float(rate) for rate in job.rates.split(",")]
     names = job.rows.split(";") if job.rows else list(ROWS)
@@ -145,6 +166,8 @@ def main() -> int:
         found[name] = best
         cells = f"{best.samples_per_s:10.0f} {best.away:6.0%} {best.models:22.3f} {best.accuracy:9.3f} {best.rate:6g}"
         print(f"{name:30} {cells}", flush=True)
+    if job.out:
+        draw(found, job.out)
     if job.rows:
         return 0
     even = {name: result for name, result in found.items() if result.away > EVEN}
