@@ -121,7 +121,7 @@ class Page:
     """The live page of a run that has only begun."""
 
     def __init__(self, folder: Path) -> None:
-        from paceline.observe.watch.server import serve
+        from paceline.observe.watch.serving.server import serve
 
         (folder / "trace.jsonl").write_text("")
         said: queue.SimpleQueue[str] = queue.SimpleQueue()

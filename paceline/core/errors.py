@@ -19,6 +19,10 @@ class PeerLost(PacelineError):  # noqa: N818
     """The connection to a party was lost before the party said that it leaves."""
 
 
+class NoCoordinator(PeerLost):
+    """Nobody answers at the address of the coordinator when a process comes to take part, or not as one of the run."""
+
+
 class CoordinatorGone(PeerLost):
     """The connection to the coordinator was lost, and the run with it; this is never the root cause of a failed run."""
 

@@ -59,8 +59,14 @@ class Applied(Record):
     samples: int
 
 
+OPERATOR = "operator"
+"""The party of a decision that a person has made, by a control of the live page."""
 NOT_SAVED = "not saved"
 """The verdict of a decision about a checkpoint that could not be written."""
+
+
+OVERLAPS, DOES_NOT_OVERLAP = OVERLAP_VERDICTS = ("overlaps", "does not overlap")
+"""The verdicts of a worker that has measured steps with overlap and without (`--overlap auto`)."""
 
 
 @keyword_record
@@ -142,6 +148,39 @@ class Leased(Record):
 
 
 @keyword_record
+class ResourceUse(Record):
+    """Says what the process of `party` uses of its machine.
+
+    memory_bytes       resident memory of the process
+    cores              CPU time a second since the record before: 1.0 is one core all the time
+    device_bytes       memory of the accelerator that this process has reserved; 0 on a CPU
+    device_total_bytes what the accelerator has
+    device_share       share of the time at which the accelerator was busy, from 0 to 1, by anybody; -1 if unknown
+    """
+
+    party: str
+    memory_bytes: int
+    cores: float
+    device_bytes: int = 0
+    device_total_bytes: int = 0
+    device_share: float = -1.0
+
+
+@keyword_record
+class LinkTraffic(Record):
+    """Says how many bytes `party` has sent to `other`, and received from it, in the `seconds` up to `at`.
+
+    One end of a link tells it. Bytes that passed by shared memory count too.
+    """
+
+    party: str
+    other: str
+    sent: int
+    received: int
+    seconds: float
+
+
+@keyword_record
 class Ended(Record):
     """Says that the run is over, and why."""
 
@@ -156,6 +195,8 @@ KINDS: dict[str, type[Record]] = {
     "evaluated": Evaluated,
     "membership": MemberChange,
     "leased": Leased,
+    "resources": ResourceUse,
+    "traffic": LinkTraffic,
     "ended": Ended,
 }
 """The classes of records by the `kind` that stands in a line of the trace file."""

@@ -5,6 +5,8 @@ A device is one of torch's, of any type. What a type lacks is left out: there is
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -27,6 +29,48 @@ def wait_for_all(device: torch.device) -> None:
     """Waits until a device has done all that was asked of it, by anybody in this process."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
+
+
+def memory_of(device: torch.device) -> tuple[int, int]:
+    """Returns the bytes that this process has reserved of a device's memory, and the bytes that the device has.
+
+    Both are 0 for the CPU, and for a device whose allocator torch does not ask.
+    """
+    if device.type == "cpu":
+        return 0, 0
+    try:
+        return torch.accelerator.memory_reserved(device), torch.accelerator.get_memory_info(device)[1]
+    except (RuntimeError, AttributeError, NotImplementedError):
+        return 0, 0
+
+
+class BusyShare:
+    """Asks the driver how busy a CUDA device is; it needs nvidia-ml-py, which is optional."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Looks the device up by its UUID, since the driver counts devices in another order than torch."""
+        self._handle: Any = None
+        if device.type != "cuda":
+            return
+        try:
+            import pynvml  # type: ignore[import-not-found,unused-ignore]
+
+            pynvml.nvmlInit()
+            uuid = str(torch.cuda.get_device_properties(device).uuid)
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+            self._rates = pynvml.nvmlDeviceGetUtilizationRates
+        except Exception:  # the package, the driver or the device may be missing, each with errors of its own
+            self._handle = None
+
+    def now(self) -> float:
+        """Returns the share of the driver's last period in which the device computed, from 0 to 1; -1 if unknown."""
+        if self._handle is None:
+            return -1.0
+        try:
+            return float(self._rates(self._handle).gpu) / 100
+        except Exception:
+            self._handle = None
+            return -1.0
 
 
 def generator_state(device: torch.device) -> Tensor | None:

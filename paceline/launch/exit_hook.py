@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
 
-from paceline.core.errors import PeerLost, Stopped
+from paceline.core.errors import NoCoordinator, PeerLost, Stopped
 
 MONITORS = (4, 3)
 """Tool numbers of sys.monitoring that Python reserves for nobody."""
@@ -88,13 +88,16 @@ class ScriptExit:
 def say_nothing_of_lost_peers() -> None:
     """Prints no traceback, from now on, for a script that ends because another party was lost.
 
-    The launcher says in its last line who was lost, and why; a traceback of each survivor would bury it.
+    The launcher says in its last line who was lost, and why; a traceback of each survivor would bury it. A script that
+    comes when there is no coordinator has perhaps no launcher either: one line says so.
     """
     usual = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """Prints an error as usual, unless it says that another process was lost."""
-        if not issubclass(kind, PeerLost):
+        if isinstance(error, NoCoordinator):
+            print(f"paceline: {error}", file=sys.stderr)
+        elif not issubclass(kind, PeerLost):
             usual(kind, error, trace)
 
     sys.excepthook = hook

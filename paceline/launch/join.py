@@ -179,6 +179,7 @@ def _join_with_ranks(
         check_recipe(recipe, servers_needed(recipe.make_scheme()) if spec is None else spec.servers)
         whole = ranks.whole()
         if spec and spec.who.kind == "evaluator":
+            ranks.link.dismiss()  # evaluators and checkpoints need the whole model only
             evaluate_and_exit(whole.whole, whole.stand_in, recipe, spec, None)
         spec, session = _sit(spec and dataclasses.replace(spec, device="cpu"), recipe, "cpu")
         try:

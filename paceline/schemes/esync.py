@@ -205,7 +205,8 @@ class ESync(Scheme):
                     yield Reply(src, Verdict(train=train))
                 case LocalStepsDone(round=round, c=c):
                     self.timed(src, c)
-                    if round == self.round:
+                    # Who says that it is done is waited for no longer, whatever later round it names.
+                    if round >= self.round:
                         self.ended(now, src)
                 case _:
                     yield from super().on(now, src, message)

@@ -154,7 +154,7 @@ class Simulation:
         self.streams = self.members.streams
         self.messaging = Messaging(self, mean or "ring", passage, coding)
         self._arms: Arms = {**self.messaging.arms, Compute: self._compute, Train: self._train}
-        self.incarnations = [self.begin(party, incarnation=0) for party in self.world.workers]
+        self.incarnations = [self.begin(party, 0, self.members.begin_s) for party in self.world.workers]
         schedule(self)
 
     def _resume_and_watch(self) -> None:
@@ -173,10 +173,11 @@ class Simulation:
         return tuple((self._tables or {}).get("done", ()))
 
     def begin(self, party: SimulatedProcess, incarnation: int, at: float = 0.0) -> Incarnation:
-        """Begins an incarnation of a worker, whose loop starts at once or at `at`."""
+        """Begins an incarnation of a worker, whose loop starts at once, at `at`, or, if that is infinite, at Go."""
         rng = Random(f"{self.seed}/work/{party.me}/{incarnation}")
         begun = Incarnation(party, incarnation, party.role.run(), rng)
-        self.heap.push(max(at, self.now), self.resume, begun)
+        if at < math.inf:
+            self.heap.push(max(at, self.now), self.resume, begun)
         return begun
 
     # ---- for those who watch -----------------------------------------------------------------------------
@@ -260,6 +261,11 @@ class Simulation:
         """Returns those of `ranks`, or of all workers, that were not expelled and have never lied."""
         out = self.members.banned | self.liars
         return set(range(self.cluster.workers) if ranks is None else ranks) - out
+
+    def all_but_the_wrongful(self, holds: Callable[[int], bool]) -> bool:
+        """Returns True if `holds(rank)` for every worker that was not expelled and has never lied."""
+        liars, banned = self.liars, self.members.banned
+        return all(holds(rank) or rank in banned or rank in liars for rank in range(self.cluster.workers))
 
     def restart(self, rank: int) -> None:
         """Restarts worker `rank` in place: it loses its `run` and every call it waited for; what its role keeps on

@@ -109,7 +109,7 @@ CASES = [
         scheme="diloco",
         parameters={"h": 6, "fragments": 3, "eager": True, "outer_momentum": 0.5},
         servers=(0, 3),
-        steps=150,
+        steps=200,  # after 150 it is within 0.0003 to 0.00104, as rounds end; `near` is 0.001
     ),
     Case(scheme="asyncdiloco", parameters={"h": 2}, lr=0.3, steps=150),
     Case(scheme="decoupled", parameters={"h": 6, "fragments": 2}, servers=(1, 3), lr=0.3, steps=150),

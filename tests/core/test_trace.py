@@ -10,8 +10,10 @@ from paceline.core.trace import (
     Evaluated,
     Gated,
     Leased,
+    LinkTraffic,
     MemberChange,
     Record,
+    ResourceUse,
     Span,
     from_dict,
     from_row,
@@ -27,6 +29,8 @@ RECORDS = [
     Evaluated(at=3.0, accuracy=0.9, loss=0.1, samples=4096, seconds=0.5),
     MemberChange(at=3.5, party="worker 1", event="left", reason="asked to"),
     Leased(at=3.75, epochs=1, done=70, twice=0, returned=8, dropped=4, undone=2, left_out=1),
+    ResourceUse(at=3.8, party="worker 1", memory_bytes=1 << 30, cores=1.5, device_bytes=5, device_total_bytes=9),
+    LinkTraffic(at=3.9, party="worker 1", other="server 0", sent=10, received=20, seconds=2.0),
     Ended(at=4.0, reason="all samples were seen"),
 ]
 

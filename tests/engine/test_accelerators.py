@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from paceline.engine.accelerators import count_of, generator_state, set_generator_state, wait_for, wait_for_all
+from paceline.engine.accelerators import (
+    BusyShare,
+    count_of,
+    generator_state,
+    memory_of,
+    set_generator_state,
+    wait_for,
+    wait_for_all,
+)
 
 CPU = torch.device("cpu")
 
@@ -79,3 +88,54 @@ def test_of_the_cpu_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert generator_state(CPU) is None
     set_generator_state(torch.tensor([1]), CPU)
     assert machine.asked == []
+
+
+def test_memory_is_that_of_torchs_allocator_and_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.accelerator, "memory_reserved", lambda device: 5 + device.index)
+    monkeypatch.setattr(torch.accelerator, "get_memory_info", lambda device: (20, 80))
+    assert memory_of(torch.device("cuda", 1)) == (6, 80)
+    assert memory_of(CPU) == (0, 0)
+
+    def refused(device: torch.device) -> int:
+        raise RuntimeError("this backend has none")
+
+    monkeypatch.setattr(torch.accelerator, "memory_reserved", refused)
+    assert memory_of(torch.device("mps", 0)) == (0, 0)
+
+
+class Driver:
+    """An NVML with one device, found by its UUID; `fails`: from the second question on."""
+
+    def __init__(self, uuid: str, *, fails: bool = False) -> None:
+        self.uuid, self.fails = uuid, fails
+
+    def nvmlInit(self) -> None:
+        pass
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        if uuid != self.uuid:
+            raise ValueError(uuid)
+        return uuid
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:
+        if self.fails:
+            raise ValueError("the device has fallen off the bus")
+        self.fails = True
+        return SimpleNamespace(gpu=37, memory=9)
+
+
+def test_the_driver_says_how_busy_a_device_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="ab-1"))
+    monkeypatch.setitem(sys.modules, "pynvml", Driver("GPU-ab-1"))
+    share = BusyShare(torch.device("cuda", 0))
+    assert share.now() == 0.37
+    assert share.now() == -1.0, "the device has gone"
+
+
+def test_without_the_package_or_the_device_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="ab-1"))
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert BusyShare(torch.device("cuda", 0)).now() == -1.0
+    monkeypatch.setitem(sys.modules, "pynvml", Driver("GPU-another"))
+    assert BusyShare(torch.device("cuda", 0)).now() == -1.0
+    assert BusyShare(CPU).now() == -1.0

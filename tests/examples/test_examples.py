@@ -210,6 +210,12 @@ def test_a_frameworks_loop_trains_alone(example: str, said: str, tmp_path: Path)
     assert re.search(said, run("-W", "ignore", str(EXAMPLES / example), folder=tmp_path))
 
 
+def test_timms_loop_trains_alone(tmp_path: Path) -> None:
+    if importlib.util.find_spec("timm") is None:
+        pytest.skip("timm is not installed: pip install 'paceline[timm]'")
+    assert re.search(r"accuracy 0\.[5-9]\d*", run("-W", "ignore", str(EXAMPLES / "16_timm.py"), folder=tmp_path))
+
+
 def test_a_model_of_theano_mpis_contract_under_two_rules(warm: Warm, tmp_path: Path) -> None:
     for rule, steps in (("BSP", r"0: 66, 1: 66"), ("EASGD", r"0: \d+, 1: \d+")):
         (tmp_path / rule).mkdir()

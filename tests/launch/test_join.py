@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -58,3 +64,27 @@ def test_who_comes_when_the_run_is_over_ends_with_a_line_and_exit_code_0(
     assert not ended.value.code
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line == "paceline: the run was over (all epochs are done) before worker 1 took part: it has nothing to train"
+
+
+def test_who_comes_when_there_is_no_coordinator_says_so_in_one_line(tmp_path: Path) -> None:
+    """As a worker that a scheduler starts again, hours after the run and its command have ended."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    token = tmp_path / "token"
+    token.write_text("0" * 64)
+    place = {"COORDINATOR": address, "RANK": "1", "WORKERS": "2", "TOKEN_FILE": str(token)}
+    script = (
+        "import torch, paceline; m = torch.nn.Linear(3, 2); paceline.join(m, torch.optim.SGD(m.parameters(), lr=0.1))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **{f"PACELINE_{name}": value for name, value in place.items()}},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith(f"paceline: worker 1 cannot reach coordinator at {address}: ")
+    assert line.endswith("if its run is over, start another one (`paceline launch`), which starts its workers itself")

@@ -11,7 +11,18 @@ import pytest
 from tests.mutants.mutated import ROOT, Mutant, mutants
 
 MUTANTS = mutants()
-AREAS = {"replication", "recovery", "leases", "expulsion", "streams", "membership", "checkpoints", "stop rules"}
+AREAS = {
+    "replication",
+    "recovery",
+    "leases",
+    "expulsion",
+    "streams",
+    "membership",
+    "checkpoints",
+    "stop rules",
+    "bring-up",
+    "evaluator",
+}
 PART = MUTANTS[::3]
 
 

@@ -15,14 +15,14 @@ from paceline.cli.support.options import Parser
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import make
 from paceline.observe.formatting.number_format import counted
-from paceline.runtime.simulated import checkpoint_faults, leader_loss
-from paceline.runtime.simulated.checkpoint_faults import CheckpointPlan
-from paceline.runtime.simulated.leader_loss import LeaderPlan
+from paceline.runtime.fuzzing import checkpoint_faults, leader_loss, leader_script, seed_runs
+from paceline.runtime.fuzzing.leader_loss import LeaderPlan
+from paceline.runtime.fuzzing.seed_runs import PlayedSeed
 from paceline.sim.checking.invariants import InvariantBroken
+from paceline.sim.fuzzing import script
 from paceline.sim.fuzzing.fuzz import FuzzPlan, draw, play
 from paceline.sim.fuzzing.random_parameters import schemes_of
-from paceline.sim.fuzzing.script import plan_of, script_of, transcript
-from paceline.sim.fuzzing.shrink import shrink
+from paceline.sim.fuzzing.shrink import Shrunk, shrink
 
 EPILOG = """The schemes are the same code as in a live run. A seed draws one of them, with parameters such
 that a short run comes by all that it does; a cluster of 2 to 6 workers and 0 to 3 servers; links
@@ -36,6 +36,7 @@ fails or loses power. docs/fuzzing.md says what is injected and what is watched.
 examples:
   paceline fuzz                                   for 60 seconds
   paceline fuzz --seeds 20000 --first 1000        seeds 1000 to 20999
+  paceline fuzz --seeds 20000 --jobs 8            the same with 8 processes, and the same output
   paceline fuzz --schemes hybrid --seconds 10     phases of drawn schemes
   paceline fuzz --schemes bsp,ssp --defaults      these schemes, with their default parameters
   paceline fuzz --seed 4711                       one seed, with what it drew and the hash of its trace
@@ -61,6 +62,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, help="duration in seconds (default: 60)")
     parser.add_argument("--seeds", type=int, help="number of seeds, instead of --seconds")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
+    parser.add_argument("--jobs", type=int, default=1, help="play seeds in so many processes (default: 1)")
     parser.add_argument("--seed", type=int, help="run this seed only, and show what it draws")
     parser.add_argument("--script", metavar="FILE", help="play this fault script instead of seeds")
     parser.add_argument("--save", metavar="FILE", help="write the shrunk fault script of a failure to this file")
@@ -76,10 +78,15 @@ def main(arguments: list[str]) -> int:
     for name in ("seconds", "seeds", "first", "seed", "shrink_seconds"):
         if (getattr(options, name) or 0) < 0:
             raise ConfigError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be 0 or more")
+    if options.jobs < 1:
+        raise ConfigError(f"--jobs {options.jobs}: must be 1 or more")
     if options.transcript and options.seed is None and options.script is None:
         raise ConfigError("--transcript is for one run: give --seed or --script")
     if options.script is not None:
-        return _show(plan_of(_read(options.script)), options)
+        table = script.table_of(_read(options.script))
+        if leader_script.is_of_a_leader(table):
+            return _show_leader(leader_script.plan_from(table), options)
+        return _show(script.plan_from(table), options)
     names = chosen(options.schemes)
     again = "" if options.schemes == "all" else f" --schemes {options.schemes}"
     if options.defaults:
@@ -98,7 +105,7 @@ def _run(options: Namespace, drawn: Callable[[int], FuzzPlan], again: str) -> in
     last = None if options.seeds is None else options.first + options.seeds
     deadline = None if last is not None else time.monotonic() + (60.0 if options.seconds is None else options.seconds)
     campaign = Campaign(drawn, again)
-    code = campaign.run(_seeds(options.first, last, deadline))
+    code = campaign.run(seed_runs.in_order(drawn, options.first, last, deadline, options.jobs))
     if campaign.failed is not None:
         _shrink(*campaign.failed, options)
     return code
@@ -108,23 +115,37 @@ def _show(plan: FuzzPlan, options: Namespace) -> int:
     """Plays one plan and prints what it drew, what happened and the hash of its trace; returns the exit code."""
     print(f"seed {plan.seed}: {plan}")
     if options.transcript:
-        print("\n".join(transcript(plan)))
-    shrinks = options.script is None
+        print("\n".join(script.transcript(plan)))
+    at: FuzzPlan | LeaderPlan | None = plan
     try:
         outcome = play(plan)
         if options.script is None:
-            shrinks = False  # what follows is a plan of another kind
-            if leader := leader_loss.draw(plan):
-                print(f"{leader}\n{_listed(leader_loss.play(leader))}")
+            if at := leader_loss.draw(plan):
+                print(f"{at}\n{_listed(leader_loss.play(at))}")
+            at = None  # what follows is a plan of another kind
             print(on_disk := checkpoint_faults.draw(plan.seed))
             checkpoint_faults.play(on_disk)
     except (InvariantBroken, PacelineError) as error:
         print(f"VIOLATION: {error}")
-        if shrinks:
-            _shrink(plan, f"{type(error).__name__}: {error}", options)
+        if at and options.script is None:
+            _shrink(at, f"{type(error).__name__}: {error}", options)
         return 1
     print(f"{outcome.events} events, {outcome.seconds:.1f} simulated seconds; {_listed(outcome.faults)}")
     print(f"trace {outcome.digest}; no violation")
+    return 0
+
+
+def _show_leader(plan: LeaderPlan, options: Namespace) -> int:
+    """Plays the script of runs whose leader is lost, and prints what happened; returns the exit code."""
+    print(f"seed {plan.seed}: {plan}")
+    if options.transcript:
+        print("\n".join(leader_script.transcript(plan)))
+    try:
+        print(_listed(leader_loss.play(plan)))
+    except (InvariantBroken, PacelineError) as error:
+        print(f"VIOLATION: {error}")
+        return 1
+    print("no violation")
     return 0
 
 
@@ -136,40 +157,44 @@ def _read(name: str) -> str:
         raise ConfigError(f"--script {name}: {getattr(error, 'strerror', None) or 'is no text'}") from None
 
 
-def _shrink(plan: FuzzPlan, failure: str, options: Namespace) -> None:
+def _shrink(plan: FuzzPlan | LeaderPlan, failure: str, options: Namespace) -> None:
     """Prints the smallest script found that fails as `plan` does, and writes it to --save. Raises ConfigError."""
     if not options.shrink_seconds:
         return
-    until = time.monotonic() + options.shrink_seconds
+    until: float = time.monotonic() + options.shrink_seconds
     print(f"shrinking, for {options.shrink_seconds:g} s at most ...", file=sys.stderr)
 
-    def progress(smaller: FuzzPlan, tried: int) -> None:
-        cluster = smaller.cluster
-        parties = f"{counted(cluster.workers, 'worker')}, {counted(cluster.servers, 'server')}"
-        print(f"  {tried} tried: {parties}, {counted(len(cluster.faults), 'fault')}", file=sys.stderr)
+    def progress(smaller: FuzzPlan | LeaderPlan, tried: int) -> None:
+        runs = smaller.plans if isinstance(smaller, LeaderPlan) else (smaller,)
+        parties = f"{counted(runs[0].cluster.workers, 'worker')}, {counted(runs[0].cluster.servers, 'server')}"
+        faults = sum(len(run.cluster.faults) for run in runs)
+        print(f"  {tried} tried: {parties}, {counted(faults, 'fault')}", file=sys.stderr)
 
-    shrunk = shrink(plan, failure, time_is_up=lambda: time.monotonic() > until, progress=progress)
-    ended = "nothing more can be dropped" if shrunk.whole else "the time was up"
-    about = f"{shrunk.failure}\nshrunk from seed {plan.seed} in {shrunk.tried} runs; {ended}"
-    script = script_of(shrunk.plan, about=about)
-    print(f"fault script ({ended} after {shrunk.tried} runs):\n\n{script}")
+    def time_is_up() -> bool:
+        return time.monotonic() > until
+
+    found: Shrunk[FuzzPlan] | Shrunk[LeaderPlan]
+    if isinstance(plan, LeaderPlan):
+        found = leader_script.shrunk(plan, failure, time_is_up=time_is_up, progress=progress)
+    else:
+        found = shrink(plan, failure, time_is_up=time_is_up, progress=progress)
+    ended = "nothing more can be dropped" if found.whole else "the time was up"
+    about = f"{found.failure}\nshrunk from seed {plan.seed} in {found.tried} runs; {ended}"
+    text = _script_of(found.plan, about)
+    print(f"fault script ({ended} after {found.tried} runs):\n\n{text}")
     if options.save:
         try:
-            Path(options.save).write_text(script, encoding="utf-8")
+            Path(options.save).write_text(text, encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"--save {options.save}: {error.strerror}") from None
         print(f"again: paceline fuzz --script {shlex.quote(options.save)} --transcript")
 
 
-def _seeds(first: int, last: int | None, deadline: float | None) -> Iterable[int]:
-    """Yields seeds from `first` up to `last`, or until `deadline` of the monotonic clock.
-
-    Where both are None there is no end.
-    """
-    seed = first
-    while (last is None or seed < last) and (deadline is None or time.monotonic() < deadline):
-        yield seed
-        seed += 1
+def _script_of(plan: FuzzPlan | LeaderPlan, about: str) -> str:
+    """Returns the script of a plan of either kind."""
+    if isinstance(plan, LeaderPlan):
+        return leader_script.script_of(plan, about=about)
+    return script.script_of(plan, about=about)
 
 
 def _listed(faults: Counter[str]) -> str:
@@ -178,7 +203,7 @@ def _listed(faults: Counter[str]) -> str:
 
 
 class Campaign:
-    """Plays many seeds and counts what came of them."""
+    """Counts what came of many seeds. `failed`: the plan that failed and how, if it can shrink."""
 
     def __init__(self, plan_of: Callable[[int], FuzzPlan], again: str) -> None:
         self._plan_of, self._again = plan_of, again
@@ -186,30 +211,22 @@ class Campaign:
         self.seeds = self.events = 0
         self.simulated_s = 0.0
         self.faults: Counter[str] = Counter()
-        self.failed: tuple[FuzzPlan, str] | None = None
+        self.failed: tuple[FuzzPlan | LeaderPlan, str] | None = None
 
-    def run(self, seeds: Iterable[int]) -> int:
-        """Plays `seeds` in order and returns the exit code: 1 at the first violation, which ends it."""
-        for seed in seeds:
-            plan = self._plan_of(seed)
-            other: CheckpointPlan | LeaderPlan | None = None
-            lost: Counter[str] = Counter()
-            try:
-                outcome = play(plan)
-                if other := leader_loss.draw(plan):
-                    lost = leader_loss.play(other)
-                other = on_disk = checkpoint_faults.draw(seed)
-                checkpoint_faults.play(on_disk)
-            except Exception as error:  # a bug may show as any exception, and the seed is worth more than its kind
-                failure = f"{type(error).__name__}: {error}"
-                print(f"VIOLATION at seed {seed}: {other or plan}\n{failure}")
-                print(f"again: paceline fuzz --seed {seed}{self._again}")
-                self.failed = None if other else (plan, failure)  # only the runs of `play` shrink
+    def run(self, seeds: Iterable[PlayedSeed]) -> int:
+        """Takes what came of seeds, in their order, and returns the exit code: 1 at a violation, which ends it."""
+        for played in seeds:
+            if played.failure:
+                failed = played.failed
+                print(f"VIOLATION at seed {played.seed}: {failed or self._plan_of(played.seed)}\n{played.failure}")
+                print(f"again: paceline fuzz --seed {played.seed}{self._again}")
+                if isinstance(failed, FuzzPlan | LeaderPlan):
+                    self.failed = failed, played.failure
                 return 1
             self.seeds += 1
-            self.events += outcome.events
-            self.simulated_s += outcome.seconds
-            self.faults += outcome.faults + lost
+            self.events += played.events
+            self.simulated_s += played.simulated_s
+            self.faults += played.faults
             self._progress()
         print(self.summary())
         return 0

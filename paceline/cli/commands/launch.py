@@ -16,7 +16,7 @@ from paceline.cli.support.kubernetes_launch import over_kubernetes
 from paceline.cli.support.options import Parser, add_detach, help_of, metavar_of, values_of, with_log_level
 from paceline.cli.support.run_and_report import Losses, ending_in_order, run_and_report, run_scripts
 from paceline.cli.support.script_runs import add_host_options, check_program, evaluator_of, has_evaluator, ssh_of
-from paceline.cli.support.watch_page import add_watch, page
+from paceline.cli.support.watch_page import add_live_watch, also, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.files.safe_path import shown_path
@@ -134,7 +134,7 @@ def _parser() -> Parser:
         parser.add_argument(*dict.fromkeys(names), dest=dest, help=help_of(setting), **kind)
     for word in ("-v", "-vv"):
         add(word, action="store_const", dest="verbose", const=str(len(word) - 1), help=argparse.SUPPRESS)
-    add_watch(parser)
+    add_live_watch(parser)
     add_detach(parser)
     add("--leader", metavar="HOST", help="with --detach: the host of the hosts file that leads the run, by ssh")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="command to start")
@@ -170,7 +170,7 @@ def _values(
             raise ConfigError(
                 "--detach and --write-unit stand before `paceline train`: they are options of launch here"
             )
-        options.watch |= given.watch
+        also(options, given)
         values = values_of(given)
         cluster = values.setdefault("cluster", {})
         if hosts:
@@ -236,7 +236,7 @@ def _here(options: argparse.Namespace, script: Sequence[str], values: dict[str, 
         return 0
     os.environ.update(everybody)
     config = new_folder(config, "launch" if script else "")
-    with page(options.watch, config.run.out), LocalHost() as host:
+    with page(options, config.run.out), LocalHost() as host:
         local = host.launcher(by_role, warm=not script or config.cluster.servers > 0)
         if not script:
             return run_and_report(make_supervisor(config, local, make_display(sys.stderr)))
@@ -276,7 +276,7 @@ def _over_ssh(
     with removing_unused(config.run.out), ending_in_order(), starting(config.run.out, config.run.scheme):
         if options.sync_dir:
             sync(ssh, placement.hosts, options.sync_exclude)
-        with page(options.watch, config.run.out), logins(ssh, placement.hosts) as there, LocalHost() as here:
+        with page(options, config.run.out), logins(ssh, placement.hosts) as there, LocalHost() as here:
             bind = "" if is_address(options.interface) else options.interface or ""
             local = here.launcher(by_role, warm=not script)
             begin(there, placement, command=script, environment=everybody, by_role=by_role, bind=bind)

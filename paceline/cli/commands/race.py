@@ -24,7 +24,7 @@ from paceline.cli.support.script_runs import (
     ssh_of,
     with_scheme,
 )
-from paceline.cli.support.watch_page import add_watch, page
+from paceline.cli.support.watch_page import add_live_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import lookup, names
@@ -66,7 +66,7 @@ def main(arguments: list[str], process: ForkServerProcess | None = None) -> int:
     parser = Parser(prog="paceline race", usage=usage, description=__doc__, epilog=EPILOG)
     parser.add_argument("--schemes", default="all", help="names separated by commas, or all (default: all)")
     add_settings(parser, leave_out=("scheme",))
-    add_watch(parser)
+    add_live_watch(parser)
     add_host_options(parser.add_argument_group("where a script runs").add_argument)
     namespace = parsed(parser, arguments)
     if command:
@@ -76,7 +76,7 @@ def main(arguments: list[str], process: ForkServerProcess | None = None) -> int:
     check_host_options(namespace, command)
     # All are checked before the first one starts.
     configs, out = with_folders([config_of(namespace, scheme=name) for name in chosen(namespace.schemes)], "race")
-    with removing_unused(out), page(namespace.watch, out), LocalHost(process) as host:
+    with removing_unused(out), page(namespace, out), LocalHost(process) as host:
         return race(
             configs, Path(out), lambda config: make_supervisor(config, host.launcher(), make_display(sys.stderr))
         )
@@ -93,7 +93,7 @@ def _of_script(namespace: argparse.Namespace, command: list[str]) -> int:
     print(f"each run takes its scheme from --schemes, not from the script; it prints to {out}/*/logs", file=sys.stderr)
     everybody, by_role = split_environment(namespace.env, os.environ)
     evaluator = "every" in values.get("evaluation", {})
-    with removing_unused(out), page(namespace.watch, out):
+    with removing_unused(out), page(namespace, out):
         if hosts:
             there = _on_hosts(namespace, hosts, configs[0])
             return race(configs, Path(out), lambda config: HostRun(there, command, config, evaluator=evaluator))

@@ -71,10 +71,10 @@ def main(arguments: list[str]) -> int:
         config = scene.config()
         refuse_other_schemes(namespace, config)
         config = new_folder(config)
-        with removing_unused(config.run.out), page(namespace.watch, config.run.out):
+        with removing_unused(config.run.out), page(namespace, config.run.out):
             return run_and_report(start(config))
     if getattr(namespace, "run.scheme") is not None:
         raise ConfigError("--scheme and --schemes: give one of them")
     configs, out = with_folders([scene.config(scheme=name) for name in chosen(namespace.schemes)], "simulate")
-    with removing_unused(out), page(namespace.watch, out):
+    with removing_unused(out), page(namespace, out):
         return race(configs, Path(out), start)

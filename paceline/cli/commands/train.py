@@ -11,7 +11,7 @@ from typing import Any
 from paceline import config as configuration
 from paceline.cli.support.options import Parser, add_detach, add_settings, config_of, values_of
 from paceline.cli.support.run_and_report import run_and_report
-from paceline.cli.support.watch_page import add_watch, page
+from paceline.cli.support.watch_page import add_live_watch, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.engine.import_path import is_path
@@ -50,7 +50,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """
     parser = Parser(prog="paceline train", description=__doc__, epilog=EPILOG)
     add_settings(parser)
-    add_watch(parser)
+    add_live_watch(parser)
     add_detach(parser)
     return parser.parse_all(arguments)
 
@@ -65,8 +65,9 @@ def main(arguments: list[str], process: ForkServerProcess | None = None) -> int:
     """
     namespace = parse(arguments)
     if (external := detect_external(os.environ)) is not None:
-        if namespace.watch:
-            raise ConfigError("--watch: run `paceline watch` where the run is led; this is one process of several")
+        if namespace.watch or namespace.alert_hook:
+            flag = "--watch" if namespace.watch else "--alert-hook"
+            raise ConfigError(f"{flag}: run `paceline watch` where the run is led; this is one process of several")
         if namespace.detach or namespace.write_unit:
             raise ConfigError("--detach and --write-unit: whoever starts these processes looks after them")
         return _detected(external, values_of(namespace))
@@ -75,7 +76,7 @@ def main(arguments: list[str], process: ForkServerProcess | None = None) -> int:
 
         return lead_elsewhere("train", leading_words(arguments), config_of(namespace), unit=namespace.write_unit)
     config = new_folder(config_of(namespace))
-    with page(namespace.watch, config.run.out), LocalHost(process) as host:
+    with page(namespace, config.run.out), LocalHost(process) as host:
         return run_and_report(make_supervisor(config, host.launcher(), make_display(sys.stderr)))
 
 

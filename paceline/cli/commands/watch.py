@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.cli.support import scheme_catalogue
 from paceline.cli.support.options import Parser
-from paceline.cli.support.watch_page import OWNED
+from paceline.cli.support.watch_page import NO_PAGE, OWNED, add_alert_hook, add_control, hook_words
 from paceline.config import Config, build, load, settings, to_dict
 from paceline.config.parsing import written
 from paceline.core.errors import ConfigError, PacelineError
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from paceline.observe.watch.panels.run_progress import RunFacts
 
 EPILOG = """The page shows who computes, waits and communicates, who holds the others up and what that costs, and what
-other schemes would give. It reads RUN/trace.jsonl and changes nothing. It listens on 127.0.0.1; the
+other schemes would give. It reads RUN/trace.jsonl and, without --control, changes nothing. It listens on 127.0.0.1; the
 address that is printed has a token in it, and only who has it may look. From another machine:
 
   ssh -L 8123:127.0.0.1:8123 HOST         and there: paceline watch RUN --port 8123
@@ -36,6 +35,7 @@ examples:
   paceline train --scheme bsp --slowdown 1,1,1,4 --step-ms 20 --watch       the page comes and goes with the run
   paceline race --schemes bsp,asp,esync --watch         one page; it goes over to each run as it begins
   paceline watch runs --alert-hook 'notify-send Paceline'      says when a worker is slow or the loss is no number
+  paceline watch runs/a --control       expels, drains and adds workers, and more; each is asked twice
   paceline watch runs/a --port 8123 --metrics-open      and Prometheus scrapes http://127.0.0.1:8123/metrics
 """
 NICENESS = 10
@@ -54,9 +54,9 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--port", default="0", help="port to listen on (default: any free one)")
     parser.add_argument("--metrics-open", action="store_true", help="/metrics, for Prometheus, needs no token")
-    parser.add_argument(
-        "--alert-hook", default="", metavar="CMD", help="run CMD TEXT when an alert begins and when it is over"
-    )
+    add_control(parser)
+    add_alert_hook(parser)
+    parser.add_argument(NO_PAGE, action="store_true", help="serve no page: call the hook of --alert-hook alone")
     parser.add_argument(OWNED, action="store_true", help="end with whoever started this")
     namespace = parser.parse_all(arguments)
     run, owned = Path(namespace.run), namespace.until_stdin_closes
@@ -64,9 +64,12 @@ def main(arguments: list[str]) -> int:
         raise ConfigError(f"--port {namespace.port}: must be a number from 0 to 65535")
     if not owned:
         check(run)
+    hook = hook_words(namespace.alert_hook)
+    if namespace.no_page:
+        return _alerts_alone(run, hook, owned=owned)
     from paceline.cli.support.scheme_forecast import forecasts_of
     from paceline.observe.watch.reader import newest
-    from paceline.observe.watch.server import serve
+    from paceline.observe.watch.serving.server import serve
 
     # Before the server's threads begin: they inherit it.
     os.nice(NICENESS)  # training comes first
@@ -80,20 +83,37 @@ def main(arguments: list[str]) -> int:
             ready=lambda address: print(f"watch the run at {address}", flush=True),
             metrics_open=namespace.metrics_open,
             facts=CachedFacts(lambda: newest(run)),
-            hook=hook_words(namespace.alert_hook),
+            hook=hook,
+            give=give if namespace.control else None,
         )
     return 0
 
 
-def hook_words(command: str) -> list[str]:
-    """Returns the words of a hook. Raises ConfigError where its program is not there."""
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise ConfigError(f"--alert-hook {command}: {error}") from None
-    if words and shutil.which(words[0]) is None:
-        raise ConfigError(f"--alert-hook {words[0]}: there is no such program")
-    return words
+def _alerts_alone(run: Path, hook: Sequence[str], *, owned: bool) -> int:
+    """Calls the hook for the alerts of a run, without a page, until Ctrl-C or the owner's end; returns 0."""
+    from paceline.observe.watch.serving.alerts_alone import watch_alerts
+
+    if not hook:
+        raise ConfigError(f"{NO_PAGE} goes with --alert-hook CMD: without a page somebody else must hear of alerts")
+    os.nice(NICENESS)
+    print(f"alerts of the run go to {hook[0]}", flush=True)
+    with suppress(KeyboardInterrupt):
+        watch_alerts(run, hook, owner=sys.stdin.buffer if owned else None)
+    return 0
+
+
+def give(run: Path, kind: str, rank: int, factor: float) -> None:
+    """Leaves an order for the process that leads the run. Raises ConfigError where nobody does."""
+    from paceline.core.coordination.operator_orders import OperatorOrder
+    from paceline.runtime.run_folder.order_folder import OrderFolder
+    from paceline.runtime.run_folder.status_file import read_status
+
+    status = read_status(run)
+    if status.ended:
+        raise ConfigError(f"{run}: the run is over ({status.reason or status.state})")
+    if not status.here:
+        raise ConfigError(f"{run}: the process that leads the run (pid {status.pid} on {status.host}) is not here")
+    OrderFolder(run).post(OperatorOrder(kind=kind, rank=rank, factor=factor))
 
 
 def check(run: Path) -> None:

@@ -23,7 +23,7 @@ def over_kubernetes(options: argparse.Namespace, config: Config, given: Sequence
     a flag that stands on both sides of the command. The command returns once the objects exist; it does not wait
     for the run.
     """
-    for flag in ("hosts", "interface", "sync_dir", "sync_exclude", "ssh_config", "watch"):
+    for flag in ("hosts", "interface", "sync_dir", "sync_exclude", "ssh_config", "watch", "control", "alert_hook"):
         if getattr(options, flag):
             raise ConfigError(f"--{flag.replace('_', '-')}: Kubernetes chooses hosts, and its image has the code")
     command = options.command[1:] if options.command[0] == "--" else options.command

@@ -90,7 +90,7 @@ class DistributedStore(KVStore):
                 "give all workers the same"
             )
         self.num_workers = plan.workers
-        session.tell(control.Prepared())
+        session.took_up()
         session.expect(control.Go)
         session.reports.begin(self._progress)
 

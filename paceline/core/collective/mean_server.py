@@ -110,13 +110,13 @@ class _Meeting:
             return False
         return self.among is part.among or self.among == part.among
 
-    def excuse(self, rank: int) -> None:
-        """`rank` asked for another meeting and is given the result of this one: it is not expected, and not counted in
-        the mean.
+    def can_end_with(self, result: Averaged) -> bool:
+        """Returns True if `result`, of another meeting, can stand for this one's: it is of the same quantity.
+
+        Otherwise a member would get another fragment of the model than it asked for. A meeting without a part has
+        nothing of its own to end with.
         """
-        self.absent.discard(rank)
-        self.counted.add(rank)
-        self.present[rank] = None
+        return self.sum is None or (self.series == result.series and len(self.sum) == len(result.v))
 
 
 def mean_model(models: Iterable[tuple[Any, float]]) -> Any:
@@ -141,9 +141,13 @@ class MeanServer(Role):
 
     All members go to the same meetings, and have no more of them open than `means_at_once`. So there is always a member
     that may still ask for a meeting: the one that the others wait for. If there is none, some member has asked for a
-    meeting that the others never will, and everybody would wait for ever. Then the meeting with the most members
-    closes. Members that are not in it get its result instead of what they asked for, and are not counted. Where two
-    meetings have as many members, the one wins whose members have been outvoted less often before.
+    meeting that the others never will, and everybody would wait for ever. Then the meeting to which most members came
+    closes, those counted that have left since. Members that are not in it get its result instead of what they asked
+    for, and are not counted. Where as many came to two meetings, the one wins whose members have been outvoted less
+    often before.
+
+    What they asked for is closed with that result, too: whoever asks for it later gets the same. If the result is of
+    another fragment of the model, their meeting ends with the mean of those who came to it.
     """
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
@@ -156,6 +160,7 @@ class MeanServer(Role):
         self.asked: dict[int, list[_Meeting]] = {}  # by rank: not answered yet, in the order of the questions
         self.missed: dict[int, list[_Meeting]] = {}  # by newcomer: closed without it, oldest first
         self.outvoted: Counter[int] = Counter()  # by rank: how often it asked for another meeting than most
+        self.settled: dict[int, list[_Meeting]] = {}  # by rank: closed by a vote, and it was in another one
 
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
         """Takes a member's part: answers at once if the meeting is closed, otherwise when it closes."""
@@ -187,6 +192,7 @@ class MeanServer(Role):
             self.gate.gone(rank)
         self.closed.pop(rank, None)
         self.missed.pop(rank, None)
+        self.settled.pop(rank, None)
         self.asked.pop(rank, None)
         for meeting in self._open():
             meeting.absent.discard(rank)
@@ -204,7 +210,7 @@ class MeanServer(Role):
             self.gate.came(rank)
         # The newcomer may ask for any meeting that some worker can still ask for: the one whose round it takes over
         # may itself be a newcomer that lags behind.
-        known = itertools.chain(*self.missed.values(), *self.closed.values())
+        known = itertools.chain(*self.missed.values(), *self.closed.values(), *self.settled.values())
         self.missed[rank] = list({id(meeting): meeting for meeting in known}.values())
         self._forget_the_abandoned()
         yield from ()
@@ -233,12 +239,12 @@ class MeanServer(Role):
         for meeting in self.closed.get(src, ()):
             if meeting.is_of(part):
                 return meeting
-        if not self.missed:
-            return None
-        found = next((meeting for meeting in self.missed.get(src, ()) if meeting.is_of(part)), None)
-        if found is None:
-            self.missed.pop(src, None)  # it has caught up
-        return found
+        for known in (self.missed, self.settled):
+            for meeting in known.get(src, ()) if known else ():
+                if meeting.is_of(part):
+                    return meeting
+            known.pop(src, None)  # it has caught up
+        return None
 
     def _meeting(self, part: Part) -> _Meeting:
         """Returns the open meeting that `part` belongs to; opens it if this is its first part."""
@@ -261,11 +267,15 @@ class MeanServer(Role):
         nothing = meeting.sum is None or (meeting.refused and not meeting.weight)
         if nothing and meeting.present:
             raise Diverged(f"the model has diverged: nobody's part of the mean {meeting.tag} is finite; lower --lr")
-        self._remove(meeting)
         mean = weighted_mean(meeting.sum, meeting.weight)
-        result = meeting.result = Averaged(v=mean, weight=meeting.weight, series=meeting.series)
-        meeting.sum = None
+        result = Averaged(v=mean, weight=meeting.weight, series=meeting.series)
         self.on_mean(meeting.tag, result)
+        yield from self._end(meeting, result)
+
+    def _end(self, meeting: _Meeting, result: Averaged) -> Iterator[Reply]:
+        """Closes the meeting with that result, and yields the replies to all that wait for it."""
+        self._remove(meeting)
+        meeting.result, meeting.sum = result, None
         # A newcomer that was not in this meeting may still have to pass through it.
         for rank, missed in self.missed.items():
             if rank not in meeting.present:
@@ -276,7 +286,9 @@ class MeanServer(Role):
                 del closed[0]
             closed.append(meeting)
             # A reply belongs to the oldest question, so an early result waits its turn.
-            asked = self.asked[rank]
+            # A member that asks for an earlier mean again, since it was restarted, has no question here until it
+            # comes to this one.
+            asked = self.asked.get(rank, [])
             while asked and asked[0].result is not None:
                 yield Reply(rank, asked.pop(0).result)
 
@@ -287,21 +299,50 @@ class MeanServer(Role):
         here = (rank for rank in self.workers if rank not in self.left)
         if any(len(self.asked.get(rank, ())) < self.kept_at_most for rank in here):
             return ()
+        return self._vote()
+
+    def _vote(self) -> Iterator[Reply]:
+        """Closes the meeting with the most votes, and what the others wait for."""
         agreed = max(self._open(), key=self._votes)
-        for rank in tuple(agreed.absent):
+        outvoted = {rank: self.asked[rank][0] for rank in agreed.absent}
+        agreed.absent.clear()
+        yield from self._close(agreed)
+        assert agreed.result is not None
+        self._settle(agreed)
+        for rank, meeting in outvoted.items():
             self.outvoted[rank] += 1
-            asked = self.asked[rank]
-            self._gives_up(rank, asked[0])
-            asked[0] = agreed
-            agreed.excuse(rank)
-        return self._close(agreed)
+            if meeting.result is None:
+                waits_on = any(outvoted.get(other) is not meeting for other in meeting.present)
+                yield from self._outvote(rank, meeting, agreed.result, waits_on=waits_on)
+
+    def _outvote(self, rank: int, meeting: _Meeting, result: Averaged, *, waits_on: bool) -> Iterator[Reply]:
+        """Closes the meeting that `rank` waits for: with `result`, that of another one, or else with its own.
+
+        waits_on: others have it as a later question, and wait on; `rank` alone is given `result`.
+        """
+        if not meeting.can_end_with(result):
+            v = weighted_mean(meeting.sum, meeting.weight)
+            result = Averaged(v=v, weight=meeting.weight, series=meeting.series)
+        elif waits_on:
+            del meeting.present[rank], self.asked[rank][0]
+            yield Reply(rank, result)
+            return
+        yield from self._end(meeting, result)
+        self._settle(meeting)
+
+    def _settle(self, meeting: _Meeting) -> None:
+        """Keeps a meeting that was closed by a vote for those of its members who have not asked for it yet."""
+        for rank in meeting.among:
+            if rank not in meeting.present and rank not in self.left:
+                self.settled.setdefault(rank, []).append(meeting)
 
     def _votes(self, meeting: _Meeting) -> tuple[int, int]:
         """Returns by what meetings are compared where members wait for different ones: the largest wins.
 
-        Among equals that one wins whose members have been outvoted less often.
+        Who has left since speaks for it, too: a liar may be one of two who are still there. Among equals that one wins
+        whose members have been outvoted less often.
         """
-        return len(meeting.present), -sum(self.outvoted[rank] for rank in meeting.present)
+        return len(meeting.counted), -sum(self.outvoted[rank] for rank in meeting.present)
 
     def _gives_up(self, rank: int, meeting: _Meeting) -> None:
         """`rank` does not wait for `meeting` any longer; a meeting for which nobody waits is removed."""
@@ -322,6 +363,16 @@ class MeanServer(Role):
         for known in (self.closed, self.missed):
             for meetings in known.values():
                 meetings[:] = [meeting for meeting in meetings if meeting.tag != tag]
+
+    def forget_former(self) -> None:
+        """Drops all results: nobody is left of those who know them, and the next worker begins with the first tags.
+
+        Newcomers that came before the last worker was lost could otherwise get a mean of its time under a tag of
+        theirs. No live run goes on without a worker.
+        """
+        for known in (self.closed, self.missed, self.settled):
+            for meetings in known.values():
+                meetings.clear()
 
     def on_mean(self, tag: Hashable, result: Averaged) -> None:
         """Is called with every result; drivers override it to learn of one, such as the initial weights."""

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import loop_messages
 from paceline.core.coordination.decisions import (
     FailCallsTo,
     FailureKind,
@@ -290,6 +291,8 @@ class Elasticity:
         self._decide.record(MemberChange(at=now, party=str(who), device=hello.device, host=hello.host, **told))
         self._decide.send([who], self._state.plan)
         self._decide.send([who], control.Go(at=now, samples=self._run.totals.samples, steps=former.steps))
+        if self._state.rate_factor != 1.0:
+            self._decide.send([who], loop_messages.ScaleRate(factor=self._state.rate_factor))
 
     def _abort_joins(self, why: str) -> None:
         """Drops all newcomers, which nothing connects to the server that replaces the lost one; they may try again."""

@@ -9,7 +9,8 @@
     FINISHING         Saved of all that are not lost              Exit to everybody              OVER
 
 Within TRAINING a run is stopping as soon as `RunState.reason` is set: the workers were told Stop, and nobody may join.
-A failure ends the run from any phase; the supervisor sees to that. `bring_up.py` and `ending.py` have the transitions.
+A failure ends the run from any phase; the supervisor sees to that. `paceline.core.coordinator.bring_up` and `ending.py`
+have the transitions.
 Phases only advance. Each but TRAINING has a deadline (`WAIT_SECONDS`, and the time that the model takes on its way).
 """
 
@@ -66,6 +67,7 @@ class RunState:
     model_on_servers  no worker is needed for the last model
     model             what worker 0 reported of its model; every other worker must train the same
     agreed            the plan, once there is one
+    rate_factor       the operator's factor on the learning rate (`operator_orders.py`)
     """
 
     phase: RunPhase = RunPhase.GATHERING
@@ -76,6 +78,7 @@ class RunState:
     model_on_servers: bool = False
     model: control.Ready | None = None
     agreed: control.Plan | None = None
+    rate_factor: float = 1.0
 
     @property
     def training(self) -> bool:
@@ -142,7 +145,7 @@ class RunRules:
 
     dead_after_s      seconds of silence after which a process counts as lost during training; the evaluator also later
     stuck_after_s     seconds that one step may take, or STUCK_STEPS of the worker's usual ones, whichever is longer
-    min_workers       the run ends when a loss leaves fewer
+    min_workers       the run ends when a loss leaves fewer; with 0 it goes on when all have left, too
     model_on_servers  the servers hold the model, so no worker is needed for the last one
     done              leased samples that were finished before this run was resumed
     """

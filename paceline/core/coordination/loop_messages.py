@@ -1,4 +1,7 @@
-"""Messages of a user's own training loop to the coordinator: it draws samples, reports evaluations, ends the run."""
+"""Messages of a user's own training loop to the coordinator: it draws samples, reports evaluations, ends the run.
+
+At the end: what a person asks of loops and of the evaluator, by way of the coordinator.
+"""
 
 from __future__ import annotations
 
@@ -52,3 +55,23 @@ class EndRun:
     """Asks that the run ends for all, from a worker's loop."""
 
     reason: bounds.Name
+
+
+# ---- what a person asks (`operator_orders.py`) -----------------------------------------------------------------
+@message("control.Drain", plane="control")
+class Drain:
+    """Asks a worker to leave after its step, as SIGTERM to its process does."""
+
+    reason: str
+
+
+@message("control.ScaleRate", plane="control")
+class ScaleRate:
+    """Sets the factor on a worker's learning rate, counted from the beginning of its training: 1 changes nothing."""
+
+    factor: float
+
+
+@message("control.SaveNow", plane="control")
+class SaveNow:
+    """Asks the evaluator for a checkpoint, whether one is due or not."""

@@ -133,6 +133,7 @@ class MemberRecord(Generic[Who]):
 
 
 HERE = (MembershipState.ANNOUNCED, MembershipState.TRAINING)
+UNHEARD = (MembershipState.LOST, MembershipState.NOT_STARTED)
 
 
 class Membership(Generic[Who]):
@@ -154,6 +155,15 @@ class Membership(Generic[Who]):
     def incarnation(self, who: Who) -> int:
         """Returns its present incarnation, or its last one; 0 for a member that was never there."""
         return self._members[who].incarnation if who in self._members else 0
+
+    def hears(self, who: Who, incarnation: int) -> bool:
+        """Returns True if what that incarnation says counts: it is the present one, and is not lost."""
+        member = self._members.get(who)
+        return member is not None and member.incarnation == incarnation and member.state not in UNHEARD
+
+    def burnt(self, who: Who, incarnation: int) -> bool:
+        """Returns True if that incarnation is over for good."""
+        return who in self._members and incarnation <= self._members[who].burnt
 
     def here(self) -> list[Who]:
         """Returns the members that the others know to take part, in the order of their first hello."""

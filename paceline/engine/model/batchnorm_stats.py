@@ -73,10 +73,11 @@ class Buffers:
             for batches, count in zip(self._batches, _as_counts(numbers[self._flat.numel() :]), strict=True):
                 batches.copy_(count)
 
-    def average(self, snapshots: Sequence[Flat], samples: Sequence[float]) -> Flat:
+    def average(self, snapshots: Sequence[Flat], samples: Sequence[float], *, for_newcomer: bool = False) -> Flat:
         """Combines several workers' statistics by the policy; worker i counts `samples[i]`.
 
-        All count alike where nobody has seen a sample yet. The counts of batches are added up. The variance is the mean
+        All count alike where nobody has seen a sample yet. The counts of batches are added up; a newcomer gets their
+        mean, since what it publishes is added to the others' counts again. The variance is the mean
         of variances, as everywhere else in practice; the spread between the workers' means is left out.
         """
         if self.policy == "local":
@@ -89,6 +90,7 @@ class Buffers:
         statistics = self._flat.numel()
         counts = sum(_as_counts(v.value()[statistics:]) for v in snapshots)
         assert isinstance(counts, Tensor)
+        counts = counts // len(snapshots) if for_newcomer else counts
         return Flat.wrap(torch.cat([mean.value()[:statistics], _as_floats(counts)]))
 
     def _counts(self) -> Tensor:

@@ -26,8 +26,9 @@ import functools
 import hashlib
 import itertools
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, is_
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -156,7 +157,8 @@ class FlatModel:
         self._gradient = _Gradient(self._dense, self.device)
         self._separate = True
         self._detach()
-        if self.device.type not in SEPARATE_ON or self._sparse or self._low:
+        self._may_separate = self.device.type in SEPARATE_ON and not self._sparse and not self._low
+        if not self._may_separate:
             self.join_gradients()
 
     def _move_in(self) -> None:
@@ -303,6 +305,12 @@ class FlatModel:
         self._used.watch()
         self._bind(self._gradient)
 
+    def separate_gradients(self) -> None:
+        """Undoes `join_gradients` where gradients were apart before, from the next `zero_grad` on."""
+        if self._may_separate and not self._separate:
+            self._separate = True
+            self._used.end()
+
     def zero_grad(self) -> None:
         """Prepares a backward pass: one pass over the buffer, or over another one when somebody
         still holds this one.
@@ -407,6 +415,13 @@ class FlatModel:
 
     def reset_others(self) -> None:
         """Tells the other processes that hold the model that their optimizers forget their state; there are none."""
+
+    def optimizer_state(self) -> dict[str, Tensor | float]:
+        """Returns what the optimizers of all processes that hold the model remember; {} where this is the only one."""
+        return {}
+
+    def load_optimizer_state(self, state: Mapping[str, Any]) -> None:
+        """Gives these optimizers what `optimizer_state` has returned."""
 
     def lend_arriving(self, what: str) -> tuple[Chunks, Tensor]:
         """Returns the gradient that backward is about to make, parameter by parameter, and the buffer that it is

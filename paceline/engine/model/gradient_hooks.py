@@ -82,10 +82,11 @@ class Backward:
         self._parts = self._buffer = None
 
     def end(self) -> None:
-        """Removes the hooks."""
+        """Removes the hooks; the next gradient is made as if they had never been."""
         self.cancel()
         for hook in self._hooks:
             hook.remove()
+        self._flat.separate_gradients()
 
     def _accumulated(self, i: int, _parameter: Any) -> None:
         """The hook: parameter `i` has its gradient. Raises ConfigError if it got one before in this gradient."""

@@ -7,8 +7,12 @@ that they would see of a worker of one device.
     weights()       the ranks' weights are gathered, unless nothing has changed them
     load(w)         w goes to the ranks, each its part
     gradient()      the ranks' gradients are gathered
+    optimizer_state()  so is what the ranks' optimizers remember; load_optimizer_state(state): each rank takes its part
     zero_grad()     all ranks drop their gradients
     showing(w)      all ranks have w within the context, and their own weights after it
+
+Weights and gradients pass through memory that all ranks have (`share`), where there is such: each rank copies its own
+blocks to and from it, at the same time as the others. Otherwise they are sent to the first rank and from it.
 
 Each of these is a command to the other ranks (`RankLink`), which wait for commands between two turns of their loop.
 """
@@ -25,8 +29,10 @@ from torch import Tensor, nn
 
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.model.trainable import Rest
+from paceline.engine.optim.packed_state import PACKED
 from paceline.engine.sharded.blocks import PartLayout, local_of
 from paceline.engine.sharded.local_parts import GRADIENTS, REST, WEIGHTS, LocalParts
+from paceline.engine.sharded.local_state import LocalState
 from paceline.engine.sparse.sparse_vector import AnyFlat
 from paceline.engine.vectors.flat import Flat
 
@@ -41,6 +47,12 @@ class RankLink(Protocol):
 
     def collect(self, lengths: Sequence[int], dtype: torch.dtype) -> list[Tensor]:
         """Returns what each other rank sends, of the given lengths."""
+
+    def share(self, length: int) -> Tensor | None:
+        """Returns memory that all ranks have, for a vector of that length; None where they cannot have it."""
+
+    def settled(self) -> None:
+        """Returns when the other ranks have done what was ordered."""
 
     def deliver(self, parts: Sequence[Tensor]) -> None:
         """Sends each other rank its part."""
@@ -63,7 +75,7 @@ class GatheredModel(FlatModel):
         layouts: Mapping[str, Sequence[PartLayout]],
         sends: Mapping[str, Sequence[Sequence[int]]],
     ) -> None:
-        self._parts, self._link = parts, link
+        self._parts, self._link, self._state = parts, link, LocalState(parts)
         self._layouts = {**layouts, GRADIENTS: layouts[WEIGHTS]}
         self._sends = {**sends, GRADIENTS: sends[WEIGHTS]}
         self._alike = {kind: all(layout == of[0] for layout in of) for kind, of in self._layouts.items()}
@@ -72,6 +84,8 @@ class GatheredModel(FlatModel):
         super().__init__(self.whole, optimizer=self.stand_in)
         self._rest_of_whole: dict[str, Tensor] = dict(_named_tensors(self.whole, set(parts.rest)))
         self._versions: list[int] | None = None
+        room = link.share(len(self))
+        self._room = None if room is None else parts.cut(room)
         self._gather(WEIGHTS)
         self._gather(REST)
         self.rest = _SharedByRanks(self.whole, trained, lambda: self._spread(REST))
@@ -177,6 +191,48 @@ class GatheredModel(FlatModel):
         """Tells the other ranks to drop the state of their optimizers."""
         self._link.order("reset")
 
+    # ---- optimizers --------------------------------------------------------------------------------------
+    def optimizer_state(self) -> dict[str, Tensor | float]:
+        """Returns what the ranks' optimizers remember, packed as that of one process; {} where it cannot be joined.
+
+        That is so where ranks hold parts of a tensor that has not the shape of its parameter, as Adafactor's.
+        """
+        if self._alike[WEIGHTS]:
+            return self._state.take()
+        if not self._state.is_by_blocks:
+            return {}
+        own, sends, layouts = self._state.take(), self._sends[WEIGHTS], self._layouts[WEIGHTS]
+        names = [name for name, v in own.items() if isinstance(v, Tensor)]
+        self._link.order("give_state", names=names)
+        lengths = [
+            _length(self._homes(WEIGHTS), of, numbers, WEIGHTS) for of, numbers in zip(layouts, sends, strict=True)
+        ]
+        found = dict(own)
+        for name in names:
+            whole = torch.zeros(len(self))
+            parts = [self._state.owned(own, name, sends[0]), *self._link.collect(lengths[1:], torch.float32)]
+            self._fill(WEIGHTS, self._parts.cut(whole), parts)
+            found[name] = whole
+        return found
+
+    def load_optimizer_state(self, state: Mapping[str, Any]) -> None:
+        """Gives each rank's optimizer its part of what `optimizer_state` has returned, of whatever ranks.
+
+        Tensors of other shapes than the parameters' cannot be cut: with such a state the optimizers begin anew.
+        """
+        if not self._alike[WEIGHTS] and any(name.startswith(PACKED) for name in state):
+            return
+        numbers = {name: v for name, v in state.items() if not isinstance(v, Tensor)}
+        vectors = {name: v for name, v in state.items() if isinstance(v, Tensor)}
+        self._link.order("take_state", numbers=numbers, names=[*vectors])
+        own: dict[str, Tensor] = {}
+        for name, vector in vectors.items():
+            homes = self._parts.cut(vector.float())
+            blocks = [_blocks(homes, layout, WEIGHTS) for layout in self._layouts[WEIGHTS]]
+            own[name] = blocks[0]
+            self._link.deliver(blocks[1:])
+        self._state.load({**numbers, **own})
+
     def show_unused(self) -> None:
         """Does nothing: on the ranks a parameter without a gradient has None already."""
 
@@ -200,6 +256,9 @@ class GatheredModel(FlatModel):
     def _gather(self, kind: str) -> None:
         """Writes the blocks of all ranks into the whole tensors."""
         sends, layouts, homes = self._sends[kind], self._layouts[kind], self._homes(kind)
+        if self._room is not None and kind != REST and any(sends[1:]):
+            self._gather_from_room(kind, homes, self._room)
+            return
         dtype = torch.uint8 if kind == REST else torch.float32
         if any(sends[1:]):
             self._link.order("send", kind=kind)
@@ -207,9 +266,31 @@ class GatheredModel(FlatModel):
             received = self._link.collect(lengths[1:], dtype)
         else:
             received = [torch.empty(0, dtype=dtype)] * self._others
-        parts = [self._parts.pack(kind, sends[0]), *received]
+        self._fill(kind, homes, [self._parts.pack(kind, sends[0]), *received])
+
+    def _gather_from_room(self, kind: str, homes: Sequence[Tensor], room: Sequence[Tensor]) -> None:
+        """Writes the blocks of all ranks into the whole tensors, those of the others from the memory of all."""
+        self._link.order("write", kind=kind)
         with torch.no_grad():
-            for layout, numbers, data in zip(layouts, sends, parts, strict=True):
+            self._parts.write(kind, self._sends[kind][0], homes)
+            self._link.settled()
+            for layout, numbers in zip(self._layouts[kind][1:], self._sends[kind][1:], strict=True):
+                for i in numbers:
+                    layout.blocks[i].of(homes[i]).copy_(layout.blocks[i].of(room[i]))
+
+    def _spread_from_room(self, homes: Sequence[Tensor], room: Sequence[Tensor]) -> None:
+        """Gives each rank its blocks of the whole weights through the memory of all."""
+        with torch.no_grad():
+            for place, home in zip(room, homes, strict=True):
+                place.copy_(home)
+            self._link.order("read")
+            self._parts.read(homes)
+            self._link.settled()  # before anybody writes there again
+
+    def _fill(self, kind: str, homes: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
+        """Writes what each rank has sent, its blocks one behind the other, into the whole tensors."""
+        with torch.no_grad():
+            for layout, numbers, data in zip(self._layouts[kind], self._sends[kind], parts, strict=True):
                 at = 0
                 for i in numbers:
                     home = layout.blocks[i].of(homes[i])
@@ -220,8 +301,11 @@ class GatheredModel(FlatModel):
 
     def _spread(self, kind: str, vector: Tensor | None = None) -> None:
         """Gives each rank its blocks of the whole tensors, or of `vector`, weights that are not kept."""
-        homes = self._homes(kind) if vector is None else _cut(vector, self._parameters)
+        homes = self._homes(kind) if vector is None else self._parts.cut(vector)
         layouts = self._layouts[kind]
+        if self._room is not None and kind == WEIGHTS:
+            self._spread_from_room(homes, self._room)
+            return
         own = _blocks(homes, layouts[0], kind)
         if self._alike[kind]:
             self._link.order("take", kind=kind, length=len(own), same=True)
@@ -310,9 +394,3 @@ def _blocks(homes: Sequence[Tensor], layout: PartLayout, kind: str) -> Tensor:
     if kind == REST:
         found = [part.contiguous().view(torch.uint8) for part in found]
     return torch.cat(found) if found else torch.empty(0, dtype=torch.uint8)
-
-
-def _cut(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the pieces of a vector in the shapes of the parameters."""
-    pieces = torch.split(vector, [t.numel() for t in like])
-    return [piece.view(t.shape) for piece, t in zip(pieces, like, strict=True)]

@@ -11,6 +11,7 @@ host memory: one copy from the device for all tensors together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -103,6 +104,26 @@ class LocalParts:
         if at != len(data):
             raise ValueError(f"{len(data)} numbers of {kind} for a part of {at}")
 
+    # ---- in memory that all ranks see ----------------------------------------------------------------------
+    def write(self, kind: str, numbers: Iterable[int], whole: Sequence[Tensor]) -> None:
+        """Writes the local blocks of these weights or gradients where they lie in the `whole` tensors."""
+        parameters, blocks = self.parameters, self._layouts[WEIGHTS].blocks
+        source: Callable[[nn.Parameter], Tensor] = _gradient_of if kind == GRADIENTS else local_of
+        for i in numbers:
+            blocks[i].of(whole[i]).copy_(source(parameters[i]))
+
+    def read(self, whole: Sequence[Tensor]) -> None:
+        """Takes over the local blocks of the weights from the `whole` tensors."""
+        self._reshard()
+        for p, block, home in zip(self.parameters, self._layouts[WEIGHTS].blocks, whole, strict=True):
+            local_of(p).copy_(block.of(home))
+
+    def cut(self, vector: Tensor) -> list[Tensor]:
+        """Returns the pieces of a vector of the model's length, in the shapes of the whole trained parameters."""
+        shapes = self._layouts[WEIGHTS].shapes
+        pieces = torch.split(vector, [math.prod(shape) for shape in shapes])
+        return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
     # ---- the gradient ------------------------------------------------------------------------------------
     @property
     def has_gradient(self) -> bool:
@@ -189,11 +210,15 @@ def _gradient_of(p: Any) -> Tensor:
     """Returns the local block of the gradient, zeros where there is none."""
     if p.grad is None:
         return torch.zeros_like(local_of(p))
-    grad = p.grad
-    if is_sharded(grad) and grad.placements != p.placements:
-        grad = grad.redistribute(placements=p.placements)
-    local = local_of(grad)
+    local = local_of(aligned(p.grad, p))
     return local.to_dense() if local.is_sparse else local
+
+
+def aligned(t: Any, p: Any) -> Any:
+    """Returns a gradient, or another tensor of the shape of parameter `p`, placed on the ranks as `p` is."""
+    if is_sharded(t) and t.placements != p.placements:
+        return t.redistribute(placements=p.placements)
+    return t
 
 
 def _bytes_of(t: Tensor) -> Tensor:

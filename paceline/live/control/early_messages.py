@@ -34,7 +34,12 @@ class EarlyEnvelopes:
         """Keeps the message if the role has to see it and does not exist yet; returns whether it was kept."""
         needs_role = envelope.kind != REPLY and not isinstance(envelope.message, ReadState)
         with self._lock:
-            return self._early.hold((src, envelope), needs_role=needs_role)
+            return self._early.hold(src, (src, envelope), needs_role=needs_role)
+
+    def refuse(self, src: Party) -> None:
+        """Drops what was kept of a party that was declared lost."""
+        with self._lock:
+            self._early.refuse(src)
 
     def release(self) -> list[tuple[Party, Envelope]]:
         """Returns what was held, and holds nothing from now on; called when the role exists."""

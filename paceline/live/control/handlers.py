@@ -8,15 +8,15 @@ A message passes these, in this order:
     all else     to the node, which has the role; a newcomer without a role holds it (`early_messages.py`)
 
     CONTROL message                        then
-    Roster, Plan, Go                       learned here, then to the mailbox
-    Stop                                   the loop is woken with Stopped; the process stays until Exit
-    Exit, Finish                           to the mailbox; Exit also lets the process end
+    Roster, Plan, Go, Stop                 what follows is decided in `paceline.core.parties.lifecycle`, for live and
+    Restore, Finish, Exit                  simulated runs; what takes its time goes to the mailbox of the own thread
+    WorkerLeft, WorkerJoined               the same, in `paceline.core.parties.orders`; a Resume of a server is carried
+    Resume, Fence                          out by its own thread
     Total, Quota, Lease, Drawn             numbers and samples for the loop
-    WorkerLeft, WorkerJoined               what follows is decided in `paceline.core.parties.orders`, for live runs and
-    Resume, Fence                          simulated ones, and carried out here; a Resume of a server by its own thread
-    Restore                                to the mailbox: a server's own thread restores it
     Rate, Capture                          callbacks
     Explain                                a stack trace of all threads to standard error
+    Drain, ScaleRate                       noted for the loop, which looks before each step
+    SaveNow                                to the mailbox
 
 Nothing here may wait: this thread also moves the bytes of every connection.
 """
@@ -35,6 +35,17 @@ from paceline.core.coordination import loop_messages, party
 from paceline.core.coordination.party import Party
 from paceline.core.effects import Data
 from paceline.core.errors import CoordinatorGone, ProtocolError, Stopped
+from paceline.core.parties.lifecycle import (
+    BeginServerView,
+    CheckByPlan,
+    EndLoop,
+    HoldMessages,
+    LifecycleAction,
+    MayExit,
+    OwnThread,
+    PartyLifecycle,
+    StartClock,
+)
 from paceline.core.parties.orders import (
     BeginCopies,
     ConfirmJoined,
@@ -107,7 +118,7 @@ class MessageHandlers:
         self._transport, self._node, self._me = transport, node, node.me
         self._directory, self._mailbox, self._early = directory, mailbox, early
         self._reports, self._servers = reports, servers
-        self._orders = PartyOrders(node.me, directory)
+        self._orders, self.lifecycle = PartyOrders(node.me, directory), PartyLifecycle(node.me, directory)
         self._callbacks = NO_CALLBACKS
         self._parts = MessageParts()
 
@@ -199,37 +210,44 @@ class MessageHandlers:
             case control.WorkerLeft() | control.WorkerJoined() | control.Fence() | control.Resume() as order:
                 for action in self._orders.told(order):
                     self._carry_out(action)
+            case loop_messages.Drain(reason=reason):
+                self._mailbox.notice = reason
+            case loop_messages.ScaleRate(factor=factor):
+                self._mailbox.rate_factor = factor
             case control.Explain():
                 with contextlib.suppress(OSError, ValueError, AttributeError):  # a standard error that is no file
                     faulthandler.dump_traceback(sys.stderr)
             case _:
-                self._course_of_the_run(message)
+                self._lifecycle(message)
 
-    def _course_of_the_run(self, message: Any) -> None:
-        """Passes on to the mailbox what the party's own thread waits for.
-
-        What must hold before the next message is handled is done here first, since that thread may take its time.
-        """
+    def _lifecycle(self, message: Any) -> None:
+        """Handles what the coordinator says of the course of the run, when all parts of it are here."""
         if (message := self._parts.join(message)) is None:
             return
-        match message:
-            case control.Roster() as roster:
-                self._directory.learn(roster)
-                self._early.begin(self._directory.late)
-                self._node.begin_server_view(roster.server_view)
-            case control.Plan() as plan:
-                self._node.message_checks.planned(plan, late=self._directory.late)
-            case control.Go() as go:
+        for action in self.lifecycle.told(message):
+            self._carry_on(action)
+
+    def _carry_on(self, action: LifecycleAction) -> None:
+        """Carries out what must hold before the next message is handled; the party's own thread may take its time."""
+        match action:
+            case HoldMessages():
+                self._early.begin(late=True)
+            case BeginServerView(server_view=view):
+                self._node.begin_server_view(view)
+            case CheckByPlan(plan=plan, late=late):
+                self._node.message_checks.planned(plan, late=late)
+            case StartClock(go=go):
                 self._node.start_clock(go.at)  # at once, so that no message is dated by the clock from before
                 self._mailbox.total_samples = go.samples
-            case control.Stop(reason=reason):
+            case EndLoop(reason=reason):
                 self._mailbox.stop_reason = reason
                 self._end(Stopped(reason))
-                return
-            case control.Exit() as message:
-                self._mailbox.exit(message)
-                return
-        self._mailbox.put(message)
+            case MayExit():
+                self._mailbox.exit()
+            case OwnThread(message=message):
+                self._mailbox.put(message)
+            case _:
+                assert_never(action)
 
     def tell_roles(self) -> None:
         """Tells the role of a newcomer who left and joined before it existed; called between two messages."""
@@ -242,6 +260,7 @@ class MessageHandlers:
         match action:
             case RefuseIncarnation(rank=rank, incarnation=incarnation):
                 self._transport.drop(party.worker(rank), incarnation, "it was declared lost")
+                self._early.refuse(party.worker(rank))
             case RolesHearLeft(rank=rank):
                 self._node.gone(rank)
             case RolesHearJoined(rank=rank):

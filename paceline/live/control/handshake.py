@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
 from paceline.core.coordination.party import Party
-from paceline.core.errors import PeerLost, Stopped
+from paceline.core.errors import NoCoordinator, PeerLost, Stopped
 from paceline.live.control.directory import PartyDirectory
 from paceline.live.control.link_probe import LinkRounds, timed_look
 from paceline.live.cpu_topology import allowed_cpus
@@ -29,6 +29,8 @@ from paceline.live.host_info import cores
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import PRESENCE
 from paceline.live.protocol.transport import Envelope, Handler, Kind, Transport
+
+WAY_OUT = "if its run is over, start another one (`paceline launch`), which starts its workers itself"
 
 
 class Handshake:
@@ -50,10 +52,13 @@ class Handshake:
         """Opens the transport and makes this party known to the coordinator.
 
         device: as the trace names it. speeds: bytes a second at which a server applies updates, measured and at most.
-        Raises PeerLost when the coordinator cannot be reached.
+        Raises NoCoordinator, with the address and the way out, when the coordinator cannot be reached.
         """
         self._transport.open(handler)
-        self._transport.connect(party.COORDINATOR, coordinator_address)
+        try:
+            self._transport.connect(party.COORDINATOR, coordinator_address)
+        except PeerLost as error:
+            raise NoCoordinator(f"{error}; {WAY_OUT}") from None
         hello = control.Hello(
             address=self._transport.address,
             pid=os.getpid(),

@@ -33,6 +33,8 @@ class Mailbox:
         self.over, self.may_exit = threading.Event(), threading.Event()
         self.error: BaseException | None = None  # why this party cannot go on
         self.stop_reason = ""
+        self.notice = ""  # why this worker ends after its step
+        self.rate_factor = 1.0  # of the operator, on the learning rate
         self.total_samples = 0
         self.total_exchanges = 0
         self._wake_at = 0  # exchanges of all workers; 0: nobody waits for them
@@ -63,11 +65,11 @@ class Mailbox:
             case loop_messages.Drawn(stream=stream) as drawn:
                 self.dealt[stream].put(drawn)
 
-    def exit(self, message: control.Exit) -> None:
+    def exit(self) -> None:
         """Puts the end of the run, and sets the events that say so."""
         self.over.set()
         self.may_exit.set()
-        self.put(message)
+        self.put(control.Exit())
 
     def end(self, error: BaseException) -> None:
         """Wakes the party's own thread with `error`, wherever it waits."""

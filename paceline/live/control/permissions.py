@@ -66,8 +66,12 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
     },
     **{
         cls: (frozenset({COORDINATOR}), frozenset({WORKER}))
-        for cls in (control.Stop, control.Explain, control.Quota, loop_messages.Drawn, control.Lease)
+        for cls in (
+            *(control.Stop, control.Explain, control.Quota, loop_messages.Drawn, control.Lease),
+            *(loop_messages.Drain, loop_messages.ScaleRate),
+        )
     },
+    loop_messages.SaveNow: (frozenset({COORDINATOR}), frozenset({EVALUATOR})),
     control.Total: (frozenset({COORDINATOR}), frozenset({WORKER, EVALUATOR})),
 }
 """For each message of the control plane: the kinds of party that send it, and that receive it."""

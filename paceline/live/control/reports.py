@@ -5,6 +5,8 @@
     SamplesResolved  what became of leased samples (first server); sooner, after SETTLE_SECONDS
     Beat             when there is nothing else to report
 
+What the process uses of its machine and its links is measured every USAGE_SECONDS on a thread of its own.
+
 Reports double as heartbeats: `--dead-after` seconds without one and the coordinator declares the party lost. A server
 can be busy with one update for longer than that, so a thread of its own sends Beats meanwhile, up to
 UPDATE_SECONDS_MAX.
@@ -17,7 +19,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -35,6 +37,8 @@ REPORT_SECONDS = 0.25
 MEANWHILE_SECONDS = 0.5
 """Seconds between two beats of a server that is busy with one update."""
 UPDATE_SECONDS_MAX = 300.0  # that a server may be at one update before it counts as hung
+USAGE_SECONDS = 2.0
+"""Seconds between two measurements of what the process uses."""
 RECORDS_BYTES = 32 * 1024
 """Bytes of trace records in one message; a frame's header holds twice that."""
 SETTLE_SECONDS = 0.05
@@ -56,6 +60,7 @@ class Reports:
     def __init__(self, transport: Transport, me: Party, ended: threading.Event) -> None:
         self._transport, self._me, self._ended = transport, me, ended
         self._progress: Callable[[], control.Progress] | None = None
+        self.usage: Callable[[], Iterable[Record]] | None = None  # measures what this process uses; set before `begin`
         self._rows: deque[Row] = deque()
         self._resolved = ResolvedContributions()
         self._begun = False
@@ -70,6 +75,8 @@ class Reports:
             self._transport.call_later(REPORT_SECONDS, self._again)
             if self._me.kind == "server":
                 threading.Thread(target=self._beat_meanwhile, name=f"beat of {self._me}", daemon=True).start()
+            if self.usage is not None:
+                threading.Thread(target=self._measure, args=(self.usage,), name="usage", daemon=True).start()
 
     def note(self, record: Record) -> None:
         """Keeps a trace record until the next report."""
@@ -143,3 +150,9 @@ class Reports:
             if MEANWHILE_SECONDS < silent_s < UPDATE_SECONDS_MAX:
                 with contextlib.suppress(PeerLost):
                     self._tell(control.Beat())
+
+    def _measure(self, usage: Callable[[], Iterable[Record]]) -> None:
+        """Notes what this process uses until the end; the next report sends it."""
+        while not self._ended.wait(USAGE_SECONDS):
+            for record in usage():
+                self.note(record)

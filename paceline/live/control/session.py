@@ -14,7 +14,7 @@ A worker goes through these states; the messages in brackets come from the coord
     NEW         opens its transport, says Hello                    hello                    WAITING
     WAITING     [Roster] connects to those that it sends to        connect, meet_workers    READYING
     READYING    measures, sends Ready; [Plan] makes its role       tell, expect, enter      PREPARED
-    PREPARED    sends Prepared; [Go] starts the clock              expect                   TRAINING
+    PREPARED    sends Prepared; [Go] starts the clock              took_up, expect          TRAINING
     TRAINING    reports by itself; [Stop], or its data ends        reports.begin, leave     LEFT
     LEFT        answers others; [Finish] reads or saves the model  wait_for_finish, done    SAVED
     SAVED       [Exit]                                             close                    over
@@ -29,12 +29,13 @@ import contextlib
 import queue
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, assert_never
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
 from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost, Stopped
+from paceline.core.parties.lifecycle import AwaitTaken, FlushRecords, Say, SendLast, StepAction
 from paceline.core.parties.orders import BeginCopies
 from paceline.core.role import Role
 from paceline.core.sharding import Layout
@@ -75,7 +76,6 @@ class Session:
     def __init__(self, transport: Transport, node: Node, *, timeout_s: float = 600.0) -> None:
         """`timeout_s` bounds each wait for the coordinator while the run is being set up."""
         self.node, self.transport = node, transport
-        self.notice = ""  # why this worker ends after its step; see `paceline.runtime.worker.preemption_notice`
         self.mailbox = Mailbox(node.me, timeout_s)
         self.directory = PartyDirectory(node.me)
         self.reports = Reports(transport, node.me, self.mailbox.may_exit)
@@ -159,6 +159,10 @@ class Session:
         """Returns how vectors travel to those that this party has connected to, each way once."""
         return self.handshake.ways()
 
+    def took_up(self) -> None:
+        """Says that this party has taken up its plan, where training waits for that. Raises PeerLost."""
+        self._carry_out(self.handlers.lifecycle.took_up())
+
     def enter(self, role: Role, layout: Layout, carrier: Carrier | None = None) -> None:
         """Places the role of a newcomer, while the others train.
 
@@ -202,6 +206,20 @@ class Session:
     def stop_reason(self) -> str:
         """Returns why the workers shall stop, or "" while they shall not."""
         return self.mailbox.stop_reason
+
+    @property
+    def notice(self) -> str:
+        """Returns why this worker ends after its step, "" if it does not; see `worker.preemption_notice`."""
+        return self.mailbox.notice
+
+    @notice.setter
+    def notice(self, why: str) -> None:
+        self.mailbox.notice = why
+
+    @property
+    def rate_factor(self) -> float:
+        """Returns the operator's factor on the learning rate."""
+        return self.mailbox.rate_factor
 
     @property
     def total_samples(self) -> int:
@@ -271,11 +289,26 @@ class Session:
         The order matters: once the coordinator has told the others that this worker left, nothing of it may follow.
         `drained`: it is being drained, and asks to exit at once.
         """
-        self.node.leave()
-        if drained:  # all that it sent has arrived before the process ends
-            self.handshake.confirm_servers()
-        self.reports.flush()
-        self.tell(control.Left(reason=reason, drained=drained))
+        lifecycle = self.handlers.lifecycle
+        self._carry_out(lifecycle.leaves(drained=drained))
+        self._carry_out(lifecycle.has_left(reason, drained=drained))
+
+    def _carry_out(self, actions: Iterable[StepAction]) -> None:
+        """Carries out what `paceline.core.parties.lifecycle` decides for the party's own thread."""
+        for action in actions:
+            match action:
+                case SendLast():
+                    self.node.leave()
+                case AwaitTaken(by_servers=by_servers):
+                    self.node.settle()
+                    if by_servers:
+                        self.handshake.confirm_servers()
+                case FlushRecords():
+                    self.reports.flush()
+                case Say(message=message):
+                    self.tell(message)
+                case _:
+                    assert_never(action)
 
     def wait_for_finish(self) -> control.Finish | None:
         """Waits until nobody trains any more, so that the model is final; None for one that may end before.
@@ -290,7 +323,7 @@ class Session:
 
     def done(self) -> None:
         """Says that this party needs the others no longer, and waits until it may end."""
-        self.tell(control.Saved())
+        self._carry_out(self.handlers.lifecycle.saved(flushed=True))
         self.mailbox.may_exit.wait(self.mailbox.timeout_s)
 
     def serve(self, served: Served | None = None) -> None:
@@ -311,8 +344,7 @@ class Session:
                     raise message
         if served:
             served.end()
-        self.reports.flush()
-        self.tell(control.Saved())
+        self._carry_out(self.handlers.lifecycle.saved())
         self.mailbox.may_exit.wait()
         self.check()
 

@@ -1,5 +1,5 @@
-"""The coordinator brings a run up, counts samples, replaces processes that are lost, and ends the run.
+"""The coordinator of a live run: its inputs come from a transport, and what it decides is carried out here.
 
-Read `coordinator.py` first; the parts that decide while training goes on are in `paceline.core.coordination`. Of
-`live/` it may import `collectives/`, `control/`, `node/` and `protocol/`.
+Read `coordinator.py` first; the machine that decides is in `paceline.core.coordinator`. Of `live/` it may import
+`collectives/`, `control/`, `node/` and `protocol/`.
 """

@@ -8,6 +8,7 @@
     RENDEZVOUS    -                         the timer of those who wait for a key of the rendezvous
     STOP          reason                    the supervisor
     ENDED         party, why                the supervisor: the process of that party has ended
+    ORDER         kind, rank, factor, why   the supervisor: what a person asks for; `why` it is refused already
 
 All of a coordinator follows from these inputs, the time of each, its configuration, and whether a snapshot is
 available. So whoever observes them can record a run, and replay it (`paceline.live.recording`).
@@ -31,6 +32,7 @@ class InputKind(enum.Enum):
     RENDEZVOUS = "rendezvous"
     STOP = "stop"
     ENDED = "ended"
+    ORDER = "order"
 
 
 class CoordinatorObserver(Protocol):

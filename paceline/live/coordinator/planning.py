@@ -12,8 +12,9 @@ from typing import Any
 
 from paceline.core.collective import Choice
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination.lifecycle import StopRule
+from paceline.core.coordination.lifecycle import RunRules, StopRule
 from paceline.core.coordination.same_model import other_model
+from paceline.core.coordinator.bring_up import PlanRequest
 from paceline.core.errors import ConfigError
 from paceline.core.role import Role, RoleContext
 from paceline.core.sharding import Layout
@@ -47,41 +48,43 @@ def transport_of(ways: Collection[str]) -> str:
     return ", ".join(sorted(ways))
 
 
-def crowded(workers: Sequence[control.Hello], servers: Sequence[control.Hello]) -> str:
+def crowded(workers: Sequence[control.Hello], servers: Sequence[control.Hello], ways: Collection[str] = ()) -> str:
     """Says why no core is free to communicate while others compute; empty where one may be.
 
-    Only processes that all share one host can be crowded: over a link bytes take time and no processor. A worker on a
-    GPU is not counted, since its core is idle while the GPU computes.
+    Only processes that all share one host can be crowded: over a link bytes take time and no processor. Where vectors
+    travel by TCP what looks like one host may be several (containers, network namespaces), so nobody is crowded. A
+    worker on a GPU is not counted, since its core is idle while the GPU computes. `ways`: how vectors travel.
     """
     everybody = (*workers, *servers)
     cores = min(hello.cores for hello in everybody)
     if all(hello.cpus for hello in everybody):  # workers may be bound to a part of them each
         cores = len({cpu for hello in everybody for cpu in hello.cpus})
     busy = sum(not hello.device.startswith(("cuda", "xpu", "mps")) for hello in workers) + len(servers)
-    if len({hello.host for hello in everybody}) > 1 or not 0 < cores < busy:
+    if TCP in ways or len({hello.host for hello in everybody}) > 1 or not 0 < cores < busy:
         return ""
     return f"{busy} processes of {everybody[0].host} share {cores} core{'s' * (cores > 1)}"
 
 
-def make_plan(
-    ready: Sequence[control.Ready],
-    workers: Sequence[control.Hello],
-    servers: Sequence[control.Hello],
-    *,
-    choices: RunChoices,
-    replaced: bool,
-    copied: bool,
-    not_started: int,
-    stop: StopRule,
-) -> control.Plan:
-    """Makes the plan that all processes follow.
+class LivePlanner:
+    """Makes the plan of a live run and the coordinator's role. `note` takes the trace records of that role."""
 
-    ready        of the starting workers, by rank; all must train the model of worker 0
-    replaced     lost servers are replaced; `copied`: from the copy on the next server
-    not_started  number of workers that may join later; they count as fast as the median of the others
+    def __init__(self, choices: RunChoices, rules: RunRules, workers: int, note: Callable[[Record], None]) -> None:
+        self._choices, self._rules, self._workers, self._note = choices, rules, workers, note
+
+    def plan(self, request: PlanRequest) -> control.Plan:
+        return make_plan(request, self._choices, self._rules.stop)
+
+    def role(self, plan: control.Plan) -> Role:
+        return self._choices.make_role(plan, role_context(plan, self._workers, self._rules.seed, self._note))
+
+
+def make_plan(request: PlanRequest, choices: RunChoices, stop: StopRule) -> control.Plan:
+    """Makes the plan that all processes follow. Workers that may join later count as fast as the median of the others.
 
     Raises ConfigError if workers train different models.
     """
+    ready, workers, servers = request.ready, request.workers, request.servers
+    not_started = request.not_started
     for rank, answer in enumerate(ready):
         if other := other_model(rank, answer, ready[0]):
             raise ConfigError(other)
@@ -89,7 +92,8 @@ def make_plan(
     seconds += [statistics.median(seconds)] * not_started
     layout, why = choices.lay_out(ready, servers)
     mean = choices.choose_allreduce(ready, workers, len(servers))
-    transport = transport_of({way for answer in ready for way in answer.ways})
+    ways = {way for answer in ready for way in answer.ways}
+    transport = transport_of(ways)
     return control.Plan(
         workers=len(workers) + not_started,
         servers=len(servers),
@@ -103,9 +107,9 @@ def make_plan(
         transport=transport,
         notes=tuple(filter(None, (why, mean.reason, transport and f"transport: {transport}"))),
         tensors=ready[0].tensors,
-        replaced=replaced,
-        copied=copied,
-        crowded=crowded(workers, servers),
+        replaced=request.replaced,
+        copied=request.copied,
+        crowded=crowded(workers, servers, ways),
         samples=stop.samples or 0,
         epochs=stop.epochs or 0.0,
         resumed=stop.behind > 0,

@@ -8,6 +8,7 @@
     OPEN        take_over                                a waiting thread reads, until give_back         OPEN
     any         end of the stream, an error              `closed` is called once, with the cause         CLOSED
     any         bytes that are no message                the same, as LossCause.BROKE_PROTOCOL           CLOSED
+    any         a frame of another version               the version of this side is told; the same      CLOSED
     STRANGER    detach                                   the socket becomes a lane of another connection CLOSED
 
 Sending tries the socket at once, on the caller's thread, which saves a switch of threads for the usual small message.
@@ -17,6 +18,7 @@ that of a thread that waits for an answer (`caller_reads.py`).
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import socket
 import sys
@@ -249,6 +251,9 @@ class Connection:
             except BlockingIOError:
                 return
             except ProtocolError as error:
+                if isinstance(error, frames.VersionMismatch):
+                    with contextlib.suppress(OSError):  # it may be gone
+                        self._sock.send(frames.version_notice())
                 self.close(str(error), LossCause.BROKE_PROTOCOL)
             except OSError as error:
                 self.close(error.strerror or str(error))

@@ -141,6 +141,10 @@ class HubTransport:
         """Returns the bytes of vectors sent and received: there is no socket to count frames at."""
         return self._sent, self._received
 
+    def traffic_with(self) -> dict[Party, tuple[int, int]]:
+        """Returns nothing: there are no connections."""
+        return {}
+
     def progress(self, party: Party) -> tuple[int, bool]:
         """Returns a constant: nothing is ever on its way here."""
         return 0, False

@@ -396,6 +396,15 @@ class TcpTransport:
         sent, received, lent, borrowed = self._traffic()
         return sent + lent, received + borrowed
 
+    def traffic_with(self) -> dict[Party, tuple[int, int]]:
+        """Returns the bytes sent to and received from each party, by reference too. Any thread may ask."""
+        found: dict[Party, tuple[int, int]] = {}
+        for party, connection in [*self._connections.items(), *self._crossed.items()]:
+            sent, received, lent, borrowed = _traffic(connection)
+            before = found.get(party, (0, 0))
+            found[party] = before[0] + sent + lent, before[1] + received + borrowed
+        return found
+
     def progress(self, party: Party) -> tuple[int, bool]:
         """Returns the `progress` of the connection to a party, of both if two calls crossed; (0, False) without one."""
         both = (self._connections.get(party), self._crossed.get(party))

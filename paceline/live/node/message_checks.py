@@ -95,6 +95,10 @@ class MessageChecks:
         envelope.message = near
         return near is not None
 
+    def refused(self, src: Party) -> bool:
+        """Returns True if `src` has a strike."""
+        return self.strikes[src] > 0
+
     def strike(self, src: Party, why: str, *, at_once: bool = False) -> None:
         """Counts a strike against `src`, and expels a worker at its third, or `at_once`."""
         why = why if len(why) <= WHY_MAX else f"{why[:WHY_MAX]}..."  # it may quote what was said

@@ -192,11 +192,7 @@ class Node(StateReader):
 
     # ---- the end -----------------------------------------------------------------------------------------
     def leave(self) -> None:
-        """Takes no further part: the role sends its last messages, and calls of others are declined.
-
-        Returns when everything that this party told other workers has been handled, and what those that had left sent
-        back; and when servers have what they were asked in the background. Nobody hears first that this party is gone.
-        """
+        """Takes no further part: the role sends its last messages, and calls of others are declined."""
         with self._lock:
             role = self._hosted[0].role
             if not self.stopped and role is not None:
@@ -204,6 +200,11 @@ class Node(StateReader):
                 self._carry_out(role, role.leave(self.now()))
                 for rank, id in self._unanswered.clear():
                     self._decline(party.worker(rank), id)
+
+    def settle(self) -> None:
+        """Returns when everything that this party told other workers has been handled, and what those that had left
+        sent back; and when servers have what they were asked in the background. Nobody hears first that it is gone.
+        """
         self.neighbours.settle()
         with self._lock:
             asked = self.calls.servers_asked()

@@ -49,6 +49,10 @@ class BufferSharer(Protocol):
     def over(self) -> tuple[int, ...]: ...
 
 
+class VersionMismatch(ProtocolError):  # noqa: N818  names what was found
+    """Is raised for a frame of another version of this protocol. Magic and version lie at the same place in all."""
+
+
 class Prefix(msgspec.Struct, frozen=True):
     kind: Kind
     slice: int
@@ -170,15 +174,23 @@ def striped(head: memoryview) -> memoryview:
     return changed
 
 
+def version_notice() -> bytes:
+    """Returns a prefix alone, which tells a caller of another version which one is spoken here."""
+    return PREFIX.pack(MAGIC, VERSION, Kind.CONTROL, 0, 0, 0, 0)
+
+
 def decode_prefix(data: bytes | memoryview, body_bytes_max: int, at: int = 0) -> Prefix:
     """Reads the prefix of the frame at `at`. Raises ProtocolError for anything but one of this protocol within the
-    limits.
+    limits, and VersionMismatch for one of another version.
     """
     magic, version, kind, slice_, header_bytes, id, body_bytes = PREFIX.unpack_from(data, at)
     if magic != MAGIC:
         raise ProtocolError("the bytes are not a Paceline frame")
     if version != VERSION:
-        raise ProtocolError(f"the other side speaks protocol version {version}, this side {VERSION}")
+        raise VersionMismatch(
+            f"the other side speaks protocol version {version}, this side {VERSION}: "
+            "install one version of paceline on all hosts"
+        )
     if header_bytes > HEADER_BYTES_MAX:
         raise ProtocolError(f"the header has {header_bytes} bytes, the limit is {HEADER_BYTES_MAX}")
     if body_bytes > body_bytes_max:

@@ -122,6 +122,9 @@ class Transport(Post, Protocol):
     def traffic(self) -> tuple[int, int]:
         """Bytes sent and received so far: frames and all, as counted at the socket, and vectors that were shared."""
 
+    def traffic_with(self) -> dict[Party, tuple[int, int]]:
+        """Returns the bytes sent to and received from each party that is connected now, over that connection."""
+
     def progress(self, party: Party) -> tuple[int, bool]:
         """Returns a number that grows while bytes come from `party` or reach it, and whether some are on their way."""
 

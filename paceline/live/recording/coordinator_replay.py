@@ -20,6 +20,7 @@ from typing import Any, Protocol, cast
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import CoordinatorDecision, FailureKind, Timer
+from paceline.core.coordination.operator_orders import OperatorOrder
 from paceline.core.coordination.party import COORDINATOR, Party
 from paceline.core.coordination.server_recovery import Snapshots
 from paceline.core.errors import ConfigError, PeerLost, ProtocolError
@@ -153,6 +154,8 @@ class CoordinatorReplay:
                 machine.stop_now(reason)
             case ["ended", str() as who, str() as why]:
                 machine.ended_now(Party.parse(who), why)
+            case ["order", str() as kind, int() as rank, int() | float() as factor, str() as why_not]:
+                machine.order_now(OperatorOrder(kind=kind, rank=rank, factor=factor), why_not)
             case _:
                 raise ConfigError(f"{what!r:.100} is no input that a coordinator takes")
 

@@ -139,6 +139,8 @@ def greet(sock: socket.socket, greeting: Greeting, token: str, memory: Memory, s
             raise ProtocolError("the challenge has no nonce")
     except TimeoutError:
         raise TimeoutError(f"it accepts connections, but did not answer within {seconds:g} s") from None
+    except frames.VersionMismatch as error:
+        raise PermissionError(str(error)) from None
     except ProtocolError as error:
         raise PermissionError(f"whoever listens there is no party of this run: {error}") from None
     if not is_proof(challenge.proof, token, LISTENER, *_said(greeting, challenge.nonce)):

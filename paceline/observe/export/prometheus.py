@@ -20,7 +20,19 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from paceline.core.trace import ARRIVALS, Applied, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span
+from paceline.core.trace import (
+    ARRIVALS,
+    Applied,
+    Decided,
+    Ended,
+    Evaluated,
+    Gated,
+    LinkTraffic,
+    MemberChange,
+    Record,
+    ResourceUse,
+    Span,
+)
 from paceline.observe.trace.trace_file import is_timed
 
 __all__ = ["CONTENT_TYPE", "HELP", "STALENESS", "STALENESS_HELP", "Family", "Metrics"]
@@ -54,6 +66,11 @@ HELP = {
     "contributions_wild_total": ("counter", "Contributions far longer than usual, used all the same."),
     "decisions_total": ("counter", "Decisions of the scheme about a worker that changed."),
     "membership_total": ("counter", "Parties that joined, left or were lost."),
+    "link_bytes_total": ("counter", "Bytes that one party has sent to another."),
+    "memory_bytes": ("gauge", "Resident memory of a party's process."),
+    "cores_busy": ("gauge", "CPU time a second of a party's process."),
+    "device_memory_bytes": ("gauge", "Memory of the accelerator that a party's process has reserved."),
+    "device_busy_ratio": ("gauge", "Share of the time at which the accelerator was busy."),
     "version": ("gauge", "Version of a server's shard."),
     "workers": ("gauge", "Workers that take part."),
     "test_accuracy": ("gauge", "Accuracy on the test set."),
@@ -101,6 +118,11 @@ class Metrics(Collector):
                 self._grow(f"contributions_{'refused' if record.refused else 'wild'}_total", 1, rank=record.rank)
             case MemberChange():
                 self._member(record)
+            case ResourceUse():
+                self._use(record)
+            case LinkTraffic():
+                self._grow("link_bytes_total", record.sent, source=record.party, target=record.other)
+                self._grow("link_bytes_total", record.received, source=record.other, target=record.party)
             case Ended():
                 self._set("run_ended", 1)
         seconds = self.families["run_seconds"].values
@@ -163,6 +185,15 @@ class Metrics(Collector):
             if record.event in ARRIVALS:
                 self._here.add(record.party)
             self._set("workers", len(self._here))
+
+    def _use(self, record: ResourceUse) -> None:
+        """Sets what a process uses of its machine; what nobody knows is left out."""
+        self._set("memory_bytes", record.memory_bytes, party=record.party)
+        self._set("cores_busy", record.cores, party=record.party)
+        if record.device_total_bytes:
+            self._set("device_memory_bytes", record.device_bytes, party=record.party)
+        if record.device_share >= 0:
+            self._set("device_busy_ratio", record.device_share, party=record.party)
 
     def _grow(self, name: str, by: float, **labels: object) -> None:
         """Adds `by` to the counter with these labels."""

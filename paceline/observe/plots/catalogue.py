@@ -13,8 +13,9 @@ from typing import Any
 
 from paceline.core.trace import Applied, Record, Span
 from paceline.observe.formatting.number_format import counted, seconds_text
-from paceline.observe.plots import bars, curves, staleness, time_shares
+from paceline.observe.plots import bars, curves, figure_numbers, staleness, time_shares
 from paceline.observe.plots.digest import Digest, RunDigest
+from paceline.observe.plots.figure_numbers import Numbers
 from paceline.observe.plots.style import INK, TYPE, words
 from paceline.observe.plots.timeline import timeline_figure
 
@@ -24,12 +25,14 @@ ROWS_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class Plate:
-    """Describes one figure. `draw` returns it, or None where the runs have nothing to show in it."""
+    """Describes one figure. `draw` returns it, or None where the runs have nothing to show in it; `numbers` says the
+    same as a table."""
 
     name: str
     title: str
     caption: str
     draw: Callable[[Sequence[RunDigest]], Any | None]
+    numbers: Callable[[Sequence[RunDigest]], Numbers]
 
 
 PLATES = (
@@ -39,18 +42,21 @@ PLATES = (
         "Test accuracy against seconds of training. Of several seeds: each thin, their mean thick with a band of one "
         "standard deviation, as far as all of them go.",
         functools.partial(curves.accuracy, by="time"),
+        functools.partial(figure_numbers.of_accuracy, by="time"),
     ),
     Plate(
         "accuracy-exchange",
         "Accuracy by exchange",
         "How much each exchange over the network brought: exchanges of a worker, in the mean over workers.",
         functools.partial(curves.accuracy, by="exchange"),
+        functools.partial(figure_numbers.of_accuracy, by="exchange"),
     ),
     Plate(
         "accuracy-samples",
         "Accuracy by samples",
         "How much each sample brought. Late or diverging updates need more of them for the same accuracy.",
         functools.partial(curves.accuracy, by="samples"),
+        functools.partial(figure_numbers.of_accuracy, by="samples"),
     ),
     Plate(
         "target",
@@ -58,19 +64,28 @@ PLATES = (
         "Seconds to the target accuracy, and how many times sooner than the baseline that was; runs of one seed are "
         "compared with each other. Dots are runs, lines one standard deviation.",
         bars.to_target,
+        figure_numbers.of_target,
     ),
-    Plate("throughput", "Throughput", "Training samples a second, of all workers together.", bars.throughput),
+    Plate(
+        "throughput",
+        "Throughput",
+        "Training samples a second, of all workers together.",
+        bars.throughput,
+        figure_numbers.of_throughput,
+    ),
     Plate(
         "traffic",
         "Traffic",
         "What the workers sent and received, as counted on the way, a second; and in all.",
         bars.traffic,
+        figure_numbers.of_traffic,
     ),
     Plate(
         "computing",
         "Computing, communicating, waiting",
         "Where the time of each worker went, by rank. The share of computing is the computing-time ratio.",
         time_shares.computing,
+        figure_numbers.of_shares,
     ),
     Plate(
         "staleness",
@@ -78,6 +93,7 @@ PLATES = (
         "How many versions were applied between the weights a contribution was computed on and its own update: share "
         "of the contributions. The dashed line is the mean.",
         staleness.staleness,
+        figure_numbers.of_staleness,
     ),
 )
 """All figures but the timelines, in the order of the page."""
@@ -92,6 +108,7 @@ def timelines(entries: Sequence[RunDigest]) -> Iterator[Plate]:
                 f"Timeline: {entry.name}",
                 f"The first steps of {entry.group.runs[0].path}: what each worker was at; below, staleness.",
                 functools.partial(_timeline, entry.digests[0], entry.name),
+                functools.partial(_numbers_of_timeline, entry.digests[0]),
             )
 
 
@@ -119,6 +136,11 @@ def _timeline(digest: Digest, name: str, _: Sequence[RunDigest]) -> Any:
         len(shown) < len(workers)
     )
     return timeline_figure(words(name), f"The first {seconds_text(digest.until)}.{some}", records, labels, digest.until)
+
+
+def _numbers_of_timeline(digest: Digest, _: Sequence[RunDigest]) -> Numbers:
+    """Returns what a timeline shows."""
+    return figure_numbers.of_timeline(digest)
 
 
 def chosen(digest: Digest) -> list[int]:

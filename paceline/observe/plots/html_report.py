@@ -16,6 +16,7 @@ from paceline.observe.plots import style as canvas
 from paceline.observe.plots.bars import DOWN, UP
 from paceline.observe.plots.catalogue import Plate
 from paceline.observe.plots.digest import RunDigest
+from paceline.observe.plots.figure_numbers import Numbers
 from paceline.observe.plots.style import ACTIVITIES, FAINT, INK, LINES
 from paceline.observe.runs.run_folders import Group
 from paceline.observe.runs.seed_statistics import standings
@@ -56,6 +57,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th:first-child, td:first-child, td:last-child.words { text-align: left; } th { font-weight: 600; }
 tbody tr:last-child > * { border-bottom: 0; } nav a { color: inherit; margin-right: 1rem; }
+details { margin-top: .5rem; } summary { cursor: pointer; }
 @media print { .drawn, .table { break-inside: avoid; } }
 """
 
@@ -73,7 +75,7 @@ def report(entries: Sequence[RunDigest], plates: Sequence[Plate], notes: Sequenc
         f'<nav aria-label="figures">{links}</nav>',
         section("results", "Results", table(RESULTS, [result(s) for s in order])),
         section("costs", "Time and bytes", table(COSTS, [cost(s.group) for s in order])),
-        *(_plate(plate, canvas.svg(figure, transparent=True)) for plate, figure in drawn),
+        *(_plate(plate, canvas.svg(figure, transparent=True), plate.numbers(entries)) for plate, figure in drawn),
         section("runs", "Runs", table(("folder", "group", "seed", "driver", "seconds"), _rows(groups))),
     ]
     return _page(title(groups), "\n".join(parts))
@@ -110,12 +112,19 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f'<div class="table"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _plate(plate: Plate, svg: str) -> str:
-    """Returns a figure with its caption, as HTML."""
+def _plate(plate: Plate, svg: str, numbers: Numbers) -> str:
+    """Returns a figure with its caption and its numbers, as HTML.
+
+    A screen reader gets the figure as one picture, whose description is the caption; what it shows is the table below.
+    """
     name, label = escape(plate.name), escape(plate.title)
-    caption = f"<figcaption>{escape(plate.caption)}</figcaption>"
-    picture = f'<div class="drawn" tabindex="0" role="group" aria-label="{label}">{inlined(svg, name)}</div>'
-    return f'<section><h2 id="{name}">{label}</h2><figure>{caption}{picture}</figure></section>'
+    caption = f'<figcaption id="{name}-caption">{escape(plate.caption)}</figcaption>'
+    told = f'role="img" aria-label="{label}; its numbers are in the table below" aria-describedby="{name}-caption"'
+    picture = f'<div class="drawn" tabindex="0" {told}>{inlined(svg, name)}</div>'
+    head, rows = numbers
+    below = f"<details><summary>{label}: the numbers</summary>{table(head, rows)}</details>" if rows else ""
+    figure = f'<h2 id="{name}">{label}</h2><figure>{caption}{picture}</figure>{below}'
+    return f'<section aria-labelledby="{name}">{figure}</section>'
 
 
 def inlined(svg: str, prefix: str = "f") -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from paceline.core.errors import PacelineError
-from paceline.core.trace import Applied, Evaluated, Gated, Leased, Record
+from paceline.core.trace import Applied, Decided, Evaluated, Gated, Leased, Record
 
 SUMMARY = "summary.json"
 """The file with the summary, in a run's folder."""
@@ -41,6 +41,7 @@ class WorkerSummary:
     wild            contributions that were noted and used (docs/numbers.md)
     incarnations    how often it was started
     host            where it ran, if that is known
+    overlap         whether its steps overlap, and what it has measured; "" where that was not measured
     """
 
     rank: int
@@ -59,6 +60,7 @@ class WorkerSummary:
     wild: int = 0
     incarnations: int = 1
     host: str = ""
+    overlap: str = ""
 
     @property
     def shares(self) -> TimeShares:
@@ -183,6 +185,11 @@ class Summary:
         fields["leased"] = Leased(**leased) if (leased := fields.get("leased")) else None
         fields["faults"] = tuple(Change(**change) for change in fields.get("faults", ()))
         return cls(**fields)
+
+
+def overlap_of(record: Decided) -> str:
+    """Returns the decision of a worker that has measured steps with overlap and without, with its reason."""
+    return f"{record.verdict}: {record.reason}"
 
 
 def shares_of(workers: Iterable[WorkerSummary]) -> TimeShares:

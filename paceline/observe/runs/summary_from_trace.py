@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from paceline.core.trace import Evaluated, Leased, MemberChange, Record, Span
+from paceline.core.trace import OVERLAP_VERDICTS, Decided, Evaluated, Leased, MemberChange, Record, Span
 from paceline.observe.runs.goodput import Goodput
-from paceline.observe.runs.summary import Faults, Staleness, Summary, WorkerSummary, seconds_to_target
+from paceline.observe.runs.summary import Faults, Staleness, Summary, WorkerSummary, overlap_of, seconds_to_target
 
 REASON = "did not end"
 SECONDS = {
@@ -36,6 +36,8 @@ def rebuilt(records: Iterable[Record], facts: Mapping[str, Any]) -> Summary:
                 _add(workers.setdefault(record.rank, _nothing(record.rank, facts)), record)
             case Evaluated():
                 evaluations.append(record)
+            case Decided(verdict=verdict, rank=rank) if verdict in OVERLAP_VERDICTS:
+                workers.setdefault(rank, _nothing(rank, facts))["overlap"] = overlap_of(record)
             case Leased():
                 leased = record
             case MemberChange(event="joined") if record.party.startswith("worker "):

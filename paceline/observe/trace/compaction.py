@@ -9,6 +9,8 @@ whenever the room that is left has halved again, the window is four times as lon
     Evaluated                    the last of a window, and each that is better than all before it; windows are a
                                  sixteenth as long, since evaluations are few
     Leased                       the last: its numbers are sums since the start
+    ResourceUse                  the last of each party
+    LinkTraffic                  sums, for each link
     MemberChange, Ended            all of them, always; they are few
 """
 
@@ -18,7 +20,18 @@ import dataclasses
 import math
 from collections.abc import Hashable, Iterator
 
-from paceline.core.trace import Applied, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span
+from paceline.core.trace import (
+    Applied,
+    Decided,
+    Ended,
+    Evaluated,
+    Gated,
+    LinkTraffic,
+    MemberChange,
+    Record,
+    ResourceUse,
+    Span,
+)
 
 WINDOW_S = 1.0
 """Seconds of the first window; each halving of the room that is left makes it GROWTH times as long."""
@@ -69,7 +82,7 @@ class Thinner:
             self._since[who] = record.at
         before = held.get(sort)
         self._count += before is None
-        held[sort] = _sum(before, record) if isinstance(before, Span) and isinstance(record, Span) else record
+        held[sort] = record if before is None else _joined(before, record)
 
     def _is_best(self, record: Record) -> bool:
         """Returns True for an evaluation that is better than all before it: one of those was the first to reach any
@@ -102,6 +115,8 @@ def _teller(record: Record) -> Hashable:
             return "shard", shard
         case Decided(party=party):
             return "party", party
+        case ResourceUse(party=party) | LinkTraffic(party=party):
+            return "use", party
     return type(record).__name__
 
 
@@ -114,7 +129,20 @@ def _sort(record: Record) -> Hashable:
             return rank, verdict
         case Gated(rank=rank, refused=refused):
             return rank, refused
+        case LinkTraffic(other=other):
+            return "link", other
     return type(record).__name__
+
+
+def _joined(before: Record, record: Record) -> Record:
+    """Returns what a window keeps of two records of one sort: sums where they have sums, else the later one."""
+    match before, record:
+        case Span() as a, Span() as b:
+            return _sum(a, b)
+        case LinkTraffic() as a, LinkTraffic() as b:
+            seconds = a.seconds + b.seconds
+            return dataclasses.replace(b, sent=a.sent + b.sent, received=a.received + b.received, seconds=seconds)
+    return record
 
 
 def _sum(a: Span, b: Span) -> Span:

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from paceline.core.errors import PacelineError
-from paceline.core.trace import Record, Span, from_dict, to_dict
+from paceline.core.trace import LinkTraffic, Record, Span, from_dict, to_dict
 from paceline.observe.trace.compaction import Thinner
 
 TRACE = "trace.jsonl"
@@ -150,7 +150,7 @@ def read_trace(path: str | os.PathLike[str]) -> Iterator[Record]:
 
 def is_timed(record: Record) -> bool:
     """Returns True if the record's time, and its length if it has one, are finite: not so in a run gone wrong."""
-    return math.isfinite(record.at + record.seconds if isinstance(record, Span) else record.at)
+    return math.isfinite(record.at + record.seconds if isinstance(record, Span | LinkTraffic) else record.at)
 
 
 def _encode(record: Record) -> bytes:

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.core.trace import Decided, Gated, MemberChange
+from paceline.core.trace import OPERATOR, Decided, Gated, MemberChange
 from paceline.observe.formatting.number_format import counted, percent, seconds_text
+from paceline.observe.runs.summary import FAILED
 from paceline.observe.watch.bottleneck import Bottleneck, communicating_s, slow_links
 from paceline.observe.watch.panels.alerts import ALERT_SHARE, fallen_throughput, stuck
 from paceline.observe.watch.state import PageState
@@ -81,6 +82,8 @@ def picture(state: PageState, query: PageQuery) -> dict[str, Any]:
         "groups": [group(state, ranks) for ranks in state.groups()[:GROUPS_MAX]],
         "standing": standing(state),
         "servers": servers(state),
+        "links": state.resources.rows(state.now),
+        "link_count": len(state.resources.links),
         "bands": bands(state) if len(state.workers) >= BANDED_FROM else [],
         "curve_count": state.evaluations.count,
         "event_count": state.event_count,
@@ -110,8 +113,10 @@ def rates(state: PageState) -> tuple[float, float, list[int]]:
     Each is the mean of a few steps around it. Samples are known when their step is over, so the bins of the latest
     steps are left out.
     """
-    width = state.rates.width_s
     slowest = max((worker.step_s for worker in state.workers if worker.here), default=0.0)
+    # Where nobody has finished a step for twice as long as the slowest one takes, nothing was trained.
+    state.rates.cover(state.now - 2 * slowest)
+    width = state.rates.width_s
     known = max(0, int((state.now - slowest) / width) - state.rates.first)
     counts = [sums[0] for sums in itertools.islice(state.rates.of(0), known)]
     reach = round(STEPS_SMOOTHED * slowest / width / 2)
@@ -143,6 +148,12 @@ def causes(state: PageState) -> dict[str, str]:
     told = {"throughput": fallen_throughput(latest, width), "loss": state.collapse()}
     told["stuck"] = "" if told["loss"] else stuck(state.evaluations.points)
     return found | {kind: text for kind, text in told.items() if text}
+
+
+def last_causes(state: PageState) -> dict[str, str]:
+    """Returns what an operator should know of a run that is over, by kind of alert."""
+    found = {"loss": state.collapse(), "failed": state.ended if state.ended.startswith(FAILED) else ""}
+    return {kind: text for kind, text in found.items() if text}
 
 
 def ordered(workers: Sequence[WorkerRates], state: PageState, sort: str) -> list[WorkerRates]:
@@ -179,6 +190,7 @@ def row(state: PageState, worker: WorkerRates, held: Straggler | None) -> dict[s
         "staleness": None if late is None else [round(late.mean, 1), late.largest],
         "straggler": held is not None and worker.rank in held.ranks,
         "strip": strip(state.strips, [worker.rank]),
+        "use": state.resources.of(f"worker {worker.rank}") if worker.here else None,
     }
 
 
@@ -193,12 +205,16 @@ def own_page(state: PageState, rank: int, held: Straggler | None) -> dict[str, A
         "exchanges_ms": round(1000 * worker.usual_exchange_s, 2),
         "median_ms": round(1000 * statistics.median(own), 2) if own else None,
         "times": round(worker.own_s / statistics.median(own), 2) if own and worker.own_s > 0 else None,
+        "links": state.resources.rows(state.now, name),
         "events": [event(record) for record in reversed(events)][:EVENTS_OF_WORKER],
     }
 
 
 def _who(record: Decided | MemberChange | Gated) -> str:
     """Returns the party that an event is about."""
+    if isinstance(record, Decided) and record.party in (OPERATOR, "evaluator"):
+        about_a_worker = record.verdict.removeprefix("refused: ") in ("expel", "drain")
+        return f"worker {record.rank}" if about_a_worker else record.party
     return record.party if isinstance(record, MemberChange) else f"worker {record.rank}"
 
 
@@ -290,6 +306,7 @@ def servers(state: PageState) -> list[dict[str, Any]]:
                 "rate": round(sum(counts) / span, 1),
                 "contributions": shard.contributions,
                 "dropped": shard.dropped,
+                "use": state.resources.of(f"server {number}") if shard.lost_at is None else None,
                 "staleness": round(shard.staleness / max(1, shard.contributions), 2),
                 "load": "".join(chr(48 + round(10 * count / most)) for count in counts),
             }
@@ -300,8 +317,11 @@ def servers(state: PageState) -> list[dict[str, Any]]:
 def event(record: Decided | MemberChange | Gated) -> dict[str, Any]:
     """Returns a row of the list of events."""
     match record:
+        case Decided(party=party) if party in (OPERATOR, "evaluator"):
+            who, what = party, record.verdict
         case Decided():
-            who, what = f"worker {record.rank}", f"{record.verdict} ({record.party})"
+            who = f"worker {record.rank}"
+            what = record.verdict if record.party == who else f"{record.verdict} ({record.party})"
         case MemberChange():
             who, what = record.party, record.event
         case Gated():

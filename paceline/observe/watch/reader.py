@@ -17,7 +17,7 @@ from paceline.core.errors import PacelineError
 from paceline.observe.export.prometheus import Metrics
 from paceline.observe.trace.trace_file import TRACE
 from paceline.observe.trace.trace_tail import Follower
-from paceline.observe.watch.page_data import PageQuery, causes, picture, usual_rate
+from paceline.observe.watch.page_data import PageQuery, causes, last_causes, picture, usual_rate
 from paceline.observe.watch.panels.alerts import AlertWatch, Hook
 from paceline.observe.watch.panels.run_progress import RunFacts, progress
 from paceline.observe.watch.state import PageState
@@ -108,17 +108,21 @@ class Reader:
         forecaster: Forecaster | None = None,
         facts: Callable[[], RunFacts] = RunFacts,
         alerts: Hook | None = None,
+        *,
+        from_start: bool = False,
     ) -> None:
-        """`facts` returns what the run's files say of it now; `alerts` hears of alerts."""
+        """`facts` returns what the run's files say of it now; `alerts` hears of alerts. `from_start`: each run is seen
+        from its beginning, so its end is news even if nothing was read before it."""
         self._facts, self._hook = facts, alerts
         self._alerts, self._looked_at = AlertWatch(alerts), 0.0
+        self._was_live = self._from_start = from_start
         self._folder, self.run = run, newest(run)
         self._follower = Follower(self.run / TRACE)
         self._state, self._forecaster = PageState(workers=0), forecaster
         self._metrics = Metrics(run=str(self.run))
         self._lock, self._over = threading.Lock(), threading.Event()
         self._told_facts, self.hook_failed = RunFacts(), ""
-        self._told, self._problem = _Announced(), ""
+        self._told, self.problem = _Announced(), ""
         self._asked: threading.Thread | None = None
         self._pictures: dict[PageQuery, tuple[int, dict[str, Any]]] = {}
 
@@ -141,13 +145,15 @@ class Reader:
             state, alerts = self._state, list(self._alerts.active.values())
             steps = min((worker.steps for worker in state.workers if worker.here), default=0)
             far = progress(self._told_facts, now=state.now, samples=state.samples, steps=steps, ended=bool(state.ended))
+            if far["rate"] is not None:
+                far["rate"] = float(f"{far['rate'] * state.rate_factor:.3g}")
             return known[1] | {
                 "run": str(self.run),
                 "progress": far,
                 "alerts": [{"kind": alert.kind, "text": alert.text, "at": round(alert.at, 1)} for alert in alerts],
                 "hook": self.hook_failed,
                 "read": round(self._follower.fraction, 3),
-                "problem": self._problem,
+                "problem": self.problem,
                 "forecast": self._told.rows,
                 "withheld": self._told.withheld,
                 "foretold_at": round(self._told.at, 1),
@@ -167,7 +173,7 @@ class Reader:
             with self._lock:
                 self.run = run
                 self._state, self._told = PageState(workers=0), _Announced()
-                self._alerts, self._looked_at = AlertWatch(self._hook), 0.0
+                self._alerts, self._looked_at, self._was_live = AlertWatch(self._hook), 0.0, self._from_start
                 self._metrics = Metrics(run=str(self.run))
                 self._pictures.clear()
         for at in range(0, len(records), BATCH):
@@ -178,16 +184,21 @@ class Reader:
         return bool(records)
 
     def _look_for_alerts(self) -> None:
-        """Looks, once in a second of the run, whether there is something to be told; the past is told to nobody."""
+        """Looks, once in a second of the run, whether there is something to be told; the past is told to nobody.
+
+        How a run ends is told only if it was seen before. A loss that is NaN often ends it at once.
+        """
         self._told_facts = self._facts()
         with self._lock:
             state = self._state
-            if self._follower.fraction < CAUGHT_UP or state.now < self._looked_at + ALERTS_EVERY_S:
-                return
-            self._looked_at = state.now
-            self._alerts.look(state.now, {} if state.ended else causes(state), tells=not state.ended)
             if state.ended:
+                if self._was_live:
+                    self._alerts.look(state.now, last_causes(state))
                 self._alerts.active.clear()
+                self._was_live = False
+            elif self._follower.fraction >= CAUGHT_UP and state.now >= self._looked_at + ALERTS_EVERY_S:
+                self._looked_at, self._was_live = state.now, True
+                self._alerts.look(state.now, causes(state))
 
     def _follow(self) -> None:
         """Reads until `close`. An error ends the reading, and the page says so."""
@@ -196,7 +207,7 @@ class Reader:
                 fresh = self.read()
             except Exception as error:  # whatever it is, the page says why it stands still
                 known = isinstance(error, PacelineError)
-                self._problem = str(error) if known else f"the page stands still: {error!r} while reading the trace"
+                self.problem = str(error) if known else f"the page stands still: {error!r} while reading the trace"
                 return
             if not fresh:
                 self._foretell()

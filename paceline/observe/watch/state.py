@@ -10,16 +10,31 @@ The trace of a run in which one worker computes 60 ms of every 80, and waits for
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from paceline.core.trace import ARRIVALS, Applied, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span
+from paceline.core.trace import (
+    ARRIVALS,
+    OPERATOR,
+    Applied,
+    Decided,
+    Ended,
+    Evaluated,
+    Gated,
+    LinkTraffic,
+    MemberChange,
+    Record,
+    ResourceUse,
+    Span,
+)
 from paceline.observe.runs.collapse import collapse
 from paceline.observe.runs.goodput import Goodput
 from paceline.observe.trace.trace_file import is_timed
 from paceline.observe.watch.bottleneck import LATER, Bottleneck, ServerLags, bottleneck
 from paceline.observe.watch.evaluations import Evaluations
+from paceline.observe.watch.resource_rates import Resources
 from paceline.observe.watch.straggler import Straggler, WorkerTiming, straggler
 from paceline.observe.watch.time_bins import TimeBins
 from paceline.observe.watch.worker_rates import ACTIVITIES, WorkerRates
@@ -28,6 +43,8 @@ STRIP_S = 120.0
 """Seconds of the strips that show what each worker was at, at least."""
 STEPS_SHOWN = 30
 """A strip spans two minutes (STRIP_S), or so many steps of the slowest worker."""
+FACTOR = re.compile(r"times [\d.e+-]+, ([\d.e+-]+) in all")
+"""How the trace says by what the operator has multiplied the learning rate; all of it is the group."""
 EVENTS_KEPT = 200
 """Events of the list that the page shows; older ones are dropped."""
 
@@ -86,6 +103,8 @@ class PageState:
         self.lateness: dict[int, Lateness] = {}
         self._met: dict[int, tuple[int, ...]] = {}  # by rank: whose contributions made an update with its latest
         self.evaluations = Evaluations()
+        self.resources = Resources()
+        self.rate_factor = 1.0  # of the operator, on the learning rate
         self.events: deque[Decided | MemberChange | Gated] = deque(maxlen=EVENTS_KEPT)
         self.event_count = 0
         self._waits: dict[int, dict[str, Decided]] = {}  # by rank: the last wait at each server, while it goes on
@@ -117,6 +136,8 @@ class PageState:
                 self._event(record)
             case Evaluated():
                 self.evaluations.add(record)
+            case ResourceUse() | LinkTraffic():
+                self.resources.add(record)
             case Ended():
                 self.ended = record.reason
         self._goodput.add(record)
@@ -169,6 +190,8 @@ class PageState:
 
     def _decision(self, decision: Decided) -> None:
         """Takes a decision of a scheme. One that lets a worker wait names whom it waits for."""
+        if decision.party == OPERATOR and (found := FACTOR.search(decision.reason)):
+            self.rate_factor = float(found[1])
         if decision.verdict != "wait":
             self._event(decision)
             return

@@ -62,6 +62,11 @@ class TimeBins:
         for number in range(max(low + 1, self.first), high):
             sums[number % BINS * kinds + kind] += full
 
+    def cover(self, at_s: float) -> None:
+        """Makes bins up to a time; those of which nothing is told are empty."""
+        if int(at_s / self.width_s) > self.last:
+            self._reach(at_s)
+
     def of(self, row: int) -> Iterator[tuple[float, ...]]:
         """Yields the sums of one row, the oldest bin first."""
         sums, kinds = self._rows[row], self.kinds

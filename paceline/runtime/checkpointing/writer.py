@@ -126,6 +126,7 @@ class CheckpointWriter:
         self._fence = fence
         self._last = time.monotonic()
         self._failing = False
+        self.asked = False  # for one, whether it is due or not
         self._asks_store_at = self._last  # not before
         self._number = 0  # of the last one, also where the disk has refused it
         self._offsets: dict[int, int] = {}  # of what each worker calls its clock from the version of the servers
@@ -141,7 +142,7 @@ class CheckpointWriter:
     @property
     def due(self) -> bool:
         """Returns True if it is time for the next checkpoint."""
-        return self.wanted and time.monotonic() - self._last >= self._config.checkpoint.every
+        return self.wanted and (self.asked or time.monotonic() - self._last >= self._config.checkpoint.every)
 
     def save(self, accuracy: float) -> None:
         """Writes a checkpoint with this accuracy. If that fails, a line in the log says so, and the run goes on.
@@ -163,13 +164,18 @@ class CheckpointWriter:
         except (TimedOut, Mixed) as error:  # such as a worker whose loop does something else for long
             not_saved(self._session, "a checkpoint", error)
             self._last = time.monotonic()
+            self.asked = False
             return
         finally:
             self._forget()
         if "lead" in moment.facts and moment.facts["lead"] not in workers:
             return  # what goes for all is not whole
+        before = self._number
         self._write(accuracy, moment, vectors, workers)
         self._last = time.monotonic()
+        if self.asked and self._number > before and not self._failing:
+            self._say_saved()
+        self.asked = False
 
     def _write(self, accuracy: float, moment: _Moment, vectors: Vectors, workers: dict[int, Vectors]) -> None:
         """Writes one checkpoint to the folder and to the store, and deletes old ones in both."""
@@ -216,6 +222,13 @@ class CheckpointWriter:
                 if isinstance(error, StoreTimeoutError):
                     self._asks_store_at = time.monotonic() + HANGS_S
         self._failing = failing
+
+    def _say_saved(self) -> None:
+        """Records that the checkpoint that somebody has asked for is written."""
+        reason = f"checkpoint {self._number}"
+        self._session.reports.note(
+            Decided(at=self._node.now(), party="evaluator", rank=0, verdict="saved", reason=reason)
+        )
 
     def _samples_of_loop(self, moment: _Moment, workers: dict[int, Vectors]) -> int:
         """Returns the samples that the workers of a loop of one's own have handed over; 0 where not all tell.

@@ -36,7 +36,7 @@ from torch import nn
 from paceline.checkpoint.folder_store import MODEL
 from paceline.config import Config
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination import party
+from paceline.core.coordination import loop_messages, party
 from paceline.core.errors import Diverged, PacelineError, PeerLost, Undone
 from paceline.core.sharding import NOWHERE
 from paceline.engine.model.batchnorm_stats import Buffers
@@ -181,11 +181,19 @@ class Evaluator:
         while True:
             left = until - time.monotonic()
             nap = min(left, self._next_glance - time.monotonic()) if self._target else left
-            finish: control.Finish | None = self._session.within(max(0.0, nap))
+            told = self._session.within(max(0.0, nap))
+            if isinstance(told, loop_messages.SaveNow):
+                self.save_soon()
+                return None
+            finish: control.Finish | None = told
             if finish is not None or left <= 0:
                 return finish
             with contextlib.suppress(Undone, NoAnswer):
                 self.glance()
+
+    def save_soon(self) -> None:
+        """Writes a checkpoint with the next evaluation."""
+        self._keeper.asked = True
 
     @property
     def to_target(self) -> bool:
@@ -320,8 +328,11 @@ def _evaluate(evaluator: Evaluator, config: Config, session: Session) -> None:
     rest, step = 0.0, config.evaluation.every_exchanges
     due = step
     while (finish := evaluator.finish_within(rest)) is None:
-        if step and (finish := session.until_exchanges(due)) is not None:
-            break
+        if step and (told := session.until_exchanges(due)) is not None:
+            if not isinstance(told, loop_messages.SaveNow):
+                finish = told
+                break
+            evaluator.save_soon()
         due = session.total_exchanges // step * step + step if step else 0
         began = time.monotonic()
         evaluator.judge_now()

@@ -14,7 +14,7 @@ from paceline.config import Config
 from paceline.core.coordination.control_messages import NOTHING, Progress
 from paceline.core.coordination.lifecycle import TARGET_REACHED
 from paceline.core.coordination.party import EVALUATOR, Party
-from paceline.core.trace import Evaluated, Leased, MemberChange, Record
+from paceline.core.trace import OVERLAP_VERDICTS, Decided, Evaluated, Leased, MemberChange, Record
 from paceline.engine.specs import LANGUAGE_DATA
 from paceline.observe.runs.collapse import EPOCHS_MIN, collapse, way_out
 from paceline.observe.runs.goodput import Goodput
@@ -25,6 +25,7 @@ from paceline.observe.runs.summary import (
     Staleness,
     Summary,
     WorkerSummary,
+    overlap_of,
     perplexity_of,
     seconds_to_target,
 )
@@ -72,6 +73,7 @@ class RunStatistics:
         self._evaluations: list[Evaluated] = []
         self._changes: list[Change] = []
         self._leased: Leased | None = None
+        self._overlaps: dict[int, str] = {}  # by rank: what a worker has measured
         self._reason, self._seconds = "", 0.0
         self._recipe, self._model_length = Recipe(scheme=config.run.scheme), 0
         self._is_started, self._transport = False, ""
@@ -117,6 +119,8 @@ class RunStatistics:
         self._faults.add(record)
         if isinstance(record, MemberChange) and record.event in CHANGES:
             self._changed(record)
+        if isinstance(record, Decided) and record.verdict in OVERLAP_VERDICTS:
+            self._overlaps[record.rank] = overlap_of(record)
         if isinstance(record, Leased):
             self._leased = record
         if isinstance(record, Evaluated):
@@ -229,6 +233,7 @@ class RunStatistics:
             refused=self._faults.refused(rank),
             wild=self._faults.wild(rank),
             incarnations=worker.incarnations,
+            overlap=self._overlaps.get(rank, ""),
         )
 
     def _accuracy_kept(self, target: float | None) -> float | None:

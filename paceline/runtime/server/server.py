@@ -104,7 +104,7 @@ def serve(spec: ProcessSpec, session: Session, start: ResumePoint | None = None)
         session.node.host(shard.everything)
         for rank in sorted(session.departed):  # they may come later
             session.node.gone(rank)
-    session.tell(control.Prepared())
+    session.took_up()
     if recipe.loaded and not store and not spec.incarnation:
         shard.take_loaded()
     session.serve(None if store else shard)

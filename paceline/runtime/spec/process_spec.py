@@ -157,13 +157,17 @@ class ProcessSpec:
         """Returns the process's part in the control plane, over `transport`, with its Node."""
         from paceline.engine.vectors.chunked import RopeMemory
         from paceline.runtime.spec.row_packer import RowPacker
+        from paceline.runtime.spec.usage import Usage
 
         packer = None if isinstance(transport, HubTransport) else RowPacker()  # in one process nothing is sent
         transport = with_logging(transport, self.config.run.verbose)
         run = self.config.run
         if run.record and packer is not None:
             transport = with_recording(transport, Path(run.out), self.incarnation, run.record_bytes)
-        return Session(transport, Node(transport, RopeMemory(self.device), timeout_s=self.timeout_s, packer=packer))
+        session = Session(transport, Node(transport, RopeMemory(self.device), timeout_s=self.timeout_s, packer=packer))
+        if packer is not None:  # several parties of one process cannot be told apart
+            session.reports.usage = Usage(self.who, self.device, transport, session.node.now)
+        return session
 
 
 _IDENTITY = tuple(f.name for f in dataclasses.fields(ProcessSpec) if f.name != "config")

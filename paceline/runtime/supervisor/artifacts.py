@@ -15,13 +15,14 @@ from paceline.core.coordination import party
 from paceline.core.coordination.control_messages import Hello, Progress
 from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError, LockLost
-from paceline.core.trace import Record
+from paceline.core.trace import Ended, Record
 from paceline.observe.plots.run_figures import curve
 from paceline.observe.runs.summary import FAILED, SUMMARY, Summary, write_summary
 from paceline.observe.trace.hooks import Hook, Hooks
 from paceline.observe.trace.trace_file import TRACE, TraceWriter
 from paceline.runtime.run_folder.evaluation_times import EvaluationTimes
 from paceline.runtime.run_folder.lock_file import LockFence
+from paceline.runtime.run_folder.order_folder import OrderFolder
 from paceline.runtime.run_folder.result_files import CONFIG, CURVE, Results
 from paceline.runtime.run_folder.run_lock import set_aside
 from paceline.runtime.run_folder.run_statistics import RunStatistics
@@ -51,6 +52,7 @@ class RunArtifacts:
         known = 0 if config.is_script else statistics.train_samples
         self.status = StatusFile(self._out, config.run.scheme, fence, times if evaluates else None, known)
         self.results = Results(self._out, token, say, fence)
+        self.orders = OrderFolder(self._out, say)
         self._hooks = Hooks(hooks)
         self._trace: TraceWriter | None = None  # while `kept`
 
@@ -65,6 +67,7 @@ class RunArtifacts:
             if self._config.checkpoint.resume == "auto":
                 set_aside(self._out / TRACE)
             configuration.save(self._config, self._out / CONFIG)
+            self.orders.clear()
         except OSError as error:
             raise ConfigError(f"--out {self._out}: {error.strerror}") from None
         bytes_max = self._config.run.trace_bytes
@@ -117,8 +120,10 @@ class RunArtifacts:
 
     # ---- afterwards --------------------------------------------------------------------------------------
     def keep_failed(self, cause: str, seconds: float) -> None:
-        """Notes that the run has failed after `seconds`; the summary says so from now on."""
-        self.statistics.finished(f"{FAILED}: {cause}", seconds)
+        """Notes that the run has failed after `seconds`; trace and summary say so."""
+        reason = f"{FAILED}: {cause}"
+        self.recorded(Ended(at=seconds, reason=reason))
+        self.statistics.finished(reason, seconds)
 
     def kept_of_failed(self) -> list[str]:
         """Writes the summary of a run that has failed; returns the names of what is kept of it."""

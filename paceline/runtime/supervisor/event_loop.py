@@ -3,6 +3,7 @@
 event                               then
 Started                             the header is shown; absent workers are asked for, if they come by themselves
 Grow                                the next absent worker is started
+an order in RUN/orders              the coordinator is told, or a worker is started
 MemberEvent, lost                   its process is killed; a server's successor is started
 ProcessEnded, the run survives it   the coordinator is told; the next incarnation is started now, later or never
 ProcessEnded, the run is over       nothing
@@ -21,6 +22,7 @@ from paceline.config import Config
 from paceline.core.coordination import party
 from paceline.core.coordination.decisions import FailureKind
 from paceline.core.coordination.lifecycle import RunPhase
+from paceline.core.coordination.operator_orders import CHECKPOINT, GROW, LEARNING_RATE, OperatorOrder
 from paceline.core.coordination.party import Party
 from paceline.live.coordinator.coordinator import Coordinator
 from paceline.observe.runs.summary import TARGET_LOSS
@@ -73,6 +75,8 @@ class EventLoop:
         self._coordinator, self._incarnations, self._events = coordinator, incarnations, events
         self._artifacts, self._view = artifacts, view
         self._absent, self._accept_joins = not_started_at_first(config), accept_joins
+        self._keeps_checkpoints = config.checkpoint.every > 0
+        self._in_ranks = set(config.cluster.ranks.split(",")) != {"1"}
         self._deadline = Deadline(coordinator)
         self._finished = False
         self._signal = ""
@@ -102,6 +106,8 @@ class EventLoop:
                 self._view.show(self._artifacts.statistics.snapshot(self._coordinator.node.now()))
             if self._finished and isinstance(event, Interrupted | Taken):
                 return
+            for order in self._artifacts.orders.take():
+                self._carry_out(order)
             self._incarnations.start_due(trains=self._trains, needs_evaluator=self._needs_evaluator)
             if not self._finished:
                 self._deadline.check()
@@ -181,14 +187,27 @@ class EventLoop:
         self._coordinator.stop(f"interrupted by {signal}")
         self._deadline.at_most(INTERRUPT_SECONDS[signal])
 
-    def _grow(self) -> None:
-        """Starts the next absent worker, or says why none is added."""
+    def _grow(self) -> str:
+        """Starts the next absent worker, or says, and returns, why none is added."""
         free = bool(self._absent)
         why_not = "nobody trains now" if not self._trains else "" if free else "all places of --workers are taken"
         if why_not:
             self._view.begin((f"no worker is added: {why_not}",))
         else:
             self._incarnations.next(self._absent.pop(0))
+        return why_not
+
+    def _carry_out(self, order: OperatorOrder) -> None:
+        """Passes on what a person asks for. What this process knows alone is decided here; the coordinator records
+        it."""
+        why_not = ""
+        if order.kind == GROW:
+            why_not = self._grow()
+        elif order.kind == CHECKPOINT and not self._keeps_checkpoints:
+            why_not = "the run keeps no checkpoints: it was started with --checkpoint-every 0"
+        elif order.kind == LEARNING_RATE and self._in_ranks:
+            why_not = "in workers of several processes each has an optimizer of its own"
+        self._coordinator.order(order, why_not)
 
     def _fail(self, first: Failure) -> None:
         """Gathers what else went wrong in the same moment. Raises RunFailed with the root cause.

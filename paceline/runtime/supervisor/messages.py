@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from paceline.config import Config
 from paceline.core.coordination.control_messages import Hello, Plan
 from paceline.core.coordination.party import Party
-from paceline.core.trace import NOT_SAVED, Decided, MemberChange, Record
+from paceline.core.trace import NOT_SAVED, OPERATOR, OVERLAP_VERDICTS, Decided, MemberChange, Record
 from paceline.live.cpu_topology import NONE
 from paceline.runtime.run_folder.run_statistics import RunStatistics
 from paceline.runtime.run_folder.scale_up_signal import GROWS, grows
@@ -68,6 +68,7 @@ class MessagesForUser:
         self._statistics = statistics
         self._where: dict[Party, str] = {}
         self._lost_at: dict[Party, str] = {}
+        self._told: set[str] = set()  # verdicts on overlap; the line of one worker stands for all that agree with it
 
     def joined(self, who: Party, hello: Hello) -> None:
         """Notes host and PID of a party."""
@@ -78,8 +79,13 @@ class MessagesForUser:
         match record:
             case MemberChange():
                 return self._line_of_member(Party.parse(record.party), record)
+            case Decided(party=who, verdict=verdict, reason=reason) if who == OPERATOR:
+                return f"operator: {verdict}: {reason}"
             case Decided(verdict=verdict) if verdict == NOT_SAVED:
                 return record.reason
+            case Decided(verdict=verdict) if verdict in OVERLAP_VERDICTS and verdict not in self._told:
+                self._told.add(verdict)
+                return f"{record.party} {verdict}: {record.reason} (--overlap)"
         return ""
 
     def _line_of_member(self, who: Party, record: MemberChange) -> str:

@@ -3,6 +3,7 @@
 while a worker trains    its own statistics
 evaluation, checkpoint   what `Buffers.average` makes of those of all workers (the evaluator reads them)
 `pace.shared_model()`    the same, in the block; the worker's own are back after it
+a worker comes late      the same, as its own to begin with
 `pace.close()`           the same, of the last statistics: worker `holder` combines them, and all others read that,
                          since two workers could round it differently
 """
@@ -25,9 +26,9 @@ Read = Callable[[int], PublishedState]
 """Returns the statistics of the worker with this rank, with its samples as their weight. Raises PeerLost."""
 
 
-def statistics_of(buffers: Buffers, ranks: Iterable[int], read: Read) -> Flat | None:
+def statistics_of(buffers: Buffers, ranks: Iterable[int], read: Read, *, for_newcomer: bool = False) -> Flat | None:
     """Returns what `buffers.policy` makes of the statistics of `ranks`, without workers lost meanwhile; None when all
-    are.
+    are. `for_newcomer`: as a worker begins with them (`Buffers.average`).
     """
     found: list[tuple[Flat, float]] = []
     for rank in ranks:
@@ -40,7 +41,9 @@ def statistics_of(buffers: Buffers, ranks: Iterable[int], read: Read) -> Flat | 
             continue
         if not buffers.exchanged:
             break
-    return buffers.average([v for v, _ in found], [samples for _, samples in found]) if found else None
+    if not found:
+        return None
+    return buffers.average([v for v, _ in found], [samples for _, samples in found], for_newcomer=for_newcomer)
 
 
 class WorkerStatistics:
@@ -77,10 +80,14 @@ class WorkerStatistics:
             self._buffers.load(before)
             self._own = outer
 
-    def take_from(self, rank: int) -> None:
-        """Loads the statistics of worker `rank`. Raises PeerLost."""
-        if len(self._buffers):
-            self._buffers.load(self._node.read_state(rank, STATISTICS))
+    def begin_as_newcomer(self) -> None:
+        """Loads what the others' statistics are together, as this worker's own; none if nobody answers."""
+        if not len(self._buffers):
+            return
+        others = [rank for rank in self._present() if rank != self._node.me.index]
+        found = statistics_of(self._buffers, others, self._responsive(), for_newcomer=True)
+        if found is not None:
+            self._buffers.load(found)
 
     def take_final(self, holder: int) -> None:
         """Loads the last statistics of all, when nobody trains any more; `holder` combines them.
@@ -108,14 +115,17 @@ class WorkerStatistics:
 
     def _now(self) -> Flat | None:
         """Returns the statistics of all workers that take part and answer."""
-        answering, departed = Answering(self._node), self._session.departed
-        ranks = [rank for rank in range(self._workers) if rank not in departed]
+        return statistics_of(self._buffers, self._present(), self._responsive())
 
-        def read(rank: int) -> PublishedState:
-            """Reads a worker that may hang."""
-            return self._read(rank, answering.read_published)
+    def _present(self) -> list[int]:
+        """Returns the workers that take part."""
+        departed = self._session.departed
+        return [rank for rank in range(self._workers) if rank not in departed]
 
-        return statistics_of(self._buffers, ranks, read)
+    def _responsive(self) -> Read:
+        """Returns what reads the statistics of workers, without those that hang."""
+        answering = Answering(self._node)
+        return lambda rank: self._read(rank, answering.read_published)
 
     def _last_of(self, rank: int) -> PublishedState:
         """Returns the statistics of a worker that trains no more. Raises PeerLost for one that is lost."""

@@ -119,7 +119,7 @@ def join_run(
         run, sizes, end, counts=counts, guard=guard, watch=watch, positions=positions, leases=leases, behind=behind
     )
     warns = run.rank == 0 and plan.workers > 1 and not clock.lock_step
-    rate = LrFollower(optimizer, recipe, session, spec.servers, warns=warns)
+    rate = LrFollower(optimizer, recipe, session, spec.servers, warns=warns, scale_local=model.work.scale_rate)
     steps = StepRunner(
         run,
         model,

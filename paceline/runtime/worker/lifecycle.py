@@ -105,7 +105,7 @@ class WorkerLifecycle:
             if of_servers is not None and self._rank == 0:  # before the first mean, with which their roles begin
                 give_servers(self._node, of_servers, samples, plan.layout, self._flat.tensors)
             self._take_up(plan, update, clock)
-            session.tell(control.Prepared())
+        session.took_up()
         return plan
 
     def _take_up(self, plan: control.Plan, update: Update, clock: int) -> None:
@@ -139,16 +139,16 @@ class WorkerLifecycle:
 
     def _take_over(self, plan: control.Plan, update: Update) -> Role:
         """Returns the role, made of the state that the others show now."""
-        self._take_rest_and_buffers(plan.workers)
+        self._take_rest(plan.workers)
+        self._statistics.begin_as_newcomer()
         model_of = self._scheme.model_of(plan.servers)
         return come_late(self._session, model_of, plan.workers, lambda w: self._role(plan, update, w))
 
-    def _take_rest_and_buffers(self, workers: int) -> None:
-        """Takes what is not trained, and the batch-norm statistics of now, from the first other worker that answers."""
+    def _take_rest(self, workers: int) -> None:
+        """Takes what is not trained, as it is now, from the first other worker that answers."""
         for rank in others(self._session, workers) if not self._rest.empty else ():
             with contextlib.suppress(PeerLost):
                 self._rest.take(rank)
-                self._statistics.take_from(rank)
                 return
 
     def _learn_layout(self, plan: control.Plan) -> None:

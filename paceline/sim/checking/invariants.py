@@ -11,6 +11,7 @@
                          over all; a share arrives unless its sender or receiver is lost (`oracles.mass`)
     leased samples       each is in one update, waits in a round, or may be had again (`oracles.samples`)
     messages             each is given to a role once, in order (`oracles.deliveries`)
+    views                each change of who takes part has a number of its own (`oracles.views`)
     nobody waits for ever  when nothing is left to happen nobody waits; nobody waits while others make PATIENCE steps;
                          messages do not circulate for ever without a step
 
@@ -32,6 +33,7 @@ from paceline.sim.checking.oracles.deliveries import Deliveries
 from paceline.sim.checking.oracles.mass import Mass
 from paceline.sim.checking.oracles.means import MeanRecount
 from paceline.sim.checking.oracles.promises import promises_of
+from paceline.sim.checking.oracles.views import Views
 from paceline.sim.kernel.processes import Incarnation, On, PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
@@ -39,7 +41,11 @@ if TYPE_CHECKING:
 
 PATIENCE = 10_000
 """Steps that the fastest worker may make while another waits for one answer."""
-
+EVENTS = 1000
+"""Events between two looks at the whole run, at least."""
+LOOKS_WITHOUT_SERVERS = 10
+"""Looks in a row without a step while servers are being replaced. No step can be made then, and unacknowledged
+messages are sent again and again."""
 
 KEPT_MAX = 1000
 """Messages from one process to another that may be unacknowledged; more means that acknowledgements are lost for
@@ -59,10 +65,11 @@ class Invariants:
         self._recent: deque[tuple[Any, ...]] = deque(maxlen=20)
         self._reasons: dict[int, str] = {}  # by worker: why it was last held back
         parties = sim.cluster.workers + sim.cluster.servers
-        self._every = max(1000, 20 * parties * max(1, sim.cluster.servers))
+        self._every = max(EVENTS, 20 * parties * max(1, sim.cluster.servers))
         self.look_at = self._every
         self._waiting: dict[int, tuple[object, int]] = {}  # by rank: for what, and the fastest one's steps at the time
         self._steps_before = -1
+        self._looks_without_servers = 0
         promises, self._liars = promises_of(sim.scheme), sim.liars
         self._shards = [
             ShardRecount(self.broken, promises, sim.cluster.workers, number, self._liars, robust=robust)
@@ -70,7 +77,7 @@ class Invariants:
         ]
         self._means: dict[int, list[PendingCall]] = defaultdict(list)  # under way, by rank
         self.mass = Mass(sim, self.broken) if sim.scheme.workers_differ else None
-        self.deliveries = Deliveries(self.broken)
+        self.deliveries, self.views = Deliveries(self.broken), Views(self.broken)
         self._lost: Counter[int] = Counter()  # incarnations, by rank
         self._torn: Counter[int] = Counter()  # how many contributions of each are, since the servers went back
         self._over: dict[tuple[str, int], ShardRecount] = {}  # by process: of servers that are lost
@@ -241,6 +248,7 @@ class Invariants:
 
         Servers that went back together may have applied other contributions than before, in as many updates.
         """
+        self._steps_before = -1  # from now on steps can be made again
         for party in self._sim.world.servers:
             shard = self._shards[party.me]
             if rolled_back and shard.order != order:
@@ -270,9 +278,15 @@ class Invariants:
         self._look_for_the_forgotten(waiting)
         steps = sum(self._sim.steps)
         working = any(act is self._sim.worked for _, _, act, _ in self._sim.heap)
-        if waiting and not working and steps == self._steps_before:
+        servers = self._sim.members.servers
+        away = servers is not None and servers.any_is_away
+        self._looks_without_servers = self._looks_without_servers + 1 if away else 0
+        if 0 < self._looks_without_servers <= LOOKS_WITHOUT_SERVERS:
+            self._steps_before = -1
+        elif waiting and not working and steps == self._steps_before:
             raise self.broken(f"{self._every} events without a step: {self._who(waiting[0])}")
-        self._steps_before = steps
+        else:
+            self._steps_before = steps
 
     def nothing_is_left(self) -> None:
         """Raises if a worker still waits although the heap is empty, so that nothing can answer it."""

@@ -23,6 +23,7 @@ simulation, from a stream of its own for each worker and purpose.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, field, replace
 
@@ -358,12 +359,12 @@ class Cluster:
             return "no worker is there, and it is for workers"
         return ""
 
-    @property
+    @functools.cached_property  # asked at every event of some runs
     def workers(self) -> int:
         """Returns the number of workers: of all devices on all copies of all hosts."""
         return sum(host.count * host.workers for host in self.hosts)
 
-    @property
+    @functools.cached_property  # asked at every event of some runs
     def servers(self) -> int:
         """Returns the number of servers on all copies of all hosts."""
         return sum(host.count * host.servers for host in self.hosts)

@@ -56,14 +56,22 @@ def text_of(cluster: Cluster) -> str:
     return "\n".join(_lines(cluster, "", is_list=False)).strip() + "\n"
 
 
-def table_text(cluster: Cluster, label: str) -> str:
-    """Returns the same as the table `label` of a larger file; `cluster_of` reads it."""
-    return "\n".join(_lines(cluster, label, is_list=False)).strip() + "\n"
+def table_text(record: Any, label: str, *, is_list: bool = False) -> str:
+    """Returns a cluster, or another record, as the table `label` of a larger file; `record_of` reads it.
+
+    is_list: it is one of several tables with that label.
+    """
+    return "\n".join(_lines(record, label, is_list=is_list)).strip() + "\n"
 
 
 def cluster_of(table: Any, label: str) -> Cluster:
     """Returns the cluster that the parsed table `label` describes. Raises ConfigError."""
     return _record(Cluster, table, label)
+
+
+def record_of(cls: type[T], table: Any, label: str) -> T:
+    """Returns the record of class `cls` that the parsed table `label` describes. Raises ConfigError."""
+    return _record(cls, table, label)
 
 
 def _lines(record: Any, label: str, *, is_list: bool) -> Iterator[str]:

@@ -1,15 +1,15 @@
-"""The coordinator of a simulation: it decides by the code of live runs, and this file carries the decisions out.
+"""The coordinator of a simulation: the machine of live runs decides, and this file carries its decisions out.
 
-    input                                          the coordinator's parts        what they decide, carried out here
-    a worker leaves                                `Elasticity.left`              everybody is told; a record
-    its process has been dead so long              `Elasticity.lost`              its calls fail; everybody is told
-    it is expelled                                 `Elasticity.expel`             the same; it may not rejoin
-    a later incarnation starts                     `Elasticity.hello`, `.ready`   everybody is told
-    everybody has heard of it (`acknowledged`)     `Membership`                   it begins to train
+    input                                          message to the machine         what it decides, carried out here
+    a worker leaves                                Left                           everybody is told; a record
+    its process has been dead so long              (`lost`)                       its calls fail; everybody is told
+    it is expelled                                 (`expel`)                      the same; it may not rejoin
+    a later incarnation starts                     Hello, Ready                   everybody is told
+    everybody has heard of it                      Aware                          it begins to train
 
-The parts are those of `paceline.core.coordination`; which decision follows from which input is said there. What is said
-here is how long it takes: without hazards no message is lost, so a notice is one event at each party that reacts to
-it, and its acknowledgement takes no time. `lossy_coordination.py` is the same where messages may be lost.
+`paceline.core.coordinator.machine` says which decision follows from which input. What is said here is how long it
+takes: without hazards no message is lost, so a notice is one event at each party that reacts to it, and its
+acknowledgement takes no time. `lossy_coordination.py` is the same where messages may be lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import (
     Action,
     CloseConnection,
-    Decisions,
     FailCallsTo,
     NotifyWorkerJoined,
     NotifyWorkerLeft,
@@ -30,29 +29,27 @@ from paceline.core.coordination.decisions import (
     SendMessage,
     WriteRecord,
 )
-from paceline.core.coordination.elasticity import Elasticity
-from paceline.core.coordination.ending import RunEnding
-from paceline.core.coordination.lifecycle import RunContext, RunPhase, RunState, StopRule
+from paceline.core.coordination.lifecycle import RunRules, RunSize, StopRule
 from paceline.core.coordination.party import COORDINATOR, Party, worker
-from paceline.core.coordination.roster import ProgressTotals, RunRoster
-from paceline.core.coordination.sample_leases import Leasing, Quotas
-from paceline.core.coordination.server_recovery import Recovery, Snapshots
+from paceline.core.coordination.server_recovery import Snapshots
+from paceline.core.coordinator.bring_up import PlanRequest
+from paceline.core.coordinator.machine import CoordinatorMachine
 from paceline.core.effects import Reply, Tell
-from paceline.core.fault_tolerance.membership import Membership, MembershipState, Patience
+from paceline.core.fault_tolerance.membership import MembershipState
 from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.role import Role
 from paceline.core.sharding import Layout
+from paceline.sim.faults.bring_up import MODEL, hello_of
 from paceline.sim.kernel.event_queue import Event
 from paceline.sim.kernel.processes import Incarnation, PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.faulted_driver import FaultedDriver
+    from paceline.sim.faults.bring_up import SimulatedBringUp
     from paceline.sim.faults.lossy_links import LossyLinks
     from paceline.sim.faults.run_end import SimulatedRunEnd
     from paceline.sim.faults.server_recovery import Servers
 
-MODEL = control.Ready(length=0, fingerprint="", seconds_per_step=0.0, optimizer="")
-"""What every simulated worker reports of its model: all train the same."""
 ASKED = "asked to"
 """The reason with which a simulated worker leaves."""
 
@@ -61,55 +58,31 @@ class RunLost(Exception):  # noqa: N818  names what happened
     """Is raised when the coordinator ends the run as failed, because of a loss that nothing can replace."""
 
 
-class Members:
-    """Drives the coordinator's parts for `sim`, and ends and begins the incarnations of its workers.
+class SimulatedStrikes:
+    """Counts the false claims that the coordinator finds: each is a strike, which no honest worker may have."""
 
-    leaving: ranks that leave at their next step.
-    """
-
-    streams: LossyLinks | None = None  # a cluster without hazards loses no message
-    servers: Servers | None = None  # set if servers can be lost with their state
-    ends: SimulatedRunEnd | None = None  # set if this run is told to end
-
-    def __init__(self, sim: FaultedDriver, snapshots: Snapshots | None = None) -> None:
-        """`snapshots`: those from which lost servers are restored; None where servers keep what they acknowledged."""
-        self.leaving: set[int] = set()
+    def __init__(self, sim: FaultedDriver) -> None:
         self._sim = sim
-        self._lost: set[SimulatedProcess] = set()  # crashed, and the others do not know yet
-        self._carrying_out = False
-        hosts = [placement.host for placement in sim.cluster.worker_placements()]
-        absent = [rank for rank, host in enumerate(hosts) if host.joins_at_s > 0]
-        roster = RunRoster(sim.cluster.workers, sim.cluster.servers, False, absent)
-        # A step may take any time here, and no process hangs but where it is drawn (`run_end.py`).
-        stuck_s = sim.wish.stuck_s if sim.wish else math.inf
-        patience = Patience(dead_s=sim.cluster.suspect_after_s, stuck_s=stuck_s)
-        self._state = RunState(RunPhase.TRAINING, model=MODEL, agreed=self._plan(snapshots))
-        self._run = RunContext(
-            self._state, roster, ProgressTotals(), Membership[Party](patience), Decisions(), self._clock_of(sim)
-        )
-        self._decide, self._roster, self._members = self._run.decide, roster, self._run.members
-        self.leasing = Leasing(
-            self._says, self._decide.record, self._run.now, sim.resumed_done, on_false_claim=self._false_claim
-        )
-        self.recovery = Recovery(self._run, snapshots)
-        rule = sim.wish.rule if sim.wish else StopRule()
-        self.ending = ending = RunEnding(self._run, rule, self.recovery, self.leasing)
-        quotas = Quotas(StopRule(), self._run.totals)
-        self._elasticity = Elasticity(
-            self._run, self.recovery, ending, self.leasing, quotas, min_workers=1 if sim.wish else 0
-        )
-        self._elasticity.begin()
-        self._carry_out()
 
-    def _clock_of(self, sim: FaultedDriver) -> Callable[[], float]:
-        """Returns the coordinator's clock: virtual time, but where something else is drawn."""
-        if sim.wish is None:
-            return lambda: sim.now
-        clock = sim.wish.clock
-        return lambda: clock.reads(sim.now)
+    def strike(self, who: Party, why: str, *, at_once: bool = False) -> None:
+        """Counts a claim of `who`, such as samples that are not its own."""
+        sim = self._sim
+        assert sim.message_checks is not None, why
+        sim.message_checks.strike(sim.world.servers[0], sim.world.workers[who.index], why, at_once=at_once)
 
-    def _plan(self, snapshots: Snapshots | None) -> control.Plan:
-        """Returns the plan of a run that survives every loss of a worker, whoever carries its means."""
+    def refused(self, who: Party) -> bool:
+        """Returns True if any claim of `who` was false."""
+        checks = self._sim.message_checks
+        return checks is not None and checks.strikes[who.index] > 0
+
+
+class SimulatedPlanner:
+    """Makes the plan of a run that survives every loss of a worker, whoever carries its means."""
+
+    def __init__(self, sim: FaultedDriver) -> None:
+        self._sim = sim
+
+    def plan(self, request: PlanRequest) -> control.Plan:
         cluster = self._sim.cluster
         return control.Plan(
             workers=cluster.workers,
@@ -118,24 +91,76 @@ class Members:
             layout=Layout((0, self._sim.length), ()),
             seconds_per_step=(),
             optimizer="",
-            replaced=snapshots is not None,
-            copied=snapshots is not None and snapshots.copies,
+            replaced=request.replaced,
+            copied=request.copied,
         )
+
+    def role(self, plan: control.Plan) -> Role:
+        """Returns the coordinator's role, which exists from the beginning of a simulation."""
+        party = self._sim.world.coordinator
+        return party.role if party else Role(self._sim.scheme, self._sim.world.workers[0].role.place)
+
+
+class Members:
+    """Drives the coordinator of `sim`, and ends and begins the incarnations of its workers.
+
+    leaving: ranks that leave at their next step.
+    """
+
+    streams: LossyLinks | None = None  # a cluster without hazards loses no message
+    servers: Servers | None = None  # set if servers can be lost with their state
+    ends: SimulatedRunEnd | None = None  # set if this run is told to end
+    bring_up: SimulatedBringUp | None = None  # set if this run is brought up
+
+    def __init__(self, sim: FaultedDriver, snapshots: Snapshots | None = None) -> None:
+        """`snapshots`: those from which lost servers are restored; None where servers keep what they acknowledged."""
+        self.leaving: set[int] = set()
+        self._sim = sim
+        self._lost: set[SimulatedProcess] = set()  # crashed, and the others do not know yet
+        self._carrying_out = False
+        wish = sim.wish
+        # A step may take any time here, and no process hangs but where it is drawn (`run_end.py`). Without a wish the
+        # run goes on when all have left, since whoever runs it may let them join again.
+        rules = RunRules(
+            stop=wish.rule if wish else StopRule(),
+            dead_after_s=sim.cluster.suspect_after_s,
+            stuck_after_s=wish.stuck_s if wish else math.inf,
+            min_workers=1 if wish else 0,
+            done=sim.resumed_done,
+        )
+        hosts = [placement.host for placement in sim.cluster.worker_placements()]
+        absent = {rank for rank, host in enumerate(hosts) if host.joins_at_s > 0}
+        absent |= set(wish.starts.late if wish and wish.starts else ())
+        evaluator = wish is not None and wish.starts is not None and wish.starts.evaluator_at_s is not None
+        size = RunSize(sim.cluster.workers, sim.cluster.servers, evaluator, absent)
+        planner = SimulatedPlanner(sim)
+        self.machine = CoordinatorMachine(size, rules, planner, SimulatedStrikes(sim), snapshots, self._clock_of(sim))
+        self._roster, self._members = self.machine.run.roster, self.machine.run.members
+        if wish and wish.starts:
+            return
+        copied = snapshots is not None and snapshots.copies
+        request = PlanRequest(
+            ready=[MODEL], workers=[], servers=[], replaced=snapshots is not None, copied=copied, not_started=0
+        )
+        self.machine.begin_in_training(MODEL, planner.plan(request))
+        self._carry_out()
+
+    def _clock_of(self, sim: FaultedDriver) -> Callable[[], float]:
+        """Returns the coordinator's clock: virtual time, but where something else is drawn."""
+        if sim.wish is None:
+            return lambda: sim.now
+        clock = sim.wish.clock
+        return lambda: self.bring_up.now if self.bring_up else clock.reads(sim.now)
 
     @property
     def banned(self) -> set[int]:
         """Returns the ranks of workers that were expelled and may not rejoin."""
         return {who.index for who in self._roster.banned}
 
-    def _false_claim(self, who: Party, why: str) -> None:
-        """Handles a worker that named samples which are not its own: a strike, which no honest worker may have."""
-        sim = self._sim
-        assert sim.message_checks is not None, why
-        sim.message_checks.strike(sim.world.servers[0], sim.world.workers[who.index], why)
-
-    def _says(self, to: Iterable[Party], message: Any) -> None:
-        """Sends a message about leases."""
-        self._decide.send(to, message)
+    def _told(self, who: Party, message: Any) -> None:
+        """Hands the coordinator a message, and carries out what follows."""
+        self.machine.told(who, message)
+        self._carry_out()
 
     # ---- decisions are carried out -------------------------------------------------------------------------
     def _carry_out(self) -> None:
@@ -144,7 +169,7 @@ class Members:
             return
         self._carrying_out = True
         try:
-            while decision := self._decide.take():
+            while decision := self.machine.decide.take():
                 for action in decision.actions:
                     self._act(action)
         finally:
@@ -179,7 +204,7 @@ class Members:
             case control.WorkerJoined(rank=rank, view=view):
                 self._announce(self._sim.world.workers[rank], to, self.hears_came, view)
             case control.Roster():
-                self._elasticity.ready(to[0], MODEL)
+                self._told(to[0], MODEL)
             case control.Go():
                 self._enter(self._sim.world.workers[to[0].index])
 
@@ -212,8 +237,7 @@ class Members:
 
     def _left(self, party: SimulatedProcess) -> None:
         """Tells the coordinator that a worker has left."""
-        self._elasticity.left(worker(party.me), ASKED, drained=False)
-        self._carry_out()
+        self._told(worker(party.me), control.Left(reason=ASKED))
 
     def crash(self, rank: int) -> None:
         """Ends the process of worker `rank`; the others are told after `suspect_after_s` seconds of silence."""
@@ -236,15 +260,22 @@ class Members:
         """Crashes worker `rank` and has it expelled in one go. It may not rejoin."""
         party = self._sim.world.workers[rank]
         if self._dies(party):
-            self._elasticity.expel(worker(rank), reason)
+            self.machine.expel(rank, reason)
             self._carry_out()
 
     def silent(self, names: Iterable[str], for_s: float) -> None:
         """Does nothing: without hazards a process that lives is heard in the end, however late."""
 
     def stopped(self, party: SimulatedProcess) -> bool:
-        """Returns True if that process was told that the run ends."""
+        """Returns True if that process was told that the run ends, or has not been told that it begins."""
+        if self.bring_up is not None and self.bring_up.rests(party):
+            return True
         return self.ends is not None and self.ends.stopped(party)
+
+    @property
+    def begin_s(self) -> float:
+        """Returns when the loops of the workers begin; never, where each is told so."""
+        return math.inf if self.bring_up else 0.0
 
     def restarted(self, ended: Incarnation) -> None:
         """Ends the step at which a worker hung that is restarted in place: its samples are free then."""
@@ -260,7 +291,7 @@ class Members:
             self._reports_lost(party, f"silent for {self._sim.cluster.suspect_after_s:g} s")
 
     def _reports_lost(self, party: SimulatedProcess, why: str) -> None:
-        self._elasticity.lost(worker(party.me), why)
+        self.machine.lost(worker(party.me), why)
         self._carry_out()
 
     def _is_cut_off(self, who: Party) -> None:
@@ -330,17 +361,14 @@ class Members:
         elif party.here or self._members.state(worker(rank)) in (MembershipState.JOINING, MembershipState.ANNOUNCED):
             return
         self._its_process_has_ended(party)
-        self._elasticity.hello(worker(rank), self._hello(party.incarnation + 1))
-        self._carry_out()
+        self._told(worker(rank), hello_of(party.incarnation + 1))
 
     def _its_process_has_ended(self, party: SimulatedProcess) -> None:
         """Reports the end of the process of a worker that had left; the coordinator lets no other one in before."""
         if worker(party.me) not in self._roster.lost:
-            self._state.holder = COORDINATOR  # no simulated model is lost with the worker that left last
+            # No simulated model is lost with the worker that left last.
+            self.machine.run.state.holder = COORDINATOR
             self._reports_lost(party, "its process ended")
-
-    def _hello(self, incarnation: int) -> control.Hello:
-        return control.Hello(address="", pid=0, host="", device="", incarnation=incarnation)
 
     def _enter(self, old: SimulatedProcess) -> None:
         """Begins the new incarnation. Everybody knows of it, so every round that begins from here on counts it."""
@@ -349,9 +377,13 @@ class Members:
     def _begins(self, party: SimulatedProcess, later_s: float = 0.0) -> None:
         """Starts the loop of a newcomer when the weights have travelled to it from the coordinator's card, or later."""
         sim, rank = self._sim, party.me
+        begins_anew = not any(other.here for other in sim.world.workers if other is not party)
+        for carrier in (*sim.world.means, sim.world.peers) if begins_anew else ():
+            if carrier:
+                carrier.role.forget_former()  # type: ignore[attr-defined]
         if sim.invariants:
             sim.invariants.watch(party)
-            if not any(other.here for other in sim.world.workers if other is not party):
+            if begins_anew:
                 sim.invariants.begins_anew()
         arrived = sim.network.arrival(sim.now, sim.world.control, party.nic, party.role.w.nbytes)
         incarnation = sim.begin(party, sim.incarnations[rank].number + 1, arrived + later_s)
@@ -380,9 +412,9 @@ class Members:
             return
         for other in to:
             if other in told:
-                self._sim.heap.push(told[other], self._acknowledged, other, view)
+                self._sim.heap.push(told[other], self._told, other, control.Aware(view=view))
             else:
-                self._elasticity.carry_out(self._members.acknowledged(self._run.now(), other, view))
+                self.machine.acknowledged(other, view)
 
     def _hears_later(
         self, party: SimulatedProcess, who: SimulatedProcess, hear: Callable[[SimulatedProcess, int], None]
@@ -397,10 +429,6 @@ class Members:
         party.told_at = max(self._sim.network.arrival(self._sim.now, nic, party.nic, 0), party.told_at)
         self._sim.heap.push(party.told_at, hear, party, who.me)
         return party.told_at
-
-    def _acknowledged(self, who: Party, view: int) -> None:
-        self._elasticity.carry_out(self._members.acknowledged(self._run.now(), who, view))
-        self._carry_out()
 
     def _curious(self) -> list[SimulatedProcess]:
         """Returns the workers if their role reacts to changes of membership; otherwise nobody need tell them."""

@@ -1,13 +1,13 @@
 """The coordinator of a simulation whose messages may be lost, and whose processes may be cut off and yet run.
 
-    at a party                                        at the coordinator
-    it is silent for `suspect_after_s`                `Elasticity.look` evicts it: WorkerLeft to all others
+    at a party                                        at the coordinator (`paceline.core.coordinator.machine`)
+    it is silent for `suspect_after_s`                evicts it: WorkerLeft to all others
     it was evicted, and still runs: a zombie          drops its messages, and tells it; it ends, and starts again
     WorkerLeft: it fences the lost incarnation
-    WorkerJoined: its role hears of it; Aware         `Membership.acknowledged`
-    a new process starts: Hello                       `Elasticity.hello`: Roster
-    Roster: it fences those that are lost; Ready      `Elasticity.ready`: WorkerJoined to all others; Go when all know
-    a worker leaves: Left, when the other workers     `Elasticity.left`: WorkerLeft to all others
+    WorkerJoined: its role hears of it; Aware         lets the newcomer train when all have answered
+    a new process starts: Hello                       Roster
+    Roster: it fences those that are lost; Ready      WorkerJoined to all others; Go when all know
+    a worker leaves: Left, when the other workers     WorkerLeft to all others
     have taken in all that it told them
 
 A fence means that the receiver takes nothing more of that incarnation; a live process closes the connection instead.
@@ -22,14 +22,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination.decisions import Action, StartTimer, Timer
+from paceline.core.coordination.decisions import Action, StartTimer, StartTraining, Timer
 from paceline.core.coordination.lifecycle import RunPhase
-from paceline.core.coordination.party import Party, server, worker
+from paceline.core.coordination.party import EVALUATOR, Party, server, worker
 from paceline.core.effects import Piece, Reply, Tell
 from paceline.core.fault_tolerance.membership import HERE, MembershipState
 from paceline.core.parties.known_workers import KnownWorkers
+from paceline.core.parties.lifecycle import AwaitTaken, SendLast
 from paceline.core.role import Role, RoleContext
-from paceline.sim.faults.coordination import ASKED, MODEL, Members
+from paceline.sim.faults.bring_up import MODEL, SimulatedBringUp, hello_of
+from paceline.sim.faults.coordination import ASKED, Members
 from paceline.sim.faults.lossy_links import LossyLinks
 from paceline.sim.faults.party_orders import SimulatedOrders
 from paceline.sim.faults.run_end import HANG_S, SimulatedRunEnd
@@ -61,15 +63,19 @@ class LossyMembers(Members):
         self._silent_until: dict[str, float] = {}
         self.hung: set[tuple[str, int]] = set()  # newcomers that are heard, and do not begin to train
         self._watching = False
-        self._lease: Piece = (0, 0, 0)
+        self._lease: control.Lease | None = None
         if hazards.servers_keep != "all" and can_be_replaced(sim.scheme, sim.cluster.servers):
             copied = hazards.servers_keep == "replica"
-            self.servers = Servers(sim, self, self.control, hazards.snapshot_every_s, copied=copied)
+            begun = not (sim.wish and sim.wish.starts)
+            self.servers = Servers(sim, self, self.control, hazards.snapshot_every_s, copied=copied, begun=begun)
             self.streams.loses = self.servers.crash
         super().__init__(sim, self.servers.snapshots if self.servers else None)
         if sim.wish:
-            self.ends = SimulatedRunEnd(sim, self, self.ending, sim.wish)
-            self.ending.begin()
+            self.ends = SimulatedRunEnd(sim, self, self.machine, sim.wish)
+            if sim.wish.starts:
+                self.bring_up = SimulatedBringUp(sim, self, sim.wish.starts)
+            else:
+                self.machine.ending.begin()
             self._carry_out()
 
     # ---- decisions are carried out -------------------------------------------------------------------------
@@ -83,6 +89,11 @@ class LossyMembers(Members):
         match action:
             case StartTimer(seconds=seconds, timer=timer, number=number):
                 self._start(seconds, timer, number)
+            case StartTraining(not_started=ranks) if self.bring_up:
+                self.bring_up.begins_training()
+                for rank in ranks:
+                    self._own_roles_hear(self.hears_gone, rank)
+                self.machine.begin_training()
             case _ if not (self.servers and self.servers.carries_out(action)):
                 super()._act(action)
 
@@ -98,20 +109,18 @@ class LossyMembers(Members):
         """Starts a timer. That which looks for the silent ends when nobody is left to be watched (`_watch`)."""
         self._watching = self._watching or timer is Timer.MEMBERS
         due = self._sim.now + seconds
-        if self.ends:
-            due = self.ends.clock.shows(self._run.now() + seconds)
+        if self.ends and not self.bring_up:
+            due = self.ends.clock.shows(self.machine.run.now() + seconds)
         self._sim.heap.push(max(due, self._sim.now), self._rings, timer, number)
 
     def _rings(self, timer: Timer, number: int) -> None:
         if timer is Timer.MEMBERS:
             self._watching = False
-            if self._roster.training or self._newcomers or (self.servers and self.servers.any_is_away):
-                self._hears_from_all()
-                self._elasticity.look()
-        elif timer is Timer.SERVERS_BACK:
-            self.recovery.still_waiting(number)
-        elif timer is Timer.TIME_LIMIT:
-            self.ending.time_is_over()
+            if not (self._roster.training or self._newcomers or (self.servers and self.servers.any_is_away)):
+                return
+        if timer in (Timer.MEMBERS, Timer.EVALUATOR):
+            self._hears_from_all()
+        self.machine.rang(timer, number)
         self._carry_out()
 
     def _watch(self) -> None:
@@ -122,15 +131,16 @@ class LossyMembers(Members):
     def _hears_from_all(self) -> None:
         """Notes everybody as heard that lives and that no fault silences."""
         now = self._sim.now
-        for party in (*self._sim.world.workers, *self._newcomers.values(), *self._present_servers()):
+        for party in self._connected():
             silent = not party.hears or self._silent_until.get(party.name, 0.0) > now
             if self.counts(party) and not (silent and self._may_be_missed(party)):
-                who = Party(party.kind, party.me)
+                who = party.who
                 if self.ends:
-                    self.ends.progressed(self._members, party)
-                elif party.process in self.hung or self._members.state(who) is not MembershipState.TRAINING:
-                    self._members.heard(now, who)
-                else:  # a step may take any time here
+                    self.ends.progressed(party)
+                    continue
+                self.machine.heard(who, now)
+                trains = party.kind == "worker" and self._members.state(who) is MembershipState.TRAINING
+                if trains and party.process not in self.hung:  # a step may take any time here
                     self._members.progressed(now, who, 0, waits=True, step_s=math.inf)
 
     def _may_be_missed(self, party: SimulatedProcess) -> bool:
@@ -138,6 +148,12 @@ class LossyMembers(Members):
         if party.kind != "server":
             return True
         return self.servers is not None and (not party.hears or self.survives(party.me))
+
+    def _connected(self) -> Sequence[SimulatedProcess]:
+        """Returns the processes of the moment; some of them may be dead, or lost."""
+        evaluator = self.bring_up and self.bring_up.evaluator
+        others = (*self._present_servers(), *([evaluator.party] if evaluator else ()))
+        return (*self._sim.world.workers, *self._newcomers.values(), *others)
 
     def _present_servers(self) -> Sequence[SimulatedProcess]:
         return [s.party for s in self.servers.servers] if self.servers else self._sim.world.servers
@@ -153,20 +169,21 @@ class LossyMembers(Members):
         Nothing happens to a server that comes back as it was, or without which the run would end.
         """
         party = self._process_of(who)
-        if party and party.hears and self._may_be_missed(party) and self._members.state(who) in HERE:
-            self._elasticity.lost(who, "its connection was reset")
-            self._carry_out()
+        starts = self.bring_up is not None and self.bring_up.lost(who)
+        if party and party.hears and self._may_be_missed(party) and (starts or self._members.state(who) in HERE):
+            self._is_gone(who, "its connection was reset")
 
     def counts(self, src: SimulatedProcess) -> bool:
         """Returns True if the coordinator listens to that process; a live one closes the connection otherwise."""
-        who = Party(src.kind, src.me)
-        return self._members.incarnation(who) == src.incarnation and self._members.state(who) not in (
-            MembershipState.LOST,
-            MembershipState.NOT_STARTED,
-        )
+        if self.bring_up and self.bring_up.began_s is None:
+            return self.bring_up.is_connected(src)
+        return self.machine.hears(src.who, src.incarnation)
 
     # ---- messages of the control plane ---------------------------------------------------------------------
     def _send(self, to: tuple[Party, ...], message: Any) -> None:
+        if isinstance(message, control.Lease):
+            self._lease = message
+            return
         for who in to:
             newcomer = self._newcomers.get(who.index) if who.kind == "worker" else None
             if newcomer and isinstance(message, control.Go):
@@ -180,21 +197,19 @@ class LossyMembers(Members):
         """Returns the process to which the coordinator has a connection; None for a worker that is gone."""
         if who.kind == "server":
             return self._present_servers()[who.index]
+        if who == EVALUATOR:  # it hears Exit also when it comes too late
+            evaluator = self.bring_up and self.bring_up.evaluator
+            party = evaluator.party if evaluator else None
+            return party if party and party.hears and (self.over or self.counts(party)) else None
         party = self._newcomers.get(who.index) or self._sim.world.workers[who.index]
         return party if self.counts(party) else None
 
-    def _says(self, to: Iterable[Party], message: Any) -> None:
-        """Sends a message about leases. A lease is there at once: no simulated worker waits for its samples."""
-        if isinstance(message, control.Lease):
-            self._lease = message.epoch, message.start, message.stop
-        else:
-            super()._says(to, message)
-
     def leases_to(self, party: SimulatedProcess, want: control.Want) -> Piece:
-        """Returns the next lease of a worker."""
-        self.leasing.heard(worker(party.me), party.incarnation, want)
-        self._carry_out()
-        return self._lease
+        """Returns the next lease of a worker, which is there at once: no simulated worker waits for its samples."""
+        self._told(worker(party.me), want)
+        lease, self._lease = self._lease, None
+        assert lease is not None
+        return lease.epoch, lease.start, lease.stop
 
     def tell(self, src: SimulatedProcess, message: Any) -> None:
         """Sends a message of a party to the coordinator."""
@@ -203,48 +218,33 @@ class LossyMembers(Members):
     def _is_told(self, _control: SimulatedProcess, src: SimulatedProcess, message: Any) -> None:
         """Handles a message of a party as the live coordinator does."""
         who = Party(src.kind, src.me)
-        if isinstance(message, control.Hello):
-            if src.hears:
-                self._elasticity.hello(who, message)
-        elif self.counts(src):
-            self._listens(who, message)
-        self._carry_out()
-
-    def _listens(self, who: Party, message: Any) -> None:
-        match message:
-            case control.Ready():
-                self._elasticity.ready(who, message)
-            case control.Aware(view=view):
-                self._elasticity.carry_out(self._members.acknowledged(self._run.now(), who, view))
-            case control.Left(reason=reason):
-                self._left_cleanly.add((str(who), self._members.incarnation(who)))
-                self._elasticity.left(who, reason, drained=False)
-                if self.ends:
-                    self.ending.left(reason)
-            case control.Saved():
-                self.ending.saved(who)
-            case control.Prepared():
-                self.recovery.prepared(who, message)
-                if not self.recovery.under_way:
-                    training = {w.index: self._members.incarnation(w) for w in self._roster.training}
-                    self.leasing.servers_are_back(training)
-            case said:
-                self.leasing.heard(who, self._members.incarnation(who), said)
-                self.ending.stop_at_epochs()
-                if isinstance(said, control.Restored) and self._sim.leasing:
-                    self._sim.leasing.restored()
+        if not (src.hears if isinstance(message, control.Hello) else self.counts(src)):
+            return
+        if self.bring_up and isinstance(message, control.Hello) and not self.counts(src):
+            self.bring_up.oracle.came(src.process)
+        if isinstance(message, control.Left):
+            self._left_cleanly.add(src.process)
+        self._told(who, message)
+        if isinstance(message, control.Restored) and self._sim.leasing:
+            self._sim.leasing.restored()
 
     def _hears(self, party: SimulatedProcess, message: Any) -> None:
         """Handles a message of the coordinator at a party."""
+        if self.bring_up:
+            self.bring_up.oracle.heard(party.process)
+        self.orders.told(party, message)
+
+    def own_thread(self, party: SimulatedProcess, message: Any) -> None:
+        """Does at a party what takes its time; a newcomer's Plan needs none."""
+        if self.bring_up and self.bring_up.own_thread(party, message):
+            return
         match message:
             case control.Roster():
-                self._has_roster(party, message)
+                self._meets(party, message)
             case control.Go() if self.servers:
                 self.servers.begin(party)
-            case control.WorkerLeft() | control.WorkerJoined() | control.Fence() | control.Resume():
-                self.orders.told(party, message)
-            case _ if self.ends:
-                self.ends.told(party, message)
+            case control.Finish() if self.ends:
+                self.ends.finishes(party)
             case _:
                 pass
 
@@ -259,6 +259,11 @@ class LossyMembers(Members):
         if src.kind == "coordinator":
             return self._members.incarnation(worker(rank))
         return self.orders.known(src).incarnations.get(rank, 0)
+
+    @property
+    def living(self) -> list[tuple[str, int]]:
+        """Returns all processes of workers that run."""
+        return [process for process, party in self._processes.items() if party.hears]
 
     def process(self, name: str, incarnation: int) -> SimulatedProcess:
         """Returns the process of that incarnation of a worker."""
@@ -279,8 +284,12 @@ class LossyMembers(Members):
             self.leaving.discard(incarnation.rank)
             self._end(incarnation.party)
             return
-        self._sends_its_last(incarnation)
-        self._leaves_when_settled(incarnation.party)
+        for action in self.orders.lifecycle(incarnation.party).leaves():
+            match action:
+                case SendLast():
+                    self._sends_its_last(incarnation)
+                case AwaitTaken():
+                    self._leaves_when_settled(incarnation.party)
 
     def _leaves_when_settled(self, party: SimulatedProcess) -> None:
         # A live worker waits for other workers and servers. What its role told the coordinator's is before Left on the
@@ -288,7 +297,7 @@ class LossyMembers(Members):
         if not self.streams.settled(party, ("worker", "server", "coordinator")):
             self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self._leaves_when_settled, party)
         elif party.hears:
-            self.tell(party, control.Left(reason=ASKED))
+            self.orders.says(party, self.orders.lifecycle(party).has_left(ASKED))
 
     def crash(self, rank: int) -> None:
         """Crashes the process of worker `rank`, or that which is to take its place; its silence is noticed.
@@ -323,6 +332,9 @@ class LossyMembers(Members):
 
     def _closes(self, who: Party, incarnation: int) -> None:
         """Closes the connection to a process that was evicted: it ends once it learns that, if it still runs."""
+        if who == EVALUATOR and self.bring_up and self.bring_up.evaluator:
+            self.bring_up.evaluator.closes(incarnation)
+            return
         party = self._processes[str(who), incarnation]
         if self._newcomers.get(who.index) is party:
             del self._newcomers[who.index]
@@ -355,21 +367,28 @@ class LossyMembers(Members):
     @property
     def over(self) -> bool:
         """Returns True once everybody was told that the run is over."""
-        return self._state.phase is RunPhase.OVER
+        return self.machine.phase is RunPhase.OVER
 
-    def broken_connections(self) -> list[SimulatedProcess]:
-        """Returns the processes that have died, and that the coordinator counts with; not servers that come back."""
-        parties = (*self._sim.world.workers, *self._newcomers.values(), *self._present_servers())
-        return [who for who in parties if not who.hears and self.counts(who) and self._may_be_missed(who)]
+    def watch_connections(self, over: Callable[[], bool], gone: Callable[[SimulatedProcess], None]) -> None:
+        """Reports whose connection has broken, until `over`: for phases in which nobody looks for the silent."""
+        self._sim.heap.push(self._sim.now + self._sim.cluster.suspect_after_s, self._looks_at_connections, over, gone)
 
-    def is_gone(self, party: SimulatedProcess) -> None:
-        """Reports that the connection of a process that has died is broken."""
-        self._elasticity.lost(Party(party.kind, party.me), "its process ended")
-        self.ending.go_on()
+    def _looks_at_connections(self, over: Callable[[], bool], gone: Callable[[SimulatedProcess], None]) -> None:
+        if over():
+            return
+        self.watch_connections(over, gone)
+        for party in self._connected():
+            if not party.hears and self.counts(party) and self._may_be_missed(party):
+                gone(party)
+                self._is_gone(Party(party.kind, party.me), "its process ended")
+
+    def _is_gone(self, who: Party, why: str) -> None:
+        self.machine.lost(who, why)
         self._carry_out()
 
     def exits(self, party: SimulatedProcess) -> None:
         """Ends the process of a party that may exit: its connections are closed."""
+        party.hears = party.hears and party.kind != "evaluator"
         if party.kind == "worker":
             self._end(party)
         for other in (*self._sim.world.others, *self._sim.world.workers):
@@ -410,7 +429,7 @@ class LossyMembers(Members):
         last = max(incarnation for name, incarnation in self._processes if name == party.name)
         newcomer = self._newcomers[rank] = self._sim.world.next_worker(rank, last + 1)
         self._processes[newcomer.process] = newcomer
-        self.tell(newcomer, self._hello(newcomer.incarnation))
+        self.tell(newcomer, hello_of(newcomer.incarnation))
         self._watch()
 
     def hangs(self, rank: int) -> bool:
@@ -427,18 +446,15 @@ class LossyMembers(Members):
         else:  # it has not said Hello
             del self._newcomers[newcomer.me]
 
-    def _has_roster(self, party: SimulatedProcess, roster: control.Roster) -> None:
-        """Learns who is gone. A newcomer that is a worker is ready then: all train the same model."""
+    def _meets(self, party: SimulatedProcess, roster: control.Roster) -> None:
+        """Meets the others of the roster. A worker is ready then: all train the same model."""
         own = {party.me} if party.kind == "worker" else set()
-        self.orders.known(party).learn(roster)
         for rank in set(roster.lost) - own if roster.incarnations else ():
             # A newcomer that came before this one takes part already; of its earlier incarnations nothing is heard.
             last = roster.incarnations[rank] - (rank in roster.joining)
             if dead := self._processes.get((self._sim.world.workers[rank].name, last)):
                 self.orders.stops_hearing(party, dead)
         if party.kind == "worker":
-            self.streams.server_views[party.process] = roster.server_view
-            self.orders.begins_to_hold(party)
             self.tell(party, MODEL)
 
     def _enters_when_quiet(self, newcomer: SimulatedProcess) -> None:
@@ -465,16 +481,11 @@ class LossyMembers(Members):
     # ---- servers that are lost and replaced ----------------------------------------------------------------
     def lost_processes(self) -> Iterable[SimulatedProcess]:
         """Returns the incarnations of workers that were evicted: they are never told where a new process is."""
-        return [party for party in self._processes.values() if self._is_burnt(party)]
-
-    def _is_burnt(self, party: SimulatedProcess) -> bool:
-        last = self._members.incarnation(worker(party.me))
-        lost = self._members.state(worker(party.me)) is MembershipState.LOST
-        return party.incarnation < last or (party.incarnation == last and lost)
+        return [p for p in self._processes.values() if self._members.burnt(worker(p.me), p.incarnation)]
 
     def survives(self, shard: int) -> bool:
         """Returns True if the run would go on without that server now."""
-        return self._elasticity.survives(server(shard))
+        return self.machine.survives(server(shard))
 
     def known(self, party: SimulatedProcess) -> KnownWorkers:
         """Returns what the process of `party` knows of the workers."""

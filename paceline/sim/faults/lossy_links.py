@@ -80,6 +80,7 @@ class LossyLinks:
         self._patience_s = 0.05 + 4 * network.latency_s + hazards.late_s
         self._ways: dict[tuple[Any, Any], Channel] = {}
         self._receivers: dict[tuple[str, int], Receiver] = {}
+        self._exited: set[tuple[str, int]] = set()  # processes
         self._cuts: list[tuple[str, frozenset[str], float]] = []
         self._full: dict[str, float] = {}  # until when a party's disk is
         self._doomed: dict[str, tuple[bool, float]] = {}  # dies with the next message: after it, and for how long
@@ -114,10 +115,13 @@ class LossyLinks:
         wrong.
 
         `nbytes`: bytes of vectors, which take time on the network. If `src` has fenced `dst`, nothing is sent, and
-        `in_vain` is called.
+        `in_vain` is called. Nor is anything sent to a process that has exited; a call to it fails when `src` is told of
+        its loss.
         """
         if self.receiver(src).refuses(dst.name, dst.incarnation):
             self._in_vain(dst, act, args)
+            return self._sim.now
+        if dst.process in self._exited and act is not self._sim.messaging.asked:
             return self._sim.now
         way = self._ways.get((src.process, dst.process))
         if way is None:
@@ -353,6 +357,7 @@ class LossyLinks:
 
     def closed(self, party: SimulatedProcess) -> None:
         """Ends a process that has exited: nobody tries to reach it any more."""
+        self._exited.add(party.process)
         self.forget(party)
         for key in [key for key in self._ways if key[1] == party.process]:
             self._ways.pop(key).over = True

@@ -1,7 +1,8 @@
-"""What a simulated worker or server does with an order of the coordinator about others.
+"""What a simulated worker or server does with a message of the coordinator.
 
 `paceline.core.parties` decides, as for live parties; this file carries the actions out: at roles, at calls that are
-open, and at the streams between processes. `server_recovery.py` has those that concern replaced servers.
+open, and at the streams between processes. `server_recovery.py` has those that concern replaced servers. What a live
+party leaves to its own thread is `LossyMembers.own_thread` here.
 """
 
 from __future__ import annotations
@@ -13,9 +14,18 @@ from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import Party
 from paceline.core.parties.early_messages import EarlyMessages
 from paceline.core.parties.known_workers import KnownWorkers
+from paceline.core.parties.lifecycle import (
+    BeginServerView,
+    EndLoop,
+    HoldMessages,
+    MayExit,
+    OwnThread,
+    PartyLifecycle,
+    Say,
+    StepAction,
+)
 from paceline.core.parties.orders import (
     ConfirmJoined,
-    Order,
     OrderAction,
     PartyOrders,
     RefuseIncarnation,
@@ -26,7 +36,7 @@ from paceline.core.parties.orders import (
     RolesHearLeft,
 )
 from paceline.sim.faults.lossy_links import Act, LossyLinks
-from paceline.sim.kernel.processes import SimulatedProcess
+from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.faulted_driver import FaultedDriver, LossyFaultedMembers
@@ -47,27 +57,70 @@ class SimulatedOrders:
             self._known[party.process] = KnownWorkers(Party(party.kind, party.me))
         return self._known[party.process]
 
-    def told(self, party: SimulatedProcess, order: Order) -> None:
-        """Does at `party` what follows from an order."""
-        for action in self._of(party).told(order):
-            self._carry_out(party, action)
+    def told(self, party: SimulatedProcess, message: Any) -> None:
+        """Does at `party` what follows from a message of the coordinator."""
+        match message:
+            case control.WorkerLeft() | control.WorkerJoined() | control.Fence() | control.Resume() as order:
+                if self._sim.invariants:
+                    self._sim.invariants.views.told(party, order)
+                for action in self._of(party).told(order):
+                    self._carry_out(party, action)
+            case _:
+                self._carry_on(party, message)
 
-    def begins_to_hold(self, newcomer: SimulatedProcess) -> None:
-        """Keeps for the role of a worker that has its roster what others send to it from now on."""
-        early = self._early[newcomer.process] = EarlyMessages()
-        early.begin(late=self.known(newcomer).late)
+    def says(self, party: SimulatedProcess, actions: Iterable[StepAction]) -> None:
+        """Sends what `party` says to the coordinator; the records of its role are in the trace already."""
+        for action in actions:
+            if isinstance(action, Say):
+                self._members.tell(party, action.message)
+
+    def lifecycle(self, party: SimulatedProcess) -> PartyLifecycle:
+        """Returns what decides the course of the run at `party`."""
+        return PartyLifecycle(Party(party.kind, party.me), self.known(party))
+
+    def _carry_on(self, party: SimulatedProcess, message: Any) -> None:
+        """Does at `party` what follows from a message about the course of the run. Its clock runs from the beginning,
+        and the bounds of messages are those of the cluster."""
+        for action in self.lifecycle(party).told(message):
+            match action:
+                case HoldMessages():
+                    early = self._early[party.process] = EarlyMessages()
+                    early.begin(late=True)
+                case BeginServerView(server_view=view):
+                    self._streams.server_views[party.process] = view
+                case EndLoop() if self._members.ends:
+                    self._members.ends.stops(party)
+                case MayExit() if self._members.ends:
+                    self._members.ends.exits(party)
+                case OwnThread(message=message):
+                    self._members.own_thread(party, message)
+                case _:
+                    pass
 
     def _holds(self, dst: SimulatedProcess, act: Act, args: tuple[Any, ...]) -> bool:
         """Keeps a message that has arrived, if the role that has to see it does not exist yet."""
         early = self._early.get(dst.process)
-        needs_role = act in (self._sim.messaging.asked, self._sim.messaging.heard)
-        return early is not None and early.hold((act, args), needs_role=needs_role)
+        if early is None or act not in (self._sim.messaging.asked, self._sim.messaging.heard):
+            return False
+        src = self._sender(args)
+        return early.hold(Party(src.kind, src.me), (act, args), needs_role=True)
+
+    @staticmethod
+    def _sender(args: tuple[Any, ...]) -> SimulatedProcess:
+        """Returns who has sent a question or a Tell, whose arrival has these arguments."""
+        _, sender, _ = args
+        src = sender.incarnation.party if isinstance(sender, PendingCall) else sender
+        assert isinstance(src, SimulatedProcess)
+        return src
 
     def enter(self, newcomer: SimulatedProcess) -> None:
         """Lets the role of a newcomer hear what its process has heard before."""
         for action in self._of(newcomer).enter():
             self._carry_out(newcomer, action)
-        for act, args in self._early.pop(newcomer.process).release():
+        early = self._early.pop(newcomer.process, None)
+        for act, args in early.release() if early else ():
+            if self._sim.invariants:
+                self._sim.invariants.deliveries.heard(self._sender(args), newcomer)
             act(*args)
 
     def _of(self, party: SimulatedProcess) -> PartyOrders:
@@ -80,12 +133,14 @@ class SimulatedOrders:
                 dead = members.process(workers[rank].name, incarnation)
                 self._calls_end(party, dead)
                 self.stops_hearing(party, dead)
+                if early := self._early.get(party.process):
+                    early.refuse(Party(dead.kind, dead.me))
             case RolesHearLeft(rank=rank):
                 self._calls_end(party, workers[rank])
-                for role in self._roles(party):
+                for role in self.roles(party):
                     members.hears_gone(role, rank)
             case RolesHearJoined(rank=rank):
-                for role in self._roles(party):
+                for role in self.roles(party):
                     members.hears_came(role, rank)
             case ConfirmJoined(view=view):
                 members.after_replicated(party, lambda: members.tell(party, control.Aware(view=view)))
@@ -96,10 +151,10 @@ class SimulatedOrders:
                 assert members.servers is not None
                 members.servers.carry_out(party, action)
 
-    def _roles(self, party: SimulatedProcess) -> Iterable[SimulatedProcess]:
+    def roles(self, party: SimulatedProcess) -> Iterable[SimulatedProcess]:
         """Returns all roles of the process of `party`: a server also carries means."""
         if party.kind != "server":
-            return (party,)
+            return (party,) if party.kind == "worker" else ()
         return [other for other in self._sim.world.others if other.process == party.process]
 
     def stops_hearing(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:
@@ -110,7 +165,7 @@ class SimulatedOrders:
 
     def _calls_end(self, party: SimulatedProcess, who: SimulatedProcess) -> None:
         """Fails the calls of all roles of `party` to a worker that is gone."""
-        for role in self._roles(party):
+        for role in self.roles(party):
             who.open.pop(role.me, None)
             for call in self._streams.questions(role, who):
                 self._sim.heap.push(self._sim.now, self._sim.messaging.lost, call, who.name)

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import math
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import Action, RunFinished, SendMessage, WriteRecord
-from paceline.core.coordination.ending import RunEnding
-from paceline.core.coordination.party import Party
+from paceline.core.coordination.party import EVALUATOR
+from paceline.core.coordinator.machine import CoordinatorMachine
 from paceline.core.effects import Data
-from paceline.core.fault_tolerance.membership import Membership, MembershipState
+from paceline.core.fault_tolerance.membership import MembershipState
 from paceline.sim.checking.oracles.end_of_run import ASKED, EndOfRun, StopWish
 from paceline.sim.checking.oracles.silence import Silence
 from paceline.sim.kernel.event_queue import Event
@@ -39,9 +39,11 @@ HANG_S = 1000.0
 class SimulatedRunEnd:
     """Ends the run of `sim` by `wish`: brings what may end it to the coordinator, and its orders to the parties."""
 
-    def __init__(self, sim: FaultedDriver, members: LossyFaultedMembers, ending: RunEnding, wish: StopWish) -> None:
+    def __init__(
+        self, sim: FaultedDriver, members: LossyFaultedMembers, machine: CoordinatorMachine, wish: StopWish
+    ) -> None:
         assert sim.invariants is not None
-        self._sim, self._members, self._ending, self._wish = sim, members, ending, wish
+        self._sim, self._members, self._machine, self._wish = sim, members, machine, wish
         self._rng = Random(f"{sim.seed}/end of run")
         self.clock = wish.clock
         self.oracle = EndOfRun(sim.invariants.broken, wish, self._samples_done)
@@ -63,13 +65,13 @@ class SimulatedRunEnd:
 
     # ---- what may end the run ------------------------------------------------------------------------------
     def _asks(self) -> None:
-        self._ending.stop(ASKED)
+        self._machine.stop(ASKED)
         self._members.carry_out_decisions()
 
     def _evaluates(self, accuracy: float) -> None:
         now = self._sim.now
         report = control.EvaluationReport(at=now, samples=0, accuracy=accuracy, loss=0.0, seconds=0.0)
-        self._ending.evaluated(report)
+        self._machine.told(EVALUATOR, report)
         self._members.carry_out_decisions()
 
     def _hangs(self, rank: int) -> None:
@@ -94,15 +96,14 @@ class SimulatedRunEnd:
 
         self._sim.heap.change(at_once)
 
-    def progressed(self, members: Membership[Any], party: SimulatedProcess) -> None:
-        """Tells the membership what `party`, which is heard, does, as its reports do four times a second."""
-        who = Party(party.kind, party.me)
+    def progressed(self, party: SimulatedProcess) -> None:
+        """Tells the coordinator what `party`, which is heard, does, as its reports do four times a second."""
+        who, members = party.who, self._machine.run.members
         self.silence.heard(party.name)
         at = self._reported_at()
-        members.heard(at, who)
-        if party.kind == "server":  # it makes no steps, so it can be silent but not stuck
-            members.progressed(at, who, 0, waits=True, step_s=math.inf)
-        elif members.state(who) is MembershipState.TRAINING and party.process not in self._members.hung:
+        self._machine.heard(who, at)
+        trains = party.kind == "worker" and members.state(who) is MembershipState.TRAINING
+        if trains and party.process not in self._members.hung:
             incarnation = self._sim.incarnations[party.me]
             works = incarnation.alive and incarnation.awaited is None  # and does not wait for others, or leaves
             members.progressed(at, who, self._sim.steps[party.me], waits=not works, step_s=1.0)
@@ -113,8 +114,9 @@ class SimulatedRunEnd:
         Where it jumps just now, a timer has rung before anything more was heard: the report is older than the jump.
         """
         now = self._sim.now
-        jumps = any(at == now for at, _ in self.clock.jumps)
-        return self.clock.reads(math.nextafter(now, 0.0) if jumps else now)
+        if any(at == now for at, _ in self.clock.jumps):
+            return self.clock.reads(math.nextafter(now, 0.0))
+        return self._machine.run.now()
 
     # ---- what the coordinator decides ----------------------------------------------------------------------
     def decided(self, action: Action) -> None:
@@ -126,36 +128,29 @@ class SimulatedRunEnd:
             case RunFinished():
                 self.oracle.finished()
             case SendMessage(message=control.Finish()):
-                self._sim.heap.push(self._sim.now + self._sim.cluster.suspect_after_s, self._looks_at_connections)
+                self._members.watch_connections(lambda: self._members.over, self.gone)
 
-    def _looks_at_connections(self) -> None:
-        """Reports whose connection has broken since training is over: nobody looks for the silent any more."""
-        if self._members.over:
-            return
-        self._sim.heap.push(self._sim.now + self._sim.cluster.suspect_after_s, self._looks_at_connections)
-        for party in self._members.broken_connections():
-            self.oracle.gone(party.process)
-            self._members.is_gone(party)
+    def gone(self, party: SimulatedProcess) -> None:
+        """Notes that a process has ended, so that nobody waits for it."""
+        self.oracle.gone(party.process)
 
-    def told(self, party: SimulatedProcess, message: Any) -> None:
-        """Carries out Stop, Finish or Exit at a party; every other message is no matter of the end."""
-        match message:
-            case control.Stop():
-                self._hears(party, "Stop")
-                self._stops(party)
-            case control.Finish():
-                self._hears(party, "Finish")
-                self._sim.heap.push(self._sim.now + self._rng.random() * SAVING_MAX_S, self._saves, party)
-            case control.Exit():
-                self._hears(party, "Exit")
-                self._members.exits(party)
+    def finishes(self, party: SimulatedProcess) -> None:
+        """Lets a party read the last model, which takes a while, since nobody trains any more."""
+        self._hears(party, "Finish")
+        self._sim.heap.push(self._sim.now + self._rng.random() * SAVING_MAX_S, self._saves, party)
+
+    def exits(self, party: SimulatedProcess) -> None:
+        """Ends the process of a party that may exit."""
+        self._hears(party, "Exit")
+        self._members.exits(party)
 
     def _hears(self, party: SimulatedProcess, what: str) -> None:
         training = [who.name for who in self._sim.world.workers if who.here]
         self.oracle.told(party.process, what, training)
 
-    def _stops(self, party: SimulatedProcess) -> None:
+    def stops(self, party: SimulatedProcess) -> None:
         """Lets a worker leave: what it waits for is void, and of the step it is at nothing is handed over."""
+        self._hears(party, "Stop")
         if self._members.ends_newcomer(party):
             return
         self._stopped.add(party.process)
@@ -184,6 +179,6 @@ class SimulatedRunEnd:
         """Answers Finish; a server that is down just now does so when it is back."""
         if party.hears:
             self.oracle.saved(party.process)
-            self._members.tell(party, control.Saved())
+            self._members.orders.says(party, self._members.orders.lifecycle(party).saved())
         elif party.kind == "server":
             self._sim.heap.push(self._sim.now + SAVING_MAX_S, self._saves, party)

@@ -120,7 +120,7 @@ class SimulatedLeases:
     def unused(self, rank: int, data: Data) -> None:
         """Returns samples to the queue, since the worker was restarted while it worked at them."""
         if self._taken[self._sim.world.workers[rank].process].open.pop(id(data), None):
-            leases = self._members.leasing.leases
+            leases = self._members.machine.leasing.leases
             assert leases is not None
             leases.settled(rank, LATE, data)
 
@@ -182,5 +182,5 @@ class SimulatedLeases:
         if self._sim.liars:  # what a worker says of its samples nobody can check; others' are out of its reach
             return
         if self.samples and isinstance(role, ClockedServer):
-            leases = self._members.leasing.leases or self._sizes
+            leases = self._members.machine.leasing.leases or self._sizes
             self.samples.all_is_accounted_for(leases, self._sim.invariants.shard(0), tuple(role.done))

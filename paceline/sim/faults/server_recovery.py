@@ -15,10 +15,10 @@ differs from a live run: a snapshot and a copy travel as one message each, with 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination.decisions import Action, CloseConnection, SendMessage, SnapshotOrder
+from paceline.core.coordination.decisions import Action, BeginSnapshots, CloseConnection, SendMessage, SnapshotOrder
 from paceline.core.coordination.party import COORDINATOR, Party
 from paceline.core.effects import Data, Reply, Tell
 from paceline.core.fault_tolerance.replication import Copies, Kept, SliceState, mark_of
@@ -45,13 +45,12 @@ from paceline.core.parties.server_restore import (
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Scheme
 from paceline.sim.checking.oracles.contributions import ShardRecount
+from paceline.sim.faults.bring_up import hello_of
 from paceline.sim.faults.snapshots import RECOUNT, UPDATE, WEIGHTS, SimulatedSnapshots, nbytes_of, state_of
 from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
-    from paceline.core.coordination.server_recovery import Recovery
-    from paceline.core.parties.known_workers import KnownWorkers
-    from paceline.sim.faulted_driver import FaultedDriver
+    from paceline.sim.faulted_driver import FaultedDriver, LossyFaultedMembers
     from paceline.sim.faults.lossy_links import LossyLinks
 
 
@@ -136,30 +135,23 @@ RESTART_S = 1.0
 """Seconds after which a process that died before its Hello is started again."""
 
 
-class RecoveryMembers(Protocol):
-    """Says which workers and servers take part, and carries what servers and coordinator tell each other."""
-
-    @property
-    def streams(self) -> LossyLinks: ...
-    @property
-    def recovery(self) -> Recovery: ...
-    def survives(self, shard: int) -> bool: ...
-    def counts(self, src: SimulatedProcess) -> bool: ...
-    def lost_processes(self) -> Iterable[SimulatedProcess]: ...
-    def tell(self, src: SimulatedProcess, message: Any) -> None: ...
-    def hears_gone(self, party: SimulatedProcess, rank: int) -> None: ...
-    def hears_came(self, party: SimulatedProcess, rank: int) -> None: ...
-    def known(self, party: SimulatedProcess) -> KnownWorkers: ...
-
-
 class Servers:
     """Carries out at the servers of `sim` what its coordinator orders. `control`: the process of the coordinator."""
 
     def __init__(
-        self, sim: FaultedDriver, members: RecoveryMembers, control: SimulatedProcess, every_s: float, *, copied: bool
+        self,
+        sim: FaultedDriver,
+        members: LossyFaultedMembers,
+        control: SimulatedProcess,
+        every_s: float,
+        *,
+        copied: bool,
+        begun: bool,
     ) -> None:
+        """`begun`: the run trains from the beginning; otherwise Go and BeginSnapshots say when it does."""
         world = sim.world
-        self.sim, self.streams, self._members, self._control = sim, members.streams, members, control
+        self.sim, self._members, self._control = sim, members, control
+        self.streams: LossyLinks = members.streams
         self.copied: bool = copied and len(world.servers) > 1 and not sim.scheme.answers_what_no_copy_has
         self.servers: list[RecoverableServer] = []
         self.servers = [RecoverableServer(self, *parties) for parties in zip(world.servers, world.means, strict=True)]
@@ -167,13 +159,15 @@ class Servers:
         self.snapshots = SimulatedSnapshots(self, control, every_s)
         for server in self.servers:
             self._listen(server)
-            sim.heap.push(0.0, self._begin, server)
-        self.snapshots.keep_on()
+            if begun:
+                sim.heap.push(0.0, self._begin, server)
+        if begun:
+            self.snapshots.keep_on()
 
     @property
     def any_is_away(self) -> bool:
         """Returns True while a server does not run, or has not been restored."""
-        return self._members.recovery.under_way or not all(server.party.hears for server in self.servers)
+        return self._members.machine.recovery.under_way or not all(server.party.hears for server in self.servers)
 
     def _listen(self, server: RecoverableServer) -> None:
         """Wraps the server's `on`: replies are held for copies, and snapshots are taken. Invariants see it first."""
@@ -193,13 +187,15 @@ class Servers:
             case SendMessage(to=to, message=control.Restore() as order):
                 for who in to:
                     self._sends_order(self.servers[who.index], order)
+            case BeginSnapshots():
+                self.snapshots.keep_on()
             case SnapshotOrder.HOLD:
                 self.snapshots.hold()
             case SnapshotOrder.RELEASE:
                 self.snapshots.release()
             case SendMessage(message=control.Resume(rolled_back=rolled_back)):
                 if self.sim.invariants:
-                    self.sim.invariants.servers_are_back(self._members.recovery.number, rolled_back=rolled_back)
+                    self.sim.invariants.servers_are_back(self._members.machine.recovery.number, rolled_back=rolled_back)
                 return False
             case CloseConnection(who=who) if who.kind == "server":
                 self._replaces(self.servers[who.index])
@@ -272,7 +268,7 @@ class Servers:
     def kept_recounts(self) -> Iterator[tuple[int, ShardRecount]]:
         """Yields, for every server whose state is wholly copied, its number and the recount that travelled with the
         copy."""
-        for server in self.servers if not self._members.recovery.under_way else ():
+        for server in self.servers if not self._members.machine.recovery.under_way else ():
             keeper = self.servers[(server.shard + 1) % len(self.servers)]
             if keeper.copies and keeper.copies.complete:
                 yield server.shard, keeper.copies.held[0].vectors[RECOUNT].value
@@ -308,6 +304,10 @@ class Servers:
                 self.sim.heap.push(self.sim.now + RESTART_S, self._replaces, server)
         return True
 
+    def dies(self, shard: int) -> None:
+        """Ends the process of a server, whether or not the run survives that."""
+        self._die(self.servers[shard])
+
     def _die(self, server: RecoverableServer) -> None:
         """Stops the processes of a server; what they sent and was not acknowledged is lost.
 
@@ -333,7 +333,7 @@ class Servers:
         self.servers[server.shard] = made
         for dead in self._members.lost_processes():  # nobody tells them where the new process is
             self.streams.fence(party, dead)
-        self._members.tell(party, control.Hello(address="", pid=0, host="", device="", incarnation=party.incarnation))
+        self._members.tell(party, hello_of(party.incarnation))
 
     def _is_told_it_is_lost(self, party: SimulatedProcess) -> None:
         self.learns_it_is_lost(party)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from paceline.core.errors import ConfigError
@@ -27,16 +27,18 @@ from paceline.core.trace import Record, Span, to_dict
 from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.cluster.model import Fault
 from paceline.sim.cluster.toml_file import cluster_of, table_text
-from paceline.sim.fuzzing import clocks, stopping
+from paceline.sim.fuzzing import bring_up, clocks, stopping
 from paceline.sim.fuzzing.fuzz import RUNS, FuzzPlan, clocks_of, go_on_to_the_end, go_to_its_end, simulation
 
 
-def script_of(plan: FuzzPlan, *, about: str = "") -> str:
-    """Returns the script of a plan. `about` becomes a comment at its top."""
+def script_of(plan: FuzzPlan, *, about: str = "", more: Mapping[str, Any] | None = None) -> str:
+    """Returns the script of a plan. `about` becomes a comment at its top; `more`: further keys, which another kind of
+    plan has."""
     lines = [f"# {line}" for line in about.splitlines()]
     lines += [f"seed = {plan.seed}", f"scheme = {json.dumps(plan.scheme.name)}"]
     for name in ("runs", "samples", "leased"):
         lines.append(f"{name} = {json.dumps(getattr(plan, name))}")
+    lines += [f"{name} = {json.dumps(value)}" for name, value in (more or {}).items()]
     lines += ["", "[parameters]"]
     lines += [f"{name} = {json.dumps(value)}" for name, value in plan.scheme.parameters().items()]
     return "\n".join([*lines, "", table_text(plan.cluster, "cluster")])
@@ -44,10 +46,19 @@ def script_of(plan: FuzzPlan, *, about: str = "") -> str:
 
 def plan_of(text: str) -> FuzzPlan:
     """Returns the plan of a script. Raises ConfigError, in one line, for what is wrong."""
+    return plan_from(table_of(text))
+
+
+def table_of(text: str) -> dict[str, Any]:
+    """Returns the table that a script is. Raises ConfigError."""
     try:
-        table = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"the script: {error}") from None
+
+
+def plan_from(table: dict[str, Any], allowed: Sequence[str] = RUNS) -> FuzzPlan:
+    """Returns the plan of a script's table, whose runs are some of `allowed`. Raises ConfigError."""
     if unknown := table.keys() - {"seed", "scheme", "runs", "samples", "leased", "parameters", "cluster"}:
         raise ConfigError(f"the script has an unknown key: {', '.join(sorted(unknown))}")
     cluster = cluster_of(table.get("cluster"), "cluster")
@@ -56,8 +67,8 @@ def plan_of(text: str) -> FuzzPlan:
     )
     if not isinstance(table.get("seed"), int) or not isinstance(table.get("scheme"), str):
         raise ConfigError("the script needs a seed, a whole number, and a scheme, its name")
-    if not runs or set(runs) - set(RUNS):
-        raise ConfigError(f"runs: give some of {', '.join(RUNS)}")
+    if not runs or set(runs) - set(allowed):
+        raise ConfigError(f"runs: give some of {', '.join(allowed)}")
     if len(samples) != cluster.workers or len(leased) != 2 or min(*samples, *leased) < 1:
         raise ConfigError(f"samples: give {cluster.workers} numbers, one a worker, and two for leased, all 1 or more")
     scheme = make(table["scheme"], dict(table.get("parameters", {})))
@@ -75,37 +86,47 @@ def _tuple(table: dict[str, Any], name: str, kind: type) -> tuple[Any, ...]:
 def transcript(plan: FuzzPlan) -> Iterator[str]:
     """Yields what happens in the run with faults, a line each: the faults, and the records of the trace.
 
-    If the run that is to end, or the one whose clocks jump, is the only one of the plan, it is that one.
+    If the run that is to end, the one whose clocks jump, or the one that is brought up is the only one of the plan, it
+    is that one.
     Spans of time are left out. Times are virtual seconds of the simulation, in the order in which things happen. It
     ends with the violation, if there is one.
     """
-    told: list[tuple[float, str]] = [(fault.at_s, _fault_line(fault)) for fault in plan.cluster.faults]
+    told: list[tuple[float, str]] = [(fault.at_s, fault_line(fault)) for fault in plan.cluster.faults]
 
     def tell(record: Record) -> None:
         if not isinstance(record, Span):
-            told.append((sim.now, _record_line(record)))
+            told.append((sim.now, record_line(record)))
 
     wish = stopping.draw(plan.seed, plan.cluster, plan.leased[0]) if plan.runs == ("stop",) else None
     check = stopping.check
     if plan.runs == ("clock",):
         wish, check = clocks_of(plan), clocks.check
+    if plan.runs == ("bring-up",):
+        wish, check = bring_up.draw(plan.seed, plan.cluster, plan.leased[0]), bring_up.check
     sim = simulation(plan, tell, wish)
     try:
         last = (go_to_its_end(sim, wish, check) if wish else go_on_to_the_end(sim)) or "no violation"
     except InvariantBroken as error:
         last = f"VIOLATION: {error}".splitlines()[0]
-    told = [(at, line) for at, line in told if at <= sim.now]
-    yield from (f"{at:9.3f} s  {line}" for at, line in sorted(told, key=lambda one: one[0]))
-    yield f"{sim.now:9.3f} s  {last}"
+    yield from in_their_order(told, sim.now, last)
 
 
-def _fault_line(fault: Fault) -> str:
+def in_their_order(told: Iterable[tuple[float, str]], now: float, last: str) -> Iterator[str]:
+    """Yields the lines of what was told up to `now`, with their times in seconds, and then `last`."""
+    until_now = [(at, line) for at, line in told if at <= now]
+    yield from (f"{at:9.3f} s  {line}" for at, line in sorted(until_now, key=lambda one: one[0]))
+    yield f"{now:9.3f} s  {last}"
+
+
+def fault_line(fault: Fault) -> str:
+    """Returns the line of a transcript for a fault."""
     whom = ", ".join([*(f"worker {rank}" for rank in fault.workers), *fault.hosts, *fault.sites])
     lasting = f" for {fault.for_s:g} s" if fault.for_s else ""
     return f"FAULT {fault.kind} of {whom}{lasting}"
 
 
-def _record_line(record: Record) -> str:
+def record_line(record: Record) -> str:
+    """Returns the line of a transcript for a record of the trace."""
     kind, *rest = ((name, value) for name, value in to_dict(record).items() if name != "at")
     return " ".join(
         [

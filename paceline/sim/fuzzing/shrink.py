@@ -8,14 +8,16 @@
     again     from the second step, until nothing can be dropped any more, or the time is up
 
 A run fails in the same way if the same kind of exception begins with the same words, numbers left out. Every candidate
-is a run of its own, so a candidate costs as much as the failing seed did.
+is a run of its own, so a candidate costs as much as the failing seed did. `shrink_by` shrinks plans of any
+kind, such as one whose leader is lost.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import make
@@ -28,12 +30,14 @@ WORKERS_MIN = 2
 SHORT_S = 0.3
 """Seconds to which the length of a fault is cut."""
 
+P = TypeVar("P")
 
-@dataclass(frozen=True, slots=True)
-class Shrunk:
+
+@dataclass(frozen=True)
+class Shrunk(Generic[P]):
     """Holds the smallest plan that was found to fail. `tried`: candidates; `whole`: there was time for all of them."""
 
-    plan: FuzzPlan
+    plan: P
     failure: str
     tried: int
     whole: bool
@@ -61,15 +65,29 @@ def shrink(
     *,
     time_is_up: Callable[[], bool],
     progress: Callable[[FuzzPlan, int], None] = lambda plan, tried: None,
-) -> Shrunk:
+) -> Shrunk[FuzzPlan]:
+    """Returns the smallest plan found that fails as `plan` does; see `shrink_by`."""
+    return shrink_by(plan, failure, PASSES, failure_of, time_is_up=time_is_up, progress=progress)
+
+
+def shrink_by(
+    plan: P,
+    failure: str,
+    passes: Sequence[Callable[[P], Iterator[P]]],
+    fails: Callable[[P], str],
+    *,
+    time_is_up: Callable[[], bool],
+    progress: Callable[[P, int], None],
+) -> Shrunk[P]:
     """Returns the smallest plan found that fails as `plan` does.
 
-    time_is_up: asked before each candidate. progress: told the smallest plan so far, and how many were tried.
+    passes: each yields plans with a little less. fails: plays one, and returns its failure, or "". time_is_up: asked
+    before each candidate. progress: told the smallest plan so far, and how many were tried.
     """
     wanted, tried, changed = kind_of(failure), 0, True
     while changed:
         changed = False
-        for candidates in PASSES:
+        for candidates in passes:
             dropped = True
             while dropped:  # the same pass again: its candidates are made of what is left
                 dropped = False
@@ -77,7 +95,7 @@ def shrink(
                     if time_is_up():
                         return Shrunk(plan, failure, tried, whole=False)
                     tried += 1
-                    now = failure_of(candidate)
+                    now = fails(candidate)
                     if now and kind_of(now) == wanted:
                         plan, failure, dropped, changed = candidate, now, True, True
                         progress(plan, tried)
@@ -89,31 +107,45 @@ def shrink(
 def _runs(plan: FuzzPlan) -> Iterator[FuzzPlan]:
     """One run alone. The liar of a plan becomes one of its faults."""
     if len(plan.runs) > 1:
-        yield from (replace(plan, runs=(run,)) for run in ("faults", "stall", "stop", "clock") if run in plan.runs)
+        alone = ("faults", "stall", "stop", "clock", "bring-up")
+        yield from (replace(plan, runs=(run,)) for run in alone if run in plan.runs)
     if liar := with_a_liar(plan):
         yield liar
 
 
-def _faults(plan: FuzzPlan) -> Iterator[FuzzPlan]:
-    faults = plan.cluster.faults
+def fewer(faults: Sequence[Fault]) -> Iterator[tuple[Fault, ...]]:
+    """Yields what is left without all faults, without each half, each quarter, ... and without each single one."""
     size = len(faults)
     while size:
         for at in range(0, len(faults), size):
-            yield _with(plan, faults=faults[:at] + faults[at + size :])
+            yield (*faults[:at], *faults[at + size :])
         size //= 2
+
+
+def _faults(plan: FuzzPlan) -> Iterator[FuzzPlan]:
+    yield from (_with(plan, faults=faults) for faults in fewer(plan.cluster.faults))
 
 
 def _parties(plan: FuzzPlan) -> Iterator[FuzzPlan]:
     cluster = plan.cluster
     for rank in reversed(range(cluster.workers if cluster.workers > WORKERS_MIN else 0)):
-        if (smaller := _or_none(lambda rank=rank: _without_worker(plan, rank))) is not None:  # type: ignore[misc]
+        if (smaller := without_worker(plan, rank)) is not None:
             yield smaller
-    if (smaller := _or_none(lambda: _without_last_server(plan))) is not None:
+    if (smaller := without_last_server(plan)) is not None:
         yield smaller
 
 
+def without_worker(plan: FuzzPlan, rank: int) -> FuzzPlan | None:
+    """Returns the plan without that worker, where it has a host of its own; None for one that cannot be."""
+    return _or_none(lambda: _without_worker(plan, rank))
+
+
+def without_last_server(plan: FuzzPlan) -> FuzzPlan | None:
+    """Returns the plan with a server less; None for one that cannot be."""
+    return _or_none(lambda: _without_last_server(plan))
+
+
 def _without_worker(plan: FuzzPlan, rank: int) -> FuzzPlan | None:
-    """Returns the plan without that worker, where it has a host of its own."""
     host = plan.cluster.worker_placements()[rank].host
     if host.count > 1 or host.workers > 1 or host.servers:
         return None
@@ -131,7 +163,7 @@ def _moved(fault: Fault, host: str, rank: int) -> Fault | None:
 
 
 def _without_last_server(plan: FuzzPlan) -> FuzzPlan | None:
-    """Returns the plan with a server less on the last host that has some, where it has nothing but servers."""
+    # The server goes that is on the last host with some, where that has nothing but servers.
     host = next((host for host in reversed(plan.cluster.hosts) if host.servers and not host.devices), None)
     if host is None:
         return None
@@ -149,19 +181,35 @@ def _without_last_server(plan: FuzzPlan) -> FuzzPlan | None:
 
 def _quality(plan: FuzzPlan) -> Iterator[FuzzPlan]:
     """Better links, the scheme's own parameters, shorter faults."""
-    hazards = plan.cluster.hazards
-    if hazards is not None:
-        for name in ("lost", "repeated", "late"):
-            if getattr(hazards, name):
-                yield _with(plan, hazards=replace(hazards, **{name: 0.0}))  # type: ignore[arg-type]
-    plain = make(plan.scheme.name, {})
-    if plain.parameters() != plan.scheme.parameters():
-        candidate = _or_none(lambda: _fitting(replace(plan, scheme=plain)))
-        yield from (candidate,) if candidate else ()
+    for name in HAZARDS:
+        if (better := without_hazard(plan, name)) is not None:
+            yield better
+    if (candidate := with_defaults(plan)) is not None:
+        yield candidate
     faults = plan.cluster.faults
     for n, fault in enumerate(faults):
         if fault.kind in LASTING and fault.for_s > SHORT_S:
             yield _with(plan, faults=(*faults[:n], replace(fault, for_s=SHORT_S), *faults[n + 1 :]))
+
+
+HAZARDS = ("lost", "repeated", "late")
+"""Hazards of the links that can be left out."""
+
+
+def without_hazard(plan: FuzzPlan, name: str) -> FuzzPlan | None:
+    """Returns the plan without that hazard; None if it has none of that name."""
+    hazards = plan.cluster.hazards
+    if hazards is None or not getattr(hazards, name):
+        return None
+    return _with(plan, hazards=replace(hazards, **{name: 0.0}))  # type: ignore[arg-type]
+
+
+def with_defaults(plan: FuzzPlan) -> FuzzPlan | None:
+    """Returns the plan with the scheme's own parameters; None if it has these, or if they do not fit the cluster."""
+    plain = make(plan.scheme.name, {})
+    if plain.parameters() == plan.scheme.parameters():
+        return None
+    return _or_none(lambda: _fitting(replace(plan, scheme=plain)))
 
 
 PASSES: tuple[Callable[[FuzzPlan], Iterator[FuzzPlan]], ...] = (_runs, _faults, _parties, _quality)

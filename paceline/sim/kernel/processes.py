@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Iterable
 from random import Random
 from typing import Any
 
+from paceline.core.coordination.party import Party
 from paceline.core.effects import Effect, Reply, Tell, Ticket
 from paceline.core.role import Role
 from paceline.sim.cluster.network import Nic
@@ -39,6 +40,7 @@ class SimulatedProcess:
         "hears",
         "here",
         "incarnation",
+        "kind",
         "me",
         "name",
         "nic",
@@ -51,6 +53,7 @@ class SimulatedProcess:
         "skew_s",
         "speed",
         "told_at",
+        "who",
     )
 
     def __init__(
@@ -60,6 +63,8 @@ class SimulatedProcess:
         self.process = name, incarnation
         self.role = role
         self.me = role.me
+        self.kind = name.partition(" ")[0]  # `worker`, `server`, ...
+        self.who = Party(self.kind, self.me)
         self.on: On = role.on
         self.nic = nic
         self.skew_s = skew_s
@@ -68,11 +73,6 @@ class SimulatedProcess:
         self.sent = self.received = 0
         self.told_at = 0.0  # when the last news of who takes part reaches it
         self.open: dict[int, list[PendingCall]] = {}  # by caller, oldest first
-
-    @property
-    def kind(self) -> str:
-        """Returns `worker`, `server`, ..."""
-        return self.name.partition(" ")[0]
 
     def admit(self, call: PendingCall) -> None:
         """Opens a call, and drops those of an earlier incarnation of the caller, which nobody waits for any more.

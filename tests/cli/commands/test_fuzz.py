@@ -9,17 +9,19 @@ import pytest
 from paceline.cli.commands import fuzz
 from paceline.cli.main import main
 from paceline.core.scheme import names
+from paceline.runtime.fuzzing import seed_runs
 from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.fuzzing.random_parameters import NEWER
 from paceline.sim.kernel.virtual_disk import VirtualDisk
 from tests.cli.conftest import Capture, refused_here
+from tests.runtime.fuzzing.test_leader_loss import leases_begin_anew
 from tests.sim import driver_mutants
 
 
 def test_so_many_seeds_are_played_from_the_first(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     played = []
-    play = fuzz.play
-    monkeypatch.setattr(fuzz, "play", lambda plan: (played.append(plan.seed), play(plan))[1])
+    play = seed_runs.play
+    monkeypatch.setattr(seed_runs, "play", lambda plan, **how: (played.append(plan.seed), play(plan, **how))[1])
     assert main(["fuzz", "--seeds", "3", "--first", "7", "--schemes", "bsp,asp", "--defaults"]) == 0
     assert played == [7, 8, 9]
     assert capsys.readouterr().out.splitlines()[-1].startswith("3 seeds")
@@ -39,9 +41,10 @@ def test_one_seed_shows_what_it_draws_and_the_same_hash_every_time(capsys: Captu
 def test_the_first_violation_ends_it_with_the_command_that_plays_it_again(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(plan: object) -> None:
+    def broken(plan: object, **how: object) -> None:
         raise InvariantBroken("twice")
 
+    monkeypatch.setattr(seed_runs, "play", broken)
     monkeypatch.setattr(fuzz, "play", broken)
     words = ["--schemes", "bsp", "--defaults", "--shrink-seconds", "0"]
     assert main(["fuzz", "--seeds", "5", "--first", "4", *words]) == 1
@@ -88,8 +91,40 @@ def test_a_failure_shrinks_to_a_script_that_fails_again_with_its_transcript(
         (["--script", "nowhere.toml"], "--script nowhere.toml: No such file or directory"),
         (["--transcript"], "--transcript is for one run: give --seed or --script"),
         (["--first", "-1"], "--first -1: must be 0 or more"),
+        (["--jobs", "0"], "--jobs 0: must be 1 or more"),
         (["--schemes", "bps"], "bps"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(words: list[str], told: str, capsys: Capture) -> None:
     assert told in refused_here(capsys, "fuzz", *words)
+
+
+def test_several_processes_print_what_one_prints(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver_mutants.servers_are_not_told_who_is_gone(monkeypatch)
+    noted = ",".join(name for name in names() if name not in NEWER)  # the seed was found with these
+    printed = []
+    for jobs in ("1", "3"):
+        words = ["--seeds", "9", "--schemes", noted, "--shrink-seconds", "0", "--jobs", jobs]
+        assert main(["fuzz", *words]) == 1
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert printed[0].startswith("VIOLATION at seed 3: ")
+
+
+def test_a_loss_of_the_leader_shrinks_to_a_script_that_fails_again(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    leases_begin_anew(monkeypatch)
+    script = str(tmp_path / "bug.toml")
+    assert main(["fuzz", "--seeds", "200", "--schemes", "asp,bsp", "--save", script]) == 1
+    told = capsys.readouterr()
+    assert "the leader is lost: at " in told.out
+    assert "fault script (nothing more can be dropped after" in told.out
+    assert "[[losses]]" in Path(script).read_text()
+    assert main(["fuzz", "--script", script, "--transcript"]) == 1
+    again = capsys.readouterr().out.splitlines()
+    assert any(" s  LEADER LOST, " in line for line in again)
+    assert sum("VIOLATION: " in line for line in again) == 2, "in the transcript, and after it with more"
+    monkeypatch.undo()
+    assert main(["fuzz", "--script", script]) == 0
+    assert capsys.readouterr().out.endswith("\nno violation\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import signal
 import socket
@@ -15,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from paceline.cli.commands.watch import facts_of, hook_words, settings_of
+from paceline.cli.commands.watch import facts_of, settings_of
 from paceline.cli.main import main
 from paceline.cli.support.scheme_forecast import forecasts_of
+from paceline.cli.support.watch_page import hook_words
 from paceline.config import build, save
 from paceline.core.errors import ConfigError
 from paceline.observe.watch.panels.run_progress import RunFacts
@@ -153,3 +155,30 @@ def test_a_hook_that_cannot_be_called_is_refused_before_anything_is_served(run: 
         hook_words(hook)
     assert hook_words("") == []
     assert hook_words(f"{sys.executable} -c 'a b'") == [sys.executable, "-c", "a b"]
+
+
+def test_alerts_without_a_page_need_somebody_who_hears_of_them(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--no-page goes with --alert-hook CMD" in refused_here(capsys, "watch", str(run), "--no-page")
+
+
+@pytest.mark.parametrize("verb", ["train", "race", "launch"])
+def test_a_hook_that_is_not_there_is_refused_before_anything_runs(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [verb, "--out", str(tmp_path / "r"), "--alert-hook", "/nowhere/at/all"]
+    told = refused_here(capsys, *words, *(["paceline", "train"] if verb == "launch" else []))
+    assert told == "paceline: --alert-hook /nowhere/at/all: there is no such program"
+
+
+def test_a_run_that_diverges_at_once_calls_the_hook_of_the_command(tmp_path: Path) -> None:
+    heard = tmp_path / "heard.jsonl"
+    words = f"train --scheme bsp --workers 2 --lr 1e9 --seconds 60 --epochs 0 --eval-every 0.1 --out {tmp_path / 'r'}"
+    hook = tmp_path / "hook"
+    hook.write_text(f"#!/bin/sh\ncat >> {heard}\n")
+    hook.chmod(0o755)
+    command = [sys.executable, "-m", "paceline", *words.split(), "--alert-hook", str(hook)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stderr.startswith(f"alerts of the run go to {hook}\n")
+    told = [json.loads(line) for line in heard.read_text().splitlines()]
+    assert [one["kind"] for one in told] in (["failed"], ["loss", "failed"])  # was it evaluated before it failed?
+    assert "the model has diverged" in told[-1]["text"]

@@ -9,8 +9,10 @@ from paceline.core.scheme import Scheme
 from tests.role_driver import ByHand
 
 
-def part(v: float, weight: float = 1.0, among: tuple[int, ...] = (0, 1, 2), tag: str = "t") -> Part:
-    return Part(v=np.array([v]), among=among, tag=tag, weight=weight)
+def part(
+    v: float, weight: float = 1.0, among: tuple[int, ...] = (0, 1, 2), tag: str = "t", series: int = 0, length: int = 1
+) -> Part:
+    return Part(v=np.array([v] * length), among=among, tag=tag, weight=weight, series=series)
 
 
 @pytest.fixture
@@ -59,6 +61,74 @@ def test_of_two_who_contradict_the_one_that_was_outvoted_before_is_not_followed(
     assert {rank: (answer.v[0], answer.weight) for rank, answer in answers.items()} == {0: (0.0, 1.0), 2: (0.0, 1.0)}
 
 
+def test_who_asks_later_for_what_was_outvoted_gets_what_those_got_who_asked_for_it(meeting: ByHand) -> None:
+    """Else two honest workers would go on with different models: one that contradicts a liar, and a newcomer."""
+    meeting.gone(0)
+    assert meeting.on(2, part(7.0, tag="lie")) == {}
+    answers = meeting.on(1, part(1.0, tag="t/1"))
+    assert {rank: answer.v[0] for rank, answer in answers.items()} == {1: 7.0, 2: 7.0}
+    assert meeting.on(2, part(7.0, tag="t/1")) == {2: answers[1]}, "the one whose mean it was, too"
+    assert meeting.on(1, part(1.0, tag="t/1")) == {1: answers[1]}, "and who was outvoted, if it is restarted"
+    meeting.came(0)
+    assert meeting.on(0, part(5.0, tag="t/1")) == {0: answers[1]}
+    assert meeting.on(1, part(1.0, tag="t/2")) == {}
+    assert meeting.on(2, part(2.0, tag="t/2")) == {}
+    assert set(meeting.on(0, part(3.0, tag="t/2"))) == {0, 1, 2}, "then all meet again"
+    assert not meeting.role.settled
+
+
+def test_who_has_left_since_still_says_which_mean_is_the_right_one() -> None:
+    """Of the two who are left one lies, and the other one's mean has the part of a third."""
+    meeting, all4 = ByHand(MeanServer, None, workers=4), (0, 1, 2, 3)
+    for rank, tag in ((2, "lie"), (0, "t/1"), (3, "t/1")):
+        assert meeting.on(rank, part(float(rank), among=all4, tag=tag)) == {}
+    assert meeting.gone(0) == {}
+    answers = meeting.gone(1)
+    assert {rank: (answer.v[0], answer.weight) for rank, answer in answers.items()} == {2: (1.5, 2.0), 3: (1.5, 2.0)}
+
+
+def test_who_is_one_round_behind_the_others_meets_them_again(meeting: ByHand) -> None:
+    meeting.on(0, part(1.0, tag="t/5"))
+    meeting.on(1, part(3.0, tag="t/5"))
+    answers = meeting.on(2, part(9.0, tag="t/4"))
+    assert {rank: answer.v[0] for rank, answer in answers.items()} == {0: 2.0, 1: 2.0, 2: 2.0}
+    assert meeting.on(2, part(9.0, tag="t/5"))[2].v[0] == 2.0
+    for rank in (0, 1):
+        assert meeting.on(rank, part(1.0, tag="t/6")) == {}
+    assert set(meeting.on(2, part(1.0, tag="t/6"))) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("other", [{"series": 1, "length": 1}, {"series": 0, "length": 2}])
+def test_nobody_gets_the_mean_of_another_fragment(meeting: ByHand, other: dict[str, int]) -> None:
+    meeting.on(0, part(1.0, tag="t/5"))
+    meeting.on(1, part(3.0, tag="t/5"))
+    answers = meeting.on(2, part(9.0, tag="t/4", **other))
+    assert {rank: (answer.v[0], len(answer.v)) for rank, answer in answers.items()} == {
+        **dict.fromkeys((0, 1), (2.0, 1)),
+        2: (9.0, other["length"]),
+    }
+    assert answers[2].series == other["series"]
+
+
+def test_where_another_waits_for_it_only_later_what_is_outvoted_stays_open() -> None:
+    meeting, all4 = ByHand(MeanServer, SimpleNamespace(means_at_once=2), workers=4), (0, 1, 2, 3)
+    for rank, first, second in ((0, "t/1", "t/2"), (1, "t/1", "a lie"), (2, "t/1", "another"), (3, "t/2", "t/3")):
+        assert meeting.on(rank, part(float(rank), tag=first, among=all4)) == {}
+        answers = meeting.on(rank, part(float(rank), tag=second, among=all4))
+    assert {rank: answer.v[0] for rank, answer in answers.items()} == dict.fromkeys(all4, 1.0)
+    assert "t/2" in meeting.role.meetings, "0 waits for it, and 3 has its part in it"
+
+
+def test_a_member_that_asks_again_for_an_earlier_mean_holds_up_nobody(meeting: ByHand) -> None:
+    for rank in range(3):
+        meeting.on(rank, part(1.0))
+    meeting.on(0, part(2.0, tag="next"))
+    assert set(meeting.on(0, part(1.0))) == {0}, "it was restarted, and begins with the mean before"
+    meeting.on(1, part(2.0, tag="next"))
+    assert set(meeting.on(2, part(5.0, tag="next"))) == {1, 2}
+    assert meeting.on(0, part(2.0, tag="next"))[0].v == [3.0]
+
+
 def test_who_leaves_is_not_waited_for(meeting: ByHand) -> None:
     meeting.on(0, part(1.0))
     meeting.on(1, part(3.0))
@@ -87,6 +157,24 @@ def test_what_was_brought_before_all_were_lost_is_not_met_by_those_who_begin_ane
     meeting.came(0)
     assert meeting.on(1, part(1.0)) == {}, "the other newcomer has not come to it yet"
     assert meeting.on(0, part(3.0))[1].v == [2.0]
+
+
+def test_who_begins_anew_gets_no_mean_of_those_who_are_all_gone(meeting: ByHand) -> None:
+    """A newcomer came before the last of them was lost, and another one after it."""
+    for tag in ("t/0", "t/1"):
+        for rank in range(3):
+            meeting.on(rank, part(9.0, tag=tag))
+    for rank in (0, 1):
+        meeting.gone(rank)
+    meeting.came(1)
+    meeting.gone(2)
+    meeting.role.forget_former()
+    meeting.came(0)
+    assert meeting.on(1, part(1.0, tag="t/0")) == {}
+    meeting.came(2)
+    assert meeting.on(0, part(3.0, tag="t/0"))[1].v == [2.0]
+    assert meeting.on(2, part(5.0, tag="t/0"))[2].v == [2.0], "this one closed without it"
+    assert meeting.on(2, part(5.0, tag="t/1")) == {}, "and this one is open yet"
 
 
 def test_a_repeat_is_counted_once(meeting: ByHand) -> None:

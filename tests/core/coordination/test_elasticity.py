@@ -460,7 +460,7 @@ def test_how_long_a_step_takes_is_known_from_those_of_this_run_alone(
     company: Company = companies(servers=1, evaluator=False, allreduce="servers")
     company.train()
     told: list[Any] = []
-    members = company.coordinator._run.members
+    members = company.coordinator.machine.run.members
     monkeypatch.setattr(members, "progressed", lambda now, who, steps, **of: told.append((steps, of["step_s"])))
     counts = ProgressCounters()
     counts.resume(steps=100, samples=3200)
@@ -474,7 +474,7 @@ def test_how_long_a_step_takes_is_known_from_those_of_this_run_alone(
 def test_only_a_worker_is_asked_where_its_loop_hangs(companies: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     company: Company = companies(servers=1, evaluator=False, allreduce="servers")
     company.train()
-    monkeypatch.setattr(company.coordinator._run.members, "half_stuck", lambda now: [S0, W0])
+    monkeypatch.setattr(company.coordinator.machine.run.members, "half_stuck", lambda now: [S0, W0])
     assert company.hears(W0) == control.Explain()
     company.settled()
     with pytest.raises(queue.Empty):

@@ -82,7 +82,7 @@ def test_everybody_is_asked_once_for_the_last_model_and_only_saved_is_an_answer(
     for who in (W1, W0):
         company.say(who, control.Left(reason="enough"))
     company.all_hear(control.Finish)
-    company.coordinator._ending.finish()
+    company.coordinator.machine.ending.finish()
     company.say(W1, ready())
     company.settled()
     assert all(company.heard[who].delivered.empty() for who in company.everybody)

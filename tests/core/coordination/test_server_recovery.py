@@ -88,7 +88,7 @@ def test_all_shards_go_back_together_and_then_everybody_asks_again(companies: An
     snapshot = Snapshot()
     company: Company = companies(snapshot)
     applied = Applied(at=1.0, shard=0, ranks=(0,), version=50, staleness=0, weight=1.0, samples=8)
-    company.coordinator._recovery.recorded(applied)
+    company.coordinator.machine.recovery.recorded(applied)
     dies(company, S0)
     assert company.coordinator.phase is RunPhase.TRAINING
     assert snapshot.held, "the snapshot may not change under those who read it"
@@ -262,7 +262,7 @@ def test_one_whose_lives_are_long_may_die_as_often_as_it_likes(companies: Any, m
 def falls_silent(coordinator: Coordinator, silent: Any) -> None:
     """On the coordinator's thread."""
     with coordinator._carried_out():
-        coordinator._elasticity.carry_out(silent)
+        coordinator.machine.elasticity.carry_out(silent)
 
 
 def test_one_that_falls_silent_again_and_again_ends_the_run_too(companies: Any) -> None:
@@ -271,7 +271,7 @@ def test_one_that_falls_silent_again_and_again_ends_the_run_too(companies: Any) 
     coordinator = company.coordinator
     for incarnation in (1, 2, 3):
         silent_one = starts(company, S0, incarnation)
-        silent = coordinator._run.members.lost(0.0, S0, incarnation, "silent")
+        silent = coordinator.machine.run.members.lost(0.0, S0, incarnation, "silent")
         coordinator._transport.call_later(0.0, functools.partial(falls_silent, coordinator, silent))
         company.settled()
         silent_one.close()

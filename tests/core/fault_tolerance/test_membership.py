@@ -212,6 +212,20 @@ def test_whatever_happens_views_and_lives_only_grow_and_nobody_waits_for_the_dea
     assert all(members.state(name) is MembershipState.TRAINING for name in members.here())
 
 
+def test_what_counts_is_what_the_present_incarnation_says_until_it_is_lost() -> None:
+    members = training("a", "b")
+    assert members.hears("a", 0)
+    assert not members.hears("a", 1)
+    assert not members.hears("c", 0)
+    members.left(1.0, "a")
+    assert members.hears("a", 0), "it still answers"
+    members.lost(1.0, "b", 0, "reset")
+    assert (members.hears("b", 0), members.burnt("b", 0), members.burnt("b", 1)) == (False, True, False)
+    members.hello(2.0, "b", 3)
+    assert (members.hears("b", 3), members.burnt("b", 2), members.burnt("b", 3)) == (True, True, False)
+    assert not members.burnt("c", 0)
+
+
 def test_a_newcomer_that_never_begins_is_lost_and_one_that_reports_is_not() -> None:
     """Its process is heard all the time, and all others wait for it."""
     members = training("a", "b", "c", patience=Patience(stuck_s=300.0))

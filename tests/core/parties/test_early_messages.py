@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from paceline.core.coordination.party import worker
 from paceline.core.parties.early_messages import EarlyMessages
 
 
 def held(early: EarlyMessages[str], *messages: str, needs_role: bool = True) -> list[bool]:
-    return [early.hold(message, needs_role=needs_role) for message in messages]
+    return [early.hold(worker(1), message, needs_role=needs_role) for message in messages]
 
 
 def test_what_needs_the_role_is_kept_in_order_until_the_role_exists() -> None:
@@ -27,3 +28,15 @@ def test_nothing_is_kept_before_the_roster_or_by_one_that_is_there_from_the_begi
     early.begin(late=False)
     assert not early.holding
     assert held(early, "from the beginning") == [False]
+
+
+def test_nothing_of_a_sender_that_was_lost_meanwhile_reaches_the_role() -> None:
+    early = EarlyMessages[str]()
+    early.begin(late=True)
+    for rank, message in ((1, "first"), (2, "second"), (1, "third")):
+        early.hold(worker(rank), message, needs_role=True)
+    early.refuse(worker(1))
+    assert held(early, "of its next incarnation") == [True]
+    assert early.release() == ["second", "of its next incarnation"]
+    early.refuse(worker(1))
+    assert not early.holding

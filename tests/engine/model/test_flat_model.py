@@ -384,3 +384,28 @@ def test_a_gradient_is_put_where_an_optimizer_finds_it_although_others_are_made_
     assert torch.equal(found, 2.0 * g.value())
     model.zero_grad()
     assert not model.has_gradient
+
+
+@pytest.mark.usefixtures("separate")
+def test_gradients_that_were_joined_for_a_while_are_apart_again() -> None:
+    module = small()
+    model = FlatModel(module)
+    model.join_gradients()
+    backward(module)
+    joined = model.gradient()
+    model.separate_gradients()
+    assert torch.equal(joined.value(), gradient_of(module))
+    model.zero_grad()
+    assert all(p.grad is None for p in module.parameters())
+    backward(module, 1)
+    assert torch.equal(model.gradient().value(), gradient_of(module, 1))
+    assert model.unused() == ()
+    assert torch.equal(joined.value(), gradient_of(module))
+
+
+def test_gradients_that_were_never_apart_stay_joined() -> None:
+    module = small()
+    model = FlatModel(module)
+    model.separate_gradients()
+    model.zero_grad()
+    assert all(p.grad is not None for p in module.parameters())

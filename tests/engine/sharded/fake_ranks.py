@@ -16,6 +16,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from paceline.engine.sharded.blocks import is_sharded, local_of, owners
 from paceline.engine.sharded.gathered_model import GatheredModel
 from paceline.engine.sharded.local_parts import REST, WEIGHTS, LocalParts
+from paceline.engine.sharded.local_state import LocalState
 
 Placements = Callable[[str], Sequence[Placement]]
 """How the parameter of a name is placed."""
@@ -75,11 +76,15 @@ def parts_of(
 class CallingLink:
     """Carries out the first rank's orders on the other ranks' parts at once, as `Obedience` does."""
 
-    def __init__(self, others: Sequence[LocalParts], sends: dict[str, list[list[int]]]) -> None:
+    def __init__(self, others: Sequence[LocalParts], sends: dict[str, list[list[int]]], *, shares: bool) -> None:
         self._others, self._sends = others, sends
+        self.room = torch.empty(0) if shares else None
         self.acts: list[str] = []
         self._given: list[Tensor] = []
         self._kind = ""
+        self._later: list[list[Tensor]] = []  # for each further `collect`, what each rank gives
+        self._awaited: list[Any] = []  # numbers and names of a state whose vectors come
+        self._vectors: list[list[Tensor]] = []
 
     def order(self, act: str, **arguments: Any) -> None:
         self.acts.append(act)
@@ -90,6 +95,18 @@ class CallingLink:
                 case "send":
                     numbers = self._sends[REST if self._kind == REST else WEIGHTS][rank]
                     self._given.append(parts.pack(self._kind, numbers))
+                case "give_state":
+                    self._queue_state(rank, parts, arguments["names"])
+                case "take_state":
+                    self._awaited = [arguments["numbers"], arguments["names"]]
+                case "write":
+                    assert self.room is not None
+                    with torch.no_grad():
+                        parts.write(self._kind, self._sends[WEIGHTS][rank], parts.cut(self.room))
+                case "read":
+                    assert self.room is not None
+                    with torch.no_grad():
+                        parts.read(parts.cut(self.room))
                 case "is_zero":
                     self._given.append(torch.tensor([float(parts.gradient_is_zero())]))
                 case "step":
@@ -97,25 +114,53 @@ class CallingLink:
                 case "zero_grad" | "keep" | "restore":
                     getattr(parts, act)()
 
+    def share(self, length: int) -> Tensor | None:
+        if self.room is None:
+            return None
+        self.room = torch.zeros(length)
+        return self.room
+
+    def settled(self) -> None: ...
+
+    def _queue_state(self, rank: int, parts: LocalParts, names: Sequence[str]) -> None:
+        state = LocalState(parts)
+        taken = state.take()
+        if rank == 1:
+            self._later = [[] for _ in names]
+        for name, given in zip(names, self._later, strict=True):
+            given.append(state.owned(taken, name, self._sends[WEIGHTS][rank]))
+
     def collect(self, lengths: Sequence[int], dtype: torch.dtype) -> list[Tensor]:
+        self._given = self._later.pop(0) if self._later else self._given
         assert [len(given) for given in self._given] == list(lengths)
         assert {given.dtype for given in self._given} <= {dtype}
         return self._given
 
     def deliver(self, parts: Sequence[Tensor]) -> None:
+        if self._awaited:
+            self._take_state(parts)
+            return
         for other, part in zip(self._others, parts, strict=True):
             other.unpack(self._kind, part)
+
+    def _take_state(self, vectors: Sequence[Tensor]) -> None:
+        numbers, names = self._awaited
+        self._vectors.append(list(vectors))
+        if len(self._vectors) == len(names):
+            for other, own in zip(self._others, zip(*self._vectors, strict=True), strict=True):
+                LocalState(other).load({**numbers, **dict(zip(names, own, strict=True))})
+            self._awaited, self._vectors = [], []
 
     def deliver_same(self, data: Tensor) -> None:
         for other in self._others:
             other.unpack(self._kind, data)
 
 
-def whole_of(parts: Sequence[LocalParts]) -> tuple[GatheredModel, CallingLink]:
-    """The whole model of these ranks, and the link to all but the first."""
+def whole_of(parts: Sequence[LocalParts], *, shares: bool = True) -> tuple[GatheredModel, CallingLink]:
+    """The whole model of these ranks, and the link to all but the first. `shares`: have they memory together?"""
     layouts = {kind: [one.layout(kind) for one in parts] for kind in (WEIGHTS, REST)}
     sends = {kind: owners(of) for kind, of in layouts.items()}
-    link = CallingLink(parts[1:], sends)
+    link = CallingLink(parts[1:], sends, shares=shares)
     return GatheredModel(parts[0], link, layouts, sends), link
 
 

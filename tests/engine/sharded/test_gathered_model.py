@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch.distributed.tensor import Replicate, Shard
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.sharded.gathered_model import GatheredModel
 from paceline.engine.sharded.local_parts import LocalParts
+from paceline.engine.sharded.local_state import LocalState
 from paceline.engine.vectors.flat import Flat
 from tests.engine.sharded.fake_ranks import CallingLink, Placements, parts_of, set_gradients, sgd, whole_of
 
@@ -34,36 +36,43 @@ CASES: dict[str, tuple[tuple[int, ...], Placements]] = {
 }
 
 
+SHARES = pytest.mark.parametrize("shares", [True, False], ids=["shared memory", "connections"])
+
+
 def ranks_of(
-    shape: tuple[int, ...], placements: Placements
+    shape: tuple[int, ...], placements: Placements, *, shares: bool = True
 ) -> tuple[list[LocalParts], GatheredModel, CallingLink, FlatModel]:
     """The ranks' parts, the whole model, and the same model as one process has it."""
     plain = FlatModel(model_of())
     parts = parts_of(model_of, shape, placements)
-    whole, link = whole_of(parts)
+    whole, link = whole_of(parts, shares=shares)
     return parts, whole, link, plain
 
 
+@SHARES
 @pytest.mark.parametrize("case", CASES)
-def test_its_vector_is_that_of_a_model_in_one_process(case: str) -> None:
-    _, whole, _, plain = ranks_of(*CASES[case])
+def test_its_vector_is_that_of_a_model_in_one_process(case: str, shares: bool) -> None:
+    _, whole, link, plain = ranks_of(*CASES[case], shares=shares)
+    assert ("write" in link.acts) == shares
     assert whole.layout() == plain.layout()
     assert whole.fingerprint() == plain.fingerprint()
     assert whole.rest.fingerprint() == plain.rest.fingerprint()
     assert torch.equal(whole.weights().value(), plain.weights().value())
 
 
+@SHARES
 @pytest.mark.parametrize("case", CASES)
-def test_weights_that_are_loaded_are_on_all_ranks(case: str) -> None:
-    parts, whole, _, plain = ranks_of(*CASES[case])
+def test_weights_that_are_loaded_are_on_all_ranks(case: str, shares: bool) -> None:
+    parts, whole, _, plain = ranks_of(*CASES[case], shares=shares)
     w = Flat.wrap(torch.arange(float(len(plain))))
     whole.load(w)
-    assert whole_of(parts)[0].weights().value().tolist() == w.value().tolist()
+    assert whole_of(parts, shares=False)[0].weights().value().tolist() == w.value().tolist()
 
 
+@SHARES
 @pytest.mark.parametrize("case", CASES)
-def test_the_gradient_is_that_of_all_ranks(case: str) -> None:
-    parts, whole, _, plain = ranks_of(*CASES[case])
+def test_the_gradient_is_that_of_all_ranks(case: str, shares: bool) -> None:
+    parts, whole, _, plain = ranks_of(*CASES[case], shares=shares)
     gradients = {name: torch.randn(shape) for name, shape in plain.layout()}
     set_gradients(parts, gradients)
     wanted = torch.cat([g.reshape(-1) for g in gradients.values()])
@@ -107,11 +116,12 @@ def test_weights_are_gathered_only_when_they_have_changed() -> None:
     assert link.acts == []
 
 
-def test_where_all_hold_everything_one_vector_goes_to_all() -> None:
-    parts, whole, link, plain = ranks_of((2,), lambda name: [Replicate()])
+@SHARES
+def test_where_all_hold_everything_one_vector_goes_to_all(shares: bool) -> None:
+    parts, whole, link, plain = ranks_of((2,), lambda name: [Replicate()], shares=shares)
     link.acts.clear()
     whole.load(Flat.wrap(torch.ones(len(plain))))
-    assert link.acts == ["take"]
+    assert link.acts == ["read" if shares else "take"]
     assert bool((parts[1].pack("weights", [0]) == 1).all())
     link.acts.clear()
     whole.touched()
@@ -190,3 +200,63 @@ def test_a_gradient_counts_as_zero_only_if_it_is_on_every_rank() -> None:
     assert whole.gradient_is_zero
     set_gradients(parts, {**zeros, "2.bias": torch.tensor([0.0, 0.0, 0.0, 1.0])})
     assert not whole.gradient_is_zero
+
+
+def adam(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=0.1)
+
+
+def stepped(shape: tuple[int, ...], placements: Placements, seeds: Sequence[int]) -> list[LocalParts]:
+    """The parts of ranks whose optimizers have made a step with each of these gradients."""
+    parts = parts_of(model_of, shape, placements, adam)
+    for seed in seeds:
+        step(parts, seed, given=parts)
+    return parts
+
+
+def step(parts: list[LocalParts], seed: int, *, given: list[LocalParts]) -> None:
+    """Gives gradients to the parts `given`, and lets the optimizers of `parts` make a step."""
+    torch.manual_seed(seed)
+    set_gradients(given, {name: torch.randn(p.shape) for name, p in model_of().named_parameters()})
+    for one in parts:
+        one.optimizer.step()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_state_of_the_optimizers_is_that_of_one_process(case: str) -> None:
+    [alone] = stepped((1,), by_rows, [1, 2])
+    wanted = LocalState(alone).take()
+    found = whole_of(stepped(*CASES[case], [1, 2]))[0].optimizer_state()
+    assert found.keys() == wanted.keys()
+    for name, v in wanted.items():
+        assert torch.allclose(torch.as_tensor(found[name]), torch.as_tensor(v)), name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_optimizers_that_take_a_state_over_go_on_as_if_nothing_had_been(case: str) -> None:
+    """The state comes from ranks of another shape."""
+    before, undisturbed = stepped((2,), by_rows, [1, 2]), stepped(*CASES[case], [1, 2])
+    state, w = whole_of(before)[0].optimizer_state(), whole_of(before)[0].weights()
+    resumed = stepped(*CASES[case], [7])
+    whole, _ = whole_of(resumed)
+    whole.load(w)
+    whole.load_optimizer_state(state)
+    step(resumed[:1], 3, given=resumed)  # which makes the others follow
+    step(undisturbed, 3, given=undisturbed)
+    found, wanted = whole_of(resumed)[0].weights().value(), whole_of(undisturbed)[0].weights().value()
+    assert torch.allclose(found, wanted, atol=1e-6)
+
+
+def test_parts_of_a_state_that_cannot_be_joined_are_left_out() -> None:
+    parts = stepped(*CASES["fully_shard"], [1])
+    parts[0].optimizer.state[parts[0].parameters[0]]["row_var"] = torch.ones(5, 1)
+    whole, link = whole_of(parts)
+    assert whole.optimizer_state() == {}
+    assert "give_state" not in link.acts
+    replicas = stepped((2,), lambda name: [Replicate()], [1])
+    replicas[0].optimizer.state[replicas[0].parameters[0]]["row_var"] = torch.ones(5, 1)
+    state = whole_of(replicas)[0].optimizer_state()
+    assert "packed 0" in state
+    link.acts.clear()
+    whole.load_optimizer_state(state)
+    assert link.acts == [], "what cannot be cut begins anew"

@@ -101,3 +101,20 @@ def test_what_is_in_ddp_is_what_counts() -> None:
     wrapped = DistributedDataParallel(inner)
     assert unwrapped(wrapped) is inner
     assert list(LocalParts(wrapped, sgd(wrapped)).trained) == ["weight", "bias"]
+
+
+def test_blocks_are_written_where_they_lie_in_the_whole_and_read_from_there() -> None:
+    model = nn.Linear(3, 4)
+    weight, bias = model.weight.detach().clone(), model.bias.detach().clone()
+    parts, room = rank_of(model, 1), torch.zeros(16)
+    whole = parts.cut(room)
+    assert [tuple(t.shape) for t in whole] == [(4, 3), (4,)]
+    with torch.no_grad():
+        parts.write(WEIGHTS, [0], whole)
+        assert torch.equal(room, torch.cat([torch.zeros(6), weight[2:].reshape(-1), torch.zeros(4)]))
+        room.copy_(torch.arange(16.0))
+        parts.read(whole)
+        parts.write(GRADIENTS, [1], whole)
+    assert parts.pack(WEIGHTS, [0, 1]).tolist() == [6, 7, 8, 9, 10, 11, 14, 15]
+    assert room[12:].tolist() == [12, 13, 0, 0], "there is no gradient"
+    assert not torch.equal(bias, room[12:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,12 +39,35 @@ dist.destroy_process_group()
 """
 
 
-def test_a_worker_whose_rank_is_killed_is_lost_as_a_whole_and_comes_back(tmp_path: Path) -> None:
+LOSSES = f"""{LIGHT}
+import torch, paceline, torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3))
+fully_shard(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+pace = paceline.join(model, optimizer, scheme="diloco", h=2, group=dist.group.WORLD)
+draw = torch.Generator().manual_seed(1)
+data = torch.utils.data.TensorDataset(torch.randn(40, 6, generator=draw), torch.randn(40, 3, generator=draw))
+for x, y in pace.batches(data, batch_size=8, epochs=40):
+    loss = (model(x) - y).square().mean()
+    loss.backward()
+    step = pace.steps
+    pace.step()
+    print("loss", pace.local_rank, step, loss.item(), flush=True)
+pace.close()
+dist.destroy_process_group()
+"""
+
+
+def launched(tmp_path: Path, text: str, *words: str) -> str:
+    """What `paceline launch` of this script says. The run must end well."""
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    command = ["launch", "-n", "2", "--ranks", "2", "-s", "1", "--out", str(tmp_path / "run"), sys.executable]
+    script.write_text(text)
     done = subprocess.run(
-        [sys.executable, "-m", "paceline", *command, str(script)],
+        [sys.executable, "-m", "paceline", "launch", *words, sys.executable, str(script)],
         capture_output=True,
         text=True,
         timeout=180,
@@ -52,6 +76,33 @@ def test_a_worker_whose_rank_is_killed_is_lost_as_a_whole_and_comes_back(tmp_pat
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
+    return said
+
+
+def losses(said: str) -> dict[tuple[int, int], float]:
+    """The losses by rank and step."""
+    found = re.findall(r"loss (\d) (\d+) ([\d.e-]+)", said)
+    return {(int(rank), int(step)): float(loss) for rank, step, loss in found}
+
+
+def test_after_resume_the_ranks_optimizers_go_on_with_their_state(tmp_path: Path) -> None:
+    """The losses after it are those of the run that has kept the checkpoint and went on."""
+    out = tmp_path / "run"
+    worker = ("-n", "1", "--ranks", "2", "-s", "1")
+    said = launched(tmp_path, LOSSES, *worker, "--out", str(out), "--checkpoint-every", "0.2")
+    assert "ended with" not in said, "the evaluator's other rank is not needed"
+    whole = losses(said)
+    assert len(whole) == 2 * 200
+    kept = sorted((out / "checkpoints").iterdir())[0]
+    said = launched(tmp_path, LOSSES, *worker, "--out", str(tmp_path / "again"), "--resume", str(kept))
+    resumed = losses(said)
+    first = min(step for _, step in resumed)
+    assert 0 < first < 190
+    assert resumed == {(rank, step): loss for (rank, step), loss in whole.items() if step >= first}
+
+
+def test_a_worker_whose_rank_is_killed_is_lost_as_a_whole_and_comes_back(tmp_path: Path) -> None:
+    said = launched(tmp_path, SCRIPT, "-n", "2", "--ranks", "2", "-s", "1", "--out", str(tmp_path / "run"))
     assert "[worker 1] rank 1 of 2 of this worker ended with SIGKILL" in said
     assert "paceline: worker 1" in said
     assert "lost after" in said

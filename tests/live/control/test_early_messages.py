@@ -21,3 +21,14 @@ def test_what_reaches_a_newcomer_before_its_role_is_heard_by_the_role_in_that_or
     session.enter(role, NOWHERE)
     session.handlers.deliver(worker(1), Envelope(Kind.TELL, Ask(v=np.zeros(1, np.float32), n=3)))
     assert role.heard == [1, 2, 3]
+
+
+def test_a_role_that_is_told_of_a_loss_hears_nothing_of_the_lost_worker() -> None:
+    session = session_of(worker(0))
+    tell(session, control.Roster(addresses={}, hosts={}, incarnations=(1, 0, 0)))
+    for rank in (1, 2):
+        session.handlers.deliver(worker(rank), Envelope(Kind.TELL, Ask(v=np.zeros(1, np.float32), n=rank)))
+    tell(session, control.WorkerLeft(rank=1, lost=True, incarnation=0))
+    role = Hears()
+    session.enter(role, NOWHERE)
+    assert role.heard == [2]

@@ -8,7 +8,7 @@ import pytest
 
 from paceline.core.coordination.party import worker
 from paceline.core.errors import ProtocolError
-from paceline.core.trace import Decided, Evaluated, Span, to_row
+from paceline.core.trace import Decided, Evaluated, LinkTraffic, ResourceUse, Span, to_row
 from paceline.live.control.reports import line_of
 from paceline.live.control.trace_records import records_from
 
@@ -21,7 +21,12 @@ SPAN = Span(at=1.0, rank=1, activity="computing", seconds=0.5)
 
 
 def test_a_worker_tells_of_its_own_time_and_decisions() -> None:
-    told = [SPAN, Decided(at=1.0, party="worker 1", rank=1, verdict="wait", reason="why")]
+    told = [
+        SPAN,
+        Decided(at=1.0, party="worker 1", rank=1, verdict="wait", reason="why"),
+        ResourceUse(at=1.0, party="worker 1", memory_bytes=1 << 40, cores=1.5),
+        LinkTraffic(at=1.0, party="worker 1", other="server 0", sent=1, received=2, seconds=2.0),
+    ]
     assert list(records_from(worker(1), lines(*told))) == told
 
 
@@ -34,6 +39,8 @@ def test_a_worker_tells_of_its_own_time_and_decisions() -> None:
         '["span"]',
         "[" * 100_000,
         lines(Span(at=1.0, rank=2, activity="computing", seconds=0.5)),
+        lines(ResourceUse(at=1.0, party="worker 2", memory_bytes=1, cores=1.0)),
+        lines(LinkTraffic(at=1.0, party="server 0", other="worker 1", sent=1, received=1, seconds=1.0)),
         lines(Evaluated(at=1.0, accuracy=1.0, loss=0.0, samples=1, seconds=0.0)),
         lines(Span(at=1.0, rank=1, activity="computing", seconds=1e300)),
         '["span",NaN,1,"computing",1,0,0,0,0]',

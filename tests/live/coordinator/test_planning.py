@@ -6,6 +6,7 @@ import pytest
 
 from paceline.core.coordination.control_messages import Hello
 from paceline.live.coordinator.planning import crowded
+from paceline.live.protocol.transport import SHARED, TCP
 
 
 def hello(host: str = "here", device: str = "cpu", cores: int = 2) -> Hello:
@@ -43,6 +44,11 @@ def hello(host: str = "here", device: str = "cpu", cores: int = 2) -> Hello:
 )
 def test_a_core_is_idle_unless_more_compute_than_are(workers: list[Hello], servers: list[Hello], why: str) -> None:
     assert crowded(workers, servers) == why
+
+
+def test_nobody_is_crowded_where_vectors_travel_by_tcp_as_one_host_may_stand_for_several() -> None:
+    assert crowded([hello()] * 2, [hello()], {TCP}) == ""
+    assert crowded([hello()] * 2, [hello()], {SHARED}) != ""
 
 
 def bound(*cpus: int) -> Hello:

@@ -115,7 +115,8 @@ def test_calls_of_one_that_has_left_are_declined_and_what_it_is_told_is_heard(st
     caller.advance()
     assert left.heard()
     leaver.leave()
-    assert asking.came == [99], "the last words have been heard when `leave` returns"
+    leaver.settle()
+    assert asking.came == [99], "the last words have been heard when `settle` returns"
     caller.advance()
     assert caught == ["worker 0 has left"] * 2
     assert left.heard()
@@ -139,6 +140,7 @@ def test_one_that_leaves_waits_until_the_servers_have_what_it_has_asked_them(sta
 
     def leave() -> None:
         node.leave()
+        node.settle()
         order.append("left")
 
     leaving = threading.Thread(target=leave)

@@ -11,6 +11,7 @@ import pytest
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import Timer
 from paceline.core.coordination.lifecycle import RunPhase
+from paceline.core.coordination.operator_orders import OperatorOrder
 from paceline.core.errors import ConfigError, ProtocolError
 from paceline.core.fault_tolerance.membership import Membership
 from paceline.live.protocol.transport import Kind
@@ -43,6 +44,8 @@ def a_run_with_a_lost_worker(run: RecordedRun) -> None:
     run.keeping.available = True
     run.coordinator.lost(W1, "reset")
     run.coordinator.ended(W1, "killed by SIGKILL")
+    run.coordinator.order_now(OperatorOrder(kind="learning-rate", factor=0.5))
+    run.coordinator.order_now(OperatorOrder(kind="grow"), "all places are taken")
     run.say(W1, control.Hello(address="hub:again", pid=2, host="here", device="cpu", incarnation=1))
     run.say(W0, control.EvaluationReport(at=1.0, samples=3, accuracy=0.5, loss=float("nan"), seconds=0.1))
     run.coordinator.stop("enough")

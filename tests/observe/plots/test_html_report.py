@@ -46,6 +46,17 @@ def test_the_report_asks_nobody_for_anything_and_escapes_every_name() -> None:
     assert "$x$" in text  # as it is written, and not as a formula
 
 
+def test_every_figure_says_its_numbers_to_who_does_not_see_it() -> None:
+    there = drawn(run("bsp"), run("esync"))
+    text = report(there, [*PLATES, *timelines(there)])
+    figures = re.findall(r'<div class="drawn"[^>]*role="img"[^>]*aria-label="([^";]+); its numbers', text)
+    assert len(figures) == text.count('class="drawn"') >= 6
+    assert re.findall(r"<summary>([^<]+): the numbers</summary><div", text) == figures
+    described = re.findall(r'aria-describedby="([^"]+)"', text)
+    assert len(described) == len(figures)
+    assert all(f'<figcaption id="{name}">' in text for name in described)
+
+
 def test_what_a_figure_refers_to_is_in_it() -> None:
     text = inlined(svg(curves.accuracy(drawn(run("bsp", 0), run("bsp", 1)), by="time")))
     wanted = set(re.findall(r"url\(#([^)]+)\)", text)) | set(re.findall(r'xlink:href="#([^"]+)"', text))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from paceline.core.trace import Applied, Evaluated, Leased, Span
+from paceline.core.trace import OVERLAPS, Applied, Decided, Evaluated, Leased, Span
 from paceline.observe.runs.run_folders import find
 from paceline.observe.trace.trace_file import TraceWriter
 
@@ -20,6 +20,7 @@ def test_of_a_run_that_was_killed_there_is_what_its_trace_tells(tmp_path: Path) 
             trace.append(Evaluated(at=at, accuracy=0.3 * at, loss=1.0, samples=64, seconds=0.0))
         trace.append(Applied(at=2.0, shard=0, ranks=(1,), version=1, staleness=4, weight=1.0, samples=64))
         trace.append(LEASED)
+        trace.append(Decided(at=2.0, party="worker 1", rank=1, verdict=OVERLAPS, reason="4 ms, 5 without"))
     with (tmp_path / "trace.jsonl").open("a") as file:
         file.write('{"kind":"span","at"')
     [run], [note] = find([str(tmp_path)])
@@ -27,5 +28,6 @@ def test_of_a_run_that_was_killed_there_is_what_its_trace_tells(tmp_path: Path) 
     assert (s.scheme, s.seed, s.seconds, s.samples, s.seconds_to_target) == ("ssp", 3, 2.0, 128, 2.0)
     assert [(w.rank, w.steps, w.exchanges, w.staleness_mean) for w in s.workers] == [(1, 4, 2, 4.0)]
     assert s.workers[0].shares.computing == 0.75
+    assert s.workers[0].overlap == "overlaps: 4 ms, 5 without"
     assert s.leased == LEASED
     assert note.endswith("no summary.json, since it did not end; from its trace")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from paceline.core.trace import Applied, Decided, Ended, Evaluated, Leased, Record, Span
+from paceline.core.trace import Applied, Decided, Ended, Evaluated, Leased, LinkTraffic, Record, ResourceUse, Span
 from paceline.observe.plots.timeline import bars
-from paceline.observe.trace.compaction import window_s
+from paceline.observe.trace.compaction import Thinner, window_s
 from paceline.observe.trace.trace_file import TraceWriter, read_trace
 from paceline.observe.watch.state import PageState
 
@@ -120,3 +120,19 @@ def test_sums_lie_one_after_the_other_on_a_time_line(long_run: list[Record], tmp
 def test_everything_is_kept_up_to_half_of_the_size_and_windows_grow_from_there() -> None:
     at = (0, 49, 50, 74, 75, 88, 100, 120)
     assert [window_s(written, 100) for written in at] == [0, 0, 1, 1, 4, 16, 4**19, 4**19]
+
+
+def test_of_what_is_used_the_last_is_kept_and_the_bytes_of_a_link_are_summed() -> None:
+    thinner = Thinner(MIB)
+    use = [ResourceUse(at=float(n), party="worker 1", memory_bytes=n, cores=1.0) for n in range(3)]
+    links = [
+        LinkTraffic(at=float(n), party="worker 1", other=f"server {server}", sent=1, received=2, seconds=2.0)
+        for n in range(3)
+        for server in range(2)
+    ]
+    kept = [*(k for record in sorted([*use, *links], key=lambda r: r.at) for k in thinner.within(record, 60.0))]
+    kept += thinner.rest()
+    assert [record for record in kept if isinstance(record, ResourceUse)] == use[-1:]
+    assert [
+        (link.other, link.at, link.sent, link.received, link.seconds) for link in kept if isinstance(link, LinkTraffic)
+    ] == [("server 0", 2.0, 3, 6, 6.0), ("server 1", 2.0, 3, 6, 6.0)]

@@ -113,6 +113,43 @@ def test_the_page_of_a_live_run_names_the_slow_worker_while_it_goes_on(browser: 
         process.stderr.close()
 
 
+def test_controls_are_asked_twice_and_the_trace_says_what_became_of_them(browser: Any, tmp_path: Path) -> None:
+    words = (
+        "train --data digits --scheme asp --workers 3 --slowdown 1,1,3 --step-ms 20 --seconds 60 --epochs 0 --watch "
+        "--control"
+    )
+    command = [sys.executable, "-m", "paceline", *words.split(), "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    assert process.stderr is not None
+    try:
+        found = re.search(r"http\S+", process.stderr.readline())
+        assert found
+        visit = Visit(browser, found[0])
+        page = visit.page
+        visit.shows("#may", "with controls")
+        visit.shows("#rows", re.compile(r"\d MB · [\d.]+ cores"))
+        visit.shows("#link-rows", re.compile(r"worker 0 . server 0[\d.]+ [kM]B/s"))
+        playwright.expect(page.locator("#own-controls")).to_be_hidden()
+        page.get_by_role("button", name="Change it").click()
+        visit.shows("#ask-sentence", "Multiply the learning rate of every worker by 0.5.")
+        page.get_by_role("button", name="No, leave it").click()
+        page.get_by_role("button", name="Change it").click()
+        page.get_by_role("button", name="Yes, do it").click()
+        visit.shows("#events", "operator: learning-rate \u2013 times 0.5, 0.5 in all")
+        visit.shows("#learning-rate", "0.075")
+        page.get_by_role("link", name="2", exact=True).click()
+        page.get_by_role("button", name="Drain this worker").click()
+        visit.shows("#ask-sentence", "Drain worker 2")
+        page.get_by_role("button", name="Yes, do it").click()
+        visit.shows("#events", "worker 2: drained")
+        assert page.locator("#events li", has_text="operator: learning-rate").count() == 1, "a No changes nothing"
+        visit.close()
+    finally:
+        process.terminate()
+        process.wait()
+        process.stderr.close()
+
+
 def test_what_comes_from_the_run_is_text_and_never_markup(browser: Any, small: Path) -> None:
     with served(small) as address:
         visit = Visit(browser, address)
@@ -290,7 +327,8 @@ def test_on_a_phone_no_figure_of_a_worker_is_dropped(browser: Any, small: Path) 
         visit.shows("#sentence", "Worker 2")
         shown = "(cells) => cells.filter((cell) => cell.offsetWidth > 0).map((cell) => cell.dataset.label)"
         cells = visit.page.locator("#rows tr.worker").first.locator("> *")
-        names = ("rank", "device", "step", "where", "waiting", "samples/s", "share", "steps/round", "stale", "now")
+        names = ("rank", "device", "step", "where", "waiting", "samples/s", "share", "steps/round", "stale", "memory")
+        names = (*names, "now")
         found = cells.evaluate_all(shown)
         assert len(found) == len(names)
         assert all(label.startswith(name) for label, name in zip(found, names, strict=True))

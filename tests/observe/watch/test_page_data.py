@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from paceline.cli.main import main
-from paceline.core.trace import Applied, Decided, Evaluated, MemberChange, Span
+from paceline.core.trace import OPERATOR, Applied, Decided, Evaluated, LinkTraffic, MemberChange, ResourceUse, Span
 from paceline.observe.trace.trace_tail import Follower
-from paceline.observe.watch.app import PAGE
 from paceline.observe.watch.page_data import PageQuery, causes, picture, strip
+from paceline.observe.watch.serving.app import PAGE
 from paceline.observe.watch.state import PageState
 
 AROUND = {"run", "read", "problem", "forecast", "withheld", "foretold_at", "progress", "alerts", "hook"}
@@ -135,3 +135,42 @@ def test_causes_of_alerts_have_the_words_of_the_page() -> None:
     calm = barrier([0.1, 0.1])
     calm.add(Evaluated(at=1.0, accuracy=0.1, loss=float("nan"), samples=1, seconds=0.0))
     assert list(causes(calm)) == ["loss"]
+
+
+def test_throughput_that_falls_to_nothing_is_seen_while_processes_still_tell_what_they_use() -> None:
+    state = barrier([0.1, 0.1, 0.1, 0.1], rounds=400)
+    end = state.now
+    assert "throughput" not in causes(state)
+    before = picture(state, PageQuery())["rates"][2]
+    assert min(before) > 0
+    state.add(ResourceUse(at=end + 30.0, party="worker 0", memory_bytes=1, cores=0.0))
+    _, width, after = picture(state, PageQuery())["rates"]
+    assert set(after[-int(20 / width) :]) == {0}
+    assert causes(state)["throughput"].startswith("Throughput has fallen to 0 samples/s")
+
+
+def test_what_processes_use_and_links_carry_is_told_and_of_who_is_gone_no_more() -> None:
+    state = barrier([0.1, 0.4])
+    state.add(ResourceUse(at=1.0, party="worker 1", memory_bytes=7, cores=0.5))
+    state.add(LinkTraffic(at=state.now, party="worker 1", other="worker 0", sent=20, received=10, seconds=2.0))
+    told = picture(state, PageQuery(sort="rank", worker=1))
+    assert [row["use"] and row["use"]["memory"] for row in told["rows"]] == [None, 7]
+    assert [link["rate"] for link in told["links"]] == [link["rate"] for link in told["worker"]["links"]] == [[10, 5]]
+    assert told["link_count"] == 1
+    state.add(MemberChange(at=9.0, party="worker 1", event="lost"))
+    assert [row["use"] for row in picture(state, PageQuery(sort="rank"))["rows"]] == [None, None]
+
+
+def test_what_a_person_asked_is_an_event_of_the_operator_and_sets_the_rate() -> None:
+    state = barrier([0.1, 0.4])
+    said = [("learning-rate", 0, "times 0.5, 0.25 in all, asked for by the operator"), ("expel", 1, "worker 1")]
+    for verdict, rank, reason in said:
+        state.add(Decided(at=9.0, party=OPERATOR, rank=rank, verdict=verdict, reason=reason))
+    assert state.rate_factor == 0.25
+    events = picture(state, PageQuery())["events"]
+    assert [(event["who"], event["what"]) for event in events[:2]] == [
+        ("operator", "expel"),
+        ("operator", "learning-rate"),
+    ]
+    assert [event["what"] for event in picture(state, PageQuery(worker=1))["worker"]["events"]] == ["expel"]
+    assert picture(state, PageQuery(worker=0))["worker"]["events"] == []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
 import pytest
 
-from paceline.core.trace import Ended, Span
+from paceline.core.trace import Ended, Evaluated, Span
 from paceline.observe.trace.trace_file import TraceWriter
 from paceline.observe.trace.trace_tail import Follower
 from paceline.observe.watch.page_data import PageQuery
@@ -83,6 +84,20 @@ def test_alerts_are_told_while_a_run_goes_on_and_not_of_one_that_is_over(tmp_pat
     assert over.read()
     assert over.picture(PageQuery())["alerts"] == []
     assert told == [("worker", True)]
+
+
+def test_a_loss_that_is_nan_and_ends_the_run_is_told_if_the_run_was_seen_before(tmp_path: Path) -> None:
+    told: list[tuple[str, bool]] = []
+    end = [Evaluated(at=6.0, accuracy=0.1, loss=math.nan, samples=9, seconds=0.0), Ended(at=6.5, reason="steps")]
+    for name, seen in (("live", True), ("over", False)):
+        reader = Reader(tmp_path / name, alerts=lambda alert, begins: told.append((alert.kind, begins)))
+        for part in ([], end) if seen else (end,):
+            with TraceWriter(tmp_path / name / "trace.jsonl") as writer:
+                held_up(writer, 1, 3)
+                for record in part:
+                    writer.append(record)
+            assert reader.read()
+        assert told == [("loss", True)]
 
 
 def test_progress_goes_by_what_the_files_of_the_run_say(tmp_path: Path) -> None:

@@ -31,9 +31,10 @@ WORKER_KEYS = {
     "seconds_communicating", "staleness_mean", "staleness_max",
 }  # fmt: skip
 
-GENTLE = {"decoupled": {"outer_momentum": 0.5}}
-"""Of schemes whose outer momentum meets late contributions: with 0.9 the model may swing at the end of a run that was
-stalled, longer runs included. The last test of tests/papers/test_douillard_2026_decoupled.py shows both."""
+OWN = {"decoupled": {"outer_momentum": 0.5}, "halos": {"k": 4, "global_lr": 0.3}}
+"""decoupled's outer momentum meets late contributions: with 0.9 the model may swing at the end of a run that was
+stalled, longer runs included. The last test of tests/papers/test_douillard_2026_decoupled.py shows both. halos has its
+defaults from long runs: after 120 steps its global model has had five small moves, and stalls decide how good it is."""
 
 
 def assert_sensible(summary: Summary) -> None:
@@ -54,7 +55,7 @@ def assert_sensible(summary: Summary) -> None:
 @pytest.mark.parametrize("scheme", names())
 def test_every_scheme_trains_the_digits(processes: Runner, out: Path, scheme: str) -> None:
     # Momentum and staleness do not go together; a rate that suits all schemes.
-    own = {scheme: GENTLE[scheme]} if scheme in GENTLE else {}
+    own = {scheme: OWN[scheme]} if scheme in OWN else {}
     config = config_for(out, steps=120, scheme=scheme, workers=3, model={"width": 1.0}, optimizer={"lr": 0.2}, **own)
     summary = processes(config)
     assert_sensible(summary)

@@ -9,7 +9,7 @@ import pytest
 from paceline.config import build
 from paceline.core.coordination.control_messages import Hello
 from paceline.core.coordination.party import Party, server, worker
-from paceline.core.trace import NOT_SAVED, Decided, Evaluated, MemberChange, Record
+from paceline.core.trace import DOES_NOT_OVERLAP, NOT_SAVED, OVERLAPS, Decided, Evaluated, MemberChange, Record
 from paceline.runtime.supervisor.messages import MessagesForUser, RunHeader
 
 
@@ -76,6 +76,18 @@ def test_what_is_replaced_is_named_by_where_it_was_lost_though_the_next_one_is_e
 )
 def test_of_other_records_only_what_was_not_saved_is_told(record: Record, line: str) -> None:
     assert messages().line_of(record) == line
+
+
+def test_one_line_tells_what_workers_have_measured_of_overlap_and_another_that_of_who_differs() -> None:
+    of = messages()
+
+    def told(rank: int, verdict: str) -> str:
+        return of.line_of(Decided(at=1.0, party=f"worker {rank}", rank=rank, verdict=verdict, reason="5 ms, 6 without"))
+
+    assert told(3, OVERLAPS) == "worker 3 overlaps: 5 ms, 6 without (--overlap)"
+    assert told(0, OVERLAPS) == ""
+    assert told(1, DOES_NOT_OVERLAP) == "worker 1 does not overlap: 5 ms, 6 without (--overlap)"
+    assert told(2, DOES_NOT_OVERLAP) == ""
 
 
 @pytest.mark.parametrize(("wanted", "lines"), [("none", []), ("auto", ["cores of h1: worker 0 has 0; worker 1 has 1"])])

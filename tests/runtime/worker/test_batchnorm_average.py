@@ -5,19 +5,22 @@ from __future__ import annotations
 import functools
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from paceline.core.coordination import party
 from paceline.core.errors import PeerLost, Undone
 from paceline.engine.model.batchnorm_stats import Buffers
 from paceline.engine.vectors.flat import Flat
 from paceline.live.node.published_state import PublishedState
 from paceline.live.state.responsive_reads import Answering
 from paceline.runtime.worker import batchnorm_average
-from paceline.runtime.worker.batchnorm_average import statistics_of
+from paceline.runtime.worker.batchnorm_average import WorkerStatistics, statistics_of
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.own_loops import run_loops, toy_data, toy_model
 
@@ -185,3 +188,38 @@ def test_statistics_count_by_the_samples_of_each_worker() -> None:
     assert module.running_mean is not None
     assert module.running_mean.tolist() == [2.0, 2.0]
     assert int(module.num_batches_tracked or 0) == 40
+    newcomers = statistics_of(buffers, range(2), shown.__getitem__, for_newcomer=True)
+    assert newcomers is not None
+    buffers.load(newcomers)
+    assert module.running_mean.tolist() == [2.0, 2.0]
+    assert int(module.num_batches_tracked or 0) == 20, "as one of the two; all three together are added up later"
+
+
+@pytest.mark.parametrize(
+    ("lost", "mean", "batches"), [({}, 2.0, 20), ({0}, 5.0, 10), ({0, 1}, 0.0, 0)], ids=["all", "one", "nobody"]
+)
+def test_a_newcomer_begins_with_what_the_others_have_together(
+    monkeypatch: pytest.MonkeyPatch, lost: set[int], mean: float, batches: int
+) -> None:
+    """Worker 3 comes; worker 2 has left. Its own untrained statistics do not count, unless nobody answers."""
+    shown = {
+        0: PublishedState(v=statistics(1.0, 30), weight=300.0),
+        1: PublishedState(v=statistics(5.0, 10), weight=100.0),
+    }
+
+    class Shown:
+        def __init__(self, _: object) -> None: ...
+
+        def read_published(self, rank: int, what: str) -> PublishedState:
+            if rank in lost:
+                raise PeerLost("gone")
+            return shown[rank]
+
+    monkeypatch.setattr(batchnorm_average, "Answering", Shown)
+    node = SimpleNamespace(me=party.worker(3), published={})
+    session: Any = SimpleNamespace(node=node, departed={2}, has=lambda who: True, reach=lambda who: None)
+    module = nn.BatchNorm1d(2)
+    WorkerStatistics(session, Buffers(module), 4, lambda: 0).begin_as_newcomer()
+    assert module.running_mean is not None
+    assert module.running_mean.tolist() == [pytest.approx(mean)] * 2
+    assert int(module.num_batches_tracked or 0) == batches

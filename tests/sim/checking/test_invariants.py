@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from paceline.core.role import Role
 from paceline.core.scheme import make
 from paceline.core.vector import Ghost
 from paceline.sim import LocalSteps, Simulation
+from paceline.sim.checking import invariants
 from paceline.sim.checking.invariants import InvariantBroken
+from paceline.sim.cluster.model import Fault, Hazards, uniform
 from tests.sim.checking.watched import run
 from tests.sim.made_up import scheme_of
 from tests.sim.test_simulation import Idle
@@ -76,3 +79,25 @@ def test_unwatched_runs_are_the_same_runs() -> None:
     ]
     assert runs[0].steps == runs[1].steps
     assert runs[0].events == runs[1].events
+
+
+def without_servers(seed: int) -> Simulation:
+    """Returns a run of which both servers are lost for 9 s, while what is sent to them is sent again and again."""
+    faults = (
+        Fault(kind="crash", at_s=5.0, for_s=1.0, hosts=("servers-0",)),
+        Fault(kind="disk-full", at_s=4.0, for_s=9.0, hosts=("servers-1",)),
+    )
+    hazards = Hazards(lost=0.2, repeated=0.2, late=0.2, late_s=0.01, servers_keep="replica")
+    cluster = replace(uniform(2, 2), hazards=hazards, faults=faults, suspect_after_s=3.0)
+    work = LocalSteps(lambda rank, rng: rng.uniform(0.5, 1.5))
+    return Simulation(make("asp", {}), Ghost(12), work, cluster=cluster, seed=seed).run(until=40.0)
+
+
+@pytest.mark.parametrize("seed", [3, 4, 5])
+def test_nobody_makes_steps_while_servers_are_replaced(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invariants, "EVENTS", 1)
+    assert min(without_servers(seed).steps) > 10
+    monkeypatch.setattr(invariants, "LOOKS_WITHOUT_SERVERS", 0)  # else it would count as messages that go round
+    monkeypatch.setattr(invariants.Invariants, "servers_are_back", lambda self, order, *, rolled_back: None)
+    with pytest.raises(InvariantBroken, match="160 events without a step: worker"):
+        without_servers(seed)

@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
-from paceline.core.collective.mean_server import MeanServer
+from paceline.core.collective.mean_server import MeanServer, _Meeting
 from paceline.core.paramserver.robust_mean import RobustPolicy
 from paceline.core.scheme import make, names
 from paceline.core.validation.message_checker import Checker, FalseClaims
+from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.cluster.model import Fault, uniform
+from paceline.sim.fuzzing.fuzz import go_on_to_the_end, simulation
 from paceline.sim.fuzzing.random_parameters import NEWER
+from paceline.sim.fuzzing.script import plan_of
 from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation
 from tests.sim.fuzzing.liars import play, with_liar
@@ -84,6 +87,72 @@ def test_a_planted_bug_is_caught(bug: Callable[[Patch], None], monkeypatch: Patc
         for seed in range(SEEDS):
             if with_liar(seed):
                 play(seed)
+
+
+# ---- a mean that a liar contradicts ------------------------------------------------------------------------------
+CONTRADICTED = """
+seed = 1823
+scheme = "diloco"
+runs = ["faults"]
+samples = [3, 4, 3]
+leased = [65, 6]
+[parameters]
+h = 6
+fragments = 3
+memory = "average"
+[cluster]
+suspect_after_s = 3.0
+skew_s = 5.0
+[[cluster.hosts]]
+name = "worker-0"
+[[cluster.hosts.devices]]
+factor = 2.6413324215174825
+[[cluster.hosts]]
+name = "worker-1"
+[[cluster.hosts.devices]]
+factor = 1.4895082351708087
+[[cluster.hosts]]
+name = "worker-2"
+[[cluster.hosts.devices]]
+factor = 1.727192004313474
+[[cluster.hosts]]
+name = "servers"
+count = 2
+servers = 1
+[[cluster.faults]]
+kind = "pause"
+at_s = 3.8445043045595857
+for_s = 0.3
+hosts = ["worker-0"]
+[[cluster.faults]]
+kind = "leave"
+at_s = 13.086942312664641
+hosts = ["worker-0"]
+[[cluster.faults]]
+kind = "reset"
+at_s = 7.219000623790448
+hosts = ["worker-2"]
+[[cluster.faults]]
+kind = "disk-full"
+at_s = 7.490330901303509
+for_s = 6.0
+hosts = ["servers-1"]
+[[cluster.faults]]
+kind = "lie"
+at_s = 0.0
+workers = [2]
+[cluster.hazards]
+late_s = 0.01
+"""
+"""Worker 0 has left, and the liar names a mean that does not exist. Worker 1, which has come to the right one, used to
+get the liar's part of another fragment; and worker 0, which came back, another mean than worker 1 under that name."""
+
+
+def test_a_liar_makes_no_two_honest_workers_get_different_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on_to_the_end(simulation(plan_of(CONTRADICTED)))
+    monkeypatch.setattr(_Meeting, "can_end_with", lambda self, result: True)
+    with pytest.raises(InvariantBroken, match="the members of diloco/1 get a mean of series 0 instead of 1"):
+        go_on_to_the_end(simulation(plan_of(CONTRADICTED)))
 
 
 # ---- robust means --------------------------------------------------------------------------------------------

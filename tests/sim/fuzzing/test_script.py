@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from paceline.sim.fuzzing.fuzz import draw, play
 from paceline.sim.fuzzing.random_parameters import schemes_of
 from paceline.sim.fuzzing.script import plan_of, script_of, transcript
 
+SCRIPTS = Path(__file__).with_name("scripts")
 SCRIPT = script_of(draw(3, schemes_of(3, ["bsp"])))
 
 
@@ -25,6 +27,12 @@ def test_whatever_is_drawn_is_read_back_as_it_was() -> None:
 def test_a_script_plays_as_its_seed_does() -> None:
     plan = draw(11, schemes_of(11, names()))
     assert play(plan_of(script_of(plan))) == play(plan)
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.toml")), ids=lambda script: script.stem)
+def test_scripts_that_once_found_a_bug(script: Path) -> None:
+    """Each says in its first line what it found. Before that was mended it failed."""
+    play(plan_of(script.read_text()))
 
 
 def test_only_the_runs_that_it_names_are_made() -> None:

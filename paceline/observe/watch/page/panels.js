@@ -1,7 +1,7 @@
 // What stands beside the picture of the run: how far it is, alerts, settings, logs, and one worker on its own.
 "use strict";
 
-const LOG_MS = 2000, KINDS = { worker: "Slow worker", server: "Server or link", throughput: "Throughput", loss: "Loss", stuck: "No progress" };
+const LOG_MS = 2000, KINDS = { worker: "Slow worker", server: "Server or link", throughput: "Throughput", loss: "Loss", stuck: "No progress", failed: "Failed" };
 const BELOW = new Set(["worker", "server"]);
 const panels = { told: new Set(), log: "", logAt: 0 };
 
@@ -99,7 +99,7 @@ function showOwnPage(own) {
     ["times the median", own.times === null ? "\u2013" : String(own.times)],
     ["an exchange costs", milliseconds(own.exchanges_ms)], ["waiting", percent(row.shares[2])], ["samples/s", whole(row.rate)],
     ["steps", whole(row.steps)], ["samples", `${compact(own.samples)} (${(100 * row.part).toFixed(1)}%)`],
-    ["staleness", row.staleness ? `${row.staleness[0]}, at most ${row.staleness[1]}` : "\u2013"],
+    ["staleness", row.staleness ? `${row.staleness[0]}, at most ${row.staleness[1]}` : "\u2013"], ...useFigures(row.use),
   ];
   $("own-figures").replaceChildren(...figures.map(([name, value]) => {
     const box = element("div");
@@ -110,5 +110,7 @@ function showOwnPage(own) {
   canvas.setAttribute("aria-label", spoken(row.shares));
   drawStrip(canvas, row.strip, colours());
   set("own-strip-title", page.state ? `${spoken(row.shares)}; ${clock(page.state.strip[0])} to ${clock(page.state.strip[1])}` : "");
+  $("own-links-box").hidden = !own.links.length;
+  linkRows($("own-links"), own.links);
   $("own-events").replaceChildren(...own.events.map(eventRow));
 }

@@ -64,6 +64,7 @@ function showAbout(about) {
   set("scheme", about.scheme || "Paceline");
   set("summary", [about.summary, about.model && (about.data ? `${about.model} on ${about.data}` : about.model)].filter(Boolean).join(" \u00b7 "));
   set("run", about.run);
+  set("may", about.control ? "with controls" : "read-only");
   showSettings(about.settings || []);
   set("paper", about.paper);
   $("algorithm").hidden = !about.box.length;
@@ -99,6 +100,7 @@ function show(state) {
   showProgress(state.progress);
   showAlerts(state.alerts, state.hook);
   showOwnPage(state.worker);
+  showControls(state);
   showHoldup(state);
   $("collapse").hidden = !state.collapse;
   set("collapse", state.collapse && `${state.collapse} ${(page.about && page.about.way_out) || ""}`);
@@ -108,6 +110,7 @@ function show(state) {
   showStanding(state);
   showGroups(state.groups);
   showServers(state.servers);
+  showLinks(state.links, state.link_count);
   if (state.events) showEvents(state.events);
   page.events = state.event_count;
 }
@@ -245,7 +248,7 @@ function rowFor(index) {
     row = element("tr", "worker");
     cell(row, "", "th", body).scope = "row";
     row.firstChild.append(element("a"));
-    for (const kind of ["device", "step", "strip", "wait", "rate", "part", "rounds", "staleness", "why"])
+    for (const kind of ["device", "step", "strip", "wait", "rate", "part", "rounds", "staleness", "use", "why"])
       kind === "strip" ? stripCell(row, body) : cell(row, kind, "td", body);
     body.insertBefore(row, body.lastChild);
   }
@@ -260,7 +263,7 @@ function showRows(state) {
     for (const _ of [0, 1]) {
       const spacer = element("tr", "spacer");
       spacer.setAttribute("aria-hidden", "true");
-      cell(spacer).colSpan = 10;
+      cell(spacer).colSpan = 11;
       body.append(spacer);
     }
   }
@@ -280,7 +283,8 @@ function fill(row, worker, index, palette) {
     2: milliseconds(worker.step_ms), 4: percent(worker.shares[2]), 5: whole(worker.rate), 6: (100 * worker.part).toFixed(1) + "%",
     7: worker.rounds === null ? "\u2013" : String(worker.rounds),
     8: worker.staleness ? `${worker.staleness[0]} / ${worker.staleness[1]}` : "\u2013",
-    9: worker.here ? worker.why || worker.at : "gone",
+    9: usedText(worker.use),
+    10: worker.here ? worker.why || worker.at : "gone",
   };
   for (const [n, text] of Object.entries(texts)) if (row.children[n].textContent !== text) row.children[n].textContent = text;
   const link = row.firstChild.firstChild;
@@ -290,7 +294,7 @@ function fill(row, worker, index, palette) {
     link.title = `more about worker ${worker.rank}`;
   }
   row.children[1].title = texts[1];
-  row.children[9].title = texts[9];
+  row.children[10].title = texts[10];
   const canvas = row.children[3].firstChild;
   canvas.setAttribute("aria-label", spoken(worker.shares));
   drawStrip(canvas, worker.strip, palette);
@@ -327,14 +331,14 @@ function showServers(servers) {
     let row = body.children[n];
     if (!row) {
       row = element("tr");
-      for (const kind of ["", "", "", "strip", "", "", "detail"]) kind === "strip" ? stripCell(row, body) : cell(row, kind, "td", body);
+      for (const kind of ["", "", "", "strip", "", "", "detail", "use"]) kind === "strip" ? stripCell(row, body) : cell(row, kind, "td", body);
       body.append(row);
     }
     row.classList.toggle("straggler", server.state !== "");
     row.classList.toggle("gone", server.state === "lost");
     const name = [`${server.shard}`, server.host && `(${server.host})`, server.state].filter(Boolean).join(" ");
     const late = `${server.late_ms} ms`;
-    [name, whole(server.version), server.rate, null, late, server.staleness, whole(server.dropped)].forEach((value, k) => {
+    [name, whole(server.version), server.rate, null, late, server.staleness, whole(server.dropped), usedText(server.use)].forEach((value, k) => {
       if (value !== null) row.children[k].textContent = String(value);
     });
     const canvas = row.children[3].firstChild;

@@ -6,26 +6,31 @@
     throughput   samples a second have fallen below FALLEN of what they were before
     loss         the loss is no number, or the model has collapsed
     stuck        in the newer half of the evaluations the loss has not become lower, nor the accuracy higher
+    failed       the run has ended with an error
 
 An alert begins when its cause has lasted HOLD_S seconds of the run, and is over when it has been absent as long: a
-short stall says nothing. Nothing is said of a run that is over, or while an old trace is still being read.
+short stall says nothing. A loss that is no number, and a failed run, are told at once. Nothing is said of a run that
+was over when the page was opened, or while an old trace is still being read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+import signal
 import statistics
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from paceline.core.errors import PacelineError
 from paceline.core.trace import Evaluated
 
 HOLD_S = 5.0
+AT_ONCE = ("loss", "failed")
+"""Kinds that do not pass by themselves, so nothing is waited for."""
 ALERT_SHARE = 0.2
 FALLEN = 0.5
 RECENT_S, BEFORE_S = 10.0, 20.0
@@ -86,38 +91,46 @@ class AlertWatch:
         self._absent: dict[str, float] = {}
         self.active: dict[str, Alert] = {}
 
-    def look(self, now: float, causes: Mapping[str, str], *, tells: bool = True) -> None:
-        """Takes the causes of this moment of the run, by kind. `tells`: whether the hook hears of what follows."""
+    def look(self, now: float, causes: Mapping[str, str]) -> None:
+        """Takes the causes of this moment of the run, by kind."""
         for kind, text in causes.items():
             since = self._since.setdefault(kind, now)
             self._absent.pop(kind, None)
             if kind in self.active:
                 self.active[kind] = Alert(kind=kind, text=text, at=self.active[kind].at)
-            elif now - since >= HOLD_S or kind == "loss":
+            elif now - since >= HOLD_S or kind in AT_ONCE:
                 self.active[kind] = Alert(kind=kind, text=text, at=since)
-                self._say(kind, begins=True, tells=tells)
+                self._say(kind, begins=True)
         for kind in [kind for kind in self._since if kind not in causes]:
             if kind not in self.active:
                 del self._since[kind]
             elif now - self._absent.setdefault(kind, now) >= HOLD_S:
-                self._say(kind, begins=False, tells=tells)
+                self._say(kind, begins=False)
                 del self._since[kind], self._absent[kind], self.active[kind]
 
-    def _say(self, kind: str, *, begins: bool, tells: bool) -> None:
+    def _say(self, kind: str, *, begins: bool) -> None:
         """Calls the hook."""
-        if self._hook is not None and tells:
+        if self._hook is not None:
             self._hook(self.active[kind], begins)
 
 
 class CommandHook:
     """Runs a command for each alert, on a thread of its own: a hook that hangs keeps nobody waiting.
 
-    The last argument is the text. PACELINE_ALERT has kind, text, state, run and seconds, as JSON.
+    The last argument is the text. Its standard input is one line of JSON with kind, text, state, run and seconds;
+    PACELINE_ALERT in its environment is the same.
     """
 
-    def __init__(self, words: Sequence[str], run: Callable[[], str], failed: Callable[[str], None]) -> None:
-        """`failed` is told, in a line, of a command that cannot be run or ends badly."""
-        self._words, self._run, self._failed = list(words), run, failed
+    def __init__(
+        self,
+        words: Sequence[str],
+        run: Callable[[], str],
+        failed: Callable[[str], None],
+        *,
+        seconds_max: float = HOOK_SECONDS,
+    ) -> None:
+        """`failed` is told, in a line, of a command that cannot be run, ends badly or takes `seconds_max`."""
+        self._words, self._run, self._failed, self._seconds_max = list(words), run, failed, seconds_max
 
     def __call__(self, alert: Alert, begins: bool) -> None:
         threading.Thread(target=self.call, args=(alert, begins), name="alert hook", daemon=True).start()
@@ -127,21 +140,29 @@ class CommandHook:
         state = "begins" if begins else "over"
         told = {"kind": alert.kind, "text": alert.text, "state": state, "run": self._run(), "seconds": alert.at}
         text = alert.text if begins else f"over: {alert.text}"
+        why = self._why_failed(text, json.dumps(told))
+        if why:
+            self._failed(f"--alert-hook {self._words[0]}: {why}")
+
+    def _why_failed(self, text: str, line: str) -> str:
+        """Runs the command with `text` and the JSON `line`; returns why it failed, or ""."""
         try:
-            ended = subprocess.run(
+            process = subprocess.Popen(
                 [*self._words, text],
-                env={**os.environ, "PACELINE_ALERT": json.dumps(told)},
-                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PACELINE_ALERT": line},
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                timeout=HOOK_SECONDS,
-                check=False,
+                start_new_session=True,  # so that what it starts ends with it
             )
-        except (OSError, subprocess.TimeoutExpired, PacelineError) as error:
-            self._failed(f"--alert-hook {self._words[0]}: {error}")
-        else:
-            if ended.returncode:
-                why = ended.stderr.decode(errors="replace").strip().splitlines()[-1:]
-                self._failed(
-                    f"--alert-hook {self._words[0]}: exit code {ended.returncode}{': ' + why[0] if why else ''}"
-                )
+        except (OSError, ValueError) as error:
+            return str(error)
+        with process:
+            try:
+                _, said = process.communicate(f"{line}\n".encode(), timeout=self._seconds_max)
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(OSError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                return f"was ended after {self._seconds_max:g} s"
+        why = said.decode(errors="replace").strip().splitlines()[-1:]
+        return f"exit code {process.returncode}{': ' + why[0] if why else ''}" if process.returncode else ""

@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 from paceline.core.effects import Compute, Train
 from paceline.core.errors import Stopped, Undone
+from paceline.core.trace import DOES_NOT_OVERLAP, OVERLAPS, Decided
 from paceline.runtime.checkpointing.worker_position import PositionLog
 from paceline.runtime.worker.loop.batch_feed import BatchFeed
 from paceline.runtime.worker.loop.batch_sizes import BatchSizes
@@ -30,6 +31,8 @@ from paceline.runtime.worker.loop.run_end import RunEnd
 from paceline.runtime.worker.steps.loop_checks import LoopGuard
 from paceline.runtime.worker.steps.lr_watch import LrFollower
 from paceline.runtime.worker.steps.overlap import Overlap
+from paceline.runtime.worker.steps.overlap_choice import OverlapChoice
+from paceline.runtime.worker.steps.overlap_trial import OverlapTrial, TrialResult
 from paceline.runtime.worker.steps.step_timer import Stopwatch
 
 
@@ -59,8 +62,8 @@ class StepRunner:
         self._overlap = self._make_overlap()
         self._alone = run.spec.workers == 1 and not run.spec.servers  # what is handed over stays on its device
 
-    def _make_overlap(self) -> Overlap | None:
-        """Returns the overlap of communication with backward; None where there is nothing to gain.
+    def _make_overlap(self) -> OverlapChoice | None:
+        """Returns what decides which steps overlap communication with backward; None where there is nothing to gain.
 
         Emulated steps have none: nothing may leave before they are over.
         """
@@ -69,8 +72,20 @@ class StepRunner:
         whole = flat.by_rows or len(plan.layout.slices) < 2
         if not wanted or spec.step_seconds or whole or self._model.partial.several:
             return None
-        self._model.work.late = True
-        return Overlap(flat, self._run.node, lambda: self._feed.samples_at_hand, lambda: self._leases.data)
+        trial = OverlapTrial() if spec.overlap == "auto" else None
+        return OverlapChoice(self._overlap_of_steps, self._model.work, trial, self._overlap_decided)
+
+    def _overlap_of_steps(self) -> Overlap:
+        """Returns the overlap of this worker, whose hooks are on the module from now on."""
+        return Overlap(self._model.flat, self._run.node, lambda: self._feed.samples_at_hand, lambda: self._leases.data)
+
+    def _overlap_decided(self, result: TrialResult) -> None:
+        """Notes in the trace whether this worker's steps overlap from now on."""
+        run, verdict = self._run, OVERLAPS if result.overlaps else DOES_NOT_OVERLAP
+        record = Decided(
+            at=run.node.now(), party=str(run.spec.who), rank=run.rank, verdict=verdict, reason=result.reason
+        )
+        run.session.reports.note(record)
 
     def begin(self) -> None:
         """Lets the scheme ask for the first piece of work."""
@@ -88,10 +103,11 @@ class StepRunner:
         self.rate.follow(self._model.update)
         self._make_local_step()
         at_least = self._run.spec.step_seconds * self._sizes.part_of_a_batch(samples)
-        leaves = (work.left < 2 and not self._alone) or self._overlap is not None
+        overlap = self._overlap.now if self._overlap else None
+        leaves = (work.left < 2 and not self._alone) or overlap is not None
         seconds = self._watch.passed(at_least, hands_over=leaves)
-        seconds -= self._overlap.seconds_lost() if self._overlap else 0.0
-        early = self._overlap if self._overlap and self._overlap.handed_over(samples) else None
+        seconds -= overlap.seconds_lost() if overlap else 0.0
+        early = overlap if overlap and overlap.handed_over(samples) else None
         counted = partial.counted(model, samples)
         last = self._sizes.trained(samples, counted, whole=model is None or not counted or not partial.several)
         result = None if early else work.done(samples, seconds, self._leases.data, last=last)
@@ -129,6 +145,8 @@ class StepRunner:
         node, flat = self._node, self._model.flat
         goes_back, anew = node.role.goes_back, node.begun_anew
         before = self._run.clock if goes_back else 0
+        if self._overlap:
+            self._overlap.turn()
         while True:
             try:
                 wanted = advance()

@@ -134,7 +134,8 @@ class FirstRankPace(Pace):
         while True:
             with telling(self._link):
                 found = next(source, None)
-                self._link.order("batch", length=len(found or ()))
+                # The steps of earlier incarnations of the run are known once the first batch is drawn.
+                self._link.order("batch", length=len(found or ()), steps=super().steps)
             if found is None:
                 return
             self._link.deliver_same(torch.tensor(found))

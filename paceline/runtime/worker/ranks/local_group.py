@@ -2,7 +2,9 @@
 
     first rank                 other ranks
     order("send", kind=...)    hear() -> {"act": "send", ...}
+    share(length)              hear(), attach(path, length): memory that all of them read and write
     collect(lengths)           give(data)
+    settled()                  settle(): what was ordered is done
     order("take", ...)         hear()
     deliver(parts)             receive(length), or receive_same(length)
     together(numbers)          together(numbers): everybody's numbers, on all ranks
@@ -25,6 +27,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from paceline.core.errors import ConfigError, PeerLost
+from paceline.runtime.worker.ranks.common_memory import attached, offered
 
 torch_distributed: Any = dist  # parts of it carry no types
 
@@ -89,6 +92,11 @@ class LocalGroup:
             with contextlib.suppress(PeerLost):
                 self.order("failed", why=why[:WHY_MAX])
 
+    def dismiss(self) -> None:
+        """Tells the other ranks that the first one goes on alone, and hears no more of them."""
+        self.order("dismissed")
+        self.lost = True
+
     def hear(self) -> dict[str, Any]:
         """Returns the first rank's next order. Raises PeerLost if it is gone."""
         frame = torch.zeros(FRAME, dtype=torch.uint8)
@@ -102,6 +110,31 @@ class LocalGroup:
             data += rest.numpy().tobytes()
         order: dict[str, Any] = json.loads(data)
         return order
+
+    # ---- memory ------------------------------------------------------------------------------------------
+    def share(self, length: int) -> Tensor | None:
+        """Returns a float32 vector that all ranks have in their memory; None where they cannot. Called by the first
+        rank; the others answer by `attach`."""
+        with offered(length) as found:
+            if found is None:
+                return None
+            memory, path = found
+            self.order("attach", path=path, length=length)
+            return memory if all(bool(done) for done in self.collect([1] * (self.size - 1), torch.float32)) else None
+
+    def attach(self, path: str, length: int) -> Tensor | None:
+        """Returns the vector that the first rank shares, and tells it whether that was possible."""
+        memory = attached(path, length)
+        self.give(torch.tensor([float(memory is not None)]))
+        return memory
+
+    def settled(self) -> None:
+        """Returns when all other ranks have called `settle`. Called by the first rank."""
+        self.collect([1] * (self.size - 1), torch.float32)
+
+    def settle(self) -> None:
+        """Tells the first rank that this one has done what was ordered."""
+        self.give(torch.ones(1))
 
     # ---- vectors -----------------------------------------------------------------------------------------
     def collect(self, lengths: Sequence[int], dtype: torch.dtype) -> list[Tensor]:

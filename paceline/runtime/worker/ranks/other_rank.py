@@ -3,8 +3,11 @@
 order          this rank
 send           sends its blocks of the weights, gradients or rest
 take           takes over its blocks
+attach         attaches to memory of all ranks; write, read: copies its blocks to it, or from it
 step           makes a step of its optimizer; clip, reset, zero_grad: likewise
+give_state     sends what its optimizer remembers of its blocks; take_state: takes over such a state
 keep, restore  keeps its weights while others are shown, and puts them back
+dismissed      ends the script
 batch, count, stepped, shown, done, closed, failed    what the loop waits for
 """
 
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn, cast
@@ -25,7 +29,8 @@ from paceline.engine.data.dataset import Dataset
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.optim.optimizer_state import OptimizerState
 from paceline.engine.optim.own_optimizer import UserSteps
-from paceline.engine.sharded.local_parts import REST
+from paceline.engine.sharded.local_parts import REST, WEIGHTS
+from paceline.engine.sharded.local_state import LocalState
 from paceline.runtime.worker.loop.loader import LoaderSettings, SharedLoader
 from paceline.runtime.worker.loop.shard import StreamShard
 from paceline.runtime.worker.ranks.first_rank import NO_STATE
@@ -43,13 +48,18 @@ class Obedience:
         self._sends = {kind: of[ranks.link.rank] for kind, of in ranks.sends.items()}
         self._steps = UserSteps(self._parts.optimizer)
         self._memory = OptimizerState(self._parts.optimizer, self._parts.parameters)
+        self._state = LocalState(self._parts)
+        self._room: list[Tensor] = []  # the whole trained parameters in the memory of all ranks
 
     def until(self, *acts: str) -> dict[str, Any]:
-        """Obeys until one of these orders comes, and returns it. Raises PeerLost where the first rank has failed."""
+        """Obeys until one of these orders comes, and returns it. Raises PeerLost where the first rank has failed, and
+        SystemExit where it goes on alone."""
         while True:
             order = self._link.hear()
             if order["act"] in acts:
                 return order
+            if order["act"] == "dismissed":
+                sys.exit(0)
             if order["act"] == "failed":
                 raise PeerLost(f"the first rank of this worker has failed: {order['why']}")
             self._obey(order)
@@ -65,6 +75,17 @@ class Obedience:
                 kind, dtype = order["kind"], torch.uint8 if order["kind"] == REST else torch.float32
                 receive = self._link.receive_same if order["same"] else self._link.receive
                 parts.unpack(kind, receive(parts.length(kind), dtype))
+            case "attach":
+                memory = self._link.attach(order["path"], order["length"])
+                self._room = [] if memory is None else parts.cut(memory)
+            case "write":
+                with torch.no_grad():
+                    parts.write(order["kind"], self._sends[WEIGHTS], self._room)
+                self._link.settle()
+            case "read":
+                with torch.no_grad():
+                    parts.read(self._room)
+                self._link.settle()
             case "zero_grad":
                 parts.zero_grad()
             case "step":
@@ -73,6 +94,14 @@ class Obedience:
                 parts.clip(order["norm"])
             case "reset":
                 self._memory.reset()
+            case "give_state":
+                state = self._state.take()
+                for name in order["names"]:
+                    self._link.give(self._state.owned(state, name, self._sends[WEIGHTS]))
+            case "take_state":
+                length = parts.length(WEIGHTS)
+                vectors = {name: self._link.receive(length, torch.float32) for name in order["names"]}
+                self._state.load({**order["numbers"], **vectors})
             case "is_zero":
                 self._link.give(torch.tensor([float(parts.gradient_is_zero())]))
             case "keep":
@@ -172,8 +201,9 @@ class OtherRankPace:
 
     def _drawn(self) -> Iterator[list[int]]:
         """Yields this rank's part of the numbers of each mini-batch that the first rank draws."""
-        while length := int(self._orders.until("batch")["length"]):
+        while length := int((drawn := self._orders.until("batch"))["length"]):
             numbers = self._ranks.link.receive_same(length, torch.int64)
+            self._told["steps"] = drawn["steps"]
             yield part_of(numbers.tolist(), *self._ranks.place)
 
     def step(self, model: str | int | None = None, samples: int | None = None) -> None:

@@ -10,6 +10,7 @@ A `Compute` or a `Train` may take several mini-batches; each is one forward and 
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any, cast
 
 import torch
@@ -42,6 +43,7 @@ class LocalWork:
         self._data: Data = ()
         self._sum: AnyFlat | None = None  # of the gradients so far, each times its samples
         self._unused: Spans = ()  # what none of these mini-batches has used
+        self._said = False  # is it known that checkpoints are without the state of the ranks' optimizers?
         self._ended: AnyFlat | None = None  # where the last local steps led to
 
     def rule(self) -> Any:
@@ -56,6 +58,10 @@ class LocalWork:
     def steps_of_user(self) -> UserSteps | None:
         """Returns the user's optimizer as it is called here; None without one."""
         return self._local.user
+
+    def scale_rate(self, ratio: float) -> None:
+        """Multiplies the learning rate of local steps, unless the user's optimizer makes them."""
+        self._local.scale_rate(ratio)
 
     def begin(self, wanted: Compute | Train) -> bool:
         """Loads the weights to work at; returns True if there was an exchange since the last piece of work.
@@ -111,15 +117,34 @@ class LocalWork:
         return self._local.show() if self._local.own else None
 
     def user_state(self) -> dict[str, Tensor | float]:
-        """Returns the state of the user's own optimizer, packed; {} where there is none, or each rank of a worker of
-        several devices has a part of it."""
-        if self._local.user is None or self._flat.in_ranks:
+        """Returns the state of the user's own optimizer, packed; {} where there is none.
+
+        Each rank of a worker of several devices has a part of it, and the parts are joined.
+        """
+        if self._local.user is None:
             return {}
+        if self._flat.in_ranks:
+            state = self._flat.optimizer_state()
+            if not state and self._local.user.optimizer.state:
+                self._say_not_kept(type(self._local.user.optimizer).__name__)
+            return state
         return packed(self._local.user.optimizer, self._flat.parameters)
+
+    def _say_not_kept(self, kind: str) -> None:
+        """Prints, once, that checkpoints are without the state of the ranks' optimizers."""
+        if not self._said:
+            self._said = True
+            print(
+                f"paceline: {kind} keeps tensors of other shapes than the parameters, and no rank has them whole: "
+                "checkpoints are without its state, which begins anew after --resume",
+                file=sys.stderr,
+            )
 
     def recall_user(self, state: dict[str, Any]) -> None:
         """Restores what `user_state` returned in an earlier incarnation of the run."""
-        if self._local.user:
+        if self._flat.in_ranks:
+            self._flat.load_optimizer_state(state)
+        elif self._local.user:
             recall(self._local.user.optimizer, self._flat.parameters, state)
 
     def recall(self, memory: Flat) -> None:
@@ -145,11 +170,14 @@ class Local:
         self.user = UserSteps(given) if given is not None else None
         self.own = given is None
         self._of_given = OptimizerState(given, flat.parameters) if given is not None else None
+        self._rate_factor = 1.0  # on that of an optimizer that is made here
 
     @functools.cached_property
     def _made(self) -> LocalOptimizer:
         """Makes an optimizer of the recipe, where the user's own does not do the local steps."""
-        return LocalOptimizer(self._flat, self._recipe.optimizer, self._recipe.schedule)
+        made = LocalOptimizer(self._flat, self._recipe.optimizer, self._recipe.schedule)
+        made.set_lr(made.lr * self._rate_factor)
+        return made
 
     @functools.cached_property
     def _memory(self) -> OptimizerState:
@@ -166,6 +194,12 @@ class Local:
             self._flat.touched()  # some write to `p.data`
         else:
             self._made.step(samples_seen)
+
+    def scale_rate(self, ratio: float) -> None:
+        """Multiplies the learning rate of the optimizer that is made here; that of the user is the caller's."""
+        self._rate_factor *= ratio
+        if "_made" in self.__dict__:
+            self._made.set_lr(self._made.lr * ratio)
 
     def recall(self, memory: Any) -> None:
         """Sets the optimizer's state: KEEP leaves it, RESET empties it, a vector replaces it. Raises TypeError for all

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 
 from paceline.core.coordination.control_messages import Rate
 from paceline.core.errors import ConfigError
+from paceline.core.trace import Decided
 from paceline.engine.specs import OptimizerRecipe, Option
 from paceline.live.control.session import Session
 from paceline.runtime.spec.job_spec import Recipe
@@ -52,6 +53,17 @@ class LrWatcher:
         self._recipe = _with_those_of(self._recipe, self._groups())
         return self._recipe
 
+    def scale(self, ratio: float) -> OptimizerRecipe:
+        """Multiplies every learning rate, of the optimizer or of the recipe alone; returns the recipe then."""
+        for group in self._groups():
+            group["lr"] = group["lr"] * ratio
+        for schedule in self.schedules:
+            schedule.scale(ratio)
+        groups = self._groups()
+        self._recipe = _with_those_of(self._recipe, groups) if groups else _scaled(self._recipe, ratio)
+        self._last = self._numbers()
+        return self._recipe
+
     def _groups(self) -> list[dict[str, Any]]:
         """Returns the parameter groups that there were at the beginning; what is added later is not trained."""
         return self._optimizer.param_groups[: self._count] if self._optimizer else []
@@ -63,6 +75,12 @@ class LrWatcher:
             return [tuple(_plain(group.get(name)) for name in options) for options, group in named]
         others = ("momentum", "nesterov", "weight_decay", "betas", "eps", "trust", *REFUSED)
         return [(float(group["lr"]), *[group.get(name) for name in others]) for group in self._groups()]
+
+
+def _scaled(recipe: OptimizerRecipe, ratio: float) -> OptimizerRecipe:
+    """Returns `recipe` with every learning rate multiplied."""
+    groups = tuple(replace(of, optimizer=_scaled(of.optimizer, ratio)) for of in recipe.groups)
+    return replace(recipe, lr=recipe.lr * ratio, groups=groups)
 
 
 def _with_those_of(recipe: OptimizerRecipe, groups: Sequence[Mapping[str, Any]]) -> OptimizerRecipe:
@@ -115,11 +133,22 @@ class LrFollower:
     """Tells the servers, and the rule of this worker, what a scheduler of the loop has changed."""
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer | None, recipe: Recipe, session: Session, servers: int, *, warns: bool
+        self,
+        optimizer: torch.optim.Optimizer | None,
+        recipe: Recipe,
+        session: Session,
+        servers: int,
+        *,
+        warns: bool,
+        scale_local: Callable[[float], None] = lambda ratio: None,
     ) -> None:
-        """`warns`: warn, once, of a scheduler that each worker steps by hand."""
+        """`warns`: warn, once, of a scheduler that each worker steps by hand.
+
+        `scale_local` multiplies the rate of local steps that no optimizer of the user makes.
+        """
         self._watcher = LrWatcher(optimizer, recipe.optimizer)
         self._recipe, self._session, self._servers, self._warns = recipe, session, servers, warns
+        self._scale_local, self._factor = scale_local, 1.0
 
     def add(self, schedule: SampleSchedule) -> None:
         """Adds a scheduler that goes by the samples of all workers."""
@@ -127,11 +156,25 @@ class LrFollower:
 
     def follow(self, update: Any) -> None:
         """Tells servers and `update`, this worker's rule, of a change. It is called before each step."""
+        if self._session.rate_factor != self._factor:
+            self._follow_operator(update)
         changed = self._watcher.changed()
         if changed is not None:
             self._warn()
             update.follow(self._recipe.of_rule(changed))
             self._session.tell_rate(self._servers, rate_of(changed))
+
+    def _follow_operator(self, update: Any) -> None:
+        """Multiplies the learning rate as a person has asked for, and records that."""
+        ratio, self._factor = self._session.rate_factor / self._factor, self._session.rate_factor
+        changed = self._watcher.scale(ratio)
+        self._scale_local(ratio)
+        update.follow(self._recipe.of_rule(changed))
+        self._session.tell_rate(self._servers, rate_of(changed))
+        me, reason = self._session.node.me, f"now {changed.lr:.4g}, before the schedule"
+        self._session.reports.note(
+            Decided(at=self._session.node.now(), party=str(me), rank=me.index, verdict="learning rate", reason=reason)
+        )
 
     def _warn(self) -> None:
         """Warns once where each worker's scheduler runs at that worker's pace."""

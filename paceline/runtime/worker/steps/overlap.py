@@ -6,7 +6,8 @@ that does not look at the reply's scalars goes on with the first slice of new we
 the next forward then waits for its own.
 
 A gradient leaves early where it is that of one mini-batch, and the loop takes its batches from `Pace.batches`, so that
-it is known how many samples are behind it. Everywhere else it leaves with `step()`.
+it is known how many samples are behind it. Everywhere else it leaves with `step()`. Which steps overlap is decided in
+`overlap_choice.py`.
 """
 
 from __future__ import annotations

@@ -38,6 +38,10 @@ class SampleSchedule:
             self._scheduler.step()
             self._done += 1
 
+    def scale(self, ratio: float) -> None:
+        """Multiplies the rates that the scheduler begins from; those of the optimizer are the caller's."""
+        self._scheduler.base_lrs = [base * ratio for base in self._scheduler.base_lrs]
+
     def step(self) -> None:
         """Does nothing, so that a loop may go on calling it: `pace.step()` makes the steps."""
 

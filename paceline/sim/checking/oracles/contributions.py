@@ -17,6 +17,7 @@ messages, in which contributions that a rollback undid count too. A worker is to
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -33,10 +34,16 @@ Place = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class Contribution:
-    """Records a contribution that a shard heard. `data`: its leased samples. `former`: its worker was restarted."""
+    """Records a contribution that a shard heard.
+
+    data    its leased samples
+    group   the group that its worker had moved to, with the number of the move; None before the first move
+    former  its worker was restarted
+    """
 
     samples: int
     data: Data
+    group: tuple[Any, Any] | None = None
     former: bool = False
 
 
@@ -88,6 +95,7 @@ class ShardRecount:
         self._acknowledged: dict[int, int] = {}  # the last of these that was answered
         self._ended: dict[int, int] = {}  # by rank: the phase that it says is over
         self._seen: dict[int, int] = dict.fromkeys(range(self._workers), 0)  # updates in each one's weights
+        self._group: dict[int, tuple[Any, Any]] = {}  # by rank: what its last move names
         self.open: dict[int, list[Contribution]] = {}  # by rank: heard, and neither applied nor dropped yet
         self._passed_over: set[int] = set()  # who had one dropped since the last update
         self.updates = 0
@@ -197,7 +205,10 @@ class ShardRecount:
         self._last[src] = clock
         self._heard[src] += 1
         self._samples += message.samples
-        self.open.setdefault(src, []).append(Contribution(message.samples, getattr(message, "data", ())))
+        if hasattr(message, "group") and hasattr(message, "number"):
+            self._group[src] = message.number, message.group
+        contribution = Contribution(message.samples, getattr(message, "data", ()), self._group.get(src))
+        self.open.setdefault(src, []).append(contribution)
         self._clocks.tick(src, self._clocks[src] + 1)
         self._told[src] += jump
 
@@ -281,9 +292,8 @@ class ShardRecount:
         Raises if there are more than were heard, or if the samples of the record are not those of the contributions.
         """
         taken: list[Contribution] = []
-        for rank in record.ranks:
+        for rank, new in zip(record.ranks, self._made_of(record), strict=True):
             own = self.open.get(rank, [])
-            new = own[:] if record.weight > 0 else own[-1:]
             self._applied[rank] += max(1, len(new))
             if self._applied[rank] > self._heard[rank]:
                 raise self._broken(
@@ -291,8 +301,9 @@ class ShardRecount:
                     f"which has made {self._heard[rank]}"
                 )
             taken += new
-            del own[len(own) - len(new) :]
-            if not own:
+            if left := [contribution for contribution in own if contribution not in new]:
+                self.open[rank] = left
+            else:
                 self.open.pop(rank, None)
         claims = [contribution.samples for contribution in taken]
         self._samples_applied += sum(claims) if self._robust else record.samples
@@ -305,6 +316,25 @@ class ShardRecount:
                 f"shard {record.shard} counts {record.samples} samples; its contributions have {sum(claims)}"
             )
         return taken
+
+    def _made_of(self, record: Applied) -> Sequence[list[Contribution]]:
+        """Returns the contributions of each rank that the record is about: those whose samples it has.
+
+        A worker that was lost and has joined another group since has one in the open round of each group. An update is
+        made of one round. So there is a choice, and what is not taken must be in an update of its own.
+        """
+        choices = [self._of_one_round(self.open.get(rank, []), record.weight) for rank in record.ranks]
+        for taken in itertools.product(*choices):
+            if self._counts_as(record, [contribution.samples for own in taken for contribution in own]):
+                return taken
+        return [choice[0] for choice in choices]
+
+    @staticmethod
+    def _of_one_round(own: Sequence[Contribution], weight: float) -> list[list[Contribution]]:
+        """Returns the contributions of one rank by the groups that it made them for, the last group first."""
+        groups = list(dict.fromkeys(contribution.group for contribution in reversed(own)))
+        by_group = [[one for one in own if one.group == group] for group in groups or [None]]
+        return [found if weight > 0 else found[-1:] for found in by_group]
 
     def _counts_as(self, record: Applied, claims: Sequence[int]) -> bool:
         """Returns True if the samples of the record fit what its contributions claim.

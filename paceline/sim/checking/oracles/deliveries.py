@@ -28,10 +28,7 @@ class Deliveries:
     def delivered(self, src: SimulatedProcess, dst: SimulatedProcess, number: int) -> None:
         """Notes that message `number` of `src` is given to a role of `dst`. Raises if a number is skipped or comes
         twice."""
-        if src.process in self._fenced[dst.process]:
-            raise self._broken(
-                f"{dst.name} takes a message of {src.name} of incarnation {src.incarnation}, which it has fenced"
-            )
+        self.heard(src, dst)
         between = src.process, dst.process
         before = self._last.get(between, 0)
         if number != before + 1:
@@ -43,6 +40,14 @@ class Deliveries:
                 f"{dst.name} takes a message of incarnation {src.incarnation} of {src.name} after one of {newest}"
             )
         self._newest[src.name, dst.process] = src.incarnation
+
+    def heard(self, src: SimulatedProcess, dst: SimulatedProcess) -> None:
+        """Notes that a role of `dst` hears a message of `src`, which may have been kept for it. Raises if it is
+        fenced."""
+        if src.process in self._fenced[dst.process]:
+            raise self._broken(
+                f"{dst.name} takes a message of {src.name} of incarnation {src.incarnation}, which it has fenced"
+            )
 
     def acknowledged(self, src: SimulatedProcess, dst: SimulatedProcess, last: int) -> None:
         """Notes that `src` forgets all messages up to `last`. Raises if `dst` has not taken them: they would be

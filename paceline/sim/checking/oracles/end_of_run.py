@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from paceline.core.coordination.lifecycle import TARGET_REACHED, StopRule
 from paceline.core.trace import Ended, MemberChange, Record
+from paceline.sim.checking.oracles.bring_up import Starts
 from paceline.sim.kernel.host_clock import TRUE, HostClock
 
 ASKED = "interrupted"
@@ -19,7 +20,7 @@ ASKED = "interrupted"
 STUCK = ("no step for", "did not begin to train")
 """Stand in the reason of a worker that is lost though it is heard."""
 ROUNDED_S = 1e-6
-"""What is lost by rounding when times of a clock that drifts or jumps are told on another."""
+"""What is lost by rounding when times of a clock that drifts, jumps or begins later are told on another."""
 Process = tuple[str, int]
 """A party's name and its incarnation."""
 
@@ -35,6 +36,7 @@ class StopWish:
                   that joins just then does not begin
     stuck_s       seconds without a step after which a worker counts as lost
     clock         of the coordinator; all other times are virtual times
+    starts        when the processes of the run start; None: it begins with training
     """
 
     rule: StopRule
@@ -43,6 +45,7 @@ class StopWish:
     hangs: tuple[tuple[int, float], ...] = ()
     stuck_s: float = float("inf")
     clock: HostClock = TRUE
+    starts: Starts | None = None
 
     @property
     def due_s(self) -> dict[str, float]:
@@ -67,8 +70,9 @@ class EndOfRun:
 
     def recorded(self, record: Record) -> None:
         """Takes a record of the coordinator."""
-        if isinstance(record, MemberChange) and record.event == "returned" and self.ended:
-            raise self._broken(f"{record.party} joins a run that has been told to stop")
+        returned = record.party if isinstance(record, MemberChange) and record.event == "returned" else "evaluator"
+        if returned != "evaluator" and self.ended:  # which saves the last model
+            raise self._broken(f"{returned} joins a run that has been told to stop")
         if isinstance(record, MemberChange) and any(words in record.reason for words in STUCK):
             self._look_at_the_stuck(record)
         if isinstance(record, Ended):
@@ -85,7 +89,7 @@ class EndOfRun:
 
     def _look_at_the_reason(self, ended: Ended) -> None:
         due, clock = self._wish.due_s, self._wish.clock
-        rounded = 0.0 if clock == TRUE else ROUNDED_S
+        rounded = 0.0 if clock == TRUE and self._wish.starts is None else ROUNDED_S
         late = [reason for reason, at in due.items() if clock.shows(at) + rounded < clock.shows(ended.at)]
         if late:
             raise self._broken(f"the run ends at {ended.at:.3f} s by {ended.reason}; {late[0]} was due before")

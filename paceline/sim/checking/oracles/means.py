@@ -1,8 +1,9 @@
 """Recounts means at each of their carriers: who contributed how much, and what the members were given.
 
-A mean is found by its tag and its members. The carrier may close it when every member that is present has
-contributed; the weight of the result must be the sum of their weights, each counted once. All members must get the
-same result object, so that no worker goes on with another model than the others.
+A mean is found by its tag, its members and its series, which says of which part of the model it is. The carrier may
+close it when every member that is present has contributed; the weight of the result must be the sum of their weights,
+each counted once. All members must get the same result object, so that no worker goes on with another model than the
+others, and it must be of that series.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class _ExpectedMean:
     """
 
     def __init__(self, part: Part) -> None:
-        self.tag, self.among = part.tag, part.among
+        self.tag, self.among, self.series = part.tag, part.among, part.series
         self.counts = [_Count()]
         self.present: set[int] = set()
         self.result: Averaged | None = None
@@ -94,11 +95,15 @@ class _ExpectedMean:
         if self.counts[-1].weights:
             self.counts.append(_Count())
 
-    def fault(self, weight: float, liars: Set[int]) -> str | None:
-        """Returns why a result of that weight is wrong, or None: each member's part must count exactly once.
+    def fault(self, result: Averaged, liars: Set[int]) -> str | None:
+        """Returns why that result is wrong, or None: each member's part must count exactly once.
 
+        It is of the series that the members asked for, else a worker would take one fragment of the model for another.
         Where a liar contradicts the only honest member, nothing can be said.
         """
+        if result.series != self.series:
+            return f"the members of {self.tag} get a mean of series {result.series} instead of {self.series}"
+        weight = result.weight
         if len(set(self.counts[0].weights) - liars) < 2 and liars & set(self.among):
             return None
         counts = [count for count in self.counts if count.weighs(weight, liars)]
@@ -119,7 +124,7 @@ class MeanRecount:
         self, broken: Callable[[str], AssertionError], workers: int, at_once: int, liars: Set[int] = frozenset()
     ) -> None:
         self._broken, self._liars = broken, liars
-        self._meetings: dict[tuple[str, tuple[int, ...]], _ExpectedMean] = {}
+        self._meetings: dict[tuple[str, tuple[int, ...], int], _ExpectedMean] = {}
         self._here = set(range(workers))
         self._asked: dict[int, deque[_ExpectedMean]] = defaultdict(lambda: deque(maxlen=at_once))
         self._former: deque[Averaged] = deque(maxlen=64)
@@ -128,7 +133,7 @@ class MeanRecount:
         """Counts a `Part`; all other messages are ignored. Old means are forgotten, so that a long run stays small."""
         if not isinstance(message, Part):
             return
-        key = message.tag, message.among
+        key = message.tag, message.among, message.series
         meeting = self._meetings.get(key)
         if meeting is None:
             meeting = self._meetings[key] = _ExpectedMean(message)
@@ -182,7 +187,7 @@ class MeanRecount:
         still_open = [meeting for meeting in asked if meeting.result is None]
         if asked and not still_open:
             raise self._broken(f"worker {to} gets another mean than the others of {asked[-1].tag}")
-        faults = {meeting: meeting.fault(message.weight, self._liars) for meeting in still_open}
+        faults = {meeting: meeting.fault(message, self._liars) for meeting in still_open}
         fitting = [meeting for meeting, fault in faults.items() if fault is None]
         if still_open and not fitting:
             raise self._broken(faults[still_open[-1]] or "")

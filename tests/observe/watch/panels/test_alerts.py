@@ -6,6 +6,8 @@ import json
 import sys
 from pathlib import Path
 
+import psutil
+
 from paceline.core.trace import Evaluated
 from paceline.observe.watch.panels.alerts import HOLD_S, Alert, AlertWatch, CommandHook, fallen_throughput, stuck
 
@@ -39,15 +41,11 @@ def test_what_is_short_or_interrupted_for_a_moment_is_not_told() -> None:
     assert told == [True], "it has been away for a second"
 
 
-def test_a_loss_that_is_no_number_is_told_at_once_and_the_past_to_nobody() -> None:
+def test_a_loss_that_is_no_number_is_told_at_once() -> None:
     told: list[str] = []
     watch = AlertWatch(lambda alert, _: told.append(alert.kind))
-    watch.look(1.0, {"loss": "NaN"}, tells=False)
-    assert list(watch.active) == ["loss"]
-    assert told == []
-    again = AlertWatch(lambda alert, _: told.append(alert.kind))
-    again.look(1.0, {"loss": "NaN"})
-    assert told == ["loss"]
+    watch.look(1.0, {"loss": "NaN"})
+    assert list(watch.active) == told == ["loss"]
 
 
 def test_throughput_that_has_fallen_is_told_with_what_it_was() -> None:
@@ -73,14 +71,15 @@ def test_a_loss_that_does_not_fall_is_told_unless_the_accuracy_rises() -> None:
 
 def test_the_hook_gets_the_text_and_all_of_it_as_json(tmp_path: Path) -> None:
     script = (
-        "import json, os, pathlib, sys; told = json.loads(os.environ['PACELINE_ALERT']); "
-        f"pathlib.Path({str(tmp_path / 'said')!r}).write_text(json.dumps([sys.argv[1], told]))"
+        "import json, os, pathlib, sys; told, again = json.loads(os.environ['PACELINE_ALERT']), sys.stdin.read(); "
+        f"pathlib.Path({str(tmp_path / 'said')!r}).write_text(json.dumps([sys.argv[1], told, again]))"
     )
     failed: list[str] = []
     hook = CommandHook([sys.executable, "-c", script], lambda: "runs/a", failed.append)
     alert = Alert(kind="worker", text="Worker 3 & $(its) friends", at=3.0)
     hook.call(alert, begins=True)
-    text, told = json.loads((tmp_path / "said").read_text())
+    text, told, line = json.loads((tmp_path / "said").read_text())
+    assert line == json.dumps(told) + "\n"
     assert text == alert.text
     assert told == {"kind": "worker", "text": alert.text, "state": "begins", "run": "runs/a", "seconds": 3.0}
     hook.call(alert, begins=False)
@@ -97,3 +96,27 @@ def test_a_hook_that_fails_says_so_in_a_line() -> None:
     CommandHook(["/nowhere/at/all"], str, failed.append).call(alert, begins=True)
     assert failed[0] == f"--alert-hook {sys.executable}: exit code 1: no display"
     assert failed[1].startswith("--alert-hook /nowhere/at/all: ")
+
+
+def test_a_hook_that_hangs_is_ended_with_all_that_it_has_started(tmp_path: Path) -> None:
+    failed: list[str] = []
+    script = (
+        "import pathlib, subprocess, sys, time; child = subprocess.Popen(['sleep', '600']); "
+        f"pathlib.Path({str(tmp_path / 'child')!r}).write_text(str(child.pid)); time.sleep(600)"
+    )
+    hook = CommandHook([sys.executable, "-c", script], str, failed.append, seconds_max=3.0)
+    hook.call(Alert(kind="worker", text="x", at=0.0), begins=True)
+    assert failed == [f"--alert-hook {sys.executable}: was ended after 3 s"]
+    child = psutil.Process(int((tmp_path / "child").read_text())) if _is_there(tmp_path / "child") else None
+    assert child is None or child.status() == psutil.STATUS_ZOMBIE
+
+
+def _is_there(pid: Path) -> bool:
+    """Returns True while the process whose number is in that file exists."""
+    return psutil.pid_exists(int(pid.read_text()))
+
+
+def test_a_hook_that_does_not_read_is_no_failure() -> None:
+    failed: list[str] = []
+    CommandHook(["true"], str, failed.append).call(Alert(kind="worker", text="x" * 100_000, at=0.0), begins=True)
+    assert failed == []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,29 @@ def test_one_vector_goes_to_all_and_is_counted_in_bytes() -> None:
         return link.receive_same(2, torch.int64).tolist(), link.bytes
 
     assert on_ranks(3, work) == [([7, 8], 16)] * 3
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memfd")
+@pytest.mark.parametrize("refuses", [False, True])
+def test_memory_is_shared_where_all_ranks_can_have_it(refuses: bool) -> None:
+    def work(link: LocalGroup) -> Any:
+        if not link.rank:
+            memory = link.share(2)
+            if memory is not None:
+                memory.copy_(torch.tensor([1.0, 2.0]))
+            link.order("read")
+            link.settled()
+            return memory if memory is None else memory.tolist()
+        order = link.hear()
+        path = "/nowhere" if refuses and link.rank == 2 else order["path"]
+        memory = link.attach(path, order["length"])
+        assert link.hear() == {"act": "read"}
+        if memory is not None:
+            memory[link.rank - 1] *= 10
+        link.settle()
+        return memory is not None
+
+    assert on_ranks(3, work) == [None if refuses else [10.0, 20.0], True, not refuses]
 
 
 def test_numbers_and_texts_of_all_ranks_are_known_to_all() -> None:

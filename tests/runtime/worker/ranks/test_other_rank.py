@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import Any
 
@@ -48,6 +49,25 @@ def test_it_takes_weights_makes_a_step_and_drops_its_gradients() -> None:
     assert optimizer.state[weight]["momentum_buffer"].tolist() == [[1.0, 1.0]]
 
 
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memfd")
+def test_it_reads_weights_from_the_memory_of_all_ranks() -> None:
+    def first(link: LocalGroup) -> Any:
+        memory = link.share(2)
+        assert memory is not None
+        memory.copy_(torch.tensor([5.0, 6.0]))
+        link.order("read")
+        link.settled()
+        memory.zero_()
+        link.order("write", kind="weights")
+        link.settled()
+        link.order("closed")
+        return memory.tolist()
+
+    memory, (_, weight, _) = obeying(first)
+    assert weight.tolist() == [[5.0, 6.0]]
+    assert memory == [0.0, 0.0], "of replicas the first rank has all itself, so no other one owns a block"
+
+
 def test_it_forgets_the_state_of_its_optimizer() -> None:
     def first(link: LocalGroup) -> None:
         for act in ("step", "reset", "closed"):
@@ -73,6 +93,27 @@ def test_it_clips_and_sends_its_gradient_where_it_owns_it() -> None:
 def test_an_error_of_the_first_rank_is_its_own_end() -> None:
     with pytest.raises(PeerLost, match="the first rank of this worker has failed: no luck"):
         obeying(lambda link: link.order("failed", why="no luck"))
+
+
+def test_it_ends_where_the_first_rank_goes_on_alone() -> None:
+    with pytest.raises(SystemExit) as ended:
+        obeying(lambda link: link.dismiss())
+    assert ended.value.code == 0
+
+
+def test_the_state_of_its_optimizer_is_sent_and_replaced() -> None:
+    def first(link: LocalGroup) -> list[list[float]]:
+        link.order("step")
+        link.order("give_state", names=["momentum_buffer"])
+        found = link.collect([0], torch.float32)  # replicas: the first rank has it itself
+        link.order("take_state", numbers={"of 0/momentum_buffer/vector/float32": 1.0}, names=["momentum_buffer"])
+        link.deliver([torch.tensor([3.0, 4.0])])
+        link.order("closed")
+        return [v.tolist() for v in found]
+
+    given, (_, weight, optimizer) = obeying(first)
+    assert given == [[]]
+    assert optimizer.state[weight]["momentum_buffer"].tolist() == [[3.0, 4.0]]
 
 
 def test_an_order_at_the_wrong_time_is_an_error() -> None:

@@ -9,12 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paceline.core.trace import Span
+from paceline.core.trace import OVERLAPS, Decided, Span
 from paceline.live.control import handshake
 from paceline.observe.trace.trace_file import read_trace
 from paceline.runtime.supervisor.phase_deadlines import RunFailed
 from paceline.runtime.worker.pace import Pace
+from paceline.runtime.worker.steps import overlap_trial
 from paceline.runtime.worker.steps.overlap import Overlap
+from paceline.runtime.worker.steps.overlap_trial import BLOCK, WARM_UP
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import config_for, saved
 from tests.runtime.own_loops import plain_steps, run_loops, toy_data
@@ -199,13 +201,73 @@ def test_the_trace_and_the_summary_tell_the_same_of_what_was_hidden(processes: R
 
 
 @pytest.mark.parametrize(("cores", "early"), [(2, False), (64, True)])
-def test_auto_communicates_meanwhile_where_there_is_a_core_for_everybody(
+def test_auto_tries_to_communicate_meanwhile_where_there_is_a_core_for_everybody(
     out: Path, resumed_early: list[bool], monkeypatch: pytest.MonkeyPatch, cores: int, early: bool
 ) -> None:
     monkeypatch.setattr(handshake, "cores", lambda: cores)
     monkeypatch.setattr(handshake, "allowed_cpus", lambda: frozenset(range(cores)))
+    monkeypatch.setattr(overlap_trial, "WARM_UP_S", 0.0)
     data = toy_data()
     run_loops(
-        out, "bsp", lambda pace, model: plain_steps(pace, model, data, epochs=1), cluster={**SLICED, "overlap": "auto"}
+        out, "bsp", lambda pace, model: plain_steps(pace, model, data, epochs=8), cluster={**SLICED, "overlap": "auto"}
     )
     assert any(resumed_early) == early
+
+
+@pytest.fixture
+def cores_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is crowded, on whatever machine the test runs, and the trial begins after a few steps."""
+    monkeypatch.setattr(overlap_trial, "WARM_UP_S", 0.0)
+    monkeypatch.setattr(handshake, "cores", lambda: 64)
+    monkeypatch.setattr(handshake, "allowed_cpus", lambda: frozenset(range(64)))
+
+
+@pytest.mark.usefixtures("cores_for_all")
+def test_steps_that_are_tried_both_ways_lead_to_the_same_numbers(out: Path, resumed_early: list[bool]) -> None:
+    found, data = [], toy_data()
+    for overlap in ("off", "auto"):
+        _, models = run_loops(
+            out / overlap,
+            "bsp",
+            lambda pace, model: plain_steps(pace, model, data, epochs=11),
+            workers=2,
+            make_model=odd_model,
+            cluster={**SLICED, "overlap": overlap},
+        )
+        found.append(weights(models[0]))
+    assert torch.equal(*found)
+    assert any(resumed_early)
+
+
+@pytest.mark.usefixtures("cores_for_all")
+def test_what_was_measured_is_in_the_trace_and_in_the_summary_and_later_steps_go_by_it(
+    out: Path, resumed_early: list[bool]
+) -> None:
+    data, steps = toy_data(), 0
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        nonlocal steps
+        steps = plain_steps(pace, model, data, epochs=10)
+
+    summary, _ = run_loops(out, "bsp", loop, workers=1, cluster={**SLICED, "overlap": "auto"})
+    (told,) = [record for record in read_trace(out / "trace.jsonl") if isinstance(record, Decided)]
+    assert (told.party, told.rank) == ("worker 0", 0)
+    assert summary.workers[0].overlap == f"{told.verdict}: {told.reason}"
+    pairs = int(told.reason.partition("(")[2].split()[0])
+    later = steps - WARM_UP - 2 * BLOCK * pairs - 1  # the result is known when the step after the last pair has begun
+    assert later > 0
+    assert len(resumed_early) >= BLOCK * pairs + (later if told.verdict == OVERLAPS else 0)
+    assert len(resumed_early) <= BLOCK * pairs + (later + 1 if told.verdict == OVERLAPS else 0)
+
+
+def test_where_overlap_is_asked_for_or_refused_nothing_is_measured(out: Path) -> None:
+    data = toy_data()
+    for overlap in ("on", "off"):
+        summary, _ = run_loops(
+            out / overlap,
+            "bsp",
+            lambda pace, model: plain_steps(pace, model, data, epochs=6),
+            workers=1,
+            cluster={**SLICED, "overlap": overlap},
+        )
+        assert [worker.overlap for worker in summary.workers] == [""]

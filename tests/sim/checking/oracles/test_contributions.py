@@ -8,13 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.core.adaptive.regrouping import Move
 from paceline.core.effects import Reply, Tell
 from paceline.core.paramserver.gated_server import ClockedServer, Pull, Push
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.robust_mean import KeptRound, RobustPolicy
 from paceline.core.scheme import make
+from paceline.core.trace import Applied
+from paceline.core.vector import Ghost
 from paceline.sim import LocalSteps, Simulation
 from paceline.sim.checking.invariants import InvariantBroken
+from paceline.sim.checking.oracles.contributions import ShardRecount
+from paceline.sim.checking.oracles.promises import promises_of
 from paceline.sim.messaging import Messaging
 from tests.sim.checking.watched import run
 from tests.sim.made_up import scheme_of
@@ -101,3 +106,39 @@ def test_an_update_of_too_few_is_found(scheme: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(made.Server, "enough", lambda self, group: group.count >= 2)
     with pytest.raises(InvariantBroken, match=r"an update (of 2 contributions; 3 were to make one|without worker 2)"):
         run(made)
+
+
+def recount_of_two_groups() -> ShardRecount:
+    """Returns the recount of a shard: worker 0 was lost with 9 samples in the round of 0 and 1, and joined another."""
+    shard = ShardRecount(AssertionError, promises_of(make("gsp", {})), workers=2, number=0)
+    shard.hear(0, Push(g=Ghost(1), clock=1, samples=9))
+    shard.gone(0)
+    shard.came(0)
+    shard.hear(0, Move(g=Ghost(1), clock=1, samples=8, group=(0,), number=1))
+    return shard
+
+
+def update(ranks: tuple[int, ...], version: int, staleness: int, samples: int) -> Applied:
+    return Applied(at=0.0, shard=0, ranks=ranks, version=version, staleness=staleness, weight=1.0, samples=samples)
+
+
+def test_a_worker_that_came_back_may_be_in_the_open_rounds_of_two_groups() -> None:
+    shard = recount_of_two_groups()
+    shard.applied(update((0,), 1, 0, 8))
+    assert [contribution.samples for contribution in shard.open[0]] == [9]
+    shard.hear(1, Push(g=Ghost(1), clock=1, samples=4))
+    shard.applied(update((0, 1), 2, 1, 13))
+    shard.all_is_accounted_for(0, waiting=0)
+
+
+@pytest.mark.parametrize(("samples", "says"), [(7, "counts 7 samples"), (17, "counts 17 samples"), (16, "counts 16")])
+def test_an_update_is_made_of_one_of_these_rounds_whole(samples: int, says: str) -> None:
+    with pytest.raises(AssertionError, match=says):
+        recount_of_two_groups().applied(update((0,), 1, 0, samples))
+
+
+def test_what_lies_in_one_of_them_counts_once() -> None:
+    shard = recount_of_two_groups()
+    shard.applied(update((0,), 1, 0, 8))
+    with pytest.raises(AssertionError, match="counts 8 samples; its contributions have 9"):
+        shard.applied(update((0,), 2, 1, 8))

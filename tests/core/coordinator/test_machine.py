@@ -1,0 +1,240 @@
+"""The coordinator's machine, without a transport: what follows from an input is a value."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.decisions import (
+    Action,
+    FailureKind,
+    RunFailure,
+    RunFinished,
+    SendMessage,
+    StartTraining,
+    Timer,
+    WriteRecord,
+)
+from paceline.core.coordination.lifecycle import RunPhase, RunRules, RunSize, StopRule
+from paceline.core.coordination.party import EVALUATOR, Party, server, worker
+from paceline.core.coordinator.bring_up import PlanRequest
+from paceline.core.coordinator.machine import CoordinatorMachine
+from paceline.core.errors import ProtocolError
+from paceline.core.role import Role, RoleContext
+from paceline.core.sharding import Layout
+from paceline.core.trace import MemberChange
+
+W0, W1, W2, S0 = worker(0), worker(1), worker(2), server(0)
+READY = control.Ready(length=8, fingerprint="f", seconds_per_step=0.1, optimizer="sgd")
+
+
+class Planner:
+    """Plans a run of which every worker but one may be lost."""
+
+    def plan(self, request: PlanRequest) -> control.Plan:
+        workers = len(request.workers) + request.not_started
+        return control.Plan(
+            workers=workers, servers=1, length=8, layout=Layout((0, 8), (0,)), seconds_per_step=(), optimizer="sgd"
+        )
+
+    def role(self, plan: control.Plan) -> Role:
+        return Role(None, RoleContext(me=0, workers=(0, 1), w=None, update=lambda w, g, samples: w))
+
+
+class Strikes:
+    """Notes strikes; who has one is refused."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[Party, str, bool]] = []
+
+    def strike(self, who: Party, why: str, *, at_once: bool = False) -> None:
+        self.given.append((who, why, at_once))
+
+    def refused(self, who: Party) -> bool:
+        return any(who == other for other, _, _ in self.given)
+
+
+class Driver:
+    """Hands inputs in and takes decisions out, as a driver does, and carries nothing out."""
+
+    def __init__(self, workers: int = 2, not_started: tuple[int, ...] = (), **rules: Any) -> None:
+        self.now, self.strikes = 0.0, Strikes()
+        size = RunSize(workers, 1, evaluator=True, not_started=not_started)
+        self.machine = CoordinatorMachine(size, RunRules(**rules), Planner(), self.strikes, None, lambda: self.now)
+
+    def taken(self) -> list[Action]:
+        actions: list[Action] = []
+        while decision := self.machine.decide.take():
+            actions += decision.actions
+            if any(isinstance(action, StartTraining) for action in decision.actions):
+                self.machine.begin_training()
+        return actions
+
+    def told(self, who: Party, message: Any) -> list[Action]:
+        self.machine.told(who, message)
+        return self.taken()
+
+    def trains(self) -> Driver:
+        for who in (*self.machine.run.roster.beginning, S0, EVALUATOR):
+            self.told(who, hello())
+        for who in self.machine.run.roster.beginning:
+            self.told(who, READY)
+        for who in (S0, *self.machine.run.roster.beginning):
+            self.told(who, control.Prepared())
+        assert self.machine.phase is RunPhase.TRAINING
+        return self
+
+
+def hello(incarnation: int = 0) -> control.Hello:
+    return control.Hello(address="a", pid=1, host="h", device="cpu", incarnation=incarnation)
+
+
+def sent(actions: list[Action], kind: type) -> list[tuple[Party, ...]]:
+    return [action.to for action in actions if isinstance(action, SendMessage) and isinstance(action.message, kind)]
+
+
+def changes(actions: list[Action]) -> list[tuple[str, str]]:
+    records = [action.record for action in actions if isinstance(action, WriteRecord)]
+    return [(record.party, record.event) for record in records if isinstance(record, MemberChange)]
+
+
+def test_a_run_goes_from_hello_to_exit_by_messages_alone() -> None:
+    driver = Driver().trains()
+    driver.told(W0, control.Left(reason="epochs"))
+    actions = driver.told(W1, control.Left(reason="epochs"))
+    assert sent(actions, control.Finish) == [(S0, W0, W1, EVALUATOR)]
+    for who in (S0, W0, W1):
+        assert driver.told(who, control.Saved()) == []
+    actions = driver.told(EVALUATOR, control.Saved())
+    assert sent(actions, control.Exit) == [(S0, W0, W1, EVALUATOR)]
+    assert any(isinstance(action, RunFinished) and action.reason == "epochs" for action in actions)
+    assert driver.machine.phase is RunPhase.OVER
+
+
+def test_whoever_is_lost_before_training_ends_the_run() -> None:
+    for lost in (W1, S0, EVALUATOR):
+        driver = Driver()
+        for who in (W0, W1, S0, EVALUATOR):
+            driver.told(who, hello())
+        driver.machine.lost(lost, "it was killed")
+        (failure,) = driver.taken()
+        assert isinstance(failure, RunFailure)
+        assert (failure.who, failure.kind) == (lost, FailureKind.WAS_LOST)
+
+
+def test_a_worker_that_is_lost_while_others_train_is_told_to_them() -> None:
+    driver = Driver(workers=3).trains()
+    driver.machine.lost(W1, "it was killed")
+    actions = driver.taken()
+    assert sent(actions, control.WorkerLeft) == [(S0, EVALUATOR, W0, W2)]
+    assert changes(actions) == [("worker 1", "lost")]
+
+
+def test_a_run_ends_with_its_last_worker_unless_it_may_be_without_any() -> None:
+    alone = Driver(workers=1).trains()
+    assert sent(alone.told(W0, control.Left(reason="steps")), control.Finish)
+    goes_on = Driver(workers=1, min_workers=0).trains()
+    actions = goes_on.told(W0, control.Left(reason="steps"))
+    assert changes(actions) == [("worker 0", "left")]
+    assert not sent(actions, control.Finish)
+    assert goes_on.machine.phase is RunPhase.TRAINING
+
+
+def test_timers_go_to_whoever_started_them() -> None:
+    driver = Driver(stop=StopRule(seconds=3.0), dead_after_s=5.0).trains()
+    driver.now = 3.0
+    driver.machine.rang(Timer.TIME_LIMIT, 0)
+    assert sent(driver.taken(), control.Stop) == [(W0, W1)]
+    silent = Driver(workers=3, dead_after_s=5.0).trains()
+    for second in range(1, 8):
+        silent.now = float(second)
+        for who in (W0, W2, S0, EVALUATOR):
+            silent.machine.heard(who, silent.now)
+        silent.machine.rang(Timer.MEMBERS, 0)
+        silent.machine.rang(Timer.EVALUATOR, 0)
+    assert changes(silent.taken()) == [("worker 1", "lost")]
+
+
+def test_a_server_that_is_heard_is_never_stuck() -> None:
+    driver = Driver(stuck_after_s=2.0, dead_after_s=5.0).trains()
+    for second in range(1, 20):
+        driver.now = float(second)
+        for who in (W0, W1):
+            driver.machine.run.members.progressed(driver.now, who, second, waits=False)
+        driver.machine.heard(S0, driver.now)
+        driver.machine.rang(Timer.MEMBERS, 0)
+    assert not changes(driver.taken())
+    assert math.isinf(driver.machine.run.members.patience.join_s) is False
+
+
+def test_what_no_party_may_say_is_refused_and_expels_a_worker_only_while_it_trains() -> None:
+    driver = Driver()
+    with pytest.raises(ProtocolError, match="worker 0 sent Fence"):
+        driver.machine.told(W0, control.Fence(rank=0, incarnation=0))
+    assert not driver.machine.expelled_for(W0, ProtocolError("a lie"))
+    driver.trains()
+    assert not driver.machine.expelled_for(S0, ProtocolError("a lie"))
+    assert driver.machine.expelled_for(W0, ProtocolError("a lie"))
+    assert driver.strikes.given == [(W0, "a lie", True)]
+
+
+def test_an_error_of_a_worker_whose_claims_were_refused_ends_only_its_own_part() -> None:
+    failed = control.Failed(cause="a bug", details="")
+    driver = Driver(workers=3).trains()
+    (failure,) = driver.told(W0, failed)
+    assert isinstance(failure, RunFailure)
+    assert failure.kind is FailureKind.ERROR
+    driver.strikes.strike(W1, "a lie")
+    assert changes(driver.told(W1, failed)) == [("worker 1", "lost")]
+
+
+def test_a_connection_that_broke_the_protocol_is_a_strike_while_workers_train() -> None:
+    driver = Driver(workers=3).trains()
+    driver.machine.lost(W2, "no such frame", broke_protocol=True)
+    assert driver.strikes.given == [(W2, "no such frame", True)]
+    assert changes(driver.taken()) == [("worker 2", "lost")]
+
+
+@pytest.mark.parametrize("phases", [0, 1, 2])
+def test_a_worker_that_nobody_waits_for_may_come_while_a_run_is_brought_up(phases: int) -> None:
+    """It hears nothing before training has begun, and joins then, as one that was lost does."""
+    driver = Driver(workers=3, not_started=(2,))
+    told: list[Action] = []
+    for phase, act in enumerate((lambda who: driver.told(who, hello()), lambda who: driver.told(who, READY))):
+        if phase == phases:
+            told += driver.told(W2, hello())
+        for who in (W0, W1, *((S0, EVALUATOR) if phase == 0 else ())):
+            told += act(who)
+    if phases == 2:
+        told += driver.told(W2, hello())
+    for who in (S0, W0, W1):
+        told += driver.told(who, control.Prepared())
+    assert driver.machine.phase is RunPhase.TRAINING
+    messages = [action.message for action in told if isinstance(action, SendMessage) and W2 in action.to]
+    assert [type(message) for message in messages] == [control.Roster]
+    assert (messages[0].incarnations, messages[0].joining) == ((0, 0, 0), (2,))
+    assert sent(driver.told(W2, READY), control.WorkerJoined) == [(S0, EVALUATOR, W0, W1)]
+
+
+def test_one_that_came_and_went_before_training_is_not_waited_for() -> None:
+    driver = Driver(workers=3, not_started=(2,))
+    driver.told(W2, hello())
+    driver.machine.lost(W2, "it was killed")
+    assert driver.taken() == []
+    driver.trains()
+    assert W2 not in driver.machine.run.roster.joining
+
+
+def test_only_the_present_incarnation_of_a_party_counts_the_evaluators_too() -> None:
+    driver = Driver(workers=3).trains()
+    for who in (W0, S0, EVALUATOR):
+        assert driver.machine.hears(who, 0)
+        assert not driver.machine.hears(who, 1)
+    for who in (W0, EVALUATOR):
+        driver.machine.lost(who, "it was killed")
+        assert not driver.machine.hears(who, 0)
+    driver.told(EVALUATOR, hello(incarnation=1))
+    assert driver.machine.hears(EVALUATOR, 1)
