@@ -130,21 +130,29 @@ def trained(name: str, rate: float, job: argparse.Namespace) -> Result:
 
 
 def draw(found: dict[str, Result], path: Path) -> None:
-    """Draws traffic between the sites against samples a second; filled where the far site takes its part."""
+    """Draws samples a second and traffic between the sites; pale where the far site trains less than its part."""
     from matplotlib.figure import Figure
 
     from paceline.observe.plots import style
 
-    drawn = Figure(figsize=(8, 5), layout="constrained")
-    axes = drawn.add_subplot()
+    ordered = sorted(found.items(), key=lambda item: -item[1].models)
+    names = [name for name, _ in ordered]
     kinds = {"flat": style.LINES[0], "tiers": style.LINES[1], HALOS: style.LINES[2]}
-    for name, result in found.items():
-        kind = next((kind for kind in kinds if name.startswith(kind)), "flat")
-        fill = kinds[kind] if result.away > EVEN else "none"
-        axes.scatter(result.models, result.samples_per_s, facecolors=fill, edgecolors=kinds[kind])
-        axes.annotate(name, (result.models, result.samples_per_s), (5, 3), textcoords="offset points", fontsize=7)
-    axes.set(xscale="log", yscale="log", xlabel="models between the sites for 1,000 samples", ylabel="samples a second")
-    axes.set_title(f"Two sites; empty: the far one trains less than {EVEN:.0%} of the samples", fontsize=9)
+    colours = [
+        next((colour for kind, colour in kinds.items() if name.startswith(kind)), kinds["flat"]) for name in names
+    ]
+    shades = [
+        (colour, 1.0 if result.away > EVEN else 0.35) for colour, (_, result) in zip(colours, ordered, strict=True)
+    ]
+    drawn = Figure(figsize=(10, 4.5), layout="constrained")
+    panels = ("samples a second", "models between the sites for 1,000 samples")
+    for place, label in enumerate(panels, start=1):
+        axes = drawn.add_subplot(1, 2, place)
+        axes.barh(names, [r.samples_per_s if place == 1 else r.models for _, r in ordered], color=shades)
+        axes.set(xscale="log", xlabel=label)
+        if place == 2:
+            axes.set_yticks([])
+    drawn.suptitle(f"Two sites; pale: the far one trains less than {EVEN:.0%} of the samples", fontsize=10)
     style.save(drawn, path)
 
 
