@@ -18,6 +18,7 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from _verdict import verdict
@@ -128,6 +129,33 @@ def trained(name: str, rate: float, job: argparse.Namespace) -> Result:
     return Result(summary.samples_per_second, away / summary.samples, models, summary.test_accuracy or 0.0, rate)
 
 
+def draw(found: dict[str, Result], path: Path) -> None:
+    """Draws samples a second and traffic between the sites; pale where the far site trains less than its part."""
+    from matplotlib.figure import Figure
+
+    from paceline.observe.plots import style
+
+    ordered = sorted(found.items(), key=lambda item: -item[1].models)
+    names = [name for name, _ in ordered]
+    kinds = {"flat": style.LINES[0], "tiers": style.LINES[1], HALOS: style.LINES[2]}
+    colours = [
+        next((colour for kind, colour in kinds.items() if name.startswith(kind)), kinds["flat"]) for name in names
+    ]
+    shades = [
+        (colour, 1.0 if result.away > EVEN else 0.35) for colour, (_, result) in zip(colours, ordered, strict=True)
+    ]
+    drawn = Figure(figsize=(10, 4.5), layout="constrained")
+    panels = ("samples a second", "models between the sites for 1,000 samples")
+    for place, label in enumerate(panels, start=1):
+        axes = drawn.add_subplot(1, 2, place)
+        axes.barh(names, [r.samples_per_s if place == 1 else r.models for _, r in ordered], color=shades)
+        axes.set(xscale="log", xlabel=label)
+        if place == 2:
+            axes.set_yticks([])
+    drawn.suptitle(f"Two sites; pale: the far one trains less than {EVEN:.0%} of the samples", fontsize=10)
+    style.save(drawn, path)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cluster", default="two-sites")
@@ -135,6 +163,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--rates", default="0.1,0.3")
     parser.add_argument("--rows", default="", help="names of rows, separated by semicolons; all by default")
+    parser.add_argument("--out", type=Path, help="a figure of traffic against samples a second")
     job = parser.parse_args()
     rates = [float(rate) for rate in job.rates.split(",")]
     names = job.rows.split(";") if job.rows else list(ROWS)
@@ -145,6 +174,8 @@ def main() -> int:
         found[name] = best
         cells = f"{best.samples_per_s:10.0f} {best.away:6.0%} {best.models:22.3f} {best.accuracy:9.3f} {best.rate:6g}"
         print(f"{name:30} {cells}", flush=True)
+    if job.out:
+        draw(found, job.out)
     if job.rows:
         return 0
     even = {name: result for name, result in found.items() if result.away > EVEN}

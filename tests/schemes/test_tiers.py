@@ -86,6 +86,35 @@ def test_one_group_is_the_inner_scheme(inner: str, parameters: dict[str, Any]) -
     assert both.model() == pytest.approx(flat.model(), rel=1e-9)
 
 
+EACH = "0;1;2;3;4;5"
+
+
+@pytest.mark.parametrize(
+    ("flat", "parameters", "outer"),
+    [
+        ("diloco", {"h": 5}, "decoupled(h=5, fragments=1, tau=0, quorum=0, dynamic=false)"),
+        ("localsgd", {"tau": 5}, "bsp(payload=delta, steps=5)"),
+    ],
+)
+def test_a_scheme_of_means_between_groups_is_one_on_servers(flat: str, parameters: dict[str, Any], outer: str) -> None:
+    """Groups of one are the workers themselves. Means between groups are not built; these servers compute the same."""
+    both, alone = tiers("bsp", outer, EACH, until=200), run(flat, parameters, until=200)
+    assert min(both.steps) > 25
+    assert both.steps == pytest.approx(alone.steps, abs=5)
+    assert both.model() == pytest.approx(alone.model(), rel=1e-9)
+
+
+def test_one_worker_is_one_group() -> None:
+    work = LocalSteps(by_rank, lambda rank, w: w - GOALS[rank], lr=0.1)
+    found = []
+    for name, parameters in (("tiers", {"inner": "bsp", "outer": "bsp"}), ("bsp", {})):
+        sgd = plain_sgd(0.1)
+        made = make(name, parameters)
+        found.append(Simulation(made, np.zeros(5), work, workers=1, servers=1, update_factory=sgd).run(until=20))
+    assert found[0].steps == found[1].steps
+    assert found[0].model() == pytest.approx(found[1].model(), rel=1e-12)
+
+
 @pytest.mark.parametrize(("inner", "steps"), [("asp", 1), ("asp", 3), ("ssp(staleness=1)", 2)])
 def test_one_group_that_nobody_waits_in_is_the_inner_scheme(inner: str, steps: int) -> None:
     """The servers hear of its model now and then; at each time its own server has that of the flat scheme."""
@@ -192,7 +221,8 @@ def test_a_group_that_is_lost_holds_nobody_up_and_begins_again_from_the_servers_
 @pytest.mark.parametrize(
     ("parameters", "why"),
     [
-        ({"outer": "diloco"}, "diloco keeps its model on workers"),
+        ({"outer": "diloco"}, r"diloco keeps its model on workers; take decoupled\(fragments=1, tau=0, quorum=0\)"),
+        ({"outer": "localsgd"}, r"localsgd keeps its model on workers; .*bsp\(payload=delta, steps=8\)"),
         ({"outer": "gosgd"}, "gosgd keeps its model on workers"),
         ({"outer": "lbbsp"}, "lbbsp needs a coordinator of its own"),
         ({"outer": "asyncdiloco(memory=reset)"}, "leave out asyncdiloco.memory"),

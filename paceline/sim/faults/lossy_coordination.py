@@ -33,7 +33,7 @@ from paceline.sim.faults.bring_up import MODEL, SimulatedBringUp, hello_of
 from paceline.sim.faults.coordination import ASKED, Members
 from paceline.sim.faults.lossy_links import LossyLinks
 from paceline.sim.faults.party_orders import SimulatedOrders
-from paceline.sim.faults.run_end import HANG_S, SimulatedRunEnd
+from paceline.sim.faults.run_end import SimulatedRunEnd
 from paceline.sim.faults.server_recovery import Servers, can_be_replaced
 from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
 
@@ -56,11 +56,10 @@ class LossyMembers(Members):
         place = RoleContext(me=0, workers=sim.world.ranks, w=None, update=lambda w, g, samples: w)
         self.control = SimulatedProcess("control plane", Role(sim.scheme, place), sim.world.control, 0.0)
         self._processes = {party.process: party for party in sim.world.workers}  # of workers, those that are over too
-        self._newcomers: dict[int, SimulatedProcess] = {}  # by rank: processes that do not train yet
+        self.newcomers: dict[int, SimulatedProcess] = {}  # by rank: processes that do not train yet
         self.orders = SimulatedOrders(sim, self, self.streams)
         self._left_cleanly: set[tuple[str, int]] = set()  # processes
         self._silent_until: dict[str, float] = {}
-        self.hung: set[tuple[str, int]] = set()  # newcomers that are heard, and do not begin to train
         self._watching = False
         self._lease: control.Lease | None = None
         if hazards.servers_keep != "all" and can_be_replaced(sim.scheme, sim.cluster.servers):
@@ -115,7 +114,7 @@ class LossyMembers(Members):
     def _rings(self, timer: Timer, number: int) -> None:
         if timer is Timer.MEMBERS:
             self._watching = False
-            if not (self._roster.training or self._newcomers or (self.servers and self.servers.any_is_away)):
+            if not (self._roster.training or self.newcomers or (self.servers and self.servers.any_is_away)):
                 return
         if timer in (Timer.MEMBERS, Timer.EVALUATOR):
             self._hears_from_all()
@@ -138,8 +137,7 @@ class LossyMembers(Members):
                     self.ends.progressed(party)
                     continue
                 self.machine.heard(who, now)
-                trains = party.kind == "worker" and self._members.state(who) is MembershipState.TRAINING
-                if trains and party.process not in self.hung:  # a step may take any time here
+                if party.kind == "worker":  # a step may take any time here
                     self._members.progressed(now, who, 0, waits=True, step_s=math.inf)
 
     def _may_be_missed(self, party: SimulatedProcess) -> bool:
@@ -151,7 +149,7 @@ class LossyMembers(Members):
     def _connected(self) -> Sequence[SimulatedProcess]:
         """Returns the processes of the moment; some of them may be dead, or lost."""
         others = (*self._present_servers(), *(self.bring_up.evaluators if self.bring_up else ()))
-        return (*self._sim.world.workers, *self._newcomers.values(), *others)
+        return (*self._sim.world.workers, *self.newcomers.values(), *others)
 
     def _present_servers(self) -> Sequence[SimulatedProcess]:
         return [s.party for s in self.servers.servers] if self.servers else self._sim.world.servers
@@ -183,7 +181,7 @@ class LossyMembers(Members):
             self._lease = message
             return
         for who in to:
-            newcomer = self._newcomers.get(who.index) if who.kind == "worker" else None
+            newcomer = self.newcomers.get(who.index) if who.kind == "worker" else None
             if newcomer and isinstance(message, control.Go):
                 self._enters_when_quiet(newcomer)
             elif newcomer and isinstance(message, control.Stop):  # also one that is not let in
@@ -198,7 +196,7 @@ class LossyMembers(Members):
         if who == EVALUATOR:  # it hears Exit also when it comes too late
             there = self.bring_up.evaluators if self.bring_up else ()
             return next((party for party in there if party.hears and (self.over or self.counts(party))), None)
-        party = self._newcomers.get(who.index) or self._sim.world.workers[who.index]
+        party = self.newcomers.get(who.index) or self._sim.world.workers[who.index]
         return party if self.counts(party) else None
 
     def leases_to(self, party: SimulatedProcess, want: control.Want) -> Piece:
@@ -247,7 +245,7 @@ class LossyMembers(Members):
 
     def worker_of(self, src: SimulatedProcess, rank: int) -> SimulatedProcess:
         """Returns the process of the incarnation that `src` was told of: it may be a newcomer without a role yet."""
-        present, newcomer = self._sim.world.workers[rank], self._newcomers.get(rank)
+        present, newcomer = self._sim.world.workers[rank], self.newcomers.get(rank)
         if newcomer and self._told_incarnation(src, rank) == newcomer.incarnation:
             return newcomer
         return present
@@ -301,7 +299,7 @@ class LossyMembers(Members):
 
         All messages that it had not delivered are lost.
         """
-        party, newcomer = self._sim.world.workers[rank], self._newcomers.get(rank)
+        party, newcomer = self._sim.world.workers[rank], self.newcomers.get(rank)
         if newcomer:
             newcomer.hears = False
             self.streams.forget(newcomer)
@@ -319,7 +317,7 @@ class LossyMembers(Members):
     def _is_cut_off(self, who: Party) -> None:
         """Ends the part that a worker takes, before anybody is told, so that no call is opened at it meanwhile."""
         party = self._sim.world.workers[who.index]
-        if who.index in self._newcomers:
+        if who.index in self.newcomers:
             return  # nobody asks a newcomer
         if party not in self._lost and self._sim.invariants:
             self._sim.invariants.crashed(who.index)
@@ -333,8 +331,8 @@ class LossyMembers(Members):
             self.bring_up.evaluator.closes(incarnation)
             return
         party = self._processes[str(who), incarnation]
-        if self._newcomers.get(who.index) is party:
-            del self._newcomers[who.index]
+        if self.newcomers.get(who.index) is party:
+            del self.newcomers[who.index]
         if party.hears:
             self.streams.send(self.control, party, 0, self.learns_it_is_fenced, (party,))
         else:
@@ -395,7 +393,7 @@ class LossyMembers(Members):
 
     def ends_newcomer(self, party: SimulatedProcess) -> bool:
         """Ends the process of a newcomer that is told to stop before it trains; returns False if `party` is none."""
-        if self._newcomers.get(party.me) is not party:
+        if self.newcomers.get(party.me) is not party:
             return False
         party.hears = False
         self.streams.closed(party)
@@ -410,10 +408,10 @@ class LossyMembers(Members):
         of its eviction.
         """
         self.leaving.discard(rank)
-        party, newcomer = self._sim.world.workers[rank], self._newcomers.get(rank)
+        party, newcomer = self._sim.world.workers[rank], self.newcomers.get(rank)
         if newcomer and not newcomer.hears:
             self._ends_early(newcomer)
-        if party.here or self._sim.incarnations[rank].alive or rank in self._newcomers:
+        if party.here or self._sim.incarnations[rank].alive or rank in self.newcomers:
             return
         if party in self._lost:
             self._reports_lost(party, "came back")
@@ -424,24 +422,17 @@ class LossyMembers(Members):
             return  # who has left stays until everybody may exit
         self._its_process_has_ended(party)
         last = max(incarnation for name, incarnation in self._processes if name == party.name)
-        newcomer = self._newcomers[rank] = self._sim.world.next_worker(rank, last + 1)
+        newcomer = self.newcomers[rank] = self._sim.world.next_worker(rank, last + 1)
         self._processes[newcomer.process] = newcomer
         self.tell(newcomer, hello_of(newcomer.incarnation))
         self._watch()
-
-    def hangs(self, rank: int) -> bool:
-        """Lets the newcomer that is to be worker `rank` hang before its first step; returns False if there is none."""
-        newcomer = self._newcomers.get(rank)
-        if newcomer is not None:
-            self.hung.add(newcomer.process)
-        return newcomer is not None
 
     def _ends_early(self, newcomer: SimulatedProcess) -> None:
         """Reports the end of a process that died before it trained."""
         if self.counts(newcomer):
             self._reports_lost(newcomer, "its process ended")
         else:  # it has not said Hello
-            del self._newcomers[newcomer.me]
+            del self.newcomers[newcomer.me]
 
     def _meets(self, party: SimulatedProcess, roster: control.Roster) -> None:
         """Meets the others of the roster. A worker is ready then: all train the same model."""
@@ -460,17 +451,17 @@ class LossyMembers(Members):
         What a worker that left cleanly has sent arrives first. Its role hears what the process has heard before.
         """
         rank, world = newcomer.me, self._sim.world
-        if self._newcomers.get(rank) is not newcomer or not newcomer.hears:
+        if self.newcomers.get(rank) is not newcomer or not newcomer.hears:
             return  # it was lost meanwhile, or has died and will be missed
         old = world.workers[rank]
         if old.hears and not self.streams.quiet(old):
             self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self._enters_when_quiet, newcomer)
             return
         self._end(old)
-        del self._newcomers[rank]
+        del self.newcomers[rank]
         if self.servers and self._sim.invariants:
             self._sim.invariants.enters(rank, self.servers.kept_recounts())
-        self._begins(world.newcomer(rank, newcomer), HANG_S if newcomer.process in self.hung else 0.0)
+        self._begins(world.newcomer(rank, newcomer), self.ends.begins_later_s(newcomer) if self.ends else 0.0)
         if self.servers:
             self.servers.snapshots.keep_on()
         self.orders.enter(newcomer)

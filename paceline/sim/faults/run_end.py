@@ -49,6 +49,7 @@ class SimulatedRunEnd:
         self.oracle = EndOfRun(sim.invariants.broken, wish, self._samples_done)
         self.silence = Silence(sim.invariants.broken, sim.cluster.suspect_after_s, lambda: sim.now)
         self._stopped: set[tuple[str, int]] = set()  # processes
+        self.hung: set[tuple[str, int]] = set()  # processes of newcomers that do not begin
         for at in wish.asked_at_s:
             sim.heap.push(at, self._asks)
         for at, accuracy in wish.evaluations:
@@ -76,7 +77,8 @@ class SimulatedRunEnd:
 
     def _hangs(self, rank: int) -> None:
         """Lets the step that the worker is at take very long; one that is about to join does not begin."""
-        if self._members.hangs(rank):
+        if newcomer := self._members.newcomers.get(rank):
+            self.hung.add(newcomer.process)
             return
 
         def later(event: Event) -> float:
@@ -84,6 +86,10 @@ class SimulatedRunEnd:
             return at + HANG_S if act is self._sim.worked and args[0].rank == rank else at
 
         self._sim.heap.change(later)
+
+    def begins_later_s(self, newcomer: SimulatedProcess) -> float:
+        """Returns by how much later the loop of a newcomer begins: by far, if it hangs."""
+        return HANG_S if newcomer.process in self.hung else 0.0
 
     def restarted(self, ended: Incarnation) -> None:
         """Ends the step at which `ended` hangs now, if it does."""
@@ -103,7 +109,7 @@ class SimulatedRunEnd:
         at = self._reported_at()
         self._machine.heard(who, at)
         trains = party.kind == "worker" and members.state(who) is MembershipState.TRAINING
-        if trains and party.process not in self._members.hung:
+        if trains and party.process not in self.hung:
             incarnation = self._sim.incarnations[party.me]
             works = incarnation.alive and incarnation.awaited is None  # and does not wait for others, or leaves
             members.progressed(at, who, self._sim.steps[party.me], waits=not works, step_s=1.0)

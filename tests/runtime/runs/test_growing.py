@@ -88,7 +88,7 @@ def test_a_newcomer_that_hangs_is_noticed_while_the_others_wait_for_it(
         return take_over(self, plan, update)
 
     monkeypatch.setattr(WorkerLifecycle, "_take_over", hangs)
-    monkeypatch.setattr("paceline.live.coordinator.bring_up.WAIT_SECONDS", 1.0)
+    monkeypatch.setattr("paceline.core.coordinator.bring_up.WAIT_SECONDS", 1.0)
     summary = grown(out, "bsp", workers=3, steps=60, restarts=0)
     assert [worker.steps for worker in summary.workers if worker.rank < 2] == [60, 60]
     (lost,) = [r.reason for r in read_trace(out / TRACE) if isinstance(r, MemberChange) and r.event == "lost"]
