@@ -19,7 +19,7 @@ class PeerLost(PacelineError):  # noqa: N818
     """The connection to a party was lost before the party said that it leaves."""
 
 
-class OtherVersion(PeerLost):  # noqa: N818
+class OtherVersion(PeerLost):
     """Another party speaks another version of the protocol, so it cannot be called."""
 
 
