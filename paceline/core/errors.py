@@ -19,6 +19,10 @@ class PeerLost(PacelineError):  # noqa: N818
     """The connection to a party was lost before the party said that it leaves."""
 
 
+class OtherVersion(PeerLost):
+    """Another party speaks another version of the protocol, so it cannot be called."""
+
+
 class NoCoordinator(PeerLost):
     """Nobody answers at the address of the coordinator when a process comes to take part, or not as one of the run."""
 

@@ -13,9 +13,10 @@ import threading
 from pathlib import Path
 
 from paceline.core.coordination.party import Party
-from paceline.core.errors import PeerLost
+from paceline.core.errors import OtherVersion, PeerLost
 from paceline.core.vector import Memory
 from paceline.live.addresses import is_loopback
+from paceline.live.protocol.frames import VersionMismatch
 from paceline.live.same_host import unix_socket
 from paceline.live.security.handshake import Greeting, greet, new_nonce
 from paceline.live.security.tls import Tls, reason
@@ -54,7 +55,7 @@ class Dialer:
         """Returns a stream to `party`, which has proved that it belongs to the run; `lane` asks for TCP.
 
         A call that the listener sent away is repeated after each of AGAIN_SECONDS. Any other failure is final. Raises
-        PeerLost, with the address and the reason.
+        PeerLost, with the address and the reason; OtherVersion if it speaks another version of the protocol.
         """
         for pause in (*AGAIN_SECONDS, None):
             try:
@@ -63,6 +64,8 @@ class Dialer:
                 if pause is None:
                     raise PeerLost(f"{self._me} cannot reach {party} at {address}: {reason(error)}") from None
                 threading.Event().wait(pause)
+            except VersionMismatch as error:
+                raise OtherVersion(f"{self._me} cannot reach {party} at {address}: {error}") from None
             except (OSError, ValueError) as error:
                 raise PeerLost(f"{self._me} cannot reach {party} at {address}: {reason(error)}") from None
         raise AssertionError("the last time it has returned or raised")

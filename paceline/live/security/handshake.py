@@ -128,8 +128,9 @@ def greet(sock: socket.socket, greeting: Greeting, token: str, memory: Memory, s
     """Makes the caller's side of a handshake, over a connected socket that waits; returns the bytes out and in.
 
     seconds: which the listener has to answer.
-    Raises OSError when it goes away, says nothing or does not have the token. Calling again may help only after a
-    ConnectionResetError: a listener that makes room for others closes connections in this way.
+    Raises OSError when it goes away, says nothing or does not have the token, and VersionMismatch if it speaks another
+    version. Calling again may help only after a ConnectionResetError: a listener that makes room for others closes
+    connections in this way.
     """
     deadline = time.monotonic() + seconds
     sent = _send(sock, greeting, memory)
@@ -139,8 +140,8 @@ def greet(sock: socket.socket, greeting: Greeting, token: str, memory: Memory, s
             raise ProtocolError("the challenge has no nonce")
     except TimeoutError:
         raise TimeoutError(f"it accepts connections, but did not answer within {seconds:g} s") from None
-    except frames.VersionMismatch as error:
-        raise PermissionError(str(error)) from None
+    except frames.VersionMismatch:
+        raise
     except ProtocolError as error:
         raise PermissionError(f"whoever listens there is no party of this run: {error}") from None
     if not is_proof(challenge.proof, token, LISTENER, *_said(greeting, challenge.nonce)):

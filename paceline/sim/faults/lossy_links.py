@@ -92,6 +92,7 @@ class LossyLinks:
         self.holds: Callable[[SimulatedProcess, Act, tuple[Any, ...]], bool] = lambda dst, act, args: (
             False
         )  # keeps a message that has arrived, for a role that does not exist yet
+        self.over: Callable[[], bool] = lambda: False  # returns True once everybody was told that the run is over
         self.loses: Callable[[SimulatedProcess], bool] = lambda party: (
             False
         )  # dies with all that it holds, if it is such a party
@@ -176,9 +177,11 @@ class LossyLinks:
     def _again(self, src: SimulatedProcess, way: Channel) -> None:
         """Sends the oldest unacknowledged messages again, and doubles the pause until the next attempt.
 
-        The timer ends when nothing is unacknowledged, when the sender is dead, or when the channel is over.
+        The timer ends when nothing is unacknowledged, when the sender is dead, or when the channel is over; and when
+        the run is over, if the receiver is dead: nobody looks for the silent any more.
         """
-        way.waiting = src.hears and not way.over and len(way.sender) > 0
+        in_vain = self.over() and not way.dst.hears
+        way.waiting = src.hears and not way.over and len(way.sender) > 0 and not in_vain
         if not way.waiting:
             return
         for number, item in list(way.sender.unacknowledged())[:IN_FLIGHT_MAX]:

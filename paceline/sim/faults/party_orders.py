@@ -49,7 +49,7 @@ class SimulatedOrders:
         self._sim, self._members, self._streams = sim, members, streams
         self._known: dict[tuple[str, int], KnownWorkers] = {}  # by process
         self._early: dict[tuple[str, int], EarlyMessages[tuple[Act, tuple[Any, ...]]]] = {}  # of newcomers, by process
-        streams.holds = self._holds
+        streams.holds, streams.over = self._holds, lambda: members.over
 
     def known(self, party: SimulatedProcess) -> KnownWorkers:
         """Returns what the process of `party` knows of the workers."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from paceline.core.coordination.party import COORDINATOR, worker
-from paceline.core.errors import PeerLost
+from paceline.core.errors import OtherVersion
 from paceline.live.protocol import frames
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.bare_transport import Someone, greeting_of
@@ -79,7 +79,7 @@ def test_who_calls_a_listener_of_another_version_says_so_at_once_and_calls_no_mo
             f"worker 3 cannot reach coordinator at {address}: the other side speaks protocol version {OTHER}, "
             f"this side {THIS}: install one version of paceline on all hosts"
         )
-        with pytest.raises(PeerLost) as error:
+        with pytest.raises(OtherVersion) as error:
             someone(worker(3)).transport.connect(COORDINATOR, address)
         assert str(error.value) == says
         listener.shutdown(socket.SHUT_RDWR)
