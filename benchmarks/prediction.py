@@ -10,7 +10,7 @@ number of steps of each worker. Its time is predicted
     probed      from the cluster file of `paceline probe` on this machine, for the same model
     recorded    from the trace of the run of each other scheme; median and worst of these
 
-The claim: `recorded` and `probed` are within 10 % of the measured seconds.
+Wanted: `recorded` and `probed` within 10 % of the measured seconds. How far that is reached is said below the table.
 """
 
 from __future__ import annotations

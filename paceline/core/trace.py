@@ -254,10 +254,14 @@ def to_row(record: Record) -> Row:
 def from_row(row: Sequence[Any]) -> Record:
     """Returns the record of one row.
 
-    Raises KeyError for an unknown kind and ValueError for missing or further values.
+    A row of an older recording ends before fields that came later; they have their defaults. Raises KeyError for an
+    unknown kind and ValueError for missing or further values.
     """
     cls = KINDS[row[0]]
-    return _made(cls, dict(zip(FIELDS[cls], row[1:], strict=True)))
+    names, given = FIELDS[cls], len(row) - 1
+    if given < len(names) and DEFAULTS[cls][given][1] is not dataclasses.MISSING:
+        names = names[:given]
+    return _made(cls, dict(zip(names, row[1:], strict=True)))
 
 
 def _made(cls: type[Record], fields: dict[str, Any]) -> Record:

@@ -57,6 +57,11 @@ def test_a_row_is_the_kind_and_all_values_in_their_order() -> None:
     assert to_row(RECORDS[0]) == ("span", 1.5, 2, "computing", 0.25, 1, 32, 0.0, 0, 0.0)
 
 
+def test_a_row_of_an_older_recording_has_the_defaults_of_what_came_later() -> None:
+    row = to_row(RECORDS[0])
+    assert from_row(row[:-1]) == from_row(row) == RECORDS[0]
+
+
 def test_a_row_of_an_unknown_kind_and_one_of_another_length_are_refused() -> None:
     with pytest.raises(KeyError):
         from_row(("rumour", 0.0))
