@@ -74,7 +74,7 @@ class Buffers:
                 batches.copy_(count)
 
     def average(self, snapshots: Sequence[Flat], samples: Sequence[float], *, for_newcomer: bool = False) -> Flat:
-        """Combines several workers' statistics by the policy; worker i counts `samples[i]`.
+        """Combines several workers' statistics by the policy; worker i counts `samples[i]`. Each may be on any device.
 
         All count alike where nobody has seen a sample yet. The counts of batches are added up; a newcomer gets their
         mean, since what it publishes is added to the others' counts again. The variance is the mean
@@ -84,11 +84,12 @@ class Buffers:
             return snapshots[0]
         total = float(sum(samples))
         parts = [n / total for n in samples] if total > 0 else [1.0 / len(samples)] * len(samples)
-        mean = snapshots[0] * parts[0]
-        for v, part in zip(snapshots[1:], parts[1:], strict=True):
+        here = [Flat.wrap(v.value().to(self._flat.device)) for v in snapshots]  # a GPU's, and those of CPU workers
+        mean = here[0] * parts[0]
+        for v, part in zip(here[1:], parts[1:], strict=True):
             mean = mean + v * part
         statistics = self._flat.numel()
-        counts = sum(_as_counts(v.value()[statistics:]) for v in snapshots)
+        counts = sum(_as_counts(v.value()[statistics:]) for v in here)
         assert isinstance(counts, Tensor)
         counts = counts // len(snapshots) if for_newcomer else counts
         return Flat.wrap(torch.cat([mean.value()[:statistics], _as_floats(counts)]))

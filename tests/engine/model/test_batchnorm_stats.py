@@ -112,3 +112,13 @@ def test_unknown_policies_and_types_are_refused() -> None:
         Buffers(nn.Linear(1, 1), "global")
     with pytest.raises(ConfigError, match=r"0\.running_mean is torch\.float64"):
         Buffers(nn.Sequential(nn.BatchNorm1d(2).double()))
+
+
+@pytest.mark.cuda
+def test_the_statistics_of_a_gpu_and_of_cpu_workers_have_one_mean() -> None:
+    module = Odd()
+    module(images(0))
+    there = Buffers(module).snapshot()
+    here = Buffers(Odd().to("cuda"))
+    assert here.average([here.snapshot(), there], [1.0, 3.0]).value()[-1] == 1, "the batches of both"
+    assert torch.allclose(here.average([there, there], [1.0, 3.0]).value().cpu()[:6], there.value()[:6])
