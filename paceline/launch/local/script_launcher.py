@@ -33,6 +33,8 @@ RANK_PROCESSES = "paceline.launch.local.rank_processes"
 """The program that starts the ranks of a worker."""
 LAST_LINES_SECONDS = 1.0
 """Seconds that are waited for the last lines of a process that has ended."""
+TOLD_SECONDS = 1.0
+"""Seconds in which a lost worker of several ranks may end by itself, and say which rank was the first to end."""
 
 
 class ScriptLauncher:
@@ -51,6 +53,7 @@ class ScriptLauncher:
         self._environment = dict((environment or {}).get("worker", {}))
         self.ended = servers.ended  # one queue for both, so that the first cause comes first
         self._processes: dict[str, subprocess.Popen[str]] = {}  # whose end has not been told
+        self._in_ranks: set[str] = set()  # workers of several ranks
         self._threads: list[threading.Thread] = []
         self._ending = False
 
@@ -91,6 +94,8 @@ class ScriptLauncher:
         worker, part = spec.who.kind == "worker", part_of(spec)
         command, of_ranks = _of_several_ranks(spec, self._command)
         environment |= of_ranks
+        if of_ranks:
+            self._in_ranks.add(spec.party)
         try:
             process = subprocess.Popen(
                 command,
@@ -144,8 +149,17 @@ class ScriptLauncher:
         return any(thread.is_alive() for thread in self._threads) or not self.ended.empty()
 
     def kill(self, who: Party) -> None:
-        """Kills the script of a worker with all processes it has started."""
-        if process := self._processes.get(str(who)):
+        """Kills the script of a worker with all processes it has started; one of several ranks after TOLD_SECONDS."""
+        if str(who) in self._in_ranks:
+            later = threading.Timer(TOLD_SECONDS, self._kill, (str(who), self._processes.get(str(who))))
+            later.daemon = True
+            later.start()
+        else:
+            self._kill(str(who), self._processes.get(str(who)))
+
+    def _kill(self, who: str, process: subprocess.Popen[str] | None) -> None:
+        """Kills that process of a worker, unless it has ended."""
+        if process and self._processes.get(who) is process:
             _kill_group(process, signal.SIGKILL)
 
     def end(self, seconds: float) -> None:

@@ -36,7 +36,7 @@ class OrderFolder:
 
     def post(self, order: OperatorOrder) -> None:
         """Leaves an order for the process that leads the run. Raises ConfigError if the folder cannot be written."""
-        name = f"{time.time_ns():020d}-{secrets.token_hex(4)}"
+        name = f"{time.monotonic_ns():020d}-{secrets.token_hex(4)}"
         draft = self._path / f".{name}.draft"
         try:
             self._path.mkdir(mode=0o700, exist_ok=True)

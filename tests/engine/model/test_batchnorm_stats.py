@@ -115,6 +115,7 @@ def test_unknown_policies_and_types_are_refused() -> None:
 
 
 @pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 def test_the_statistics_of_a_gpu_and_of_cpu_workers_have_one_mean() -> None:
     module = Odd()
     module(images(0))

@@ -97,6 +97,10 @@ class LocalGroup:
         self.order("dismissed")
         self.lost = True
 
+    def close(self) -> None:
+        """Ends the connections and their threads, which must not outlive the interpreter. No call may follow."""
+        self._carrier = None
+
     def hear(self) -> dict[str, Any]:
         """Returns the first rank's next order. Raises PeerLost if it is gone."""
         frame = torch.zeros(FRAME, dtype=torch.uint8)

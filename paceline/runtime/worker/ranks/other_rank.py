@@ -257,6 +257,7 @@ class OtherRankPace:
         if not self._closed:
             self._closed = True
             self._orders.until("closed")
+            self._ranks.link.close()
             self._ranks.parts.zero_grad()
             self._heed_again()
 
