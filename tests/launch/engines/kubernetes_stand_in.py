@@ -288,6 +288,7 @@ class Cluster:
         if "secret" in volume:
             key = (state.job["metadata"]["namespace"], "secrets", volume["secret"]["secretName"])
             for name, data in self._objects[key]["data"].items():
+                (path / name).unlink(missing_ok=True)  # that of an earlier start can only be read
                 (path / name).write_bytes(base64.b64decode(data))
                 (path / name).chmod(0o400)
         return path
