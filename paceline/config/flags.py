@@ -22,12 +22,9 @@ from typing import Any, get_type_hints
 
 from paceline.config.config import SECTIONS
 from paceline.config.parsing import convert, described, parse, shown
-from paceline.core.adaptive.grouping import written
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.core.scheme import Limits, limits_of, lookup, names, types_of
-from paceline.sim.cluster.near_hosts import groups_by_links
-from paceline.sim.cluster.toml_file import load
 
 FORMER_NAMES = {"shares": "partition", "mean": "allreduce", "begin_with": "initial_workers"}
 """Keys of earlier releases, and what they are called now."""
@@ -104,6 +101,11 @@ class Flag:
 
     def _groups_by_links(self, cluster: str) -> str:
         """Returns the ranks by group, by the links of a cluster file or a ready cluster. Raises ConfigError."""
+        # Here, since most commands read flags and need no simulator.
+        from paceline.core.adaptive.grouping import written
+        from paceline.sim.cluster.near_hosts import groups_by_links
+        from paceline.sim.cluster.toml_file import load
+
         try:
             return written(groups_by_links(load(cluster)))
         except ConfigError as error:

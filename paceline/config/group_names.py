@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paceline.core.adaptive.grouping import Groups, ranks_for_names, written
+from paceline.core.adaptive.grouping import AUTO, Groups, ranks_for_names, written
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import lookup as scheme_called
 from paceline.core.scheme import names, types_of
-from paceline.core.tiers.group_choice import AUTO, LINKS
-from paceline.sim.cluster.model import Cluster
-from paceline.sim.cluster.near_hosts import groups_by_links
+from paceline.core.tiers.group_choice import LINKS
+
+if TYPE_CHECKING:
+    from paceline.sim.cluster.model import Cluster
 
 Values = Mapping[str, Mapping[str, Any]]
 
@@ -36,6 +37,8 @@ def with_ranks(values: Values, places: Mapping[str, Sequence[str]], by_links: Gr
 
 def on_cluster(values: Values, cluster: Cluster) -> dict[str, dict[str, Any]]:
     """Returns the settings with ranks in place of `links` and of the names of a cluster's hosts and sites."""
+    from paceline.sim.cluster.near_hosts import groups_by_links  # a launch over ssh needs no simulator
+
     homes = cluster.worker_placements()
     places = {
         "hosts": [home.host_name for home in homes],

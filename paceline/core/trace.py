@@ -11,6 +11,7 @@ order.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
@@ -63,6 +64,20 @@ class Applied(Record):
 
 OPERATOR = "operator"
 """The party of a decision that a person has made, by a control of the live page."""
+_RATE = re.compile(r"times [\d.e+-]+, ([\d.e+-]+) in all")
+
+
+def rate_change(factor: float, in_all: float) -> str:
+    """Returns how a decision says that the operator multiplies the learning rate, and by what in all."""
+    return f"times {factor:g}, {in_all:g} in all"
+
+
+def rate_factor(reason: str) -> float | None:
+    """Returns the factor in all of a reason that begins with `rate_change`; None for any other reason."""
+    found = _RATE.match(reason)
+    return float(found[1]) if found else None
+
+
 NOT_SAVED = "not saved"
 """The verdict of a decision about a checkpoint that could not be written."""
 

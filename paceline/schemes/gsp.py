@@ -24,11 +24,8 @@ the slow group holds data nobody else has: its updates count little.
 
 from __future__ import annotations
 
-import itertools
-
-from paceline.core.adaptive.grouping import Groups, check_groups, parse_groups, parse_labels
+from paceline.core.adaptive.grouping import AUTO, Groups, check_groups, check_written, groups_written, parse_labels
 from paceline.core.adaptive.regrouping import GroupedServer, GroupedWorker, GroupingCoordinator
-from paceline.core.errors import ConfigError
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.options import Weighted
 from paceline.core.paramserver.staleness import Weighting
@@ -37,7 +34,7 @@ from paceline.core.scheme import Paper, parameter, scheme
 
 
 def _check_groups(text: str) -> None:
-    if text != "auto":
+    if text != AUTO:
         try:
             check_groups(text)
         except ValueError as error:
@@ -64,7 +61,7 @@ def _check_labels(text: str) -> None:
 )
 class GSP(Weighted):
     groups: str = parameter(
-        "auto", "ranks by group, as '0,1;2,3', file:PATH, or 'auto': by measured speed", check=_check_groups, file=True
+        AUTO, "ranks by group, as '0,1;2,3', file:PATH, or 'auto': by measured speed", check=_check_groups, file=True
     )
     labels: str = parameter(
         "", "a label for each rank, as 'a,a,b' or 'a*2,b': equal ones are a group", check=_check_labels
@@ -82,21 +79,11 @@ class GSP(Weighted):
 
     def check(self, workers: int, servers: int) -> None:
         super().check(workers, servers)
-        if self.labels and self.groups != "auto":
-            raise ConfigError("gsp.groups and gsp.labels both say who is in a group: leave one out")
-        try:
-            written = self.written()
-        except ValueError as error:
-            raise ConfigError(f"gsp.groups: {error}") from None
-        if written and sorted(itertools.chain.from_iterable(written)) != list(range(workers)):
-            what = f"labels = {self.labels!r}" if self.labels else f"groups = {self.groups!r}"
-            raise ConfigError(f"gsp.{what} must name each of the workers 0..{workers - 1} once")
+        check_written(self.name, self.groups, self.labels, workers)
 
     def written(self) -> Groups:
         """The groups that the user wrote down; () for auto."""
-        if self.labels:
-            return parse_labels(self.labels)
-        return () if self.groups == "auto" else parse_groups(self.groups)
+        return groups_written(self.groups, self.labels)
 
     def worker(self, servers: int) -> type[Role]:
         return GroupedWorker if self.regroup and not self.written() else ClockedWorker

@@ -85,9 +85,8 @@ class CoreSharing:
             work.open = 2
             core_s = device.cpu_s * reference_s / self._step_s
             if self._costs is not None and isinstance(work.result, Trained):
-                core_s += (
-                    self._costs.worker_s_per_mb * size(work.result) / MB
-                )  # its own optimizer passes over the model
+                # The worker's own optimizer passes over the model.
+                core_s += self._costs.worker_s_per_mb * size(work.result) / MB
             work.cpu_s += core_s
             self.used[incarnation.party.name] += core_s
             task = (core_s, device.threads, self._step_part_over, work, None, None)

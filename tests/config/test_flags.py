@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -76,3 +78,9 @@ def test_junk_on_a_command_line_is_refused_too(setting: Flag, text: str) -> None
     else:
         told_well = setting.check(value) == value
     assert told_well
+
+
+def test_whoever_reads_flags_goes_without_the_simulator() -> None:
+    lines = "import sys, paceline.config.group_names, paceline.config; print('paceline.sim' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout == "False\n"

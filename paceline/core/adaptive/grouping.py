@@ -15,7 +15,11 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from paceline.core.errors import ConfigError
+
 Groups = tuple[tuple[int, ...], ...]
+AUTO = "auto"
+"""Groups that nobody wrote down."""
 
 _RANK = re.compile(r"\d+")
 _ADDRESS = re.compile(r"[\d.]+|[\da-fA-F:]*:[\da-fA-F:]+")
@@ -75,6 +79,26 @@ def ranks_for_names(text: str, places: Mapping[str, Sequence[str]]) -> str:
     if unknown:
         raise ValueError(f"{unknown[0]!r} is no rank, and no name that there is; {there}")
     raise ValueError(f"write ranks alone, or names of one kind alone; {there}")
+
+
+def groups_written(groups: str, labels: str) -> Groups:
+    """Returns the groups that a user wrote down, as groups or by labels; () for auto. Raises ValueError."""
+    if labels:
+        return parse_labels(labels)
+    return () if groups == AUTO else parse_groups(groups)
+
+
+def check_written(scheme: str, groups: str, labels: str, workers: int) -> None:
+    """Raises ConfigError where both are written down, or what is does not name each worker once. `scheme`: whose."""
+    if labels and groups != AUTO:
+        raise ConfigError(f"{scheme}.groups and {scheme}.labels both say who is in a group: leave one out")
+    try:
+        found = groups_written(groups, labels)
+    except ValueError as error:
+        raise ConfigError(f"{scheme}.groups: {error}") from None
+    if found and sorted(itertools.chain.from_iterable(found)) != list(range(workers)):
+        what = f"labels = {labels!r}" if labels else f"groups = {groups!r}"
+        raise ConfigError(f"{scheme}.{what} must name each of the workers 0..{workers - 1} once")
 
 
 def written(groups: Groups) -> str:

@@ -21,7 +21,7 @@ from paceline.core.coordination.elasticity import Elasticity
 from paceline.core.coordination.ending import RunEnding
 from paceline.core.coordination.lifecycle import RunContext
 from paceline.core.coordination.party import Party
-from paceline.core.trace import OPERATOR, Decided
+from paceline.core.trace import OPERATOR, Decided, rate_change
 
 EXPEL, DRAIN, GROW, CHECKPOINT, LEARNING_RATE = ORDERS = ("expel", "drain", "grow", "checkpoint", "learning-rate")
 OF_A_WORKER = (EXPEL, DRAIN)
@@ -105,7 +105,7 @@ class OperatorOrders:
             case "expel" | "drain":
                 return f"{self._who(order)}, {BY}"
             case "learning-rate":
-                return f"times {order.factor:g}, {order.factor * self._run.state.rate_factor:g} in all, {BY}"
+                return f"{rate_change(order.factor, order.factor * self._run.state.rate_factor)}, {BY}"
         return BY
 
     def _who(self, order: OperatorOrder) -> Party:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
-from paceline.core.adaptive.grouping import check_groups, parse_groups, parse_labels
+from paceline.core.adaptive.grouping import AUTO, Groups, check_groups, check_written, groups_written, parse_labels
 from paceline.core.errors import ConfigError
 from paceline.core.role import RoleContext
 from paceline.core.scheme import Scheme, parameter
 from paceline.core.tiers.rank_groups import RankGroups, groups_by_place
 
-AUTO, LINKS = "auto", "links"
+LINKS = "links"
 
 
 def _check_groups(text: str) -> None:
@@ -46,26 +45,16 @@ class WithRankGroups(Scheme):
 
     def check(self, workers: int, servers: int) -> None:
         super().check(workers, servers)
-        if self.labels and self.groups != AUTO:
-            raise ConfigError(f"{self.name}.groups and {self.name}.labels both say who is in a group: leave one out")
         if self.groups == LINKS:
             raise ConfigError(
                 f"{self.name}.groups = links: those of a cluster file; `paceline probe -o mine.toml` measures yours, "
                 "then give links:mine.toml"
             )
-        try:
-            written = self.written()
-        except ValueError as error:
-            raise ConfigError(f"{self.name}.groups: {error}") from None
-        if written and sorted(itertools.chain.from_iterable(written)) != list(range(workers)):
-            what = f"labels = {self.labels!r}" if self.labels else f"groups = {self.groups!r}"
-            raise ConfigError(f"{self.name}.{what} must name each of the workers 0..{workers - 1} once")
+        check_written(self.name, self.groups, self.labels, workers)
 
-    def written(self) -> tuple[tuple[int, ...], ...]:
+    def written(self) -> Groups:
         """Returns the groups that the user wrote down; () for auto."""
-        if self.labels:
-            return parse_labels(self.labels)
-        return () if self.groups == AUTO else parse_groups(self.groups)
+        return groups_written(self.groups, self.labels)
 
     def rank_groups(self, place: RoleContext) -> RankGroups:
         """Returns the groups, made once for all the roles that a process has with the same context."""

@@ -9,6 +9,7 @@ from paceline.observe.formatting.number_format import accuracy_text, count_text,
 from paceline.observe.plots.bars import megabytes_a_second
 from paceline.observe.plots.curves import AXES
 from paceline.observe.plots.digest import Digest, RunDigest
+from paceline.observe.plots.style import ACTIVITIES
 from paceline.observe.runs.seed_statistics import Spread
 from paceline.observe.runs.summary import Summary
 from paceline.observe.terminal.comparison import rate
@@ -92,9 +93,6 @@ def of_timeline(d: Digest) -> Numbers:
         for rank, own in sorted(spans.items())[:WORKERS_MAX]
     ]
     return (f"in the first {seconds_text(d.until)}", "steps", *ACTIVITIES), rows
-
-
-ACTIVITIES = ("computing", "communicating", "waiting")
 
 
 def _means(

@@ -10,7 +10,6 @@ The trace of a run in which one worker computes 60 ms of every 80, and waits for
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from paceline.core.trace import (
     Record,
     ResourceUse,
     Span,
+    rate_factor,
 )
 from paceline.observe.runs.collapse import collapse
 from paceline.observe.runs.goodput import Goodput
@@ -43,8 +43,6 @@ STRIP_S = 120.0
 """Seconds of the strips that show what each worker was at, at least."""
 STEPS_SHOWN = 30
 """A strip spans two minutes (STRIP_S), or so many steps of the slowest worker."""
-FACTOR = re.compile(r"times [\d.e+-]+, ([\d.e+-]+) in all")
-"""How the trace says by what the operator has multiplied the learning rate; all of it is the group."""
 EVENTS_KEPT = 200
 """Events of the list that the page shows; older ones are dropped."""
 
@@ -190,8 +188,8 @@ class PageState:
 
     def _decision(self, decision: Decided) -> None:
         """Takes a decision of a scheme. One that lets a worker wait names whom it waits for."""
-        if decision.party == OPERATOR and (found := FACTOR.search(decision.reason)):
-            self.rate_factor = float(found[1])
+        if decision.party == OPERATOR and (factor := rate_factor(decision.reason)) is not None:
+            self.rate_factor = factor
         if decision.verdict != "wait":
             self._event(decision)
             return

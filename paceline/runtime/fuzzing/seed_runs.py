@@ -1,7 +1,7 @@
 """Plays all that belongs to a seed, and many seeds in several processes, with the same results in the same order.
 
-    of a seed     the runs of the simulator (`paceline.sim.fuzzing.fuzz`), in one seed of some the loss of the leader
-                  (`leader_loss`), and checkpoints on a disk that fails (`checkpoint_faults`)
+    of a seed     the runs of the simulator (`paceline.sim.fuzzing.fuzz`), runs that lose their leader if the seed draws
+                  them (`leader_loss`), and checkpoints on a disk that fails (`checkpoint_faults`)
     with `jobs`   process k plays every `jobs`-th seed, from the k-th one on, and reports each as a line of JSON; the
                   results are read in the order of the seeds, so they are those of one process
 

@@ -49,6 +49,8 @@ from paceline.runtime.supervisor.root_cause import root_of
 GRACE_SECONDS = 0.4  # between the first sign of a failure and the search for its cause
 SHOW_SECONDS = 0.25
 """Seconds between two views of the run."""
+ORDERS_SECONDS = 0.25
+"""Seconds between two looks for what a person asks of the run."""
 
 
 def not_started_at_first(config: Config) -> list[Party]:
@@ -76,7 +78,8 @@ class EventLoop:
         self._artifacts, self._view = artifacts, view
         self._absent, self._accept_joins = not_started_at_first(config), accept_joins
         self._keeps_checkpoints = config.checkpoint.every > 0
-        self._in_ranks = set(config.cluster.ranks.split(",")) != {"1"}
+        self._in_ranks = any(config.ranks_of(rank) > 1 for rank in range(config.cluster.workers))
+        self._orders_due = 0.0
         self._deadline = Deadline(coordinator)
         self._finished = False
         self._signal = ""
@@ -106,8 +109,10 @@ class EventLoop:
                 self._view.show(self._artifacts.statistics.snapshot(self._coordinator.node.now()))
             if self._finished and isinstance(event, Interrupted | Taken):
                 return
-            for order in self._artifacts.orders.take():
-                self._carry_out(order)
+            if time.monotonic() >= self._orders_due:  # and not at each event: to look reads a folder
+                self._orders_due = time.monotonic() + ORDERS_SECONDS
+                for order in self._artifacts.orders.take():
+                    self._carry_out(order)
             self._incarnations.start_due(trains=self._trains, needs_evaluator=self._needs_evaluator)
             if not self._finished:
                 self._deadline.check()

@@ -410,7 +410,7 @@ class Members:
         workers = [curious[other.index] for other in to if other.kind == "worker"] if curious else []
         for party in (*world.servers, *world.means, *workers):
             if party is not who and party.here:
-                told[Party(party.kind, party.me)] = self._hears_later(party, who, hear)  # a server's roles share a card
+                told[party.who] = self._hears_later(party, who, hear)  # a server's roles share a card
         if view is None:
             return
         for other in to:

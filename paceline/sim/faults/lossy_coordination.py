@@ -212,7 +212,7 @@ class LossyMembers(Members):
 
     def _is_told(self, _control: SimulatedProcess, src: SimulatedProcess, message: Any) -> None:
         """Handles a message of a party as the live coordinator does."""
-        who = Party(src.kind, src.me)
+        who = src.who
         if not (src.hears if isinstance(message, control.Hello) else self.counts(src)):
             return
         if self.bring_up and isinstance(message, control.Hello) and not self.counts(src):
@@ -375,7 +375,7 @@ class LossyMembers(Members):
         for party in self._connected():
             if not party.hears and self.counts(party) and self._may_be_missed(party):
                 gone(party)
-                self._is_gone(Party(party.kind, party.me), "its process ended")
+                self._is_gone(party.who, "its process ended")
 
     def _is_gone(self, who: Party, why: str) -> None:
         self.machine.lost(who, why)

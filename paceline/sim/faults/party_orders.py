@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination.party import Party
 from paceline.core.parties.early_messages import EarlyMessages
 from paceline.core.parties.known_workers import KnownWorkers
 from paceline.core.parties.lifecycle import (
@@ -54,7 +53,7 @@ class SimulatedOrders:
     def known(self, party: SimulatedProcess) -> KnownWorkers:
         """Returns what the process of `party` knows of the workers."""
         if party.process not in self._known:
-            self._known[party.process] = KnownWorkers(Party(party.kind, party.me))
+            self._known[party.process] = KnownWorkers(party.who)
         return self._known[party.process]
 
     def told(self, party: SimulatedProcess, message: Any) -> None:
@@ -76,7 +75,7 @@ class SimulatedOrders:
 
     def lifecycle(self, party: SimulatedProcess) -> PartyLifecycle:
         """Returns what decides the course of the run at `party`."""
-        return PartyLifecycle(Party(party.kind, party.me), self.known(party))
+        return PartyLifecycle(party.who, self.known(party))
 
     def _carry_on(self, party: SimulatedProcess, message: Any) -> None:
         """Does at `party` what follows from a message about the course of the run. Its clock runs from the beginning,
@@ -103,7 +102,7 @@ class SimulatedOrders:
         if early is None or act not in (self._sim.messaging.asked, self._sim.messaging.heard):
             return False
         src = self._sender(args)
-        return early.hold(Party(src.kind, src.me), (act, args), needs_role=True)
+        return early.hold(src.who, (act, args), needs_role=True)
 
     @staticmethod
     def _sender(args: tuple[Any, ...]) -> SimulatedProcess:
@@ -124,7 +123,7 @@ class SimulatedOrders:
             act(*args)
 
     def _of(self, party: SimulatedProcess) -> PartyOrders:
-        return PartyOrders(Party(party.kind, party.me), self.known(party))
+        return PartyOrders(party.who, self.known(party))
 
     def _carry_out(self, party: SimulatedProcess, action: OrderAction) -> None:
         members, workers = self._members, self._sim.world.workers
@@ -134,7 +133,7 @@ class SimulatedOrders:
                 self._calls_end(party, dead)
                 self.stops_hearing(party, dead)
                 if early := self._early.get(party.process):
-                    early.refuse(Party(dead.kind, dead.me))
+                    early.refuse(dead.who)
             case RolesHearLeft(rank=rank):
                 self._calls_end(party, workers[rank])
                 for role in self.roles(party):

@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import pytest
 from paceline.cli.main import main
 from paceline.launch.external.detect import detect_external
 from tests.launch.engines.kubernetes_stand_in import Cluster, served
+from tests.launch.process_tree import within
 
 Capture = pytest.CaptureFixture[str]
 WORDS = ["launch", "--launcher", "kubernetes", "-n", "3", "-s", "2"]
@@ -206,10 +206,9 @@ SAMPLES = 1437
 
 def eventually(what: Callable[[], bool], cluster: Cluster) -> None:
     """Waits until it is so. Fails with what the pods have printed."""
-    until = time.monotonic() + PATIENCE_SECONDS
-    while not what():
-        assert time.monotonic() < until, f"{cluster.events}\n{cluster.log('night')}\n{cluster.log('night-workers', 1)}"
-        time.sleep(0.1)
+    assert within(PATIENCE_SECONDS, what), (
+        f"{cluster.events}\n{cluster.log('night')}\n{cluster.log('night-workers', 1)}"
+    )
 
 
 def kubectl_says(*words: str) -> str:

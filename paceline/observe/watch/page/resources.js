@@ -6,7 +6,6 @@ function bytes(value) {
     if (value >= scale) return `${+(value / scale).toPrecision(3)} ${unit}`;
   return `${Math.round(value)} B`;
 }
-const short = (party) => party.replace("worker ", "w").replace("server ", "s");
 
 // Of an accelerator its memory and how busy it is; of a CPU the process's memory and cores.
 function usedText(use) {

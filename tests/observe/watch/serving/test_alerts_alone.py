@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from paceline.core.trace import Evaluated, Span
 from paceline.observe.trace.trace_file import TraceWriter
 from paceline.observe.watch.serving import alerts_alone
+from tests.launch.process_tree import within
 
 PATIENCE_SECONDS = 30.0
 
@@ -30,9 +30,7 @@ def test_alerts_are_told_until_the_owner_has_gone(tmp_path: Path, monkeypatch: p
         words = [sys.executable, "-c", script]
         thread = threading.Thread(target=alerts_alone.watch_alerts, args=(tmp_path, words), kwargs={"owner": pipe})
         thread.start()
-        until = time.monotonic() + PATIENCE_SECONDS
-        while not (heard.exists() and heard.read_text()) and time.monotonic() < until:
-            time.sleep(0.05)
+        assert within(PATIENCE_SECONDS, lambda: heard.exists() and bool(heard.read_text()))
         os.close(owner)
         thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
@@ -47,9 +45,15 @@ def test_a_trace_that_cannot_be_read_is_one_line(tmp_path: Path, capfd: pytest.C
         words = (tmp_path, [sys.executable])
         thread = threading.Thread(target=alerts_alone.watch_alerts, args=words, kwargs={"owner": pipe})
         thread.start()
-        time.sleep(1.0)
+        said: list[str] = []
+
+        def is_told() -> bool:
+            said.append(capfd.readouterr().err)
+            return "\n" in "".join(said)
+
+        assert within(PATIENCE_SECONDS, is_told)
         os.close(owner)
         thread.join(PATIENCE_SECONDS)
-    (line,) = capfd.readouterr().err.splitlines()
+    (line,) = ("".join(said) + capfd.readouterr().err).splitlines()
     assert line.startswith("--alert-hook: ")
     assert "trace.jsonl, line 1: not a trace record" in line
