@@ -55,7 +55,7 @@ class Boss:
 
 @pytest.mark.parametrize("named", [0, 1, 9])
 def test_who_says_that_it_is_done_is_not_waited_for_whatever_round_it_names(named: int) -> None:
-    """A liar may name any round, and say that its step took ages: the other trains on until it is done, and no longer."""
+    """A liar may name any round, and a step that took ages: the other trains on until it is done, and no longer."""
     boss = Boss(variant="preprint")
     for rank in (0, 1):
         boss.enter(0.0, rank, 1)

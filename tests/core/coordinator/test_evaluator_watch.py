@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -55,8 +54,10 @@ def ends(company: Company) -> None:
 def test_one_that_is_heard_counts_as_there_however_long_the_run_lasts() -> None:
     """It makes no steps, so a limit on the time between two steps, or until the first, must not hold for it."""
     clock, told = [0.0], Mock()
-    state = SimpleNamespace(phase=RunPhase.TRAINING, training=True)
-    run: Any = Mock(state=state, now=lambda: clock[0], decide=told, roster=Mock(evaluator=True, hellos={}))
+    state = Mock(phase=RunPhase.TRAINING, training=True)
+    run: Any = Mock(
+        state=state, now=lambda: clock[0], decide=told, roster=Mock(evaluator=True, hellos={}), totals=Mock(samples=0)
+    )
     watch = EvaluatorLives(run, Mock(under_way=False), Mock(), dead_after_s=5.0)
     watch.begin()
     for second in range(1, 600):
