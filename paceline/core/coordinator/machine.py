@@ -94,6 +94,16 @@ class CoordinatorMachine:
     def phase(self) -> RunPhase:
         return self.run.state.phase
 
+    @property
+    def stopping(self) -> bool:
+        """Returns True while the workers have been told to stop, and not all have left yet."""
+        return self.run.state.stopping and self.run.state.training
+
+    @property
+    def length(self) -> int:
+        """Returns the number of parameters of the model; 0 until worker 0 has reported it."""
+        return self.run.state.length
+
     def missing(self) -> list[Party]:
         """Returns who has not answered in this phase, or not left yet; a timeout names them."""
         return self._bring_up.missing()

@@ -96,12 +96,12 @@ class Coordinator:
     @property
     def stopping(self) -> bool:
         """True while the workers have been told to stop, and not all have left yet."""
-        return self.machine.run.state.stopping and self.machine.run.state.training
+        return self.machine.stopping
 
     @property
     def length(self) -> int:
         """Returns the number of parameters of the model; 0 until worker 0 has reported it."""
-        return self.machine.run.state.length
+        return self.machine.length
 
     def missing(self) -> list[Party]:
         """Returns who has not answered in this phase, or not left yet; a timeout names them."""

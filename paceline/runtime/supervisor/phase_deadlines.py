@@ -1,14 +1,11 @@
-"""Bounds how long a run may take for each of its phases, except for training itself."""
+"""Ends a run as failed that takes too long for a phase, as `paceline.core.coordinator.phase_deadline` decides."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
-from typing import Protocol
 
-from paceline.core.coordination.lifecycle import WAIT_SECONDS, RunPhase, moving_seconds
-from paceline.core.coordination.party import Party
+from paceline.core.coordinator.phase_deadline import PhaseDeadline, Phases
 from paceline.core.errors import PacelineError
 
 INTERRUPT_SECONDS = {"SIGTERM": 10.0, "SIGINT": 2.5, "SIGHUP": 2.5}
@@ -19,55 +16,13 @@ class RunFailed(PacelineError):  # noqa: N818
     """Is raised when the run cannot go on; the message names the root cause."""
 
 
-class Phases(Protocol):
-    """Describes what a deadline asks a coordinator."""
-
-    @property
-    def phase(self) -> RunPhase:
-        """Returns the phase of the run."""
-
-    @property
-    def stopping(self) -> bool:
-        """Returns True once a stop rule holds."""
-
-    @property
-    def length(self) -> int:
-        """Returns the parameters of the model; 0 until they are known."""
-
-    def missing(self) -> list[Party]:
-        """Returns the parties that the phase still waits for."""
-
-
-class Deadline:
-    """Bounds every phase but training itself: by WAIT_SECONDS, and by the time that the model needs on its way
-    besides."""
+class Deadline(PhaseDeadline):
+    """Bounds every phase of a live run but training itself."""
 
     def __init__(self, coordinator: Phases, clock: Callable[[], float] = time.monotonic) -> None:
-        self._coordinator, self._clock = coordinator, clock
-        self._phase: tuple[RunPhase, bool] | None = None
-        self._began = 0.0
-        self._last = self._seconds = math.inf
-
-    def at_most(self, seconds: float) -> None:
-        """Bounds everything from now on by `seconds` altogether."""
-        self._last, self._seconds = self._clock() + seconds, seconds
-
-    @property
-    def expired(self) -> bool:
-        """Returns True if the time of `at_most` has passed."""
-        return self._clock() > self._last
+        super().__init__(coordinator, clock)
 
     def check(self) -> None:
         """Raises RunFailed, naming whom the run waits for, if the present phase takes too long."""
-        now = self._clock()
-        phase = (self._coordinator.phase, self._coordinator.stopping)
-        if phase != self._phase:
-            self._phase, self._began = phase, now
-        at_most = WAIT_SECONDS + moving_seconds(self._coordinator.length)
-        if phase == (RunPhase.TRAINING, False):
-            at_most = math.inf
-        if now > min(self._began + at_most, self._last):
-            missing = ", ".join(str(who) for who in self._coordinator.missing()[:4]) or "the workers"
-            what = "stopping the workers" if phase[1] else phase[0].value
-            seconds = at_most if now > self._began + at_most else self._seconds
-            raise RunFailed(f"waited {seconds:.0f} s for {missing} while {what}")
+        if cause := self.overdue():
+            raise RunFailed(cause)

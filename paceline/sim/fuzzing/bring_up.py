@@ -2,7 +2,8 @@
 
 One seed in three draws it. The run is one of its own, with the faults of the plan, most of which strike while it is
 brought up or just after that. Processes start within some seconds of one another; workers that the run does not wait
-for may come before it trains. In one run of three a party ends before that: then the run fails, and says who it was.
+for may come before it trains. In one run of three a party ends before that: then the run fails, and says who it was. In
+one of six a party hangs: it lives and never says what the run waits for, until the deadline of that phase ends the run.
 Otherwise everybody begins, and the run ends as in `stopping`.
 """
 
@@ -12,7 +13,7 @@ from dataclasses import replace
 from random import Random
 
 from paceline.core.coordination.lifecycle import StopRule
-from paceline.sim.checking.oracles.bring_up import Starts
+from paceline.sim.checking.oracles.bring_up import HANGS, Starts
 from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import Cluster
 from paceline.sim.faults.coordination.members import RunLost
@@ -21,6 +22,8 @@ from paceline.sim.simulation import Simulation
 
 ONE_IN = 3
 """One seed in so many draws such a run."""
+HANGS_ONE_IN = 6
+"""In one of so many of these runs a process hangs."""
 DIES_MAX_S = 40.0
 """Until when processes of the evaluator end."""
 JOINS_S = (3.0, 15.0)
@@ -42,7 +45,8 @@ def draw(seed: int, cluster: Cluster, epoch: int) -> StopWish | None:
     at_s |= {name: random.uniform(0.0, joins_s) for name in workers[first:]}
     dies = () if random.randrange(3) else ((random.choice((*workers, *servers)), random.uniform(0.0, slowest_s + 2.0)),)
     rules = (StopRule(seconds=random.uniform(2.0, 25.0)), StopRule(samples=random.randint(1, epoch)), StopRule())
-    starts = replace(_evaluator(seed, slowest_s), at_s=at_s, late=tuple(range(first, cluster.workers)), dies=dies)
+    late, hangs = tuple(range(first, cluster.workers)), _one_that_hangs(seed, workers[:first], servers)
+    starts = replace(_evaluator(seed, slowest_s), at_s=at_s, late=late, dies=dies, hangs=hangs)
     return StopWish(random.choice(rules), starts=starts)
 
 
@@ -53,6 +57,15 @@ def _evaluator(seed: int, slowest_s: float) -> Starts:
         return Starts()
     dies = tuple(random.uniform(0.0, DIES_MAX_S) for _ in range(random.randrange(4)))
     return Starts(evaluator_at_s=random.uniform(0.0, slowest_s), evaluator_dies_s=dies)
+
+
+def _one_that_hangs(seed: int, workers: list[str], servers: list[str]) -> tuple[str, str] | None:
+    """Returns who never says what, though it lives and is heard; None in most runs."""
+    random = Random(f"fuzz/{seed}/keeps silent")
+    if random.randrange(HANGS_ONE_IN):
+        return None
+    what = random.choice(HANGS)
+    return random.choice(workers if what == "Ready" else [*workers, *servers]), what
 
 
 def check(sim: Simulation, wish: StopWish, calm_s: float) -> None:
@@ -66,6 +79,6 @@ def check(sim: Simulation, wish: StopWish, calm_s: float) -> None:
     try:
         stopping.check(sim, wish, calm_s)
     except RunLost as error:
-        bring_up.oracle.failed(str(error), bring_up.dead)
+        bring_up.oracle.failed(str(error), bring_up.dead, sim.now)
         raise
     bring_up.over()

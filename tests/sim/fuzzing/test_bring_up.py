@@ -13,9 +13,11 @@ from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.coordinator.bring_up import BringUp
 from paceline.core.coordinator.machine import CoordinatorMachine
+from paceline.core.coordinator.phase_deadline import PhaseDeadline
 from paceline.core.parties.lifecycle import PartyLifecycle
 from paceline.core.scheme import names
 from paceline.core.trace import MemberChange, Record
+from paceline.sim.checking.oracles.bring_up import HANGS
 from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.fuzzing import bring_up
 from paceline.sim.fuzzing.fuzz import FuzzPlan, draw, go_to_its_end, play, simulation
@@ -33,6 +35,48 @@ def wishes(seeds: range) -> Iterator[tuple[FuzzPlan, StopWish]]:
         plan = plan_of(seed)
         if wish := bring_up.draw(seed, plan.cluster, plan.leased[0]):
             yield plan, wish
+
+
+def hanging(what: str) -> str:
+    """Why a run without faults fails in which one never says `what`."""
+    plan, wish = next(wishes(range(SEEDS)))
+    assert wish.starts is not None
+    starts = replace(wish.starts, dies=(), hangs=("worker 0", what), evaluator_at_s=None)
+    calm = replace(plan, cluster=replace(plan.cluster, faults=()))
+    return go_to_its_end(simulation(calm, None, replace(wish, starts=starts)), wish, bring_up.check)
+
+
+WAITED = {
+    "Hello": "waited 120 s for worker 0 while waiting for everybody to say hello",
+    "Ready": "waited 120 s for worker 0 while waiting for the models",
+    "Prepared": "waited 120 s for worker 0 while placing the workers",
+    "Saved": "waited 120 s for worker 0 while evaluating and saving the last model",
+}
+
+
+@pytest.mark.parametrize("what", HANGS)
+def test_a_run_in_which_one_hangs_ends_and_names_it(what: str) -> None:
+    assert hanging(what) == WAITED[what]
+
+
+def test_in_some_runs_one_hangs() -> None:
+    said = [wish.starts.hangs[1] for _, wish in wishes(range(4 * SEEDS)) if wish.starts and wish.starts.hangs]
+    assert set(said) == set(HANGS)
+
+
+@pytest.mark.parametrize(("said", "seen"), [("", "has not ended|is not over"), (WAITED["Hello"], "after 0 s a phase")])
+def test_a_deadline_that_is_forgotten_or_too_early_is_seen(
+    monkeypatch: pytest.MonkeyPatch, said: str, seen: str
+) -> None:
+    monkeypatch.setattr(PhaseDeadline, "overdue", lambda self: said)
+    with pytest.raises(AssertionError, match=seen):
+        hanging("Hello")
+
+
+def test_a_deadline_that_names_one_who_has_answered_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CoordinatorMachine, "missing", lambda self: [])
+    with pytest.raises(AssertionError, match="though nobody hangs: waited 120 s for the workers"):
+        hanging("Hello")
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -92,7 +136,7 @@ def test_a_worker_that_comes_early_and_is_told_what_the_others_are_is_seen(monke
 
 def test_a_party_that_says_it_is_prepared_before_it_is_asked_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PartyLifecycle, "took_up", lambda self: [])
-    found("the run has not ended")
+    found("a phase takes too long, though nobody hangs: waited 120 s for server 0 while placing")
     assert control.Prepared().number == 0
 
 

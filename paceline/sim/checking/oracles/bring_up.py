@@ -9,10 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from paceline.core.coordination.lifecycle import WAIT_SECONDS
+
 Process = tuple[str, int]
 """A party's name and its incarnation."""
 BEFORE_TRAINING = ("Roster", "Plan", "Go")
 """What a party hears that a run begins with, once each and in this order."""
+HANGS = ("Hello", "Ready", "Prepared", "Saved")
+"""What a party may never say though it lives, and for which a run waits."""
+TOO_LONG = "waited "
+"""How a run begins to say that a phase took too long."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,7 @@ class Starts:
     at_s    virtual seconds after which a party says Hello, by its name
     late    ranks of workers that the run does not wait for; they may come before it trains, too
     dies    names, and when their processes end
+    hangs   the name of one that lives and never does something, of `HANGS`; None: all do
     evaluator_at_s    the same of the evaluator; None for a run without one
     evaluator_dies_s  when its process of the moment ends
     """
@@ -29,15 +36,19 @@ class Starts:
     at_s: Mapping[str, float] = field(default_factory=dict)
     late: tuple[int, ...] = ()
     dies: tuple[tuple[str, float], ...] = ()
+    hangs: tuple[str, str] | None = None
     evaluator_at_s: float | None = None
     evaluator_dies_s: tuple[float, ...] = ()
 
 
 class BringUpOracle:
-    """Notes what the parties of one run hear before it trains. `beginning`: the names of those that it begins with."""
+    """Notes what the parties of one run hear before it trains.
 
-    def __init__(self, broken: Callable[[str], AssertionError], beginning: Collection[str]) -> None:
-        self._broken, self._beginning = broken, sorted(beginning)
+    beginning: the names of those that it begins with. hangs: the name of one that never answers, or "".
+    """
+
+    def __init__(self, broken: Callable[[str], AssertionError], beginning: Collection[str], hangs: str = "") -> None:
+        self._broken, self._beginning, self._hangs = broken, sorted(beginning), hangs
         self._told: dict[str, list[str]] = {name: [] for name in beginning}
         self._taken_up: set[str] = set()
         self._gone: set[str] = set()
@@ -94,13 +105,18 @@ class BringUpOracle:
         """Notes that the coordinator begins training. Every party that it begins with must live to its knowledge."""
         self.began = True
 
-    def failed(self, cause: str, dead: Collection[str]) -> None:
+    def failed(self, cause: str, dead: Collection[str], now: float) -> None:
         """Takes the end of a run that fails. Before it has trained somebody must have failed; after that it may not be
-        the evaluator, for which nobody waits.
+        the evaluator, for which nobody waits. Only one that hangs takes too long, and a phase has WAIT_SECONDS.
 
         dead: whose processes have ended.
         """
+        too_long = cause.startswith(TOO_LONG)
+        if too_long and not (self._hangs and self._hangs in cause):
+            raise self._broken(f"a phase takes too long, though nobody hangs: {cause}")
+        if too_long and now <= WAIT_SECONDS:
+            raise self._broken(f"after {now:g} s a phase has taken too long: {cause}")
         if self.began and "evaluator" in cause:
             raise self._broken(f"the run fails though nobody needs the evaluator: {cause}")
-        if not self.began and not any(name in cause for name in {*self._gone, *dead}):
+        if not self.began and not too_long and not any(name in cause for name in {*self._gone, *dead}):
             raise self._broken(f"the run fails before it trains, though nobody has failed: {cause}")

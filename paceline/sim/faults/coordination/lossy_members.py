@@ -29,7 +29,7 @@ from paceline.core.fault_tolerance.membership import MembershipState
 from paceline.core.parties.lifecycle import AwaitTaken, SendLast
 from paceline.core.role import Role, RoleContext
 from paceline.sim.faults.coordination.heartbeats import SimulatedHeartbeats
-from paceline.sim.faults.coordination.members import ASKED, Members
+from paceline.sim.faults.coordination.members import ASKED, Members, RunLost
 from paceline.sim.faults.coordination.newcomers import LOOK_AGAIN_S, SimulatedNewcomers
 from paceline.sim.faults.links.lossy_links import LossyLinks
 from paceline.sim.faults.parties.bring_up import SimulatedBringUp
@@ -77,6 +77,10 @@ class LossyMembers(Members):
     def carry_out_decisions(self) -> None:
         """Carries out what the coordinator's parts have decided."""
         self._carry_out()
+
+    def fails(self, cause: str) -> None:
+        """Ends the run as failed."""
+        raise RunLost(cause)
 
     def _act(self, action: Action) -> None:
         if self.ends:

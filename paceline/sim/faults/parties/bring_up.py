@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import EVALUATOR, Party
+from paceline.core.coordinator.phase_deadline import PhaseDeadline
 from paceline.core.role import Role, RoleContext
 from paceline.sim.checking.oracles.bring_up import BringUpOracle, Starts
 from paceline.sim.kernel.processes import SimulatedProcess
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 MODEL = control.Ready(length=0, fingerprint="", seconds_per_step=0.0, optimizer="")
 """What every simulated worker reports of its model: all train the same."""
+LOOK_S = 5.0
+"""Seconds between two looks whether a phase takes too long."""
 TAKES_MAX_S = 1.0
 """The longest time that a party takes to meet the others, or to take up its plan."""
 
@@ -98,7 +101,10 @@ class SimulatedBringUp:
         self.evaluator = None if starts.evaluator_at_s is None else SimulatedEvaluator(sim, members, starts)
         if self.evaluator:
             self._beginning.add(self.evaluator.party.process)
-        self.oracle = BringUpOracle(sim.invariants.broken, [name for name, _ in self._beginning])
+        hangs = starts.hangs[0] if starts.hangs else ""
+        self.oracle = BringUpOracle(sim.invariants.broken, [name for name, _ in self._beginning], hangs)
+        self._deadline = PhaseDeadline(members.machine, lambda: sim.now)
+        sim.heap.push(0.0, self._looks_at_deadline)
         for party in late:
             party.here = party.hears = False
             sim.heap.push(0.0, self._is_absent, party)
@@ -108,6 +114,18 @@ class SimulatedBringUp:
                 if name == party.name:
                     sim.heap.push(at, self._dies, party)
         members.watch_connections(lambda: self.began_s is not None, lambda party: None)
+
+    def _looks_at_deadline(self) -> None:
+        """Ends the run as failed if its phase takes too long."""
+        if self._members.over:
+            return
+        if cause := self._deadline.overdue():
+            self._members.fails(cause)
+        self._sim.heap.push(self._sim.now + LOOK_S, self._looks_at_deadline)
+
+    def hangs(self, party: SimulatedProcess, what: str) -> bool:
+        """Returns True if that party never says `what`."""
+        return (party.name, what) == self._starts.hangs
 
     @property
     def evaluators(self) -> tuple[SimulatedProcess, ...]:
@@ -140,7 +158,7 @@ class SimulatedBringUp:
         self._sim.heap.push(self._starts.at_s[party.name], self._sim.join, party.me)
 
     def _says_hello(self, party: SimulatedProcess) -> None:
-        if self._is_there(self._says_hello, party):
+        if not self.hangs(party, "Hello") and self._is_there(self._says_hello, party):
             self._members.tell(party, hello_of(party.incarnation))
 
     def _dies(self, party: SimulatedProcess) -> None:
@@ -194,12 +212,12 @@ class SimulatedBringUp:
         return party.hears
 
     def _is_ready(self, party: SimulatedProcess) -> None:
-        if party.kind == "worker" and self._is_there(self._is_ready, party):
+        if party.kind == "worker" and not self.hangs(party, "Ready") and self._is_there(self._is_ready, party):
             self._members.tell(party, MODEL)
 
     def _has_taken_up(self, party: SimulatedProcess) -> None:
         """Makes the role count with those that are there, as its first message must find it."""
-        if not self._is_there(self._has_taken_up, party):
+        if self.hangs(party, "Prepared") or not self._is_there(self._has_taken_up, party):
             return
         self.oracle.took_up(party.name)
         for rank in sorted(self._members.orders.known(party).departed):

@@ -183,6 +183,8 @@ class SimulatedRunEnd:
 
     def _saves(self, party: SimulatedProcess) -> None:
         """Answers Finish; a server that is down just now does so when it is back."""
+        if self._members.bring_up and self._members.bring_up.hangs(party, "Saved"):
+            return
         if party.hears:
             self.oracle.saved(party.process)
             self._members.orders.says(party, self._members.orders.lifecycle(party).saved())
