@@ -6,10 +6,15 @@
     FETCHING    the source is lost (nothing is reported)    none: there will be another order           SERVING
     FETCHING    the state, of an order that is overtaken    none                                        as it was
     FETCHING    the state                                   BecomeState                                 BECOMING
+    BECOMING    (between two messages: `BecomeState.steps`) ForgetCaptures, TakeState, ForgetCopies,    BECOMING
+                                                            EnterServerView
     BECOMING    it has become that (`became`)               the first server: resolved samples, then    SERVING
                                                             Restored; who has left and joined;
                                                             MeetEverybody, by a later incarnation;
                                                             Prepared
+
+No message sees half of the old state: the steps are one. What was kept of the old state is forgotten before the roles
+are replaced, since a capture takes what it finds; and the server view comes last, from when on the server is heard.
 
 Several orders may be under way: each loss of a server is followed by one with a higher number. No answer to an order
 counts once a later one was carried out. `paceline.core.coordination.server_recovery` gives the orders.
@@ -21,6 +26,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import COORDINATOR
 from paceline.core.effects import Data
 from paceline.core.parties.orders import ReportResolved, RolesHearJoined, RolesHearLeft
 
@@ -33,10 +39,48 @@ class FetchState:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetCaptures:
+    """Drops what is kept for snapshots and checkpoints, and wants no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeState:
+    """Replaces all roles by roles in the state that was fetched; from `rolled_back` on workers start anew."""
+
+    rolled_back: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetCopies:
+    """Drops what is held for copies, and what is held of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnterServerView:
+    """Ignores messages of another server view than this from now on."""
+
+    server_view: int
+
+
+BecomeStep = ForgetCaptures | TakeState | ForgetCopies | EnterServerView
+
+
+@dataclass(frozen=True, slots=True)
 class BecomeState:
-    """Makes the server what was fetched for this order, in its server view, and drops all that was under way."""
+    """Makes the server what was fetched for this order, and drops all that was under way: `steps`, between two
+    messages."""
 
     order: control.Restore
+
+    @property
+    def rolled_back(self) -> bool:
+        """Returns True if all servers return to a snapshot, so that workers start anew; from a copy they go on."""
+        return self.order.source == str(COORDINATOR)
+
+    @property
+    def steps(self) -> tuple[BecomeStep, ...]:
+        """Returns what is done then, in this order."""
+        return ForgetCaptures(), TakeState(self.rolled_back), ForgetCopies(), EnterServerView(self.order.server_view)
 
 
 @dataclass(frozen=True, slots=True)

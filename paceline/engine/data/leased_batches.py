@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 
 from paceline.core.effects import Data, Piece
+from paceline.core.samples.lease_in_use import LeaseInUse
 from paceline.core.samples.sample_leases import joined
 from paceline.engine.data.batches import Indices, MapStyle, PieceStream
 from paceline.engine.data.dataset import Dataset
@@ -42,7 +43,7 @@ class LeasedBatches(PieceStream):
     ) -> None:
         super().__init__(data, batch_size, device, functools.partial(epoch_order, len(data), seed))
         self._lender = lender
-        self._lease: Piece | None = None
+        self._lease = LeaseInUse()
         self._taken: list[Piece] = []
         self._behind = 0
 
@@ -70,11 +71,8 @@ class LeasedBatches(PieceStream):
     def _some(self, samples: int) -> Indices | None:
         if self.epochs is not None and self.epoch >= self.epochs:
             return None
-        self._lease = self._lease or self._lender.next()
-        if self._lease is None:
+        piece = self._lease.take(samples, self._lender.next)
+        if piece is None:
             return None
-        epoch, start, end = self._lease
-        stop = min(end, start + samples)
-        self._lease = (epoch, stop, end) if stop < end else None
-        self._taken.append((epoch, start, stop))
-        return self._piece(epoch, start, stop)
+        self._taken.append(piece)
+        return self._piece(*piece)

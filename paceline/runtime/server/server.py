@@ -36,10 +36,15 @@ from paceline.core.paramserver.robust_mean import NONE as NO_RULE
 from paceline.core.parties.orders import ReportResolved, RolesHearJoined, RolesHearLeft
 from paceline.core.parties.server_restore import (
     BecomeState,
+    BecomeStep,
+    EnterServerView,
     FetchState,
+    ForgetCaptures,
+    ForgetCopies,
     MeetEverybody,
     RestoreAction,
     ServerRestore,
+    TakeState,
     ToCoordinator,
 )
 from paceline.core.role import RoleContext
@@ -310,8 +315,8 @@ class Shard:
             match action:
                 case FetchState(order=order):
                     self._fetch(order)
-                case BecomeState(order=order):
-                    self._become_state(order)
+                case BecomeState() as become:
+                    self._become_state(become)
                 case ReportResolved():
                     self._session.reports.tell_settled()
                 case ToCoordinator(message=message):
@@ -333,12 +338,12 @@ class Shard:
             return  # there will be another order, or the run ends
         self._carry_out(self._restoring.fetched(order, complete=self._fetched is not None))
 
-    def _become_state(self, order: control.Restore) -> None:
+    def _become_state(self, become: BecomeState) -> None:
         """Makes the slices what was fetched, and reports what they are now."""
         states, self._fetched = self._fetched, None
         assert states is not None
-        before = self._version()
-        self._node.between_messages(lambda: self._swap(states, order.server_view))
+        before, order = self._version(), become.order
+        self._node.between_messages(lambda: self._swap(states, become.steps))
         done = tuple(self._first.done) if self._first else None
         departed, version = self._session.departed, self._version()
         self._carry_out(self._restoring.became(order, departed, before=before, version=version, done=done))
@@ -353,15 +358,23 @@ class Shard:
             return None
         return fetch(self._node, who, range(len(self._slices)), COPY)
 
-    def _swap(self, states: list[SliceState], server_view: int) -> None:
-        """Replaces all roles between two messages, so that no message sees half of the old state."""
-        for captures in self._captures.values():
-            captures.want(FORGET)
-        for at, state in enumerate(states):
-            self._become(at, state)
-        if self._copies:
-            self._copies.forget()
-        self._node.begin_server_view(server_view)
+    def _swap(self, states: list[SliceState], steps: Iterable[BecomeStep]) -> None:
+        """Takes the steps to what was fetched, between two messages."""
+        for step in steps:
+            match step:
+                case ForgetCaptures():
+                    for captures in self._captures.values():
+                        captures.want(FORGET)
+                case TakeState():
+                    for at, state in enumerate(states):
+                        self._become(at, state)
+                case ForgetCopies():
+                    if self._copies:
+                        self._copies.forget()
+                case EnterServerView(server_view=view):
+                    self._node.begin_server_view(view)
+                case _:
+                    assert_never(step)
 
     @property
     def _reports_samples(self) -> bool:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from paceline.core.coordination import control_messages as control
 from paceline.core.parties.orders import ReportResolved, RolesHearJoined, RolesHearLeft
 from paceline.core.parties.server_restore import (
     BecomeState,
+    EnterServerView,
     FetchState,
+    ForgetCaptures,
+    ForgetCopies,
     MeetEverybody,
     RestoreAction,
     ServerRestore,
+    TakeState,
     ToCoordinator,
 )
 
@@ -56,3 +64,14 @@ def test_its_role_hears_who_is_gone_and_who_is_in_a_later_incarnation() -> None:
     actions = became(ServerRestore(later=True), order(departed=(3,), returned=(1, 2)), departed=(2,))
     gone = [RolesHearLeft(1), RolesHearLeft(2), RolesHearLeft(3)]
     assert actions == [*gone, RolesHearJoined(1), MeetEverybody(), prepared()]
+
+
+def test_a_server_is_in_its_new_view_once_nothing_of_the_old_state_is_left() -> None:
+    become = BecomeState(order(5))
+    steps = (ForgetCaptures(), TakeState(become.rolled_back), ForgetCopies(), EnterServerView(become.order.server_view))
+    assert become.steps == steps
+
+
+@pytest.mark.parametrize(("source", "rolled_back"), [("coordinator", True), ("server 1", False)])
+def test_workers_start_anew_only_where_all_servers_return_to_a_snapshot(source: str, rolled_back: bool) -> None:
+    assert BecomeState(replace(order(5), source=source)).rolled_back == rolled_back

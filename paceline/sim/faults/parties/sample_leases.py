@@ -19,6 +19,7 @@ from paceline.core.effects import Compute, Computed, Data, Piece, Train, Trained
 from paceline.core.paramserver.gated_server import ClockedServer, settles
 from paceline.core.parties.lease_reports import HandedSamples, ResolvedContributions
 from paceline.core.parties.orders import ReportNotUnderWay, ReportPending, ReportResolved
+from paceline.core.samples.lease_in_use import LeaseInUse
 from paceline.core.samples.sample_leases import LATE, Leases, joined
 from paceline.sim.checking.oracles.samples import Samples
 from paceline.sim.kernel.processes import SimulatedProcess
@@ -37,17 +38,17 @@ class _Taken:
     """Holds the leases of one incarnation of a worker.
 
     handed   samples of the work it was given so far
-    rest     what is left of its lease
+    lease    the one it is at
     anew     it restarted from what the servers went back to, and has not said so
     open     data of work that may still be broken off
     reports  what it tells the coordinator of them
     """
 
-    __slots__ = ("anew", "handed", "open", "reports", "rest")
+    __slots__ = ("anew", "handed", "lease", "open", "reports")
 
     def __init__(self) -> None:
         self.handed = 0
-        self.rest: Piece | None = None
+        self.lease = LeaseInUse()
         self.anew = False
         self.open: dict[int, Data] = {}
         self.reports = HandedSamples()
@@ -95,13 +96,12 @@ class SimulatedLeases:
         if past:
             self._tell(party, past)
         pieces: list[Piece] = []
-        while samples and (mine.rest or party.here):
-            epoch, start, stop = mine.rest or self._take(party)
-            cut = min(stop, start + samples)
-            pieces.append((epoch, start, cut))
-            mine.rest = (epoch, cut, stop) if cut < stop else None
-            mine.handed += cut - start
-            samples -= cut - start
+        while samples and (mine.lease.rest or party.here):
+            piece = mine.lease.take(samples, lambda: self._take(party))
+            assert piece is not None
+            pieces.append(piece)
+            mine.handed += piece[2] - piece[1]
+            samples -= piece[2] - piece[1]
         data = joined(pieces)
         # The end of some work is never heard of, so the oldest is forgotten. It is too old to be broken off.
         if len(mine.open) == OPEN_MAX:

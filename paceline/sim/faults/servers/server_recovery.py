@@ -36,9 +36,13 @@ from paceline.core.parties.orders import (
 )
 from paceline.core.parties.server_restore import (
     BecomeState,
+    EnterServerView,
     FetchState,
+    ForgetCaptures,
+    ForgetCopies,
     MeetEverybody,
     RestoreAction,
+    TakeState,
     ToCoordinator,
 )
 from paceline.sim.checking.oracles.contributions import ShardRecount
@@ -302,9 +306,9 @@ class Servers:
                 case FetchState(order=order):
                     keeper = self.servers[Party.parse(order.source).index]
                     self.streams.send(server.copier, keeper.copier, 0, self._asks_for_copy, (keeper, server, order))
-                case BecomeState(order=order):
+                case BecomeState() as become:
                     assert state is not None
-                    self._become(server, order, state)
+                    self._become(server, become, state)
                 case MeetEverybody():
                     self._meet_all(server)
                 case ToCoordinator(message=message):
@@ -329,23 +333,20 @@ class Servers:
         if not server.lost:
             self._carry_out_restore(server, server.restoring.fetched(order, complete=state is not None), state)
 
-    def _become(self, server: RecoverableServer, order: control.Restore, state: SliceState) -> None:
-        """Makes `server` the state that was kept: role, oracle, copies, server view; then it reports."""
-        party, world, rolled_back = server.party, self.sim.world, order.source == str(COORDINATOR)
-        before = server.version
-        server.wanted.want(FORGET)
-        # From a snapshot all servers go back together, and workers start anew. From a copy the others go on, so the
-        # tables are kept as they are.
-        tables = among_others(state.facts["tables"]) if rolled_back else state.facts["tables"]
-        world.revive(server.party, state.vectors[WEIGHTS], state.vectors[UPDATE].value, tables)
-        world.servers[server.shard], world.means[server.shard] = party, server.means
-        if self.sim.invariants:
-            recount = state.vectors[RECOUNT].value
-            self.sim.invariants.revived(party, recount, order.number, copied=not rolled_back)
-        self._listen(server)
-        if server.copies:
-            server.copies.forget()
-        self.streams.server_views[party.process] = order.server_view
+    def _become(self, server: RecoverableServer, become: BecomeState, state: SliceState) -> None:
+        """Makes `server` the state that was kept; then it reports."""
+        party, order, before = server.party, become.order, server.version
+        for step in become.steps:
+            match step:
+                case ForgetCaptures():
+                    server.wanted.want(FORGET)
+                case TakeState(rolled_back=rolled_back):
+                    self._takes(server, state, order.number, rolled_back=rolled_back)
+                case ForgetCopies():
+                    if server.copies:
+                        server.copies.forget()
+                case EnterServerView(server_view=view):
+                    self.streams.server_views[party.process] = view
         done: Data | None = None
         if self.sim.leasing and not server.shard:
             self.sim.leasing.attach(party)
@@ -353,6 +354,19 @@ class Servers:
         departed = self._members.orders.known(party).departed
         became = server.restoring.became(order, departed, before=before, version=server.version, done=done)
         self._carry_out_restore(server, became)
+
+    def _takes(self, server: RecoverableServer, state: SliceState, number: int, *, rolled_back: bool) -> None:
+        """Replaces the role of a server by one in that state, by order `number`; the oracle goes back with it."""
+        party, world = server.party, self.sim.world
+        # From a snapshot all servers go back together, and workers start anew. From a copy the others go on, so the
+        # tables are kept as they are.
+        tables = among_others(state.facts["tables"]) if rolled_back else state.facts["tables"]
+        world.revive(party, state.vectors[WEIGHTS], state.vectors[UPDATE].value, tables)
+        world.servers[server.shard], world.means[server.shard] = party, server.means
+        if self.sim.invariants:
+            recount = state.vectors[RECOUNT].value
+            self.sim.invariants.revived(party, recount, number, copied=not rolled_back)
+        self._listen(server)
 
     def _meet_all(self, server: RecoverableServer) -> None:
         """Connects a new incarnation to all workers and servers, each of which then drops the former one."""
