@@ -166,7 +166,7 @@ class MeanServer(Role):
         self.missed: dict[int, list[_Meeting]] = {}  # by newcomer: closed without it, oldest first
         self.outvoted: Counter[int] = Counter()  # by rank: how often it asked for another meeting than most
         self.passed: dict[int, list[_Meeting]] = {}  # by newcomer: what it had missed, until it met the others
-        self.settled: dict[int, list[_Meeting]] = {}  # by rank: closed by a vote, and it was in another one
+        self.settled: dict[int, list[_Meeting]] = {}  # by rank: closed without it, until it goes on
         self.insists: set[int] = set()  # who asked last for a meeting that lost, and had its answer before
 
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
@@ -296,6 +296,8 @@ class MeanServer(Role):
         for rank, missed in self.missed.items():
             if rank not in meeting.present:
                 missed.append(meeting)
+        if len(meeting.present) < len(meeting.among):
+            self._settle(meeting)
         for rank in meeting.present:
             if not meeting.lost:
                 self.passed.pop(rank, None)
@@ -327,7 +329,6 @@ class MeanServer(Role):
         agreed.absent.clear()
         yield from self._close(agreed)
         assert agreed.result is not None
-        self._settle(agreed)
         for rank, meeting in outvoted.items():
             self.outvoted[rank] += 1
             if meeting.result is None:
@@ -348,12 +349,14 @@ class MeanServer(Role):
             return
         meeting.lost = True
         yield from self._end(meeting, result)
-        self._settle(meeting)
 
     def _settle(self, meeting: _Meeting) -> None:
-        """Keeps a meeting that was closed by a vote for those of its members who have not asked for it yet."""
+        """Keeps a closed meeting for those of its members who take part and have not asked for it yet.
+
+        They were outvoted, or came when it had begun and have asked for another one first, as a liar does.
+        """
         for rank in meeting.among:
-            if rank not in meeting.present and rank not in self.left:
+            if rank not in meeting.present and rank not in self.left and rank not in self.missed:
                 self.settled.setdefault(rank, []).append(meeting)
 
     def _votes(self, meeting: _Meeting) -> tuple[int, int]:
@@ -380,7 +383,7 @@ class MeanServer(Role):
 
     def forget(self, tag: Hashable) -> None:
         """Drops the results of `tag`, for which nobody will ask again: an initial mean is as large as the model."""
-        for known in (self.closed, self.missed, self.passed):
+        for known in (self.closed, self.missed, self.passed, self.settled):
             for meetings in known.values():
                 meetings[:] = [meeting for meeting in meetings if meeting.tag != tag]
 

@@ -123,6 +123,19 @@ def test_a_newcomer_takes_over_where_one_is_that_lies_about_it(meeting: ByHand) 
     assert meeting.role.passed.keys() == {2}, "kept until it is in a mean like the others"
 
 
+def test_a_mean_that_closed_without_a_newcomer_is_kept_for_it_whatever_it_has_asked_first(meeting: ByHand) -> None:
+    """Else it would wait here for that mean, and the others at another server for its part in the next one."""
+    meeting.gone(0)
+    assert meeting.on(2, part(2.0, tag="t/2")) == {}
+    meeting.came(0)
+    assert meeting.on(0, part(0.0, weight=0.0, tag="lie")) == {}
+    answers = meeting.on(1, part(4.0, tag="t/2"))
+    assert {rank: answer.v[0] for rank, answer in answers.items()} == {1: 3.0, 2: 3.0}, "it was not expected"
+    assert meeting.on(0, part(9.0, tag="t/2")) == {0: answers[1]}
+    assert meeting.on(0, part(1.0, tag="t/3")) == {}
+    assert not meeting.role.settled
+
+
 def test_who_has_left_since_still_says_which_mean_is_the_right_one() -> None:
     """Of the two who are left one lies, and the other one's mean has the part of a third."""
     meeting, all4 = ByHand(MeanServer, None, workers=4), (0, 1, 2, 3)
