@@ -6,7 +6,7 @@
     FETCHING    the source is lost (nothing is reported)    none: there will be another order           SERVING
     FETCHING    the state, of an order that is overtaken    none                                        as it was
     FETCHING    the state                                   BecomeState                                 BECOMING
-    BECOMING    (between two messages: `BecomeState.steps`) ForgetCaptures, TakeState, ForgetCopies,    BECOMING
+    BECOMING    (between two messages: `BecomeState.steps`) ForgetCaptures, ReplaceRoles, ForgetCopies,    BECOMING
                                                             EnterServerView
     BECOMING    it has become that (`became`)               the first server: resolved samples, then    SERVING
                                                             Restored; who has left and joined;
@@ -44,7 +44,7 @@ class ForgetCaptures:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeState:
+class ReplaceRoles:
     """Replaces all roles by roles in the state that was fetched; from `rolled_back` on workers start anew."""
 
     rolled_back: bool
@@ -62,7 +62,7 @@ class EnterServerView:
     server_view: int
 
 
-BecomeStep = ForgetCaptures | TakeState | ForgetCopies | EnterServerView
+BecomeStep = ForgetCaptures | ReplaceRoles | ForgetCopies | EnterServerView
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class BecomeState:
     @property
     def steps(self) -> tuple[BecomeStep, ...]:
         """Returns what is done then, in this order."""
-        return ForgetCaptures(), TakeState(self.rolled_back), ForgetCopies(), EnterServerView(self.order.server_view)
+        return ForgetCaptures(), ReplaceRoles(self.rolled_back), ForgetCopies(), EnterServerView(self.order.server_view)
 
 
 @dataclass(frozen=True, slots=True)

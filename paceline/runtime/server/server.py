@@ -42,9 +42,9 @@ from paceline.core.parties.server_restore import (
     ForgetCaptures,
     ForgetCopies,
     MeetEverybody,
+    ReplaceRoles,
     RestoreAction,
     ServerRestore,
-    TakeState,
     ToCoordinator,
 )
 from paceline.core.role import RoleContext
@@ -365,7 +365,7 @@ class Shard:
                 case ForgetCaptures():
                     for captures in self._captures.values():
                         captures.want(FORGET)
-                case TakeState():
+                case ReplaceRoles():
                     for at, state in enumerate(states):
                         self._become(at, state)
                 case ForgetCopies():

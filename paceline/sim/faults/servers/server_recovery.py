@@ -41,8 +41,8 @@ from paceline.core.parties.server_restore import (
     ForgetCaptures,
     ForgetCopies,
     MeetEverybody,
+    ReplaceRoles,
     RestoreAction,
-    TakeState,
     ToCoordinator,
 )
 from paceline.sim.checking.oracles.contributions import ShardRecount
@@ -340,7 +340,7 @@ class Servers:
             match step:
                 case ForgetCaptures():
                     server.wanted.want(FORGET)
-                case TakeState(rolled_back=rolled_back):
+                case ReplaceRoles(rolled_back=rolled_back):
                     self._takes(server, state, order.number, rolled_back=rolled_back)
                 case ForgetCopies():
                     if server.copies:
