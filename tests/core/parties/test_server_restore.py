@@ -74,7 +74,7 @@ def test_a_server_is_in_its_new_view_once_nothing_of_the_old_state_is_left() -> 
         ForgetCopies(),
         EnterServerView(become.order.server_view),
     )
-    assert become.steps == steps
+    assert become.steps == (ForgetCaptures(), ReplaceRoles(become.rolled_back), ForgetCopies(), view)
 
 
 @pytest.mark.parametrize(("source", "rolled_back"), [("coordinator", True), ("server 1", False)])
