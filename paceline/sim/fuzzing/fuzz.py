@@ -41,6 +41,12 @@ STEPS_ALONE = 3
 """Steps that the remaining workers must make when the others have left."""
 CRASH_AT_LAST = 0.5
 """How likely the first of these is to crash; all others leave."""
+DIES_LEAVING = 0.5
+"""How likely one of those who leave at last crashes meanwhile."""
+DIES_WITHIN_S = 3.0
+"""Within how many seconds after all were asked to leave."""
+LOOK_S = 0.03
+"""Seconds between two looks whether it has begun to."""
 LENGTH = 12
 """Parameters of the model, which has no content: only sizes and order matter here."""
 SUSPECT_AFTER_S = 3.0
@@ -297,8 +303,8 @@ def go_on(sim: Simulation) -> None:
 def end(sim: Simulation) -> None:
     """Lets half of the workers go, checks that the others go on, and lets these leave until nothing is left to happen.
 
-    The first to go may crash (CRASH_AT_LAST). Raises InvariantBroken if an event is left or samples or mass are
-    missing.
+    The first to go may crash (CRASH_AT_LAST), and one of them while it leaves (DIES_LEAVING). Raises InvariantBroken
+    if an event is left or samples or mass are missing.
     """
     assert sim.invariants is not None
     random = Random(f"fuzz/{sim.seed}/end")
@@ -307,13 +313,26 @@ def end(sim: Simulation) -> None:
     go = sim.crash if random.random() < CRASH_AT_LAST else sim.leave
     for number, rank in enumerate(first):
         sim.heap.push(sim.now + 2.0 * number, go if number == 0 else sim.leave, rank)
-    _without_those_who_went(sim, others, sim.now + 2.0 * len(first) + SUSPECT_AFTER_S)
+    gone = sim.now + 2.0 * len(first)
+    dying = Random(f"fuzz/{sim.seed}/dies leaving")
+    if first and dying.random() < DIES_LEAVING:
+        number, gone = dying.randrange(len(first)), gone + DIES_WITHIN_S
+        sim.heap.push(sim.now + 2.0 * number, _crash_as_it_leaves, sim, first[number], gone)
+    _without_those_who_went(sim, others, gone + SUSPECT_AFTER_S)
     for number, rank in enumerate(others):
         sim.heap.push(sim.now + 2.0 * number, sim.leave, rank)
     sim.run(until=sim.now + BOUND_S)
     if len(sim.heap):
         raise sim.invariants.broken(f"{BOUND_S:g} s after all were asked to leave something still happens")
     sim.invariants.all_is_accounted_for()
+
+
+def _crash_as_it_leaves(sim: Simulation, rank: int, until: float) -> None:
+    """Crashes a worker just when it has begun to leave, at its next step, or at `until`."""
+    if sim.world.workers[rank].here and sim.now < until:
+        sim.heap.push(sim.now + LOOK_S, _crash_as_it_leaves, sim, rank, until)
+    else:
+        sim.crash(rank)
 
 
 def _without_those_who_went(sim: Simulation, others: Sequence[int], since: float) -> None:

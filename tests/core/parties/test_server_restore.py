@@ -68,12 +68,7 @@ def test_its_role_hears_who_is_gone_and_who_is_in_a_later_incarnation() -> None:
 
 def test_a_server_is_in_its_new_view_once_nothing_of_the_old_state_is_left() -> None:
     become = BecomeState(order(5))
-    steps = (
-        ForgetCaptures(),
-        ReplaceRoles(become.rolled_back),
-        ForgetCopies(),
-        EnterServerView(become.order.server_view),
-    )
+    view = EnterServerView(become.order.server_view)
     assert become.steps == (ForgetCaptures(), ReplaceRoles(become.rolled_back), ForgetCopies(), view)
 
 

@@ -174,6 +174,13 @@ class LossyMembers(Members):
         if isinstance(message, control.Left):
             self._left_cleanly.add(src.process)
         self._told(who, message)
+        if src in self._lost and isinstance(message, control.Left):  # its connection ends right behind that
+            self._lost.discard(src)
+            self.streams.give_up(self.control, src)
+            if self.ends:
+                self.reports_lost(src, "its process ended")
+            else:
+                self.reports_end_of_former(src)
         if isinstance(message, control.Restored) and self._sim.leasing:
             self._sim.leasing.restored()
 
@@ -250,7 +257,7 @@ class LossyMembers(Members):
     def crash(self, rank: int) -> None:
         """Crashes the process of worker `rank`, or that which is to take its place; its silence is noticed.
 
-        All messages that it had not delivered are lost.
+        All messages that it had not delivered are lost, also those with which it leaves.
         """
         party, newcomer = self._sim.world.workers[rank], self.newcomers.get(rank)
         if newcomer:
@@ -258,8 +265,18 @@ class LossyMembers(Members):
             self.streams.forget(newcomer)
         elif not party.here and party.hears and self._sim.incarnations[rank].alive:  # a zombie
             self.end(party)
-        elif self._dies(party):
+        elif self._dies(party) or self._dies_leaving(party):
             self.streams.forget(party)
+
+    def _dies_leaving(self, party: SimulatedProcess) -> bool:
+        """Ends the process of a worker that leaves and has not said so; returns True if it was one."""
+        if not party.hears or worker(party.me) not in self._roster.training or not self.counts(party):
+            return False
+        party.hears = False
+        self._lost.add(party)
+        if self._sim.invariants:
+            self._sim.invariants.crashed(party.me)
+        return True
 
     def expel(self, rank: int, reason: str) -> None:
         party = self._sim.world.workers[rank]
