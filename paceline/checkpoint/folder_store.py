@@ -31,6 +31,7 @@ class FolderStore(CheckpointStore):
 
     def __init__(self, root: Path, disk: Disk = REAL_DISK) -> None:
         self.root, self._disk = root, disk
+        self._is_settled = False  # the name of `root`, by this process
 
     def __str__(self) -> str:
         return str(self.root)
@@ -58,6 +59,7 @@ class FolderStore(CheckpointStore):
         disk.remove_tree(place)
         try:
             disk.make_folder(place)  # with its name on the disk before the manifest, which makes the checkpoint exist
+            self._settle()
             written = [(name, *atomic_file.write(place / name, chunks, disk)) for name, chunks in contents.items()]
             entries = tuple(FileEntry(name=name, size=size, crc32=crc) for name, size, crc in written)
             manifest = Manifest(files=entries, finite=finite, facts=facts)
@@ -66,6 +68,18 @@ class FolderStore(CheckpointStore):
             disk.remove_tree(place)
             raise
         return manifest
+
+    def _settle(self) -> None:
+        """Brings the names of the run's folder and of that of its checkpoints on the disk, once. Raises OSError.
+
+        A process that was killed may have made them just before that, and a power cut would take all checkpoints.
+        """
+        if self._is_settled:
+            return
+        self._disk.settle(self.root.parent)
+        with contextlib.suppress(OSError):  # the folder of all runs need not be one that may be opened
+            self._disk.settle(self.root.parent.parent)
+        self._is_settled = True
 
     def rotate(self, keep_last: int, *, keep_best: bool = False, healthy: int | None = None) -> list[int]:
         """Deletes old checkpoints, and what is left of older ones whose writing or deleting was cut short.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import random
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from paceline.checkpoint.folder_store import MANIFEST, FolderStore
 from paceline.checkpoint.manifest import Damaged, FileEntry, Manifest
+from paceline.sim.kernel.virtual_disk import DiskFaults, PowerCut, VirtualDisk
 from tests.checkpoint.saving import contents, save
 
 OLD, NEW = b"old" * 500, b"new" * 500
@@ -75,3 +77,18 @@ def test_what_a_deletion_that_was_cut_short_has_left_is_swept_up(tmp_path: Path)
     assert folder.rotate(5) == []
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == ["00000002", "00000003", "notes"], "3 may be one that is being written"
+
+
+@pytest.mark.parametrize("killed_at", range(1, 16))
+def test_what_is_saved_after_a_kill_survives_a_power_cut(killed_at: int) -> None:
+    """Also where the kill came between a folder and its name on the disk: the next process finds the folder there."""
+    disk, root = VirtualDisk(random.Random(killed_at)), Path("/runs/one/checkpoints")
+    disk.make_folder(root.parent)
+    disk.power_on(DiskFaults(stops_at=killed_at))
+    with contextlib.suppress(PowerCut):
+        save(FolderStore(root, disk), 1, OLD)
+    disk.power_on()
+    save(FolderStore(root, disk), 2, NEW)
+    disk.cut_power()
+    disk.power_on()
+    assert FolderStore(root, disk).newest()[0] == 2
