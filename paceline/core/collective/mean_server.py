@@ -151,8 +151,9 @@ class MeanServer(Role):
     What they asked for is closed with that result, too: whoever asks for it later gets the same. If the result is of
     another fragment of the model, their meeting ends with the mean of those who came to it.
 
-    A member that asks for it once more, though it was answered, gets the same and counts as one that waits: it might
-    ask for it for ever at this server and for others elsewhere, and the others would wait here for its part.
+    A member that asks for it once more, though it was answered, or that is a newcomer and asks for what only an earlier
+    incarnation of its own had asked for, gets the same and counts as one that waits: it might ask for it for ever at
+    this server and for others elsewhere, and the others would wait here for its part.
     """
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
@@ -167,7 +168,7 @@ class MeanServer(Role):
         self.outvoted: Counter[int] = Counter()  # by rank: how often it asked for another meeting than most
         self.passed: dict[int, list[_Meeting]] = {}  # by newcomer: what it had missed, until it met the others
         self.settled: dict[int, list[_Meeting]] = {}  # by rank: closed without it, until it goes on
-        self.insists: set[int] = set()  # who asked last for a meeting that lost, and had its answer before
+        self.insists: set[int] = set()  # who asked last for a meeting that lost, as nobody honest would
 
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
         """Takes a member's part: answers at once if the meeting is closed, otherwise when it closes."""
@@ -176,7 +177,7 @@ class MeanServer(Role):
         last = self._closed_before(src, message)
         if last is not None:
             self.asked.pop(src, None)  # what an earlier incarnation asked for
-            if not last.lost or last not in self.closed.get(src, ()):
+            if not self._insists(src, last):
                 return (Reply(src, last.result),)
             self.insists.add(src)
             return (Reply(src, last.result), *self._go_on_together())
@@ -247,6 +248,20 @@ class MeanServer(Role):
         assert self.gate is not None
         return self.gate.part(now, rank, part.v, onto)
 
+    def _insists(self, src: int, meeting: _Meeting) -> bool:
+        """Returns True if a member asks for a meeting that lost a vote, and it alone, or that it was answered with."""
+        given = self.closed.setdefault(src, [])
+        again = meeting in given
+        if not again:
+            self._note_given(given, meeting)
+        return meeting.lost and (again or meeting.counted <= {src})
+
+    def _note_given(self, given: list[_Meeting], meeting: _Meeting) -> None:
+        """Notes that the rank of `given` has the result of that meeting, and forgets its oldest one."""
+        if len(given) == self.kept_at_most:
+            del given[0]
+        given.append(meeting)
+
     def _closed_before(self, src: int, part: Part) -> _Meeting | None:
         """Returns the meeting that `part` belongs to, if it is closed."""
         for meeting in self.closed.get(src, ()):
@@ -301,10 +316,7 @@ class MeanServer(Role):
         for rank in meeting.present:
             if not meeting.lost:
                 self.passed.pop(rank, None)
-            closed = self.closed.setdefault(rank, [])
-            if len(closed) == self.kept_at_most:
-                del closed[0]
-            closed.append(meeting)
+            self._note_given(self.closed.setdefault(rank, []), meeting)
             # A reply belongs to the oldest question, so an early result waits its turn.
             # A member that asks for an earlier mean again, since it was restarted, has no question here until it
             # comes to this one.

@@ -96,6 +96,28 @@ def test_who_asks_once_more_for_what_was_outvoted_is_not_waited_for(meeting: ByH
     assert not meeting.role.insists
 
 
+def test_a_newcomer_that_asks_for_what_only_its_former_incarnation_asked_for_is_not_waited_for(meeting: ByHand) -> None:
+    """Whoever it takes over from has asked for something else."""
+    for rank, tag in ((0, "t/0"), (1, "t/0"), (2, "lie")):
+        first = meeting.on(rank, part(float(rank), tag=tag))
+    meeting.gone(2)
+    meeting.came(2)
+    assert meeting.on(2, part(9.0, tag="lie")) == {2: first[2]}
+    assert meeting.on(0, part(0.0, tag="t/1")) == {}
+    answers = meeting.on(1, part(1.0, tag="t/1"))
+    assert {rank: (answer.v[0], answer.weight) for rank, answer in answers.items()} == {0: (0.5, 2), 1: (0.5, 2)}
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_who_goes_through_a_lost_mean_of_another_is_waited_for_the_first_time(meeting: ByHand, times: int) -> None:
+    for rank, tag in ((0, "t/0"), (1, "t/0"), (2, "lie")):
+        meeting.on(rank, part(float(rank), tag=tag))
+    meeting.on(1, part(1.0, tag="t/1"))
+    for _ in range(times):
+        assert set(meeting.on(0, part(0.0, tag="lie"))) == {0}
+    assert set(meeting.on(2, part(2.0, tag="t/1"))) == (set() if times == 1 else {1, 2})
+
+
 def test_one_that_insists_and_one_that_lies_elsewhere_stop_nobody() -> None:
     meeting, all4 = ByHand(MeanServer, None, workers=4), (0, 1, 2, 3)
     for rank, tag in ((0, "t/0"), (1, "t/0"), (2, "lie"), (3, "other"), (2, "lie")):
