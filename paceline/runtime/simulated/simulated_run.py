@@ -30,6 +30,7 @@ from paceline.engine.data.batches import Batches, BatchStream, Indices
 from paceline.engine.data.partition_plan import PartitionPlan, make_partition, parse_partition
 from paceline.engine.specs import MOMENTUM
 from paceline.engine.vectors.coordinate_sort import Sorting
+from paceline.engine.vectors.buffer_pool import passed_bytes
 from paceline.engine.vectors.flat import norm
 from paceline.observe.plots.run_figures import curve
 from paceline.observe.runs.summary import CHANGES, SUMMARY, TARGET_LOSS, Summary, write_summary
@@ -50,7 +51,7 @@ from paceline.runtime.worker.train_loop import build_model, load_data, recipe_of
 from paceline.sim import Simulation
 from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.cluster.collective_time import choice_for
-from paceline.sim.kernel.vectors import memory_for
+from paceline.sim.kernel.vectors import CountedGhost, PassCounter, memory_for
 from paceline.sim.kernel.workload import ModelShard
 
 SHOW_EVENTS = 256
@@ -336,6 +337,7 @@ class VirtualRun:
             lender=self._lending,
             shards=self._shards(),
             limit=self._counted,
+            passed=None if setting.timing_only else passed_bytes,
         )
 
     def _gate(self, shard: int) -> SliceGradientCheck | None:
@@ -389,9 +391,9 @@ class VirtualRun:
         return name if name in PEERS else "ring"  # which torch's own are timed as
 
     def _rule(self, length: int) -> Any:
-        """Returns an update rule for `length` parameters; with --timing-only it changes nothing."""
+        """Returns an update rule for `length` parameters; with --timing-only it changes nothing, in one pass."""
         if self._setting.timing_only:
-            return lambda w, g, samples: w
+            return (lambda w, g, samples: w - g) if self._setting.cluster.shares_cores else lambda w, g, samples: w
         assert self._training is not None
         return self._recipe.make_rule(self._training.flat.tensors)
 
@@ -409,7 +411,8 @@ class VirtualRun:
     def _ghosts(self) -> Ghosts:
         """Returns work without numbers, and sets the initial weights to a Ghost of the model's length."""
         config, setting, workers = self._config, self._setting, self._setting.cluster.workers
-        self._w0: Any = Ghost(self._setting.model_length or sum(tensors_of(config)))
+        length = self._setting.model_length or sum(tensors_of(config))
+        self._w0: Any = CountedGhost(length, PassCounter()) if setting.cluster.shares_cores else Ghost(length)
         # More workers than samples cannot share them; how long a step takes does not depend on that.
         shared = setting.at_hand and workers <= len(self._splits.train) and not self._lending
         batches = self._lending or Sizes(self._shares() if shared else None, config.data.batch_size)
