@@ -33,8 +33,9 @@ from paceline.sim.kernel.shared_cores import HostCores, TaskQueue
 
 MB = 1e6
 PASS = 2
-"""A pass over a vector (two are read, one is written) by the vector's part of a server's cost for one message: an update
-is about one pass, and a server takes in one message and sends another for it."""
+"""A pass over a vector (two are read, one is written) by the vector's part of a server's cost for one message.
+
+An update is about one pass, and a server takes in one message and sends another for it."""
 WireCodec = Callable[[SimulatedProcess, SimulatedProcess, Any], tuple[Any, int]]
 
 

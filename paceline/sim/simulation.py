@@ -48,7 +48,7 @@ from paceline.sim.faults.lossy_coordination import LossyMembers
 from paceline.sim.faults.sample_leases import SimulatedLeases
 from paceline.sim.kernel.event_queue import Heap
 from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
-from paceline.sim.kernel.vectors import CountedGhost
+from paceline.sim.kernel.vectors import counter_of
 from paceline.sim.kernel.workload import Limit, ModelShard, SimulatedLeaseSource, Workload, plain_sgd
 from paceline.sim.message_checks import message_checks_and_lies
 from paceline.sim.messaging import BLOCKED, Coding, Messaging, WireCodec
@@ -96,8 +96,6 @@ class Simulation:
     batch_samples  of the largest mini-batch, if known; it bounds what a lying worker may claim
     wish           what ends the run, for clusters with hazards; without it workers train until nobody runs it on
     tables         of the servers in the checkpoint from which the run is resumed
-    passed         returns the bytes of vectors that arithmetic has written so far, for clusters whose cores are shared;
-                   by default those of `w0`, if it is a `CountedGhost`
 
     Raises ConfigError when the scheme cannot run on such a cluster.
     """
@@ -126,7 +124,6 @@ class Simulation:
         batch_samples: int = 0,
         wish: StopWish | None = None,
         tables: dict[str, Any] | None = None,
-        passed: Callable[[], int] | None = None,
         **plain: Any,
     ) -> None:
         self.scheme, self.cluster = scheme, cluster or uniform(**plain)
@@ -158,14 +155,18 @@ class Simulation:
         hazards = self.cluster.hazards
         self.members: Members = LossyMembers(self, hazards, passage) if hazards else Members(self)
         self.streams = self.members.streams
-        passed = passed or (w0.counter if isinstance(w0, CountedGhost) else lambda: 0)
-        self.network, self.sharing = self.world.network, CoreSharing.of(self, passage, passed)
+        self.network, self.sharing = self.world.network, CoreSharing.of(self, passage, counter_of(w0))
         self.messaging = Messaging(self, mean or "ring", passage, coding)
-        self._arms: Arms = {**self.messaging.arms, Compute: self._compute, Train: self._train}
-        if self.sharing is not None:
-            self._arms = {kind: self._after_arithmetic(self.sharing, arm) for kind, arm in self._arms.items()}
+        self._arms = self._make_arms()
         self.incarnations = [self.begin(party, 0, self.members.begin_s) for party in self.world.workers]
         schedule(self)
+
+    def _make_arms(self) -> Arms:
+        """Returns what carries out the effects of workers."""
+        arms: Arms = {**self.messaging.arms, Compute: self._compute, Train: self._train}
+        if self.sharing is None:
+            return arms
+        return {kind: self._after_arithmetic(self.sharing, arm) for kind, arm in arms.items()}
 
     def _resume_and_watch(self) -> None:
         """Lets all begin where a checkpoint was taken, if there is one, and the invariants watch them."""

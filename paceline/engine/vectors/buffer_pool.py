@@ -149,7 +149,8 @@ def take_memory_from(source: Source) -> None:
 
 
 def passed_bytes() -> int:
-    """Returns the bytes of host memory that this process has taken for vectors: each pass of arithmetic fills some."""
+    """Returns the bytes of host memory that this process has taken for vectors so far: a pass of arithmetic fills as
+    many as its result has."""
     return _HOST.lent_bytes
 
 

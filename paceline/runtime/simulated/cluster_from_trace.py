@@ -21,21 +21,17 @@ from itertools import groupby
 from pathlib import Path
 
 from paceline.core.errors import ConfigError
-from paceline.core.scheme import make
 from paceline.core.trace import MemberChange, Record, Span
 from paceline.observe.runs.summary import SUMMARY, Summary, WorkerSummary, read_summary
 from paceline.observe.trace.trace_file import TRACE, read_trace
-from paceline.sim import LocalSteps, Simulation
+from paceline.runtime.simulated.role_vectors import RoleVectors
 from paceline.sim.cluster.model import Cluster, Device, Host, MessageCosts, NetworkSpec
 from paceline.sim.cluster.recorded_costs import PASS, ExchangeCosts, RunCosts
-from paceline.sim.kernel.vectors import CountedGhost, PassCounter
 
 STEPS_MAX = 4096
 """Recorded steps that are kept of each worker; they are played in a loop."""
 WAKING_S = 5e-4
 """Seconds of an exchange within a host, at most, in which no core works for it: processes are woken."""
-COUNTED_LENGTH, COUNTED_EVENTS_PER_WORKER = 4096, 1000
-"""Parameters of the model with which the vectors are counted that a scheme computes, and events of that simulation."""
 LOCAL_GBPS = 1e4
 """Of a host whose messages cost core seconds: their bytes have no other way."""
 
@@ -85,9 +81,10 @@ def server_hosts(records: Iterable[Record]) -> list[str]:
 
 def shared_cluster(summary: Summary, costs: RunCosts, servers: Sequence[str], about: str) -> Cluster:
     """Returns hosts with cores, devices that use them and messages that cost; `servers`: the host of each."""
-    exchange, scheme = costs.exchange(), make(summary.scheme, summary.parameters)
-    messages = message_costs(summary, exchange)
-    local_s = PASS * messages.server_s_per_mb * 4e-6 * summary.model_length if scheme.trains_locally else 0.0
+    exchange, vectors = costs.exchange(), RoleVectors.of(summary)
+    model_mb = 4e-6 * summary.model_length
+    messages = message_costs(summary, exchange, vectors.per_exchange * model_mb)
+    local_s = PASS * messages.server_s_per_mb * model_mb if vectors.local_steps else 0.0
     devices = [_device(worker, costs, summary.step_ms, local_s) for worker in summary.workers]
     runs = [(name, [w.rank for w in run]) for name, run in groupby(summary.workers, key=lambda worker: worker.host)]
     names = [name for name, _ in runs]
@@ -109,9 +106,7 @@ def shared_cluster(summary: Summary, costs: RunCosts, servers: Sequence[str], ab
         hosts += [Host(name=name, cores=costs.cores, servers=servers.count(name)) for name in others]
     means = [statistics.fmean(device.trace or (device.seconds,)) for device in devices]
     step_s = summary.step_ms / 1000 if summary.step_ms else min(means)
-    return Cluster(
-        hosts=tuple(hosts), about=about, step_s=step_s, network=way(summary, exchange), messages=messages
-    )
+    return Cluster(hosts=tuple(hosts), about=about, step_s=step_s, network=way(summary, exchange), messages=messages)
 
 
 def _device(worker: WorkerSummary, costs: RunCosts, step_ms: float | None, local_s: float) -> Device:
@@ -127,39 +122,14 @@ def _device(worker: WorkerSummary, costs: RunCosts, step_ms: float | None, local
     return Device(name=worker.device, trace=tuple(own), cpu_s=cpu_s, threads=threads)
 
 
-def message_costs(summary: Summary, exchange: ExchangeCosts) -> MessageCosts:
-    """Returns the costs of messages; an exchange is one of them each way, between a worker and each server."""
+def message_costs(summary: Summary, exchange: ExchangeCosts, computed_mb: float) -> MessageCosts:
+    """Returns the costs of messages; an exchange is one of them each way, between a worker and each server.
+
+    `computed_mb`: megabytes of vectors that the role of a worker computes for an exchange.
+    """
     exchanges = max(1, sum(worker.exchanges for worker in summary.workers))
     up_mb, down_mb = (nbytes / 1e6 / exchanges for nbytes in (summary.bytes_up, summary.bytes_down))
-    model_mb = 4e-6 * summary.model_length
-    computed_mb = model_mb * passes_of_exchange(summary)
-    return exchange.messages(up_mb, down_mb, model_mb, summary.servers, computed_mb)
-
-
-def passes_of_exchange(summary: Summary) -> float:
-    """Returns how many vectors of the model's length a worker's role computes for an exchange, on average.
-
-    It is counted in a short simulation of the scheme, on a cluster where everything takes no time but steps.
-    """
-    workers, length = len(summary.workers), max(64 * summary.servers, COUNTED_LENGTH)
-    slowdowns = [worker.slowdown for worker in summary.workers]
-    hosts = tuple(Host(name=f"worker-{n}", devices=(Device(factor=s),)) for n, s in enumerate(slowdowns))
-    if summary.servers:
-        hosts += (Host(name="servers", count=summary.servers, servers=1),)
-    spans: list[Span] = []
-    sim = Simulation(
-        make(summary.scheme, summary.parameters),
-        CountedGhost(length, PassCounter()),
-        LocalSteps(lambda rank, rng: 1.0),
-        cluster=Cluster(hosts=hosts, step_s=1.0, messages=MessageCosts()),
-        trace=lambda record: spans.append(record) if isinstance(record, Span) else None,
-        watched=False,
-        mean="ring",
-    )
-    sim.run(max_events=COUNTED_EVENTS_PER_WORKER * workers)
-    exchanges = sum(span.exchanges for span in spans)
-    assert sim.sharing is not None
-    return sim.sharing.arithmetic_bytes / (4 * length * exchanges) if exchanges else 0.0
+    return exchange.messages(up_mb, down_mb, 4e-6 * summary.model_length, summary.servers, computed_mb)
 
 
 def way(summary: Summary, exchange: ExchangeCosts) -> NetworkSpec:

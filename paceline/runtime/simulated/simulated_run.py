@@ -30,7 +30,6 @@ from paceline.engine.data.batches import Batches, BatchStream, Indices
 from paceline.engine.data.partition_plan import PartitionPlan, make_partition, parse_partition
 from paceline.engine.specs import MOMENTUM
 from paceline.engine.vectors.coordinate_sort import Sorting
-from paceline.engine.vectors.buffer_pool import passed_bytes
 from paceline.engine.vectors.flat import norm
 from paceline.observe.plots.run_figures import curve
 from paceline.observe.runs.summary import CHANGES, SUMMARY, TARGET_LOSS, Summary, write_summary
@@ -337,7 +336,6 @@ class VirtualRun:
             lender=self._lending,
             shards=self._shards(),
             limit=self._counted,
-            passed=None if setting.timing_only else passed_bytes,
         )
 
     def _gate(self, shard: int) -> SliceGradientCheck | None:

@@ -5,7 +5,7 @@ Arrays are handled through their own methods, so this package needs no numpy for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from paceline.core.vector import Ghost, Memory
@@ -64,8 +64,9 @@ class PassCounter:
 
 
 class CountedGhost(Ghost):
-    """A Ghost whose arithmetic is counted as that of a `Flat` costs: a product with a number is no pass over memory, all
-    else is one. Arithmetic gives another object, as it does with numbers.
+    """A Ghost whose arithmetic is counted as that of a `Flat` costs.
+
+    A product with a number is no pass over memory, all else is one. Arithmetic gives another object, as with numbers.
     """
 
     __slots__ = ("counter",)
@@ -82,10 +83,10 @@ class CountedGhost(Ghost):
         self.counter.nbytes += self.nbytes
         return CountedGhost(len(self), self.counter)
 
-    def _scaled(self, factor: object) -> CountedGhost:
-        if isinstance(factor, int | float):
+    def _scaled(self, _other: object) -> CountedGhost:
+        if isinstance(_other, int | float):
             return CountedGhost(len(self), self.counter)
-        return self._passed(factor)
+        return self._passed(_other)
 
     __add__ = __sub__ = __pow__ = _passed
     __mul__ = __rmul__ = __truediv__ = _scaled
@@ -97,6 +98,15 @@ class CountedGhost(Ghost):
     def copied(self) -> CountedGhost:
         """Returns another vector of that length. Nothing is counted."""
         return CountedGhost(len(self), self.counter)
+
+
+def counter_of(w: Any) -> Callable[[], int]:
+    """Returns what counts the bytes that arithmetic with vectors of the kind of `w` has written so far.
+
+    A vector may bring its own, `counter`. Where there is none, nothing is counted, and 0 is returned.
+    """
+    counter: Callable[[], int] = getattr(w, "counter", int)
+    return counter
 
 
 class CountedGhostMemory(GhostMemory):
