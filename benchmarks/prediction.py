@@ -4,11 +4,11 @@ python benchmarks/prediction.py --runs FOLDER --widths 16        one part: train
 python benchmarks/prediction.py --runs FOLDER --page docs/benchmarks-prediction.md        the page of all parts there
 
 Every scheme trains live on three emulated workers and a server, in processes of their own on this machine, for a
-number of steps of each worker. Its time is predicted
+number of steps of each worker, once or several times (--repeats); the median counts. Its time is predicted
 
     configured  from the configuration alone: a step takes --step-ms times the slowdown, on the default network
     probed      from the cluster file of `paceline probe` on this machine, for the same model
-    recorded    from the trace of the run of each other scheme; median and worst of these
+    recorded    from the trace of each run of each other scheme; median and worst of these
 
 Wanted: `recorded` and `probed` within 10 % of the measured seconds. How far that is reached is said below the table.
 """
@@ -50,15 +50,20 @@ PROBE_FILE = "probed.toml"
 
 @dataclass(frozen=True)
 class Row:
-    """Predictions of one run. recorded: seconds by the scheme of the recording."""
+    """Predictions of the runs of one scheme. recorded: seconds from each recording, by its scheme."""
 
     width: float
     length: int
     scheme: str
-    measured: float
+    runs: list[float]
     configured: float
     probed: float
-    recorded: dict[str, float]
+    recorded: dict[str, list[float]]
+
+    @property
+    def measured(self) -> float:
+        """Returns the median seconds of the live runs."""
+        return statistics.median(self.runs)
 
     def error(self, predicted: float) -> float:
         return predicted / self.measured - 1
@@ -66,7 +71,7 @@ class Row:
     @property
     def errors(self) -> list[float]:
         """Returns the errors from recordings of other schemes, the smallest first."""
-        others = [self.error(seconds) for name, seconds in self.recorded.items() if name != self.scheme]
+        others = [self.error(s) for name, found in self.recorded.items() if name != self.scheme for s in found]
         return sorted(others, key=abs)
 
     def cells(self) -> list[str]:
@@ -74,7 +79,7 @@ class Row:
         return [
             f"{self.length:,}",
             self.scheme,
-            f"{self.measured:.2f}",
+            f"{self.measured:.2f}" + (f" ({min(self.runs):.2f} to {max(self.runs):.2f})" if len(self.runs) > 1 else ""),
             f"{100 * self.error(self.configured):+.1f} %",
             probed,
             f"{100 * statistics.median(map(abs, self.errors)):.1f} %",
@@ -102,7 +107,7 @@ def predicted(scheme: str, width: float, cluster: Cluster, length: int) -> float
     return VirtualRun(setting, Silent()).run(leave=False).seconds
 
 
-def train(runs: Path, widths: tuple[float, ...], schemes: tuple[str, ...]) -> None:
+def train(runs: Path, widths: tuple[float, ...], names: list[str]) -> None:
     """Makes the runs that are not there yet; a probe of each width comes first."""
     with LocalHost() as host:
         for width in widths:
@@ -110,8 +115,8 @@ def train(runs: Path, widths: tuple[float, ...], schemes: tuple[str, ...]) -> No
             folder.mkdir(parents=True, exist_ok=True)
             if not (folder / PROBE_FILE).exists():
                 probe(folder / PROBE_FILE, width)
-            for scheme in schemes:
-                out = folder / scheme
+            for name in names:
+                out, scheme = folder / name, name.partition("-")[0]
                 if (out / SUMMARY).exists():
                     continue
                 summary = paceline.train(
@@ -129,7 +134,7 @@ def train(runs: Path, widths: tuple[float, ...], schemes: tuple[str, ...]) -> No
                     epochs=0,
                     steps=STEPS,
                 )
-                print(f"width {width:g}, {scheme}: {summary.seconds:.2f} s", flush=True)
+                print(f"width {width:g}, {name}: {summary.seconds:.2f} s", flush=True)
 
 
 def probe(file: Path, width: float) -> None:
@@ -143,11 +148,10 @@ def probe(file: Path, width: float) -> None:
 def rows_of(folder: Path) -> list[Row]:
     """Returns the rows of one width: its runs, each predicted from all others."""
     width = float(folder.name.removeprefix("width-"))
-    made = {
-        scheme: read_summary(folder / scheme / SUMMARY) for scheme in SCHEMES if (folder / scheme / SUMMARY).exists()
-    }
-    clusters = {scheme: recorded.cluster(folder / scheme)[0] for scheme in made}
-    length = next(iter(made.values())).model_length
+    found = {scheme: sorted(path.parent for path in folder.glob(f"{scheme}*/{SUMMARY}")) for scheme in SCHEMES}
+    made = {scheme: [read_summary(run / SUMMARY) for run in runs] for scheme, runs in found.items() if runs}
+    clusters = {scheme: [recorded.cluster(run)[0] for run in found[scheme]] for scheme in made}
+    length = next(iter(made.values()))[0].model_length
     as_configured = cluster_of(config_of("bsp", width), NetworkSpec(), lambda: 0.0)
     probed = load(folder / PROBE_FILE) if (folder / PROBE_FILE).exists() else None
     return [
@@ -155,29 +159,38 @@ def rows_of(folder: Path) -> list[Row]:
             width=width,
             length=length,
             scheme=scheme,
-            measured=summary.seconds,
+            runs=[summary.seconds for summary in summaries],
             configured=predicted(scheme, width, as_configured, length),
             probed=predicted(scheme, width, probed, length) if probed is not None else 0.0,
-            recorded={name: predicted(scheme, width, cluster, length) for name, cluster in clusters.items()},
+            recorded={name: [predicted(scheme, width, on, length) for on in of] for name, of in clusters.items()},
         )
-        for scheme, summary in made.items()
+        for scheme, summaries in made.items()
     ]
 
 
 def print_row(cells: list[str]) -> None:
     print(
-        " ".join(f"{cell:>{width}}" for cell, width in zip(cells, (11, 8, 11, 11, 9, 17, 9), strict=True)), flush=True
+        " ".join(f"{cell:>{width}}" for cell, width in zip(cells, (11, 8, 22, 11, 9, 17, 9), strict=True)), flush=True
     )
 
 
 def matrix(rows: list[Row]) -> list[list[str]]:
     """Returns predicted seconds by measured ones: a line for each recording, a column for each scheme predicted."""
-    return [[name, *(f"{row.recorded[name] / row.measured:.2f}" for row in rows)] for name in rows[0].recorded]
+    return [
+        [name, *(f"{statistics.median(row.recorded[name]) / row.measured:.2f}" for row in rows)]
+        for name in rows[0].recorded
+    ]
 
 
 def verdict(rows: list[Row]) -> str:
     """Returns how many predictions are within the bound, and which is the worst."""
-    cells = [(row.error(s), row, name) for row in rows for name, s in row.recorded.items() if name != row.scheme]
+    cells = [
+        (row.error(s), row, name)
+        for row in rows
+        for name, found in row.recorded.items()
+        if name != row.scheme
+        for s in found
+    ]
     worst, row, name = max(cells, key=lambda cell: abs(cell[0]))
     within = sum(abs(error) <= BOUND for error, _, _ in cells)
     text = (
@@ -219,7 +232,8 @@ def write_page(by_width: list[list[Row]], page: Path, conditions: str) -> None:
         "",
         verdict(rows),
         "",
-        "Predicted by measured seconds, for each recording (line) and each scheme that is predicted (column):",
+        "Predicted by measured seconds, for the recordings of each scheme (line, their median) and each scheme that is",
+        "predicted (column):",
     ]
     for some in by_width:
         head = [f"{some[0].length:,}", *(row.scheme for row in some)]
@@ -239,7 +253,7 @@ def draw(rows: list[Row], image: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(7, 3.4))
     axes.axhspan(1 - BOUND, 1 + BOUND, color="#bab0ac", alpha=0.4)
     for at, row in enumerate(rows):
-        others = [seconds / row.measured for name, seconds in row.recorded.items() if name != row.scheme]
+        others = [1 + error for error in row.errors]
         axes.plot([at] * len(others), others, "o", color="#f58518", label="recorded" if not at else None)
         axes.plot([at], [row.configured / row.measured], "x", color="#4c78a8", label="configured" if not at else None)
     axes.set_xticks(range(len(rows)), [f"{row.scheme}\n{row.width:g}" for row in rows], fontsize=6)
@@ -257,11 +271,14 @@ def main() -> int:
     )
     parser.add_argument("--widths", default="", help="of the mlp, to train now: " + ",".join(f"{w:g}" for w in WIDTHS))
     parser.add_argument("--schemes", default=",".join(SCHEMES))
+    parser.add_argument("--repeats", type=int, default=1, help="runs of each scheme")
     parser.add_argument("--page", type=Path, help="write the figures of all runs there, with a picture")
     parser.add_argument("--conditions", default="", help="of the machine, for the page: quiet, loaded")
     options = parser.parse_args()
     if options.widths:
-        train(options.runs, tuple(map(float, options.widths.split(","))), tuple(options.schemes.split(",")))
+        schemes, more = options.schemes.split(","), [f"-{n}" for n in range(2, options.repeats + 1)]
+        names = [scheme + number for number in ("", *more) for scheme in schemes]
+        train(options.runs, tuple(map(float, options.widths.split(","))), names)
     folders = sorted(options.runs.glob("width-*"), key=lambda folder: float(folder.name.removeprefix("width-")))
     by_width = [rows_of(folder) for folder in folders]
     print_row(HEAD)

@@ -8,6 +8,9 @@ run changes.
               core only while it computes
     message   a task of the process that sends it, then the way (`Network`), then a task of the process that takes it
               in, whose role hears of it after that
+    vectors   what the role of a worker computes between two effects is a task as long as its passes over memory take;
+              a local optimizer makes one in each step, and the weights of local steps are copied when they end.
+              A server's update is in the costs of its messages
 
 The tasks of one process run one after the other, so messages queue at a server. Steps are not in that queue: a
 worker's own thread computes while others of its threads take messages in.
@@ -29,6 +32,10 @@ from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
 from paceline.sim.kernel.shared_cores import HostCores, TaskQueue
 
 MB = 1e6
+PASS = 2
+"""A pass over a vector (two are read, one is written) by the vector's part of a server's cost for one message.
+
+An update is about one pass, and a server takes in one message and sends another for it."""
 WireCodec = Callable[[SimulatedProcess, SimulatedProcess, Any], tuple[Any, int]]
 
 
@@ -48,8 +55,11 @@ class _StepUnderWay:
 class CoreSharing:
     """Carries out steps and messages on the shared cores of a cluster's hosts."""
 
-    def __init__(self, sim: SimulationDriver, passage: WireCodec | None) -> None:
-        self._sim, self._passage = sim, passage
+    def __init__(self, sim: SimulationDriver, passage: WireCodec | None, passed: Callable[[], int]) -> None:
+        self._sim, self._passage, self._passed = sim, passage, passed
+        self._passed_before = 0
+        self.arithmetic_bytes = 0
+        """Bytes of vectors that the roles of workers have computed."""
         cluster = sim.cluster
         self._costs, self._step_s = cluster.messages, cluster.step_s
         placements = cluster.worker_placements()
@@ -64,10 +74,32 @@ class CoreSharing:
             self._cores.setdefault(party.nic, HostCores(sim.heap, at.host.cores))
 
     @classmethod
-    def of(cls, sim: SimulationDriver, passage: WireCodec | None) -> CoreSharing | None:
-        """Returns what shares the cores of the simulated cluster; None where nothing does."""
-        shares = sim.cluster.messages is not None or any(host.cores for host in sim.cluster.hosts)
-        return cls(sim, passage) if shares else None
+    def of(cls, sim: SimulationDriver, passage: WireCodec | None, passed: Callable[[], int]) -> CoreSharing | None:
+        """Returns what shares the cores of the simulated cluster; None where nothing does.
+
+        `passed` returns the bytes of vectors that arithmetic has written so far.
+        """
+        return cls(sim, passage, passed) if sim.cluster.shares_cores else None
+
+    # ---- what roles of workers compute -------------------------------------------------------------------
+    def begin_role(self) -> None:
+        """Notes that the role of a worker goes on."""
+        self._passed_before = self._passed()
+
+    def computed(self, party: SimulatedProcess, then: tuple[Act, Any, Any, Any]) -> bool:
+        """Lets a worker's process work for what its role has computed since it went on, and calls `then` after that;
+        returns False, and calls nothing, if it has computed nothing."""
+        nbytes = self._passed() - self._passed_before
+        if nbytes == 0 or self._costs is None:
+            return False
+        act, a, b, c = then
+        self.arithmetic_bytes += nbytes
+        self._give(party, self._pass_s(nbytes), act, a, b, c)
+        return True
+
+    def _pass_s(self, nbytes: int) -> float:
+        """Returns the core seconds of a pass over vectors of so many bytes."""
+        return PASS * self._costs.server_s_per_mb * nbytes / MB if self._costs is not None else 0.0
 
     # ---- steps -------------------------------------------------------------------------------------------
     def begin_work(self, incarnation: Incarnation, result: Computed | Trained, steps: int) -> None:
@@ -84,9 +116,8 @@ class CoreSharing:
         if device.cpu_s:
             work.open = 2
             core_s = device.cpu_s * reference_s / self._step_s
-            if self._costs is not None and isinstance(work.result, Trained):
-                # The worker's own optimizer passes over the model.
-                core_s += self._costs.worker_s_per_mb * size(work.result) / MB
+            if isinstance(work.result, Trained):
+                core_s += self._pass_s(size(work.result))  # of the worker's own optimizer
             work.cpu_s += core_s
             self.used[incarnation.party.name] += core_s
             task = (core_s, device.threads, self._step_part_over, work, None, None)
@@ -108,7 +139,11 @@ class CoreSharing:
         else:
             result = Trained(result.x, result.samples, seconds, result.memory, result.data)
         work.incarnation.cpu_s = work.cpu_s
-        self._sim.worked(work.incarnation, result, work.steps)
+        if isinstance(result, Trained) and self._costs is not None:
+            copying_s = self._costs.worker_s_per_mb * size(result) / MB
+            self._give(work.incarnation.party, copying_s, self._sim.worked, work.incarnation, result, work.steps)
+        else:
+            self._sim.worked(work.incarnation, result, work.steps)
 
     # ---- messages ----------------------------------------------------------------------------------------
     def post(
@@ -155,9 +190,8 @@ class CoreSharing:
         self, party: SimulatedProcess, added: int, copied: int, way_s: float, then: tuple[Act, Any, Any, Any]
     ) -> None:
         """Lets a worker add up and copy so many bytes, `way_s` seconds from now; then calls `then`."""
-        costs, (act, a, b, c) = self._costs, then
-        adding_s = 0.0 if costs is None else 2 * costs.server_s_per_mb * added / MB
-        seconds = self._seconds(party, copied) + adding_s
+        act, a, b, c = then
+        seconds = self._seconds(party, copied) + self._pass_s(added)
         self._sim.heap.put(self._sim.now + way_s, self._arrive, party, seconds, (act, (a, b, c)))
 
     def in_turn(self, party: SimulatedProcess, act: Act) -> None:

@@ -164,7 +164,8 @@ class Messaging:
             part, call.nbytes, call.gathered = self._coding.handed_in(incarnation.rank, part)
         if self._sim.sharing is not None:
             sent, _ = self._collective_timing.moved(call.among, incarnation.rank, call.nbytes, gathered=call.gathered)
-            sent += call.nbytes  # it copies its own vector first
+            if not self._sim.scheme.trains_locally:
+                sent += call.nbytes  # a gradient is cleared; weights of local steps were copied when these ended
             self._sim.sharing.hand_in(incarnation.party, sent, (self._asked, self._world.peers, call, part))
         else:
             self._asked(self._world.peers, call, part)

@@ -48,6 +48,7 @@ from paceline.sim.faults.fault_schedule import schedule
 from paceline.sim.faults.parties.sample_leases import SimulatedLeases
 from paceline.sim.kernel.event_queue import Heap
 from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
+from paceline.sim.kernel.vectors import counter_of
 from paceline.sim.kernel.workload import Limit, ModelShard, SimulatedLeaseSource, Workload, plain_sgd
 from paceline.sim.message_checks import message_checks_and_lies
 from paceline.sim.messaging import BLOCKED, Coding, Messaging, WireCodec
@@ -69,7 +70,9 @@ def seldom_collected() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-Arms = dict[type, Callable[[Incarnation, Any], Any]]
+Arm = Callable[[Incarnation, Any], Any]
+"""Carries out an effect of a worker."""
+Arms = dict[type, Arm]
 """What carries out an effect, by the type of the effect."""
 
 
@@ -152,11 +155,18 @@ class Simulation:
         hazards = self.cluster.hazards
         self.members: Members = LossyMembers(self, hazards, passage) if hazards else Members(self)
         self.streams = self.members.streams
-        self.network, self.sharing = self.world.network, CoreSharing.of(self, passage)
+        self.network, self.sharing = self.world.network, CoreSharing.of(self, passage, counter_of(w0))
         self.messaging = Messaging(self, mean or "ring", passage, coding)
-        self._arms: Arms = {**self.messaging.arms, Compute: self._compute, Train: self._train}
+        self._arms = self._make_arms()
         self.incarnations = [self.begin(party, 0, self.members.begin_s) for party in self.world.workers]
         schedule(self)
+
+    def _make_arms(self) -> Arms:
+        """Returns what carries out the effects of workers."""
+        arms: Arms = {**self.messaging.arms, Compute: self._compute, Train: self._train}
+        if self.sharing is None:
+            return arms
+        return {kind: self._after_arithmetic(self.sharing, arm) for kind, arm in arms.items()}
 
     def _resume_and_watch(self) -> None:
         """Lets all begin where a checkpoint was taken, if there is one, and the invariants watch them."""
@@ -321,6 +331,8 @@ class Simulation:
         if not incarnation.alive:
             return
         arms, generator = self._arms, incarnation.generator
+        if self.sharing is not None:
+            self.sharing.begin_role()
         try:
             effect = generator.throw(error) if error else generator.send(value)
             while (value := arms[type(effect)](incarnation, effect)) is not BLOCKED:
@@ -332,6 +344,22 @@ class Simulation:
             if incarnation.rank not in self.liars:
                 raise
             self.crash(incarnation.rank)  # it has brought itself to what its box never meets
+
+    def _after_arithmetic(self, sharing: CoreSharing, arm: Arm) -> Arm:
+        """Returns an arm that lets the worker's process first work for what its role has computed."""
+
+        def carry_out(incarnation: Incarnation, effect: Any, _: None) -> None:
+            if incarnation.alive and (value := arm(incarnation, effect)) is not BLOCKED:
+                self.resume(incarnation, value)
+
+        def begin(incarnation: Incarnation, effect: Any) -> object:
+            if sharing.computed(incarnation.party, (carry_out, incarnation, effect, None)):
+                return BLOCKED
+            value = arm(incarnation, effect)
+            sharing.begin_role()  # what arms compute is no work of the role
+            return value
+
+        return begin
 
     def _compute(self, incarnation: Incarnation, wanted: Compute) -> object:
         """Computes a mean gradient, and schedules the result for the virtual time at which the step ends.

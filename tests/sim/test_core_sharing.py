@@ -14,6 +14,7 @@ from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
 from paceline.sim import LocalSteps, Simulation
 from paceline.sim.cluster.model import Cluster, Device, Fault, Host, MessageCosts, NetworkSpec
+from paceline.sim.kernel.vectors import CountedGhost, PassCounter
 
 LENGTH = 250_000
 """Parameters: a vector is a megabyte."""
@@ -103,3 +104,16 @@ def test_faults_that_stop_time_do_not_go_with_cores() -> None:
     pause = Fault(kind="pause", at_s=1.0, for_s=1.0, hosts=("all",))
     with pytest.raises(ConfigError, match="pause: not with cores of hosts"):
         replace(cluster(), faults=(pause,))
+
+
+def test_what_roles_and_local_optimizers_compute_takes_core_seconds() -> None:
+    """A step passes over a MB, which is then copied; x - w and w + d are two passes more; the mean is loaded."""
+    costs = MessageCosts(worker_s_per_mb=0.001, server_s_per_mb=0.0005)
+    on = replace(cluster(1, cores=0), messages=costs)
+    work = LocalSteps(lambda rank, rng: on.step_s)
+    ghost = CountedGhost(LENGTH, PassCounter())
+    sim = Simulation(make("localsgd", {"tau": 1}), ghost, work, cluster=on, mean="ring").run(until=1.0)
+    assert sim.sharing is not None
+    steps = sum(sim.steps)
+    assert sim.sharing.arithmetic_bytes == pytest.approx(2 * 1e6 * steps, abs=2e6)
+    assert sim.sharing.used["worker 0"] / steps == pytest.approx(0.008 + 0.001 + 0.001 + 2 * 0.001 + 0.001, rel=0.05)

@@ -60,21 +60,16 @@ class RunRoster:
 
 
 class ProgressTotals:
-    """Sums the progress of each worker over all its incarnations."""
+    """Sums the progress of each worker over all its incarnations, and that of all workers.
+
+    samples, exchanges  of all workers together. They are kept, as each report asks for them: to add them up anew would
+                        take the coordinator longer for each report, the more workers there are
+    """
 
     def __init__(self) -> None:
+        self.samples = self.exchanges = 0
         self._progress: dict[int, control.Progress] = {}
         self._former: dict[int, control.Progress] = {}  # without the present incarnation, where it is not the first
-
-    @property
-    def samples(self) -> int:
-        """Returns the number of samples trained by all workers together."""
-        return sum(progress.samples for progress in self._progress.values())
-
-    @property
-    def exchanges(self) -> int:
-        """Returns the number of exchanges of all workers together."""
-        return sum(progress.exchanges for progress in self._progress.values())
 
     def of(self, rank: int) -> int:
         """Returns the samples that worker `rank` has trained in this run, without those before a resume."""
@@ -85,6 +80,9 @@ class ProgressTotals:
         """Takes the progress of a worker's present incarnation; returns that of all its incarnations."""
         if rank in self._former:
             progress = self._former[rank] + progress
+        before = self._progress.get(rank, control.NOTHING)
+        self.samples += progress.samples - before.samples
+        self.exchanges += progress.exchanges - before.exchanges
         self._progress[rank] = progress
         return progress
 

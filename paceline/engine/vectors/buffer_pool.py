@@ -90,6 +90,7 @@ class Pool:
     A vector that travels in slices takes as many buffers of one length as it has slices, hence the second limit.
 
     length_min: for anything shorter, the C library's own recycling is faster. made: buffers allocated so far.
+    lent_bytes: of all that was taken so far.
     source: where their memory comes from; the C library's as long as there is none.
     """
 
@@ -97,11 +98,12 @@ class Pool:
         self.idle_max, self.idle_bytes = idle_max, idle_bytes
         self.source: Source | None = None
         self.length_min = max(1, length_min)
-        self.made = 0
+        self.made = self.lent_bytes = 0
         self._idle: dict[int, deque[np.ndarray[Any, Any]]] = {}
 
     def take(self, length: int) -> Tensor:
         """Returns a float32 tensor of `length` arbitrary numbers; its memory is recycled when nobody refers to it."""
+        self.lent_bytes += 4 * length
         if length < self.length_min:
             return torch.empty(length, dtype=torch.float32)
         try:
@@ -144,6 +146,12 @@ def take_memory_from(source: Source) -> None:
     """Lets the process's pool make its buffers of what `source` gives from now on; a forked child's pool does not."""
     _HOST.clear()
     _HOST.source = source
+
+
+def passed_bytes() -> int:
+    """Returns the bytes of host memory that this process has taken for vectors so far: a pass of arithmetic fills as
+    many as its result has."""
+    return _HOST.lent_bytes
 
 
 def _start_over() -> None:

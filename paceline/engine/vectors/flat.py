@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paceline.engine.vectors.buffer_pool import Pool, lent, spare
+from paceline.engine.vectors.buffer_pool import Pool, lent, passed_bytes, spare
 from paceline.engine.vectors.page_lock import page_lock
 from paceline.engine.vectors.pinned_copy import to_gpu, to_host
 
@@ -45,6 +45,8 @@ class Flat:
     """
 
     __slots__ = ("__weakref__", "_fresh", "_value", "probe", "scale", "tensor")
+    counter = staticmethod(passed_bytes)
+    """Returns the bytes that arithmetic with such vectors has written so far, in this process."""
     __array_ufunc__ = None  # numpy's numbers leave `number * flat` to us
 
     def __init__(self, tensor: Tensor, scale: float = 1.0) -> None:

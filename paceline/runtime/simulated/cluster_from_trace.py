@@ -24,8 +24,9 @@ from paceline.core.errors import ConfigError
 from paceline.core.trace import MemberChange, Record, Span
 from paceline.observe.runs.summary import SUMMARY, Summary, WorkerSummary, read_summary
 from paceline.observe.trace.trace_file import TRACE, read_trace
+from paceline.runtime.simulated.role_vectors import RoleVectors
 from paceline.sim.cluster.model import Cluster, Device, Host, MessageCosts, NetworkSpec
-from paceline.sim.cluster.recorded_costs import ExchangeCosts, RunCosts
+from paceline.sim.cluster.recorded_costs import PASS, ExchangeCosts, RunCosts
 
 STEPS_MAX = 4096
 """Recorded steps that are kept of each worker; they are played in a loop."""
@@ -80,7 +81,11 @@ def server_hosts(records: Iterable[Record]) -> list[str]:
 
 def shared_cluster(summary: Summary, costs: RunCosts, servers: Sequence[str], about: str) -> Cluster:
     """Returns hosts with cores, devices that use them and messages that cost; `servers`: the host of each."""
-    devices = [_device(worker, costs, summary.step_ms) for worker in summary.workers]
+    exchange, vectors = costs.exchange(), RoleVectors.of(summary)
+    model_mb = 4e-6 * summary.model_length
+    messages = message_costs(summary, exchange, vectors.per_exchange * model_mb)
+    local_s = PASS * messages.server_s_per_mb * model_mb if vectors.local_steps else 0.0
+    devices = [_device(worker, costs, summary.step_ms, local_s) for worker in summary.workers]
     runs = [(name, [w.rank for w in run]) for name, run in groupby(summary.workers, key=lambda worker: worker.host)]
     names = [name for name, _ in runs]
     if "" in names or len(set(names)) < len(names) or len(servers) != summary.servers:
@@ -99,27 +104,32 @@ def shared_cluster(summary: Summary, costs: RunCosts, servers: Sequence[str], ab
         ]
         others = [name for name in dict.fromkeys(servers) if name not in names]
         hosts += [Host(name=name, cores=costs.cores, servers=servers.count(name)) for name in others]
-    exchange = costs.exchange()
     means = [statistics.fmean(device.trace or (device.seconds,)) for device in devices]
     step_s = summary.step_ms / 1000 if summary.step_ms else min(means)
-    messages, network = message_costs(summary, exchange), way(summary, exchange)
-    return Cluster(hosts=tuple(hosts), about=about, step_s=step_s, network=network, messages=messages)
+    return Cluster(hosts=tuple(hosts), about=about, step_s=step_s, network=way(summary, exchange), messages=messages)
 
 
-def _device(worker: WorkerSummary, costs: RunCosts, step_ms: float | None) -> Device:
-    """Returns the device of a worker: its own seconds by step, and the core seconds of a step."""
+def _device(worker: WorkerSummary, costs: RunCosts, step_ms: float | None, local_s: float) -> Device:
+    """Returns the device of a worker: its own seconds by step, and the core seconds of a step.
+
+    `local_s`: of these, those of its own optimizer, which the simulation adds where a scheme trains locally.
+    """
     own = costs.own_seconds(worker.rank, (step_ms or 0.0) / 1000 * worker.slowdown)[:STEPS_MAX]
     cpu_s, threads = costs.step_cpu_s(worker.rank), costs.threads(worker.rank)
+    cpu_s = max(cpu_s / 2, cpu_s - local_s)
     if len(own) == 1:
         return Device(name=worker.device, seconds=own[0], cpu_s=cpu_s, threads=threads)
     return Device(name=worker.device, trace=tuple(own), cpu_s=cpu_s, threads=threads)
 
 
-def message_costs(summary: Summary, exchange: ExchangeCosts) -> MessageCosts:
-    """Returns the costs of messages; an exchange is one of them each way, between a worker and each server."""
+def message_costs(summary: Summary, exchange: ExchangeCosts, computed_mb: float) -> MessageCosts:
+    """Returns the costs of messages; an exchange is one of them each way, between a worker and each server.
+
+    `computed_mb`: megabytes of vectors that the role of a worker computes for an exchange.
+    """
     exchanges = max(1, sum(worker.exchanges for worker in summary.workers))
     up_mb, down_mb = (nbytes / 1e6 / exchanges for nbytes in (summary.bytes_up, summary.bytes_down))
-    return exchange.messages(up_mb, down_mb, 4e-6 * summary.model_length, summary.servers)
+    return exchange.messages(up_mb, down_mb, 4e-6 * summary.model_length, summary.servers, computed_mb)
 
 
 def way(summary: Summary, exchange: ExchangeCosts) -> NetworkSpec:

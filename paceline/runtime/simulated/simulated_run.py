@@ -50,7 +50,7 @@ from paceline.runtime.worker.train_loop import build_model, load_data, recipe_of
 from paceline.sim import Simulation
 from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.cluster.collective_time import choice_for
-from paceline.sim.kernel.vectors import memory_for
+from paceline.sim.kernel.vectors import CountedGhost, PassCounter, memory_for
 from paceline.sim.kernel.workload import ModelShard
 
 SHOW_EVENTS = 256
@@ -389,9 +389,9 @@ class VirtualRun:
         return name if name in PEERS else "ring"  # which torch's own are timed as
 
     def _rule(self, length: int) -> Any:
-        """Returns an update rule for `length` parameters; with --timing-only it changes nothing."""
+        """Returns an update rule for `length` parameters; with --timing-only it changes nothing, in one pass."""
         if self._setting.timing_only:
-            return lambda w, g, samples: w
+            return (lambda w, g, samples: w - g) if self._setting.cluster.shares_cores else lambda w, g, samples: w
         assert self._training is not None
         return self._recipe.make_rule(self._training.flat.tensors)
 
@@ -409,7 +409,8 @@ class VirtualRun:
     def _ghosts(self) -> Ghosts:
         """Returns work without numbers, and sets the initial weights to a Ghost of the model's length."""
         config, setting, workers = self._config, self._setting, self._setting.cluster.workers
-        self._w0: Any = Ghost(self._setting.model_length or sum(tensors_of(config)))
+        length = self._setting.model_length or sum(tensors_of(config))
+        self._w0: Any = CountedGhost(length, PassCounter()) if setting.cluster.shares_cores else Ghost(length)
         # More workers than samples cannot share them; how long a step takes does not depend on that.
         shared = setting.at_hand and workers <= len(self._splits.train) and not self._lending
         batches = self._lending or Sizes(self._shares() if shared else None, config.data.batch_size)

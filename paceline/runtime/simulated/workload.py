@@ -29,6 +29,7 @@ from paceline.runtime.simulated.sample_counts import Counted
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.worker.steps.local_work import LocalWork
 from paceline.sim import Workload
+from paceline.sim.kernel.vectors import CountedGhost
 
 
 class VirtualWork(Workload, Protocol):
@@ -145,7 +146,9 @@ class Ghosts:
     def train(self, rank: int, wanted: Train, rng: Random) -> Trained:
         """Returns weights after local steps; work at other weights than its own last ones counts as an exchange."""
         exchanged = wanted.x is not self._ended[rank]
-        x = self._ended[rank] = TrainingEnded(len(wanted.x))
+        x = self._ended[rank] = (
+            wanted.x.copied() if isinstance(wanted.x, CountedGhost) else TrainingEnded(len(wanted.x))
+        )
         memory = self._memory if wanted.show_memory else None
         samples, data, seconds = self._samples(rank, wanted.steps, None, exchanged=exchanged)
         return Trained(x, samples, seconds, memory, data)

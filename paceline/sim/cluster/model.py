@@ -354,7 +354,7 @@ class Cluster:
             self.step_s > 0 and self.suspect_after_s > 0 and self.skew_s >= 0,
             "step_s and suspect_after_s must be positive",
         )
-        shared = self.messages is not None or any(host.cores for host in self.hosts)
+        shared = self.shares_cores
         need(not shared or self.hazards is None, "leave out [hazards]: hosts with cores and [messages] know none")
         for fault in self.faults:
             need(not shared or fault.kind not in LASTING, f"{fault.kind}: not with cores of hosts or [messages]")
@@ -393,6 +393,11 @@ class Cluster:
         if fault.kind in OF_WORKERS and not workers:
             return "no worker is there, and it is for workers"
         return ""
+
+    @property
+    def shares_cores(self) -> bool:
+        """Returns True if steps and messages take core seconds, which may be waited for."""
+        return self.messages is not None or any(host.cores for host in self.hosts)
 
     @functools.cached_property  # asked at every event of some runs
     def workers(self) -> int:

@@ -22,7 +22,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from paceline.core.trace import CpuUsed, Record, Span
+from paceline.core.trace import CpuUsed, LinkTraffic, Record, Span
 from paceline.sim.cluster.model import MessageCosts
 
 ALONE = 0.1
@@ -30,7 +30,10 @@ ALONE = 0.1
 LATE_S_MAX = 5e-4
 """Seconds that an emulated step takes longer, at most, since its process is woken late."""
 AMONG_WORKERS = 0.15
-"""A server's part of an exchange is about as large as a worker's; below this fraction of it no server took part."""
+"""A server's part of an exchange is about as large as a worker's; below this fraction of it no server took part. Where
+the trace has the traffic of links, that says it."""
+PASS = 2
+"""A pass over a vector by the vector's part of a server's cost for one message, as in `sim/core_sharing.py`."""
 SERVER_RATIO = 0.9
 """Core seconds of a server by those of a worker, for a megabyte: where only workers' are known."""
 FIXED_S = 4e-4
@@ -58,42 +61,46 @@ class WorkerCosts:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeCosts:
-    """Holds what an exchange costs alone: core seconds of the worker and of each server, seconds of the way."""
+    """Holds what an exchange costs alone: core seconds of the worker and of each server, seconds of the way.
+
+    among_workers: True if it did not go through servers.
+    """
 
     worker_s: float
     server_s: float
     way_s: float
+    among_workers: bool = False
 
-    @property
-    def among_workers(self) -> bool:
-        """Returns True if servers had too little to do for an exchange to have gone through them."""
-        return self.server_s < AMONG_WORKERS * self.worker_s
-
-    def messages(self, up_mb: float, down_mb: float, model_mb: float, servers: int) -> MessageCosts:
+    def messages(
+        self, up_mb: float, down_mb: float, model_mb: float, servers: int, computed_mb: float = 0.0
+    ) -> MessageCosts:
         """Returns the costs of messages under which an exchange costs this much.
 
         up_mb, down_mb  megabytes that a worker sends and receives in an exchange
         model_mb        of the whole model, which a worker that carries a mean copies twice besides
         servers         that a worker sends its parts to and hears from
+        computed_mb     of vectors that the worker's role computes for an exchange, each in a pass over memory
         """
         parts = 1 if self.among_workers else max(1, servers)
         both_mb = up_mb + down_mb
         worker_s = min(FIXED_S, self.worker_s / 2 / parts)
         more_s = self.worker_s - 2 * parts * worker_s
         if self.among_workers:
-            # `sim/core_sharing.py`: both_mb + 2 model_mb are copied, and down_mb added up at twice a server's cost.
-            per_mb = more_s / max(1e-9, both_mb + 2 * model_mb + 2 * SERVER_RATIO * down_mb)
+            # `sim/core_sharing.py`: both_mb + 2 model_mb are copied, and down_mb added up as in a pass.
+            passed_mb = down_mb + computed_mb
+            per_mb = more_s / max(1e-9, both_mb + 2 * model_mb + PASS * SERVER_RATIO * passed_mb)
             return MessageCosts(
                 worker_s=worker_s, worker_s_per_mb=per_mb, server_s=worker_s, server_s_per_mb=SERVER_RATIO * per_mb
             )
         server_s = min(FIXED_S, self.server_s / 2)
-        server_more_s = (self.server_s - 2 * server_s) * parts
         per_mb = 1 / both_mb if both_mb else 0.0
+        server_s_per_mb = (self.server_s - 2 * server_s) * parts * per_mb
+        computed_s = min(more_s / 2, PASS * server_s_per_mb * computed_mb)
         return MessageCosts(
             worker_s=worker_s,
-            worker_s_per_mb=more_s * per_mb,
+            worker_s_per_mb=(more_s - computed_s) * per_mb,
             server_s=server_s,
-            server_s_per_mb=server_more_s * per_mb,
+            server_s_per_mb=server_s_per_mb,
         )
 
 
@@ -104,6 +111,7 @@ class RunCosts:
         self.cores = 0
         self.workers = [WorkerCosts() for _ in range(workers)]
         self._servers, self._told, self._server_s = servers, 0, 0.0
+        traffic = {"worker": 0, "server": 0}  # of workers, by the kind of the other party
         spans: list[list[Span]] = [[] for _ in range(workers)]
         used: dict[str, CpuUsed] = {}
         for record in records:
@@ -111,8 +119,12 @@ class RunCosts:
                 spans[record.rank].append(record)
             elif isinstance(record, CpuUsed):
                 used[record.party] = record
+            elif isinstance(record, LinkTraffic) and record.party.startswith("worker"):
+                kind = record.other.split()[0]
+                traffic[kind] = traffic.get(kind, 0) + record.sent + record.received
         for rank, worker in enumerate(self.workers):
             _gather(worker, spans[rank], used.get(f"worker {rank}"))
+        self._traffic = traffic
         self._exchanges = self._gather_servers(used, spans)
         self.cores = max((record.cores for record in used.values()), default=0)
 
@@ -160,7 +172,13 @@ class RunCosts:
         # What a process does beside its exchanges, such as reporting, is in its core seconds too. Where exchanges are
         # few that is most of them.
         worker_s = min(worker_s, quickest)
-        return ExchangeCosts(worker_s, server_s, max(0.0, quickest - worker_s - server_s))
+        if any(self._traffic.values()):
+            among_workers = self._traffic["worker"] > self._traffic["server"]
+        else:
+            among_workers = server_s < AMONG_WORKERS * worker_s
+        if among_workers:
+            server_s = 0.0
+        return ExchangeCosts(worker_s, server_s, max(0.0, quickest - worker_s - server_s), among_workers)
 
 
 def _gather(worker: WorkerCosts, spans: Sequence[Span], used: CpuUsed | None) -> None:

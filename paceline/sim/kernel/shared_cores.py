@@ -55,11 +55,12 @@ class _Core:
 class HostCores:
     """Runs the tasks of one host. `cores`: how many it has; 0 where no task waits for another one."""
 
-    __slots__ = ("_cores", "_heap", "_number")
+    __slots__ = ("_cores", "_ending", "_heap", "_number")
 
     def __init__(self, heap: Heap, cores: int = 0) -> None:
         self._heap, self._number = heap, 0
         self._cores = [_Core() for _ in range(cores)]
+        self._ending: _Core | None = None  # the core on which a thread has just ended
 
     def begin(self, now: float, task: Task) -> None:
         """Begins a task at `now`, in virtual seconds."""
@@ -69,7 +70,11 @@ class HostCores:
             return
         begun = _OpenTask(threads, act, (a, b, c))
         for _ in range(threads):
-            self._join(now, min(self._cores, key=lambda core: len(core.running)), seconds / threads, begun)
+            self._join(now, min(self._cores, key=self._load), seconds / threads, begun)
+
+    def _load(self, core: _Core) -> tuple[int, bool]:
+        """Returns how long the queue of a core is; of two equal ones, that where a thread has just ended is shorter."""
+        return len(core.running), core is not self._ending
 
     def _join(self, now: float, core: _Core, seconds: float, task: _OpenTask) -> None:
         """Adds a thread to the queue of a core."""
@@ -98,12 +103,14 @@ class HostCores:
             done.append(heappop(core.running)[2])
         if core.running:
             self._schedule(at, core)
-        else:
-            self._take_from_the_longest(at, core)
+        self._ending = core
         for task in done:
             task.left -= 1
             if not task.left:
                 task.act(*task.args)
+        self._ending = None
+        if not core.running:  # what goes on without a pause has stayed
+            self._take_from_the_longest(at, core)
 
     def _take_from_the_longest(self, now: float, core: _Core) -> None:
         """Gives a core without work the thread that joined last among those that share a core."""

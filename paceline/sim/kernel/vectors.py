@@ -5,7 +5,7 @@ Arrays are handled through their own methods, so this package needs no numpy for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from paceline.core.vector import Ghost, Memory
@@ -50,8 +50,83 @@ class GhostMemory:
         return Ghost(sum([part.nbytes for part in parts]) // 4)
 
 
+class PassCounter:
+    """Counts what arithmetic writes: `nbytes` grows by the bytes of each vector that a pass over memory makes."""
+
+    __slots__ = ("nbytes",)
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+
+    def __call__(self) -> int:
+        """Returns the bytes so far."""
+        return self.nbytes
+
+
+class CountedGhost(Ghost):
+    """A Ghost whose arithmetic is counted as that of a `Flat` costs.
+
+    A product with a number is no pass over memory, all else is one. Arithmetic gives another object, as with numbers.
+    """
+
+    __slots__ = ("counter",)
+
+    def __init__(self, length: int, counter: PassCounter) -> None:
+        super().__init__(length)
+        self.counter = counter
+
+    def __getitem__(self, part: slice) -> CountedGhost:
+        begin, end, _ = part.indices(len(self))
+        return CountedGhost(max(0, end - begin), self.counter)
+
+    def _passed(self, _other: object) -> CountedGhost:
+        self.counter.nbytes += self.nbytes
+        return CountedGhost(len(self), self.counter)
+
+    def _scaled(self, _other: object) -> CountedGhost:
+        if isinstance(_other, int | float):
+            return CountedGhost(len(self), self.counter)
+        return self._passed(_other)
+
+    __add__ = __sub__ = __pow__ = _passed
+    __mul__ = __rmul__ = __truediv__ = _scaled
+
+    def spliced(self, part: slice, v: Ghost) -> CountedGhost:
+        """Returns another vector; it takes one pass to copy this one."""
+        return self._passed(v)
+
+    def copied(self) -> CountedGhost:
+        """Returns another vector of that length. Nothing is counted."""
+        return CountedGhost(len(self), self.counter)
+
+
+def counter_of(w: Any) -> Callable[[], int]:
+    """Returns what counts the bytes that arithmetic with vectors of the kind of `w` has written so far.
+
+    A vector may bring its own, `counter`. Where there is none, nothing is counted, and 0 is returned.
+    """
+    counter: Callable[[], int] = getattr(w, "counter", int)
+    return counter
+
+
+class CountedGhostMemory(GhostMemory):
+    """Allocates vectors of `counter`."""
+
+    def __init__(self, counter: PassCounter) -> None:
+        self._counter = counter
+
+    def empty(self, length: int) -> CountedGhost:
+        return CountedGhost(length, self._counter)
+
+    def join(self, parts: Sequence[Ghost]) -> CountedGhost:
+        """Returns a vector as long as all `parts` together."""
+        return CountedGhost(sum([part.nbytes for part in parts]) // 4, self._counter)
+
+
 def memory_for(w: Any) -> Memory:
     """Returns the memory for vectors of the kind of `w`, which may bring its own."""
+    if isinstance(w, CountedGhost):
+        return CountedGhostMemory(w.counter)
     if isinstance(w, Ghost):
         return GhostMemory()
     own: Memory | None = getattr(w, "memory", None)

@@ -206,3 +206,12 @@ def test_division_powers_and_splices_agree_with_numpy() -> None:
     assert torch.equal((x**0.5).value(), (2 * a) ** 0.5)
     assert torch.equal(x.spliced(slice(1, 3), y[:2]).value(), torch.tensor([2.0, 1.0, 0.25]))
     assert torch.equal(x.value(), 2 * a)
+
+
+def test_passes_over_memory_are_counted() -> None:
+    w, g = Flat(torch.zeros(1000)), Flat(torch.ones(1000))
+    before = Flat.counter()
+    scaled = g * 0.5
+    assert Flat.counter() == before, "a product with a number is no pass"
+    assert len(w - scaled) == 1000
+    assert Flat.counter() == before + 4000

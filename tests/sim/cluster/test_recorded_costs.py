@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pytest
 
-from paceline.core.trace import CpuUsed, Record, Span
-from paceline.sim.cluster.recorded_costs import RunCosts, quantile
+from paceline.core.trace import CpuUsed, LinkTraffic, Record, Span
+from paceline.sim.cluster.recorded_costs import FIXED_S, PASS, SERVER_RATIO, ExchangeCosts, RunCosts, quantile
 
 STEP_S, WORKER_S, SERVER_S, WAY_S = 0.008, 0.003, 0.002, 0.001
 
@@ -80,3 +81,25 @@ def test_a_quantile_is_a_value_that_was_there() -> None:
     assert quantile([3.0, 1.0, 2.0], 0.1) == 1.0
     assert quantile([3.0, 1.0, 2.0], 1.0) == 3.0
     assert quantile([], 0.5) == 0.0
+
+
+def test_the_traffic_of_links_says_whether_servers_took_part() -> None:
+    """A server that reports every quarter of a second uses core seconds, too."""
+    link = LinkTraffic(at=1.0, party="worker 1", other="worker 0", sent=10**8, received=10**8, seconds=1.0)
+    means = RunCosts([*made_up(), link], 3, 1).exchange()
+    assert means.among_workers
+    assert means.server_s == 0.0
+    pushes = dataclasses.replace(link, other="server 0")
+    assert not RunCosts([*made_up(), link, pushes, pushes], 3, 1).exchange().among_workers
+    assert not RunCosts(made_up(), 3, 1).exchange().among_workers, "the core seconds say it where links do not"
+
+
+def test_what_a_role_computes_is_no_cost_of_messages() -> None:
+    """10 MB either way and two vectors of 10 MB, at 1 ms for each copied megabyte and 1.8 ms for one of a pass."""
+    copied_s, passes_s = 0.001 * (20 + 20), PASS * SERVER_RATIO * 0.001 * (10 + 20)
+    exchange = ExchangeCosts(2 * FIXED_S + copied_s + passes_s, 0.0, 0.0, among_workers=True)
+    assert exchange.messages(10, 10, 10, 1, 20).worker_s_per_mb == pytest.approx(0.001)
+    assert exchange.messages(10, 10, 10, 1).worker_s_per_mb > 0.0015
+    pulled = ExchangeCosts(0.1, 0.02, 0.0)
+    less, more = (pulled.messages(10, 10, 10, 1, computed_mb).worker_s_per_mb for computed_mb in (20, 0))
+    assert (more - less) * 20 == pytest.approx(PASS * pulled.messages(10, 10, 10, 1).server_s_per_mb * 20)

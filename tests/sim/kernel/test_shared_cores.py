@@ -105,3 +105,22 @@ def test_the_tasks_of_a_process_run_in_turn_and_what_one_causes_comes_first() ->
 
     host.heap.put(0.0, arrive, None, None, None)
     assert host.run() == {"first": 1.0, "answer": 1.5, "second": 2.5}
+
+
+def test_a_thread_that_goes_on_at_once_keeps_its_core() -> None:
+    """Two make a task of 6 s after another, and one makes 9 s. It shares a core for as long as both go on."""
+    host = Host(2)
+    ended: list[tuple[str, float]] = []
+
+    def task(name: str, seconds: float, left: int) -> tuple[Any, ...]:
+        return seconds, 1, again, name, seconds, left
+
+    def again(name: str, seconds: float, left: int) -> None:
+        ended.append((name, host.now))
+        if left:
+            host.cores.begin(host.now, task(name, seconds, left - 1))
+
+    for name, seconds, left in (("A", 6.0, 1), ("B", 6.0, 1), ("C", 9.0, 0)):
+        host.heap.put(0.0, lambda *_, of=(name, seconds, left): host.cores.begin(host.now, task(*of)), None, None, None)
+    host.run()
+    assert sorted(ended) == [("A", 12.0), ("A", 18.0), ("B", 6.0), ("B", 12.0), ("C", 15.0)]

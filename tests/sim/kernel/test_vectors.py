@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paceline.core.vector import Ghost
-from paceline.sim.kernel.vectors import ArrayMemory, GhostMemory, memory_for
+from paceline.sim.kernel.vectors import ArrayMemory, CountedGhost, GhostMemory, PassCounter, memory_for
 
 
 def test_arrays_have_the_dtype_of_the_model_and_its_bytes() -> None:
@@ -37,3 +37,22 @@ def test_a_vector_that_brings_its_memory_keeps_it() -> None:
         memory = ArrayMemory(np.zeros(1))
 
     assert memory_for(Other()) is Other.memory
+
+
+def test_counted_ghosts_count_passes_over_memory() -> None:
+    counter = PassCounter()
+    w, g = CountedGhost(10, counter), CountedGhost(10, counter)
+    assert len((w * 0.5)[2:4] / 3.0) == 2
+    assert counter() == 0, "a product with a number is no pass"
+    new = w - g * 0.1
+    assert counter() == 40
+    assert new is not w
+    assert counter() + (new * g).nbytes == 80
+    assert counter() == 80
+    assert len(w.spliced(slice(0, 5), g[:5])) == 10
+    assert counter() == 120
+    memory = memory_for(w)
+    assert (memory.empty(5) + memory.join([w[:2], g[:3]])).nbytes == 20
+    assert counter() == 140
+    assert len(w.copied()) == 10
+    assert counter() == 140
