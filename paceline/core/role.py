@@ -120,6 +120,7 @@ class Role:
     private: names of the vectors that this worker alone has, and that it goes on from.
     updates_alone: a worker's `update` sees its own gradients alone. It then remembers what nobody else has, and its
     driver tells its schedule how many samples all have seen.
+    updates_meanwhile: a worker's `update` is also called while the worker computes, so it must not use the module.
     goes_back: the servers may go back to an earlier state while this role is in the middle of something. A worker's
     role then hears `on_rollback`, and its `run` starts anew; a server's has `state_dict`, and takes it up with
     `load_state_dict`.
@@ -134,6 +135,7 @@ class Role:
     servers_count: ClassVar[bool] = False
     private: ClassVar[tuple[str, ...]] = ()
     updates_alone: ClassVar[bool] = False
+    updates_meanwhile: ClassVar[bool] = False
     goes_back: ClassVar[bool] = False
     keeps_w = False
     samples_ahead = 0

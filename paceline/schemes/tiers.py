@@ -62,6 +62,12 @@ class AloneTierWorker(TierWorker):
     updates_alone = True
 
 
+class AsyncTierWorker(AloneTierWorker):
+    """Is a worker whose group's server makes updates also while the speaker is in a step of its own."""
+
+    updates_meanwhile = True
+
+
 class AveragingTierWorker(AloneTierWorker):
     """Is a worker whose group averages among its members."""
 
@@ -172,7 +178,9 @@ class Tiers(WithRankGroups):
     def worker(self, servers: int) -> type[Role]:
         if self.passes_gradients:
             return TierWorker
-        return AloneTierWorker if self.inner_scheme.server(1) is not None else AveragingTierWorker
+        if self.inner_scheme.server(1) is None:
+            return AveragingTierWorker
+        return AloneTierWorker if self.inner_scheme.lock_step else AsyncTierWorker
 
     def nature(self, message: type) -> Nature:
         return self.outer_scheme.nature(message)
