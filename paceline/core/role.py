@@ -77,7 +77,8 @@ class RoleContext:
     have a generator of their own from it.
     seconds_per_step: measured before the start, by rank; empty when nobody measured.
     note: takes trace records, in particular decisions with their reasons; None when no trace is written.
-    gate: on a shard, says which contributions are accepted; None where all are.
+    gate: says which contributions are accepted, on a shard and on a worker that sums up what others send; None where
+    all are.
     rounds: on a shard, makes rounds with a robust mean, from their members; None where the plain mean is used.
     settled: on one shard of all, is told what became of contributions of leased data: rank, fate, which samples.
     samples_seen: samples that all workers trained before this run began (a resumed run begins above 0).
