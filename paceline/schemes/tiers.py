@@ -156,7 +156,19 @@ class Tiers(WithRankGroups):
         for why in (self._refuse_outer(), self._refuse_inner()):
             if why:
                 raise ConfigError(f"tiers: {why}")
-        self.outer_scheme.check(max(1, len(self.written()) or 2), servers)
+        self._check_between_groups(servers)
+
+    def _check_between_groups(self, servers: int) -> None:
+        """Raises ConfigError where the outer scheme does not fit so many groups; `auto` ones count as two."""
+        written = len(self.written())
+        groups = written or 2
+        try:
+            self.outer_scheme.check(groups, servers)
+        except ConfigError as error:
+            way_out = "" if written else "; groups that are not written down count as two: give tiers.groups"
+            raise ConfigError(
+                f"tiers: {groups} groups are the workers of {self.outer_scheme.name}: {error}{way_out}"
+            ) from None
 
     @property
     def passes_gradients(self) -> bool:

@@ -230,6 +230,10 @@ def test_a_group_that_is_lost_holds_nobody_up_and_begins_again_from_the_servers_
         ({"outer": "gosgd"}, "gosgd keeps its model on workers"),
         ({"outer": "lbbsp"}, "lbbsp needs a coordinator of its own"),
         ({"outer": "asyncdiloco(memory=reset)"}, "leave out asyncdiloco.memory"),
+        (
+            {"outer": "ksync(k=3)"},
+            "2 groups are the workers of ksync: .*; groups that are not written down count as two: give tiers.groups",
+        ),
         ({"outer": "tiers"}, "tiers is made of several schemes"),
         ({"inner": "hybrid"}, "hybrid is made of several schemes"),
         ({"inner": "sgp"}, "a group has one model"),
