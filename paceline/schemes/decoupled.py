@@ -35,10 +35,9 @@ fragment. Of fewer than K learners that take part, all are enough.
 Fragments are balanced: P runs of consecutive parameters of equal length. (The paper packs tensors into fragments of
 about equal size.) Each server is the synchroniser of its part of every fragment, and may see another M_t than others.
 
-Return: a restarted learner begins with the servers' Theta and without optimizer state. One that was suspended still
-has old theta and old state. Its Delta counts as any late one. If more than P turns have passed, it then takes all of
-Theta and clears its optimizer's state. (In the paper it takes both from another learner.) So does a learner whose Delta
-is not finite, or one fragment that is NaN would keep the others so.
+Return: a restarted learner begins with the servers' Theta and without optimizer state. One that was suspended still has
+old theta and old state. Its Delta counts as any late one. If more than P turns have passed, it then takes all of Theta
+and clears its optimizer's state (in the paper it takes both from another learner), as after a Delta that is not finite.
 
 Momentum: late Deltas act as momentum of their own (Mitliagkas et al. 2016, arXiv 1605.09774). At a local learning rate
 near the largest one that the job bears, stalls can then make the model swing; with mu = 0.5 it does not.
@@ -223,9 +222,9 @@ class Decoupled(Scheme):
                 else:
                     answer = yield Call(SERVERS, self.sent)
                 behind = answer.turn - self.turn > self.scheme.fragments
-                poisoned = not is_finite(self.sent.delta)  # one NaN fragment makes the others NaN in the next step
+                behind |= not is_finite(self.sent.delta)  # one NaN fragment makes the others NaN in the next step
                 self.receive(answer)
-                if behind or poisoned:
+                if behind:
                     self.take_all((yield Call(SERVERS, Pull())))
                     self.start = RESET
 
