@@ -116,6 +116,6 @@ def sit_together(
     for shard in range(servers):
         served = (*sit(party.server(shard), "cpu"), sessions)
         threading.Thread(target=_serve, args=served, name=str(party.server(shard)), daemon=True).start()
-    seats = [sit(party.worker(rank), device) for rank in range(workers)]
-    sessions.extend(session for _, session in seats)
-    return seats
+    taking_part = [sit(party.worker(rank), device) for rank in range(workers)]
+    sessions.extend(session for _, session in taking_part)
+    return taking_part
