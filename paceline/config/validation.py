@@ -9,6 +9,7 @@
     _optimizer    numbers that the optimizer does not have, and --clip-norm where no server sees the whole gradient
     _model        --width and --dropout for a network of the user's own
     _data         a folder that is not there, a partition for other workers, leases that no server can settle
+    _text         an accuracy to reach, or a network of classes, for a text; what is of a text for other data
     _allreduce    a carrier that nobody has a use for, and NCCL without a GPU for each worker
     _precision    fp16 where a worker computes on a CPU
     _gate         --gate reject where no server sees single gradients
@@ -71,6 +72,7 @@ def check(config: Config) -> None:
     _check_optimizer(config)
     _check_model(config)
     _check_data(config)
+    _check_text(config)
     _check_allreduce(config)
     _check_precision(config)
     _check_gate(config)
@@ -193,6 +195,23 @@ def _check_data(config: Config) -> None:
     # Read once to check it against the number of workers; the processes read it again.
     if partition.path:
         read_sharding(Path(partition.path), workers)
+
+
+def _check_text(config: Config) -> None:
+    """Raises ConfigError where a run of a language model has settings of another job, or the other way round."""
+    data, model = config.data, config.model.name
+    if data.name == specs.LANGUAGE_DATA:
+        if config.stop.target_accuracy:
+            raise ConfigError(f"--target-accuracy: --data {data.name} has a loss and no accuracy: give --target-loss")
+        if not is_path(model) and model not in specs.TOKEN_MODELS:
+            raise ConfigError(
+                f"--data {data.name} is tokens, and --model {model} takes none: give --model {specs.LANGUAGE_MODEL}"
+            )
+        return
+    if data.file:
+        raise ConfigError(f"--data-file is for --data {specs.LANGUAGE_DATA}: give that, or leave it out")
+    if model == specs.LANGUAGE_MODEL and not is_path(data.name):
+        raise ConfigError(f"--model {model} predicts the next token of a text: give --data {specs.LANGUAGE_DATA}")
 
 
 def _check_pictures(config: Config) -> None:

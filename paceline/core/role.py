@@ -77,7 +77,8 @@ class RoleContext:
     have a generator of their own from it.
     seconds_per_step: measured before the start, by rank; empty when nobody measured.
     note: takes trace records, in particular decisions with their reasons; None when no trace is written.
-    gate: on a shard, says which contributions are accepted; None where all are.
+    gate: says which contributions are accepted, on a shard and on a worker that sums up what others send; None where
+    all are.
     rounds: on a shard, makes rounds with a robust mean, from their members; None where the plain mean is used.
     settled: on one shard of all, is told what became of contributions of leased data: rank, fate, which samples.
     samples_seen: samples that all workers trained before this run began (a resumed run begins above 0).
@@ -120,6 +121,7 @@ class Role:
     private: names of the vectors that this worker alone has, and that it goes on from.
     updates_alone: a worker's `update` sees its own gradients alone. It then remembers what nobody else has, and its
     driver tells its schedule how many samples all have seen.
+    updates_meanwhile: a worker's `update` is also called while the worker computes, so it must not use the module.
     goes_back: the servers may go back to an earlier state while this role is in the middle of something. A worker's
     role then hears `on_rollback`, and its `run` starts anew; a server's has `state_dict`, and takes it up with
     `load_state_dict`.
@@ -134,6 +136,7 @@ class Role:
     servers_count: ClassVar[bool] = False
     private: ClassVar[tuple[str, ...]] = ()
     updates_alone: ClassVar[bool] = False
+    updates_meanwhile: ClassVar[bool] = False
     goes_back: ClassVar[bool] = False
     keeps_w = False
     samples_ahead = 0

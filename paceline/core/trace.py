@@ -82,6 +82,10 @@ NOT_SAVED = "not saved"
 """The verdict of a decision about a checkpoint that could not be written."""
 
 
+SPEAKS = "speaks for group"
+"""How a verdict begins that says who speaks for a group of workers; its number follows."""
+
+
 OVERLAPS, DOES_NOT_OVERLAP = OVERLAP_VERDICTS = ("overlaps", "does not overlap")
 """The verdicts of a worker that has measured steps with overlap and without (`--overlap auto`)."""
 

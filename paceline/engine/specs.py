@@ -19,6 +19,8 @@ SMALL_MODELS = ("mlp", "lenet", "cnn", "resnet18", "cifar10-quick", "cifar10-ful
 """The networks written here."""
 LANGUAGE_MODEL = "gpt"
 """The network that predicts the next token of a text, and reads nothing else."""
+TOKEN_MODELS = ("lstm", LANGUAGE_MODEL)
+"""Networks whose samples are tokens."""
 ZOO_MODELS = (
     "alexnet",
     "vgg16",

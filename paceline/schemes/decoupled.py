@@ -35,9 +35,9 @@ fragment. Of fewer than K learners that take part, all are enough.
 Fragments are balanced: P runs of consecutive parameters of equal length. (The paper packs tensors into fragments of
 about equal size.) Each server is the synchroniser of its part of every fragment, and may see another M_t than others.
 
-Return: a restarted learner begins with the servers' Theta and without optimizer state. One that was suspended still
-has old theta and old state. Its Delta counts as any late one. If more than P turns have passed, it then takes all of
-Theta and clears its optimizer's state. (In the paper it takes both from another learner.)
+Return: a restarted learner begins with the servers' Theta and without optimizer state. One that was suspended still has
+old theta and old state. Its Delta counts as any late one. If more than P turns have passed, it then takes all of Theta
+and clears its optimizer's state (in the paper it takes both from another learner), as after a Delta that is not finite.
 
 Momentum: late Deltas act as momentum of their own (Mitliagkas et al. 2016, arXiv 1605.09774). At a local learning rate
 near the largest one that the job bears, stalls can then make the model swing; with mu = 0.5 it does not.
@@ -45,8 +45,8 @@ near the largest one that the job bears, stalls can then make the model swing; w
 Left out: radial-directional averaging, which averages norms and directions apart. So the more learners, the shorter the
 mean of unlike Deltas: a larger lr may be needed.
 
-Use it where workers differ in speed, fail and come back. On a few equal, reliable machines diloco has less noise. A
-quorum of all, tau = 0 and one fragment are diloco.
+Use it where workers differ in speed, fail and come back. On a few equal, reliable machines diloco has less noise. With
+a quorum of all, tau = 0, one fragment, dynamic = false and batches of one size it is diloco.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.trace import Decided
 from paceline.core.validation import bounds
-from paceline.core.vector import Vector, cut, splice
+from paceline.core.vector import Vector, cut, is_finite, splice
 
 SPEED = Smoothing("median", 3)
 """Of a learner's turns. A turn may be one step: by one lucky step it would be the fastest, and turns come too often."""
@@ -222,6 +222,7 @@ class Decoupled(Scheme):
                 else:
                     answer = yield Call(SERVERS, self.sent)
                 behind = answer.turn - self.turn > self.scheme.fragments
+                behind |= not is_finite(self.sent.delta)  # one NaN fragment makes the others NaN in the next step
                 self.receive(answer)
                 if behind:
                     self.take_all((yield Call(SERVERS, Pull())))

@@ -18,10 +18,10 @@ alpha 0.25, H 8, K 32. They are the defaults, but K is 8 here, so that regions o
 code, what a local server takes in while Delta is on its way is in theta after the merge, but in no later Delta.
 
 A region is a group of workers as under tiers, and its local server is on one of them, the speaker (see there: what
-`auto` groups are, what happens when the speaker is lost). The speaker trains as well; it sends Delta and merges between
-two rounds of its own, so up to H of its steps late, and it alone waits when theta_g is not there after a round.
-`tiers` with asyncdiloco between groups is another thing: a group pauses while its exchange is on its way, and goes on
-from theta_g alone.
+`auto` groups are, what happens when the speaker is lost or a member's delta is not finite). The speaker trains as well;
+it sends Delta and merges between two rounds of its own, so up to H of its steps late, and it alone waits when theta_g
+is not there after a round. `tiers` with asyncdiloco between groups is another thing: a group pauses while its exchange
+is on its way, and goes on from theta_g alone.
 
 Memory of the local optimizer: kept by default, or reset in every round.
 

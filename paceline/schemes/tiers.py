@@ -27,7 +27,8 @@ groups are written down: ranks, names of hosts or sites where those are known, o
 The speaker is the member that has been there longest. When it is lost the coordinator names the next one, and the group
 goes on from the servers' weights: what it did since the last exchange is lost, and so are the momenta of its server and
 outer worker. So is what a group has not handed over when the run ends. A group that is lost as a whole is a lost worker
-to the others. A lost server ends the run. Members trust their speaker: one that lies to them misleads its own group.
+to the others. A lost server ends the run. What a member sends that is not finite is left out, unless nobody's is
+finite. Members trust their speaker: one that lies to them misleads its own group.
 
 Use it where links within a site are fast and those between sites are slow. Not on one switch: the flat schemes do the
 same there with one hop less.
@@ -60,6 +61,12 @@ class AloneTierWorker(TierWorker):
     """Is a worker whose group's server makes updates: the optimizer is the speaker's."""
 
     updates_alone = True
+
+
+class AsyncTierWorker(AloneTierWorker):
+    """Is a worker whose group's server makes updates also while the speaker is in a step of its own."""
+
+    updates_meanwhile = True
 
 
 class AveragingTierWorker(AloneTierWorker):
@@ -149,7 +156,19 @@ class Tiers(WithRankGroups):
         for why in (self._refuse_outer(), self._refuse_inner()):
             if why:
                 raise ConfigError(f"tiers: {why}")
-        self.outer_scheme.check(max(1, len(self.written()) or 2), servers)
+        self._check_between_groups(servers)
+
+    def _check_between_groups(self, servers: int) -> None:
+        """Raises ConfigError where the outer scheme does not fit so many groups; `auto` ones count as two."""
+        written = len(self.written())
+        groups = written or 2
+        try:
+            self.outer_scheme.check(groups, servers)
+        except ConfigError as error:
+            way_out = "" if written else "; groups that are not written down count as two: give tiers.groups"
+            raise ConfigError(
+                f"tiers: {groups} groups are the workers of {self.outer_scheme.name}: {error}{way_out}"
+            ) from None
 
     @property
     def passes_gradients(self) -> bool:
@@ -172,7 +191,9 @@ class Tiers(WithRankGroups):
     def worker(self, servers: int) -> type[Role]:
         if self.passes_gradients:
             return TierWorker
-        return AloneTierWorker if self.inner_scheme.server(1) is not None else AveragingTierWorker
+        if self.inner_scheme.server(1) is None:
+            return AveragingTierWorker
+        return AloneTierWorker if self.inner_scheme.lock_step else AsyncTierWorker
 
     def nature(self, message: type) -> Nature:
         return self.outer_scheme.nature(message)

@@ -16,6 +16,7 @@ from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.gradient_check import SliceGradientCheck
+from paceline.core.paramserver.peer_check import PeerCheck
 from paceline.core.paramserver.round import Round
 from paceline.core.parties.takeover import taken_over
 from paceline.core.role import Role, RoleContext, Update
@@ -36,7 +37,7 @@ class World:
     means             the servers' other role, which carries `Mean`; on the same card and clock
     peers             carries `Mean` among the workers, if asked for (`by_peers`) or without servers; else None
     control           the card of the coordinator, whether or not the scheme has a role for it
-    gate, rounds      make the gradient check and the rounds of a shard
+    gate, rounds      make the gradient check and the rounds of a shard; with checks workers check one another, too
     settled           hears from shard 0 what became of leased samples
     shards            by server; equal ones by default
     most_samples      of one contribution; 0 if unknown
@@ -77,6 +78,7 @@ class World:
         self._place["hosts"] = tuple(placement.host_name for placement in homes)
         self._place["sites"] = tuple(placement.host.site for placement in homes)
         self._gate, self._rounds, self._settled = gate, rounds, settled
+        self._checks_peers = gate(0) is not None
         self._update_factory, self._length = update_factory, len(w0)
         self._clocks = Random(f"{seed}/clocks")
         self._cards: dict[str, Nic] = {}
@@ -123,7 +125,9 @@ class World:
     def _worker(self, rank: int, placement: DevicePlacement, w: Any) -> SimulatedProcess:
         assert placement.device is not None
         box = self.scheme.worker(self.cluster.servers)
-        party = self._party(f"worker {rank}", box, rank, w, self._update_factory(self._length), self._card(placement))
+        check = PeerCheck(rank, self._place["note"]) if self._checks_peers else None  # type: ignore[arg-type]
+        update, card = self._update_factory(self._length), self._card(placement)
+        party = self._party(f"worker {rank}", box, rank, w, update, card, gate=check)
         party.speed = speed_of(placement.device, self.cluster.step_s, f"{self.seed}/speed/{rank}")
         return party
 

@@ -8,6 +8,7 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.errors import ConfigError
+from paceline.core.paramserver.gradient_check import GradientCheckPolicy
 from paceline.core.scheme import make
 from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
@@ -178,6 +179,27 @@ def test_who_was_suspended_for_more_than_all_fragments_takes_the_whole_model() -
     sim.run(stop=lambda sim: sim.worker(1).start == "reset", until=100)
     assert sim.worker(1).turn == sim.server(0).turn > 10
     assert list(sim.worker(1).w) == list(sim.server(0).w), "every fragment, also those it did not exchange"
+
+
+@pytest.mark.parametrize("tau", [0, 1])
+def test_a_learner_with_one_gradient_that_is_not_finite_takes_the_whole_model_and_goes_on(tau: int) -> None:
+    steps = Counter[int]()
+
+    def gradient(rank: int, w: Any) -> Any:
+        steps[rank] += 1
+        spread = w.sum() * (np.nan if (rank, steps[rank]) == (1, 9) else 0.0)  # a NaN is in every gradient after it
+        return w - GOALS[rank] + spread
+
+    work = LocalSteps(lambda rank, rng: 1.0, gradient, lr=0.1)
+    scheme = make("decoupled", {"h": 4, "fragments": 2, "tau": tau, "outer_momentum": 0.5})
+    expelled: list[int] = []
+    norm, expel = (lambda v, onto: float(np.linalg.norm(v))), (lambda rank, why: expelled.append(rank))
+    sim = Simulation(scheme, np.ones(4), work, workers=2, servers=1)
+    sim.server(0).gate = GradientCheckPolicy(strikes=3).gate(norm, 2, 0, None, expel)
+    sim.run(until=200)
+    assert steps[1] > 9, "it is no test otherwise"
+    assert not expelled
+    assert sim.server(0).w == pytest.approx(GOALS.mean(axis=0), abs=0.5), "both learners' goals count"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 from paceline.core.errors import ConfigError
+from paceline.core.paramserver.gradient_check import GradientCheckPolicy, SliceGradientCheck
+from paceline.core.paramserver.peer_check import REFUSED
 from paceline.core.scheme import Scheme, make
 from paceline.core.trace import Applied, Decided, Record
 from paceline.sim import LocalSteps, Simulation, plain_sgd
@@ -177,7 +180,8 @@ def test_traffic_between_sites_is_that_of_one_worker_a_site() -> None:
 
 # ---- when somebody is lost -------------------------------------------------------------------------------------
 def decisions(records: list[Record]) -> list[tuple[int, str]]:
-    return [(r.rank, r.verdict) for r in records if isinstance(r, Decided) and r.party == "coordinator"]
+    """The coordinator's, after those of the beginning."""
+    return [(r.rank, r.verdict) for r in records if isinstance(r, Decided) and r.party == "coordinator" and r.at > 0]
 
 
 @pytest.mark.parametrize("inner", ["bsp", "asp", "localsgd(tau=2)", "esync"])
@@ -226,6 +230,10 @@ def test_a_group_that_is_lost_holds_nobody_up_and_begins_again_from_the_servers_
         ({"outer": "gosgd"}, "gosgd keeps its model on workers"),
         ({"outer": "lbbsp"}, "lbbsp needs a coordinator of its own"),
         ({"outer": "asyncdiloco(memory=reset)"}, "leave out asyncdiloco.memory"),
+        (
+            {"outer": "ksync(k=3)"},
+            "2 groups are the workers of ksync: .*; groups that are not written down count as two: give tiers.groups",
+        ),
         ({"outer": "tiers"}, "tiers is made of several schemes"),
         ({"inner": "hybrid"}, "hybrid is made of several schemes"),
         ({"inner": "sgp"}, "a group has one model"),
@@ -244,6 +252,50 @@ def test_what_does_not_go_together_is_refused_in_one_line(parameters: dict[str, 
     with pytest.raises(ConfigError, match=why) as refused:
         make("tiers", parameters).check(6, 2)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("tiers", {"inner": "bsp", "outer": "asp", "groups": TWO}),
+        ("tiers", {"inner": "asp", "outer": "asyncdiloco(h=2)", "groups": TWO}),
+        ("tiers", {"inner": "localsgd(tau=2)", "outer": "asyncdiloco(h=2)", "groups": TWO}),
+        ("halos", {"h": 2, "k": 2, "groups": TWO}),
+    ],
+)
+def test_gradients_that_are_not_finite_are_left_out_and_the_speaker_is_not_blamed_for_them(
+    name: str, parameters: dict[str, Any]
+) -> None:
+    steps = Counter[int]()
+
+    def gradient(rank: int, w: Any) -> Any:
+        steps[rank] += 1
+        return w * np.nan if rank == 1 and 10 <= steps[1] < 30 else w - GOALS[rank]
+
+    def check(shard: int) -> SliceGradientCheck | None:
+        expel = lambda rank, why: expelled.append(rank)  # noqa: E731
+        return GradientCheckPolicy(strikes=1).gate(lambda v, onto: float(np.linalg.norm(v)), 6, shard, None, expel)
+
+    expelled: list[int] = []
+    records: list[Record] = []
+    work = LocalSteps(by_rank, gradient, lr=0.1)
+    sim = Simulation(
+        make(name, parameters),
+        np.ones(5),
+        work,
+        workers=6,
+        servers=2,
+        update_factory=plain_sgd(0.1),
+        gate=check,
+        trace=records.append,
+    )
+    sim.run(until=200)
+    assert steps[1] >= 30, "it is no test otherwise"
+    assert not expelled
+    assert np.isfinite(sim.model()).all()
+    refused = [r for r in records if isinstance(r, Decided) and r.verdict == REFUSED]
+    assert {record.rank for record in refused} == {1}
+    assert {record.party for record in refused} == {"worker 0"}
 
 
 def test_it_needs_a_server() -> None:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from paceline.core.collective.mean_server import Part
 from paceline.core.effects import COORDINATOR, Call, Compute, Effect, Mean, Reply, Start, Tell
 from paceline.core.errors import PeerLost
-from paceline.core.role import Role, RoleContext
+from paceline.core.role import GradientCheck, Role, RoleContext
 from paceline.core.tiers.messages import EnterGroup, GroupBegin, RoundBegin, Speaker, WhoSpeaks
 
 
@@ -125,8 +125,9 @@ class GroupMember(Role):
         measured = self.place.seconds_per_step
         seconds = tuple(measured[rank] for rank in self.ranks) if measured else ()
         workers = workers or tuple(range(len(self.ranks)))
+        gate = None if self.place.gate is None else _CheckByNumber(self.place.gate, self.ranks)
         return dataclasses.replace(
-            self.place, me=me, workers=workers, w=w, note=None, gate=None, seconds_per_step=seconds
+            self.place, me=me, workers=workers, w=w, note=None, gate=gate, seconds_per_step=seconds
         )
 
     def average(self) -> Generator[Effect, Any, Role]:
@@ -184,3 +185,22 @@ class GroupMember(Role):
 def exchanges(role: Role) -> int:
     """Returns how many exchanges an inner role has finished: the first thing that it has in common with the others."""
     return int(getattr(role, role.common[0]))
+
+
+class _CheckByNumber:
+    """Checks what members send, who are known by their numbers in the group, by rank."""
+
+    def __init__(self, gate: GradientCheck, ranks: tuple[int, ...]) -> None:
+        self.gate, self.ranks = gate, ranks
+
+    def push(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
+        return self.gate.push(now, self.ranks[rank], v, onto)
+
+    def part(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
+        return self.gate.part(now, self.ranks[rank], v, onto)
+
+    def gone(self, rank: int) -> None:
+        self.gate.gone(self.ranks[rank])
+
+    def came(self, rank: int) -> None:
+        self.gate.came(self.ranks[rank])

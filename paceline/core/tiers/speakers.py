@@ -20,7 +20,7 @@ from typing import Any
 from paceline.core.effects import Reply, Tell
 from paceline.core.role import Role, RoleContext
 from paceline.core.tiers.messages import Speaker, WhoSpeaks
-from paceline.core.trace import Decided
+from paceline.core.trace import SPEAKS, Decided
 
 
 class _GroupState:
@@ -44,6 +44,8 @@ class SpeakersCoordinator(Role):
         super().__init__(scheme, place)
         self.map = scheme.rank_groups(place)
         self.states = [_GroupState(ranks) for ranks in self.map.groups]
+        for state in self.states:
+            self._explain(0.0, state, "the first of its group")
 
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
         """Answers who speaks for the sender's group."""
@@ -86,10 +88,14 @@ class SpeakersCoordinator(Role):
         if state.speaker is None:
             return
         state.term += 1
-        if self.note:
-            verdict = f"speaks for group {self.map.group_of[state.speaker]}"
-            self.note(Decided(at=now, party="coordinator", rank=state.speaker, verdict=verdict, reason=why))
+        self._explain(now, state, why)
         yield from self._answer(state)
+
+    def _explain(self, now: float, state: _GroupState, why: str) -> None:
+        """Writes to the trace who speaks for a group, and why."""
+        if self.note and state.speaker is not None:
+            verdict = f"{SPEAKS} {self.map.group_of[state.speaker]}"
+            self.note(Decided(at=now, party="coordinator", rank=state.speaker, verdict=verdict, reason=why))
 
     def _answer(self, state: _GroupState) -> Iterator[Reply]:
         """Answers those who asked, as far as there is an answer."""

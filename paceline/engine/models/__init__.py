@@ -21,7 +21,7 @@ from paceline.engine.models.lenet import lenet
 from paceline.engine.models.lstm import lstm, lstm_of_tokens
 from paceline.engine.models.mlp import mlp
 from paceline.engine.models.resnet import resnet18
-from paceline.engine.specs import LANGUAGE_MODEL, ModelRecipe
+from paceline.engine.specs import LANGUAGE_MODEL, TOKEN_MODELS, ModelRecipe
 from paceline.engine.torch_generator import seeded
 
 __all__ = ["SMALL", "TOKEN_MODELS", "build", "build_for_tokens"]
@@ -64,10 +64,6 @@ def build(recipe: ModelRecipe, shape: tuple[int, int, int], classes: int, seed: 
     if recipe.dropout:
         _drop(model, recipe.dropout)
     return model
-
-
-TOKEN_MODELS = ("lstm", LANGUAGE_MODEL)
-"""The networks that `build_for_tokens` knows."""
 
 
 GPT_WIDTH, GPT_DEPTH, GPT_HEADS = 64, 2, 4

@@ -11,14 +11,15 @@ Servers record each update with its samples and contributors (`Applied`, of shar
 counts an equal part. Where no server records updates, what a worker trained before its last exchange is in the model,
 and what it trained after that is not; so it is in the phases of `hybrid` before the first update and after the last.
 Under gossip, which has no exchanges of that kind, all is in the model that
-workers trained which were not lost. A second is a second, on a slow worker too.
+workers trained which were not lost. Where somebody speaks for a group of workers, exchanges are within the group, and
+only what servers have made updates of is in the model. A second is a second, on a slow worker too.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 
-from paceline.core.trace import Applied, MemberChange, Record, Span
+from paceline.core.trace import SPEAKS, Applied, Decided, MemberChange, Record, Span
 
 
 class Goodput:
@@ -35,6 +36,7 @@ class Goodput:
         self._in_updates: defaultdict[int, float] = defaultdict(float)  # samples of each rank in `_updates`
         self._last_phase: defaultdict[int, int] = defaultdict(int)  # handed over since the last update
         self._went_back = False
+        self._in_groups = False
 
     def add(self, record: Record) -> None:
         match record:
@@ -57,6 +59,8 @@ class Goodput:
                 self._without(record)
                 self._updates.append(record)
                 self._count(record, 1)
+            case Decided(verdict=verdict) if verdict.startswith(SPEAKS):
+                self._in_groups = True
             case MemberChange(party=party, event="replaced") if party.startswith("server "):
                 self._went_back = True
             case MemberChange(party=party, event="lost") if party.startswith("worker "):
@@ -73,11 +77,14 @@ class Goodput:
         for rank in update.ranks:
             self._in_updates[rank] += sign * update.samples / len(update.ranks)
 
-    def share(self, workers: int, seconds: float) -> float | None:
-        """Returns the goodput of a run of so many workers and seconds; None where nothing was trained."""
+    def share(self, workers: int, seconds: float, *, gossip: bool = True) -> float | None:
+        """Returns the goodput of a run of so many workers and seconds; None where nothing was trained.
+
+        `gossip`: the model may be a mean of the workers' own. If not, nothing is in it before the first exchange.
+        """
         if not self._samples or workers * seconds <= 0:
             return None
-        useful = self._useful()
+        useful = self._useful(gossip)
         total = sum(
             spent * min(1.0, useful[rank] / self._samples[rank])
             for rank, spent in self._seconds.items()
@@ -85,15 +92,17 @@ class Goodput:
         )
         return min(1.0, total / (workers * seconds))
 
-    def _useful(self) -> defaultdict[int, float]:
+    def _useful(self, gossip: bool) -> defaultdict[int, float]:
         """Returns the samples of each rank that are in the model."""
         useful = self._in_updates.copy()
+        if self._in_groups:
+            return useful
         if self._updates:
             for known in (self._outside, self._last_phase):
                 for rank, samples in known.items():
                     useful[rank] += samples
             return useful
-        if any(self._handed_over.values()):
+        if any(self._handed_over.values()) or not gossip:
             useful.update(self._handed_over)
         else:
             useful.update({rank: samples - self._lost[rank] for rank, samples in self._samples.items()})

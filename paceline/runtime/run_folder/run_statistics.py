@@ -253,6 +253,10 @@ class RunStatistics:
         """Returns True if a loop has reported losses and no accuracy; what is not reported is 0."""
         return any(e.loss for e in self._evaluations) and not any(e.accuracy or e.chance for e in self._evaluations)
 
+    def _is_gossip(self) -> bool:
+        """Returns True if the model is a mean of the workers' own, which differ."""
+        return self._recipe.make_scheme().model_of(self._config.cluster.servers) == "mean of workers"
+
     def _warning(self) -> str:
         """Returns a warning that the model has collapsed, with the way out; "" while too little was trained to tell."""
         trained, steps = self.samples - self._begun_at, sum(worker.latest.steps for worker in self._workers)
@@ -281,7 +285,7 @@ class RunStatistics:
             test_loss=loss,
             target_accuracy=target,
             target_loss=target_loss,
-            goodput=self._goodput.share(config.cluster.workers, self._seconds),
+            goodput=self._goodput.share(config.cluster.workers, self._seconds, gossip=self._is_gossip()),
             perplexity=perplexity_of(loss) if self._predicts_tokens else None,
             seconds_to_target=seconds_to_target(self._evaluations, target, target_loss),
             bytes_up=sum(worker.latest.bytes_up for worker in self._workers),

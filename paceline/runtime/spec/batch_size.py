@@ -15,7 +15,8 @@ def check_batch_size(config: Config, train_samples: int) -> None:
     """Raises ConfigError where one mini-batch would hold more samples than there are."""
     size = config.data.batch_size
     if size > train_samples:
-        raise ConfigError(f"--batch-size {size}: {config.data.name} has {train_samples} samples to train on")
+        found = f"{config.data.name} has {counted(train_samples, 'sample')} to train on"
+        raise ConfigError(f"--batch-size {size}: {found}; take a smaller one")
 
 
 def batch_size_note(config: Config, train_samples: int) -> str:

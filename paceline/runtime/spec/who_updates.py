@@ -5,6 +5,8 @@ element by element (SGD, Adam, ...)            servers update, each its slices
 needs the whole gradient (clip_norm), 1 server the server updates
 needs the whole gradient, several servers      workers update, if the scheme has such a form (bsp); else an error
 the user's own, not to be named by a path      workers update, if the scheme has such a form; else an error
+
+A worker that updates while its loop computes (`tiers` with asp inside) is refused what one server is.
 """
 
 from __future__ import annotations
@@ -38,6 +40,11 @@ def fitted(recipe: Recipe, servers: int) -> Recipe:
     check(recipe.optimizer)
     _refuse_average(recipe)
     scheme = recipe.make_scheme()
+    if scheme.worker(servers).updates_meanwhile:
+        reason = _refusal(recipe.optimizer, 1)
+        if reason:
+            raise ConfigError(f"{recipe.scheme}: the server of a group updates while its speaker computes; {reason}")
+        return recipe
     reason = _refusal(recipe.optimizer, servers) if servers_update(scheme, servers) else ""
     if not reason:
         return recipe

@@ -20,6 +20,8 @@ from paceline.core.coordination.control_messages import Links
 from paceline.core.effects import EVERY_BIT, Mean
 from paceline.core.errors import Diverged, PeerLost, Stopped
 from paceline.core.paramserver.gated_worker import ClockedWorker
+from paceline.core.paramserver.gradient_check import OFF
+from paceline.core.paramserver.peer_check import PeerCheck
 from paceline.core.role import Role, RoleContext, Update
 from paceline.engine.adder import FlatAdder
 from paceline.engine.model.flat_model import FlatModel
@@ -167,6 +169,7 @@ class WorkerLifecycle:
             seed=self._recipe.seed,
             seconds_per_step=plan.seconds_per_step,
             note=self._session.reports.note,
+            gate=None if self._recipe.gate.mode == OFF else PeerCheck(self._rank, self._session.reports.note),
             samples_seen=self._samples_seen,
             hosts=plan.hosts,
         )

@@ -13,7 +13,7 @@ from paceline.core.coordination import party
 from paceline.core.coordination.decisions import FailureKind
 from paceline.core.coordination.lifecycle import RunRules, RunSize
 from paceline.core.coordination.party import Party
-from paceline.core.errors import ConfigError, PeerLost
+from paceline.core.errors import ConfigError, PacelineError, PeerLost
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
 from paceline.engine.vectors.chunked import RopeMemory
@@ -51,12 +51,15 @@ class _Quiet:
         self._transport.close()
 
 
-def _serve(spec: ProcessSpec, session: Session) -> None:
-    """Serves on a thread of its own, until the run is over."""
+def _serve(spec: ProcessSpec, session: Session, workers: list[Session]) -> None:
+    """Serves on a thread of its own, until the run is over. What ends it early is raised in the loops of `workers`."""
     try:
         serve(spec, session)
     except PeerLost:
         pass  # the worker has left in the middle, and knows why
+    except PacelineError as error:
+        for worker in workers:
+            worker.handlers.failed(error)
     finally:
         session.close()
 
@@ -109,7 +112,10 @@ def sit_together(
         session.hello(address, device)
         return spec, session
 
+    sessions: list[Session] = []
     for shard in range(servers):
-        spec, session = sit(party.server(shard), "cpu")
-        threading.Thread(target=_serve, args=(spec, session), name=spec.party, daemon=True).start()
-    return [sit(party.worker(rank), device) for rank in range(workers)]
+        served = (*sit(party.server(shard), "cpu"), sessions)
+        threading.Thread(target=_serve, args=served, name=str(party.server(shard)), daemon=True).start()
+    taking_part = [sit(party.worker(rank), device) for rank in range(workers)]
+    sessions.extend(session for _, session in taking_part)
+    return taking_part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.core.trace import Applied, MemberChange, Record, Span
+from paceline.core.trace import Applied, Decided, MemberChange, Record, Span
 from paceline.observe.runs.goodput import Goodput
 
 
@@ -60,6 +60,23 @@ def test_what_a_lost_worker_had_not_handed_over_is_lost_and_its_absence_too() ->
 def test_under_gossip_all_counts_but_what_lost_workers_trained() -> None:
     lost = MemberChange(at=4, party="worker 1", event="lost")
     assert of([step(0, 2), step(0, 3), step(1, 3), lost]) == pytest.approx(2 / 20)
+
+
+def test_what_members_hand_to_their_speaker_is_in_the_model_once_servers_have_it() -> None:
+    speaks = Decided(at=0, party="coordinator", rank=0, verdict="speaks for group 0", reason="the first of its group")
+    records: list[Record] = [speaks, step(0, 1), step(1, 1), step(0, 2, exchanges=1), step(1, 2, exchanges=1)]
+    assert of(records) == 0.0, "nothing has left the group"
+    handed_over = [*records, update(3, 0, 1, version=1, samples=32)]
+    assert of(handed_over) == pytest.approx(4 / 20)
+    assert of([*handed_over, step(0, 4), step(0, 5, exchanges=1)]) == pytest.approx(4 / 20)
+
+
+def test_before_the_first_exchange_nothing_is_in_a_model_that_is_not_a_mean_of_the_workers_own() -> None:
+    goodput = Goodput()
+    for record in (step(0, 1), step(0, 2)):
+        goodput.add(record)
+    assert goodput.share(1, 4.0) == pytest.approx(2 / 4)
+    assert goodput.share(1, 4.0, gossip=False) == 0.0
 
 
 def test_a_run_that_trained_nothing_has_none() -> None:

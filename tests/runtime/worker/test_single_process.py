@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import paceline
-from paceline.core.errors import ConfigError
+from paceline.core.errors import ConfigError, Diverged
 from paceline.core.scheme import names
 from paceline.engine.data.partition_plan import make_partition
 from paceline.launch.local.environment import PREFIX
@@ -81,6 +81,21 @@ def test_it_equals_the_plain_loop(scheme: str, optimizer: str) -> None:
     pace.close()
     assert (pace.rank, pace.workers, pace.steps) == (0, 1, steps)
     assert_same(model, plain(OPTIMIZERS[optimizer]))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "parameters"),
+    [("asp", {}), ("decoupled", {"h": 1, "fragments": 1, "tau": 0}), ("tiers", {"outer": "bsp"})],
+)
+def test_a_model_that_diverges_ends_the_loop_with_the_reason_and_not_with_a_lost_server(
+    scheme: str, parameters: dict[str, Any]
+) -> None:
+    model = toy_model()
+    pace = paceline.join(model, OPTIMIZERS["sgd"](model), scheme=scheme, **parameters)
+    with pytest.raises(Diverged, match="the model has diverged: server 0 refused the last 8 contributions"), pace:
+        for x, _ in pace.batches(toy_data(), 8, epochs=2):
+            (model(x).sum() * float("nan")).backward()
+            pace.step()
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

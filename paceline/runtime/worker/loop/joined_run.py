@@ -77,7 +77,7 @@ class WorkerModel:
             by_rows = recipe.by_rows(spec.servers)
             flat = FlatModel(module, torch.device(spec.device), optimizer=optimizer, by_rows=by_rows)
         work = LocalWork(flat, recipe, optimizer)
-        update = work.rule()
+        update = work.rule(meanwhile=recipe.make_scheme().worker(spec.servers).updates_meanwhile)
         update.samples_seen = samples_seen
         if spec.workers > 1 and recipe.make_scheme().uses_mean(spec.servers):
             update.zeros_unused = ZeroTensors(flat.tensors)  # a mean does not say what its members have used

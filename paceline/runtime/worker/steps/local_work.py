@@ -46,11 +46,14 @@ class LocalWork:
         self._said = False  # is it known that checkpoints are without the state of the ranks' optimizers?
         self._ended: AnyFlat | None = None  # where the last local steps led to
 
-    def rule(self) -> Any:
-        """Returns what turns weights and a gradient into new weights, in roles of workers that make updates."""
+    def rule(self, *, meanwhile: bool = False) -> Any:
+        """Returns what turns weights and a gradient into new weights, in roles of workers that make updates.
+
+        `meanwhile`: updates are also made while the loop computes, so not in its module.
+        """
         given, recipe = self._local.user, self._recipe.optimizer
         reduced = self._recipe.of_rule(recipe) != recipe  # the momentum is the scheme's
-        if given is None or reduced or recipe.lazy or self._flat.in_ranks:
+        if given is None or reduced or recipe.lazy or meanwhile or self._flat.in_ranks:
             return self._recipe.make_rule(self._flat.tensors)
         return OwnOptimizer(self._flat, given, recipe)
 

@@ -1,0 +1,52 @@
+"""Checks on a worker which contributions of other workers may go into what it sums up for them.
+
+    finite                                            accepted
+    not finite, and another's last one was finite     rejected: it is that worker's fault
+    not finite, and nobody's last one was             accepted: the model is at fault, and the run's servers judge it
+
+So a worker whose gradient is NaN spoils nobody else's work, and the one that sums up is not blamed for it. A model that
+has diverged still reaches the servers, whose check (`gradient_check.py`) ends the run. Workers expel nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from paceline.core.trace import Decided, Record
+from paceline.core.vector import is_finite
+
+REFUSED = "refused"
+
+
+class PeerCheck:
+    """Is the gradient check of a worker that sums up what others send. `note` takes trace records of worker `me`."""
+
+    def __init__(self, me: int, note: Callable[[Record], None] | None) -> None:
+        self._me, self._note = me, note
+        self._finite: set[int] = set()  # whose last contribution was finite
+
+    def push(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
+        """Returns why the contribution `v` of worker `rank` is rejected, or None."""
+        if is_finite(v):
+            self._finite.add(rank)
+            return None
+        self._finite.discard(rank)
+        if not self._finite:
+            return None
+        reason = "not finite: it has NaN, infinity, or numbers whose squares overflow"
+        if self._note is not None:
+            self._note(Decided(at=now, party=f"worker {self._me}", rank=rank, verdict=REFUSED, reason=reason))
+        return reason
+
+    def part(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
+        """Does the same for a worker's part of a mean."""
+        return self.push(now, rank, v, onto)
+
+    def gone(self, rank: int) -> None:
+        """A worker that has left vouches for nothing."""
+        self._finite.discard(rank)
+
+    def came(self, rank: int) -> None:
+        """A worker that comes has sent nothing yet."""
+        self._finite.discard(rank)
