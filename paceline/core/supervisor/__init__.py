@@ -2,5 +2,5 @@
 
 Read `processes.py` first. Nothing here has a clock, a thread or a process; `paceline.runtime.supervisor` starts and
 kills the processes of live runs, and `paceline.sim.faults` those of simulated ones. Of `core/` it may import
-`coordination/` and the files beside the folders.
+`coordination/`.
 """

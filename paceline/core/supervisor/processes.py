@@ -1,12 +1,12 @@
 """Decides which process of each party runs, and when the next one is started.
 
     input                                       then
-    begin                                       StartProcess of all that begin
-    lost: the coordinator goes on without it    KillProcess; a server's successor, if its process has ended
-    ended: its process has, and the run goes    by `restart_policy.py`: StartProcess now, later (`due`) or never;
+    begin                                       StartIncarnation of all that begin
+    lost: the coordinator goes on without it    KillIncarnation; a server's successor, if its process has ended
+    ended: its process has, and the run goes    by `restart_policy.py`: StartIncarnation now, later (`due`) or never;
     on                                          ShowLine says why not
     refused: it speaks another version          the next one after a pause, which counts towards no limit; one ShowLine
-    next: somebody asks for a newcomer          StartProcess
+    next: somebody asks for a newcomer          StartIncarnation
 
 Live runs (`paceline.runtime.supervisor.incarnations`) and simulated ones (`paceline.sim.faults`) carry the actions out.
 """
@@ -29,7 +29,7 @@ from paceline.core.supervisor.restart_policy import (
 
 
 @dataclass(frozen=True, slots=True)
-class StartProcess:
+class StartIncarnation:
     """Starts a process of `who`. `judges`: of the evaluator, it may evaluate; otherwise it only saves the model."""
 
     who: Party
@@ -38,7 +38,7 @@ class StartProcess:
 
 
 @dataclass(frozen=True, slots=True)
-class KillProcess:
+class KillIncarnation:
     """Kills the process of a party that was lost, if it still runs."""
 
     who: Party
@@ -51,7 +51,7 @@ class ShowLine:
     line: str
 
 
-ProcessAction = StartProcess | KillProcess | ShowLine
+ProcessAction = StartIncarnation | KillIncarnation | ShowLine
 
 
 class ProcessSupervision:
@@ -80,16 +80,16 @@ class ProcessSupervision:
         """Starts no lost worker again from now on; `why` is what the user reads."""
         self._newcomers_not = why
 
-    def next(self, who: Party) -> StartProcess:
+    def next(self, who: Party) -> StartIncarnation:
         """Starts the next incarnation of `who`."""
         self._incarnations[who] += 1
         return self._start(who)
 
-    def _start(self, who: Party) -> StartProcess:
+    def _start(self, who: Party) -> StartIncarnation:
         self.up.add(who)
         self._refused.discard(who)
         judges = who != EVALUATOR or not self._evaluator.exhausted
-        return StartProcess(who, self._incarnations[who], judges)
+        return StartIncarnation(who, self._incarnations[who], judges)
 
     # ---- what is heard of them ---------------------------------------------------------------------------
     def joined(self, who: Party, incarnation: int) -> None:
@@ -103,7 +103,7 @@ class ProcessSupervision:
         ended."""
         actions: list[ProcessAction] = []
         if incarnation == self._incarnations[who]:  # the next one may be up by now
-            actions.append(KillProcess(who))
+            actions.append(KillIncarnation(who))
         if who.kind == "server" and self._replacements.given_up(who, incarnation):
             actions.append(self.next(who))
         return actions

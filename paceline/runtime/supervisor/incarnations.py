@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from paceline.config import Config
 from paceline.core.coordination.party import Party
 from paceline.core.supervisor.processes import (
-    KillProcess,
+    KillIncarnation,
     ProcessAction,
     ProcessSupervision,
     ShowLine,
-    StartProcess,
+    StartIncarnation,
 )
 from paceline.runtime.spec.launcher import Launcher, ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec
@@ -49,14 +49,14 @@ class PartyIncarnations:
     def _carry_out(self, actions: Iterable[ProcessAction]) -> None:
         for action in actions:
             match action:
-                case StartProcess():
+                case StartIncarnation():
                     self._start(action)
-                case KillProcess(who=who):
+                case KillIncarnation(who=who):
                     self._launcher.kill(who)
                 case ShowLine(line=line):
                     self._say(line)
 
-    def _start(self, action: StartProcess) -> None:
+    def _start(self, action: StartIncarnation) -> None:
         """Starts a process. Only the first incarnation resumes a checkpoint: later ones take over the run's state."""
         spec = self._specs[action.who]
         if action.incarnation:

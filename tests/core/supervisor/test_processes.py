@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from paceline.core.coordination.party import EVALUATOR, Party, server, worker
-from paceline.core.supervisor.processes import KillProcess, ProcessSupervision, ShowLine, StartProcess
+from paceline.core.supervisor.processes import KillIncarnation, ProcessSupervision, ShowLine, StartIncarnation
 
 WHY = "the other side speaks protocol version 3, this side 2: install one version of paceline on all hosts"
 
@@ -25,8 +25,8 @@ def refused(machine: ProcessSupervision, who: Party, now: float) -> list[object]
 def test_all_but_those_that_come_late_are_started_and_a_newcomer_when_somebody_asks() -> None:
     machine = ProcessSupervision(1)
     started = machine.begin([server(0), worker(0), worker(1)], [worker(1)])
-    assert started == [StartProcess(server(0), 0), StartProcess(worker(0), 0)]
-    assert machine.next(worker(1)) == StartProcess(worker(1), 1)
+    assert started == [StartIncarnation(server(0), 0), StartIncarnation(worker(0), 0)]
+    assert machine.next(worker(1)) == StartIncarnation(worker(1), 1)
     assert machine.up == {server(0), worker(0), worker(1)}
 
 
@@ -34,13 +34,13 @@ def test_a_refused_worker_is_said_once_and_enters_by_the_first_process_of_the_ri
     machine, now = begun(), 100.0
     machine.has_ended(worker(0))
     assert machine.ended(now, worker(0), trains=True, banned=()) == []
-    assert machine.due(now, trains=True, needs_evaluator=True) == [StartProcess(worker(0), 1)]
+    assert machine.due(now, trains=True, needs_evaluator=True) == [StartIncarnation(worker(0), 1)]
     said = []
     for incarnation in range(2, 6):
         said += refused(machine, worker(0), now)
         assert machine.due(now, trains=True, needs_evaluator=True) == []
         now += 30.0
-        assert machine.due(now, trains=True, needs_evaluator=True) == [StartProcess(worker(0), incarnation)]
+        assert machine.due(now, trains=True, needs_evaluator=True) == [StartIncarnation(worker(0), incarnation)]
     assert said == [ShowLine(f"{WHY}; it is tried again, after pauses of up to 30 s")]
     assert machine.refusal_of(worker(0)) == WHY
     machine.joined(worker(0), 5)
@@ -57,12 +57,12 @@ def test_a_refused_server_is_tried_after_pauses_and_one_that_joins_ends_that() -
     machine, now = begun(), 0.0
     machine.has_ended(server(0))
     assert machine.ended(now, server(0), trains=True, banned=()) == []
-    assert machine.lost(server(0), 0) == [KillProcess(server(0)), StartProcess(server(0), 1)]
+    assert machine.lost(server(0), 0) == [KillIncarnation(server(0)), StartIncarnation(server(0), 1)]
     assert refused(machine, server(0), now) == [ShowLine(f"{WHY}; it is tried again, after pauses of up to 30 s")]
     assert machine.due(0.9, trains=True, needs_evaluator=True) == []
-    assert machine.due(1.0, trains=True, needs_evaluator=True) == [StartProcess(server(0), 2)]
+    assert machine.due(1.0, trains=True, needs_evaluator=True) == [StartIncarnation(server(0), 2)]
     assert refused(machine, server(0), now) == []
-    assert machine.due(3.0, trains=True, needs_evaluator=True) == [StartProcess(server(0), 3)]
+    assert machine.due(3.0, trains=True, needs_evaluator=True) == [StartIncarnation(server(0), 3)]
     machine.joined(server(0), 3)
     assert refused(machine, server(0), now) != [], "a later upgrade is said again"
 
@@ -75,6 +75,6 @@ def test_an_evaluator_that_is_refused_when_nobody_trains_ends_the_run_after_its_
         assert not machine.hopeless(EVALUATOR, trains=False)
         assert machine.ended(0.0, EVALUATOR, trains=False, banned=()) == []
         [started] = machine.due(0.0, trains=False, needs_evaluator=True)
-        assert isinstance(started, StartProcess)
+        assert isinstance(started, StartIncarnation)
     assert not started.judges, "the last one only saves"
     assert machine.hopeless(EVALUATOR, trains=False)
