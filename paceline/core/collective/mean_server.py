@@ -9,6 +9,7 @@ of replies not yet given.
     open                    a member leaves                                not expected; closed if it was the last
     open                    all wait, but not for the same meeting         the one with most members closes; see below
     closed                  Part of a member                               answered with the result, not counted
+    closed by a vote        Part of one who lost it and was answered       answered; the next one closes without it
     closed                  means_at_once more of the same member          forgotten for that member
 """
 
@@ -76,6 +77,7 @@ class _Meeting:
     counted: set[int] = field(default_factory=set)
     refused: bool = False  # a part with a weight was rejected
     present: dict[int, None] = field(default_factory=dict)  # a dict for its order
+    lost: bool = False  # a vote was against it
     result: Averaged | None = None
 
     def add(self, rank: int, part: Part, fault: Callable[[int, Part, Any], str | None] | None) -> None:
@@ -148,6 +150,9 @@ class MeanServer(Role):
 
     What they asked for is closed with that result, too: whoever asks for it later gets the same. If the result is of
     another fragment of the model, their meeting ends with the mean of those who came to it.
+
+    A member that asks for it once more, though it was answered, gets the same and counts as one that waits: it might
+    ask for it for ever at this server and for others elsewhere, and the others would wait here for its part.
     """
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
@@ -161,6 +166,7 @@ class MeanServer(Role):
         self.missed: dict[int, list[_Meeting]] = {}  # by newcomer: closed without it, oldest first
         self.outvoted: Counter[int] = Counter()  # by rank: how often it asked for another meeting than most
         self.settled: dict[int, list[_Meeting]] = {}  # by rank: closed by a vote, and it was in another one
+        self.insists: set[int] = set()  # who asked last for a meeting that lost, and had its answer before
 
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
         """Takes a member's part: answers at once if the meeting is closed, otherwise when it closes."""
@@ -169,7 +175,11 @@ class MeanServer(Role):
         last = self._closed_before(src, message)
         if last is not None:
             self.asked.pop(src, None)  # what an earlier incarnation asked for
-            return (Reply(src, last.result),)
+            if not last.lost or last not in self.closed.get(src, ()):
+                return (Reply(src, last.result),)
+            self.insists.add(src)
+            return (Reply(src, last.result), *self._go_on_together())
+        self.insists.discard(src)
         # From here on the meeting is open. A member asks for its meetings in one order, and is answered in that order.
         meeting = self._meeting(message)
         asked = self.asked.get(src)
@@ -194,6 +204,7 @@ class MeanServer(Role):
         self.missed.pop(rank, None)
         self.settled.pop(rank, None)
         self.asked.pop(rank, None)
+        self.insists.discard(rank)
         for meeting in self._open():
             meeting.absent.discard(rank)
             meeting.present.pop(rank, None)
@@ -294,17 +305,18 @@ class MeanServer(Role):
 
     def _go_on_together(self) -> Iterable[Reply]:
         """Closes a meeting when all members wait and none can be the one they wait for; the class says why."""
-        if self.open_count < 2:
+        if self.open_count < (1 if self.insists else 2):
             return ()
-        here = (rank for rank in self.workers if rank not in self.left)
-        if any(len(self.asked.get(rank, ())) < self.kept_at_most for rank in here):
+        here = [rank for rank in self.workers if rank not in self.left]
+        if any(len(self.asked.get(rank, ())) < self.kept_at_most for rank in here if rank not in self.insists):
             return ()
-        return self._vote()
+        return self._vote() if any(self.asked.get(rank) for rank in here) else ()
 
     def _vote(self) -> Iterator[Reply]:
         """Closes the meeting with the most votes, and what the others wait for."""
         agreed = max(self._open(), key=self._votes)
-        outvoted = {rank: self.asked[rank][0] for rank in agreed.absent}
+        outvoted = {rank: self.asked[rank][0] for rank in agreed.absent if self.asked.get(rank)}
+        self.insists.difference_update(agreed.absent)
         agreed.absent.clear()
         yield from self._close(agreed)
         assert agreed.result is not None
@@ -327,6 +339,7 @@ class MeanServer(Role):
             del meeting.present[rank], self.asked[rank][0]
             yield Reply(rank, result)
             return
+        meeting.lost = True
         yield from self._end(meeting, result)
         self._settle(meeting)
 

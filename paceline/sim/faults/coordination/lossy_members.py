@@ -194,11 +194,10 @@ class LossyMembers(Members):
                 pass
 
     def worker_of(self, src: SimulatedProcess, rank: int) -> SimulatedProcess:
-        """Returns the process of the incarnation that `src` was told of: it may be a newcomer without a role yet."""
-        present, newcomer = self._sim.world.workers[rank], self.newcomers.get(rank)
-        if newcomer and self._told_incarnation(src, rank) == newcomer.incarnation:
-            return newcomer
-        return present
+        """Returns the process of the incarnation that `src` was told of: it may be a newcomer without a role yet, or
+        dead."""
+        present = self._sim.world.workers[rank]
+        return self._joining.processes.get((present.name, self._told_incarnation(src, rank)), present)
 
     def _told_incarnation(self, src: SimulatedProcess, rank: int) -> int:
         if src.kind == "coordinator":

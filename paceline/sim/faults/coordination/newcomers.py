@@ -96,13 +96,14 @@ class SimulatedNewcomers:
     def enters_when_quiet(self, newcomer: SimulatedProcess) -> None:
         """Begins the new incarnation of a worker that everybody expects.
 
-        What a worker that left cleanly has sent arrives first. Its role hears what the process has heard before.
+        What a worker that left cleanly has sent arrives first, and, where it begins anew, what all have sent that
+        leave just now. Its role hears what the process has heard before.
         """
         rank, world, members = newcomer.me, self._sim.world, self._members
         if self.waiting.get(rank) is not newcomer or not newcomer.hears:
             return  # it was lost meanwhile, or has died and will be missed
         old = world.workers[rank]
-        if old.hears and not members.streams.quiet(old):
+        if (old.hears and not members.streams.quiet(old)) or self._finds_only_leavers(rank):
             self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self.enters_when_quiet, newcomer)
             return
         members.end(old)
@@ -113,3 +114,10 @@ class SimulatedNewcomers:
         if members.servers:
             members.servers.snapshots.keep_on()
         members.orders.enter(newcomer)
+
+    def _finds_only_leavers(self, rank: int) -> bool:
+        """Returns True if all workers that the coordinator still counts are about to go: a live newcomer takes over
+        from one of them, or finds that it is gone."""
+        others = [party for party in self._sim.world.workers if party.me != rank and party.me not in self.waiting]
+        training = self._members.machine.run.roster.training
+        return not any(party.here for party in others) and any(worker(party.me) in training for party in others)
