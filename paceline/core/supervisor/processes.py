@@ -22,6 +22,7 @@ from paceline.core.supervisor.restart_policy import (
     LATE_RESTARTS,
     LATER_SECONDS,
     PAUSE_SECONDS_MAX,
+    SERVER_PAUSE_SECONDS_MAX,
     EvaluatorRestarts,
     Replacements,
     Restarts,
@@ -68,6 +69,7 @@ class ProcessSupervision:
         self._incarnations: dict[Party, int] = {}  # the last one of each
         self._refusals: dict[Party, str] = {}  # why the last process that came was refused
         self._refused: set[Party] = set()  # whose last process has ended for that
+        self._told: set[Party] = set()  # about whose refusals the user knows
         self._newcomers_not = ""  # why no worker can join late
         self.up: set[Party] = set()
 
@@ -95,6 +97,7 @@ class ProcessSupervision:
     def joined(self, who: Party, incarnation: int) -> None:
         """Notes that an incarnation has joined: it was not refused, and a server counts as there."""
         self._refusals.pop(who, None)
+        self._told.discard(who)
         if who.kind == "server":
             self._replacements.joined(who, incarnation)
 
@@ -140,18 +143,17 @@ class ProcessSupervision:
 
     def _server_ended(self, now: float, who: Party) -> list[ProcessAction]:
         if who in self._refused:
-            first = self._replacements.refused(now, who)
-            return [self._line_about(who)] if first else []
+            self._replacements.refused(now, who)
+            return self._line_about(who)
         return [self.next(who)] if self._replacements.ended(who, self._incarnations[who]) else []
 
     def _plan(self, now: float, who: Party) -> list[ProcessAction]:
         """Plans the next process of a worker or the evaluator, while others train."""
         why_not = self._newcomers_not if who.kind == "worker" else ""
         if who in self._refused:
-            first = not self._restarts.is_refused(who)
             why_not = why_not or self._restarts.refused(now, who)
             if not why_not:
-                return [self._line_about(who)] if first else []
+                return self._line_about(who)
             why_not = f"{self._refusals[who]}; {why_not}"
         else:
             why_not = why_not or self._restarts.ended(now, who, later=LATE_RESTARTS if who == EVALUATOR else 0)
@@ -165,9 +167,22 @@ class ProcessSupervision:
                 return [ShowLine(line)]
         return [ShowLine(why_not)] if why_not and (self._says_why_not or who in self._refused) else []
 
-    def _line_about(self, who: Party) -> ShowLine:
-        """Returns the line that is shown at the first of several refusals."""
-        return ShowLine(f"{self._refusals[who]}; it is tried again, after pauses of up to {PAUSE_SECONDS_MAX:g} s")
+    def _line_about(self, who: Party) -> list[ProcessAction]:
+        """Returns the line that is shown at the first of several refusals, until one of its processes joins."""
+        if who in self._told:
+            return []
+        self._told.add(who)
+        most = SERVER_PAUSE_SECONDS_MAX if who.kind == "server" else PAUSE_SECONDS_MAX
+        return [ShowLine(f"{self._refusals[who]}; it is tried again, after pauses of up to {most:g} s")]
+
+    def known(self) -> Iterable[Party]:
+        """Returns all parties of the run."""
+        return self._incarnations
+
+    def next_due(self) -> float | None:
+        """Returns when `due` has something to do, or None if it has nothing."""
+        times = [*self._restarts.times(), *self._replacements.times()]
+        return min(times, default=None)
 
     def due(self, now: float, *, trains: bool, needs_evaluator: bool) -> list[ProcessAction]:
         """Starts those whose pause is over; the evaluator at once where nobody trains any more."""

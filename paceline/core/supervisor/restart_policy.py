@@ -8,7 +8,8 @@ server     once it is given up and its process has ended; up to  never
            a limit of incarnations that do not join
 
 A process that was refused, since it speaks another version of the protocol, has neither failed nor taken part. It
-counts towards no limit, and the next one follows after 1, 2, 4 ... 30 s: its host may have the right version by then.
+counts towards no limit, and the next one follows after 1, 2, 4 ... 30 s, of a server 8 s: its host may have the right
+version by then.
 """
 
 from __future__ import annotations
@@ -31,9 +32,13 @@ FINAL_RESTARTS = 2
 others."""
 
 
-def pause_after(short: int) -> float:
+SERVER_PAUSE_SECONDS_MAX = 8.0
+"""The same for a server that was refused: the run stands still without it, and waits for a minute only."""
+
+
+def pause_after(short: int, most: float = PAUSE_SECONDS_MAX) -> float:
     """Returns the seconds before the next start, when so many incarnations in a row were short or refused."""
-    return min(PAUSE_SECONDS_MAX, 2.0 ** (short - 1)) if short else 0.0
+    return min(most, 2.0 ** (short - 1)) if short else 0.0
 
 
 @dataclass(slots=True)
@@ -83,14 +88,14 @@ class Restarts:
         incarnations.due = now + pause_after(incarnations.refused)
         return ""
 
-    def is_refused(self, who: Party) -> bool:
-        """Returns True if the last process of `who` that has ended was refused."""
-        return who in self._incarnations and self._incarnations[who].refused > 0
-
     def pause(self, now: float, who: Party) -> float:
         """Returns the seconds until it is started again; 0 where it is not, or at once."""
         due = self._incarnations[who].due
         return max(0.0, due - now) if due is not None else 0.0
+
+    def times(self) -> list[float]:
+        """Returns when those are started that wait for it."""
+        return [of.due for of in self._incarnations.values() if of.due is not None]
 
     def due(self, now: float) -> list[Party]:
         """Returns who is to be started now; they count as started."""
@@ -156,14 +161,14 @@ class Replacements:
         self._joined[who] = incarnation
         self._refused.pop(who, None)
 
-    def refused(self, now: float, who: Party) -> bool:
-        """Notes that the process of `who` was refused for its version and has ended; another one follows later.
-
-        Returns True at the first refusal since one has joined.
-        """
+    def refused(self, now: float, who: Party) -> None:
+        """Notes that the process of `who` was refused for its version and has ended; another one follows later."""
         self._refused[who] = self._refused.get(who, 0) + 1
-        self._due[who] = now + pause_after(self._refused[who])
-        return self._refused[who] == 1
+        self._due[who] = now + pause_after(self._refused[who], SERVER_PAUSE_SECONDS_MAX)
+
+    def times(self) -> list[float]:
+        """Returns when those are started that wait for it."""
+        return list(self._due.values())
 
     def due(self, now: float) -> list[Party]:
         """Returns who is to be started now, after a refusal; each counts as started."""

@@ -58,7 +58,8 @@ def test_a_refused_server_is_tried_after_pauses_and_one_that_joins_ends_that() -
     machine.has_ended(server(0))
     assert machine.ended(now, server(0), trains=True, banned=()) == []
     assert machine.lost(server(0), 0) == [KillIncarnation(server(0)), StartIncarnation(server(0), 1)]
-    assert refused(machine, server(0), now) == [ShowLine(f"{WHY}; it is tried again, after pauses of up to 30 s")]
+    assert refused(machine, server(0), now) == [ShowLine(f"{WHY}; it is tried again, after pauses of up to 8 s")]
+    assert machine.next_due() == 1.0
     assert machine.due(0.9, trains=True, needs_evaluator=True) == []
     assert machine.due(1.0, trains=True, needs_evaluator=True) == [StartIncarnation(server(0), 2)]
     assert refused(machine, server(0), now) == []

@@ -63,6 +63,7 @@ class RecoverableServer:
         self.wanted = WantedCapture(1)
         self.lost_incarnations: dict[int, int] = {}  # by shard: of others, the last one that it knows to be over
         self.held: dict[int, PendingCall] = {}  # by the answer to it that waits for a copy
+        self.void: set[PendingCall] = set()  # those of workers that have gone since
         self.restoring = ServerRestore(later=party.incarnation > 0)
         self.copies = self._copies() if whole.copied else None
         self.copier = SimulatedProcess(
