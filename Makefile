@@ -25,8 +25,11 @@ $(READY): pyproject.toml
 demo: $(READY)  ## the main job: a race of five schemes on uneven workers, with a table and a figure
 	$(BIN)/paceline race --schemes bsp,asp,ssp,gsp,esync --data digits --workers 4 --slowdown 1,1,2,8 --step-ms 20 --target-accuracy 0.95 --out runs/demo-$$(date +%Y%m%d-%H%M%S)
 
-test: $(READY)  ## all tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+# One more process than two cores: tests of runs wait now and then.
+PROCESSES ?= 3
+TESTS ?=
+test: $(READY)  ## all tests, or TESTS=tests/core, in PROCESSES=3
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal $(TESTS)
 
 lab-packages:  ## Debian packages for tests on several hosts made of network namespaces, and with Redis; as root
 	apt-get update -qq

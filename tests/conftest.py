@@ -1,4 +1,4 @@
-"""Two processes of pytest and all that they start share the cores of one machine."""
+"""Some processes of pytest and all that they start share the cores of one machine."""
 
 from __future__ import annotations
 

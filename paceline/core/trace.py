@@ -166,7 +166,10 @@ class Leased(Record):
 
 @keyword_record
 class CpuUsed(Record):
-    """The process of `party` has used `seconds` core seconds since training started; it may use `cores` cores."""
+    """The process of `party` has used `seconds` core seconds since training started; it may use `cores` cores.
+
+    It is a sum, of which costs are made; what a process uses at a moment is in `ResourceUse`.
+    """
 
     party: str
     seconds: float

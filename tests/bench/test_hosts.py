@@ -17,7 +17,7 @@ def test_the_way_from_another_machine_is_measured_with_its_token(token: str, cap
     path = tmp_path / "figures.json"
     with hosts.showing("127.0.0.1:0", token) as place:
         for _ in range(2):  # also a second time
-            assert main(["bench", "links", "--to", place, "--rounds", "2", "--json", str(path)]) == 0
+            assert main(["bench", "links", "--to", place, "--rounds", "20", "--json", str(path)]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert out.count("from there to here: ") == 2

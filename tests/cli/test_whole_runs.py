@@ -25,7 +25,16 @@ pytestmark = pytest.mark.skipif(not Path("/proc/1/stat").exists(), reason="reads
 SMALL = ["--workers", "2", "--model", "mlp", "--width", "0.25"]
 
 
-def test_train_reports_and_its_settings_can_be_used_again(paceline: Paceline, tmp_path: Path) -> None:
+def forked(warm: Warm, folder: Path, *words: str) -> str:
+    """What such a command prints in a terminal of 80 columns; it is forked, and must end well."""
+    environment = {**os.environ, "COLUMNS": "80"}
+    command = warm.paceline(*words, draws=True, folder=folder, environment=environment)
+    out, err = command.communicate(90)
+    assert command.returncode == 0, err
+    return out
+
+
+def test_train_reports_and_its_settings_can_be_used_again(paceline: Paceline, warm: Warm, tmp_path: Path) -> None:
     done = paceline("train", "--scheme", "ssp", "--ssp.staleness", "2", *SMALL, "--steps", "40", "--out", "run")
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
@@ -36,8 +45,7 @@ def test_train_reports_and_its_settings_can_be_used_again(paceline: Paceline, tm
     left = done.stdout.splitlines()[-1]
     assert left.startswith("left in run: ")
     assert all((tmp_path / "run" / name).exists() for name in left.partition(": ")[2].split())
-    again = paceline("train", "--config", "run/config.toml", "--out", "again", "--seed", "2")
-    assert again.returncode == 0, again.stderr
+    forked(warm, tmp_path, "train", "--config", "run/config.toml", "--out", "again", "--seed", "2")
     first, second = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("run", "again"))
     assert first["parameters"] == second["parameters"]
     assert second["parameters"].items() >= {"staleness": 2, "weighting": "none"}.items()
@@ -45,10 +53,9 @@ def test_train_reports_and_its_settings_can_be_used_again(paceline: Paceline, tm
     assert (first["seed"], second["seed"]) == (1, 2)
 
 
-def test_race_leaves_a_folder_a_scheme_and_tells_who_won(paceline: Paceline, tmp_path: Path) -> None:
+def test_race_leaves_a_folder_a_scheme_and_tells_who_won(warm: Warm, tmp_path: Path) -> None:
     options = ["--slowdown", "1,4", "--step-ms", "4", "--target-accuracy", "0.5", "--eval-every", "0.1"]
-    done = paceline("race", "--schemes", "bsp,esync", *SMALL, *options, "--lr", "0.2", "--out", "race")
-    assert done.returncode == 0, done.stderr
+    shown = forked(warm, tmp_path, "race", "--schemes", "bsp,esync", *SMALL, *options, "--lr", "0.2", "--out", "race")
     assert {path.name for path in (tmp_path / "race").iterdir()} == {"bsp", "esync", "race.json", "race.png"}
     summaries = json.loads((tmp_path / "race" / "race.json").read_text())
     assert [s["scheme"] for s in summaries] == ["bsp", "esync"]
@@ -61,9 +68,9 @@ def test_race_leaves_a_folder_a_scheme_and_tells_who_won(paceline: Paceline, tmp
         reached = [(record.at, record.accuracy) for record in judged if record.accuracy >= 0.5]
         assert (s["seconds_to_target"], s["test_accuracy"]) == min(reached)
     assert (tmp_path / "race" / "race.png").read_bytes().startswith(b"\x89PNG")
-    assert re.search(r"^\* (bsp|esync) +", done.stdout, re.MULTILINE)
-    assert "reached 0.5 in" in done.stdout
-    assert max(map(len, done.stdout.splitlines()[:-3])) <= 80  # the sentence after the table wraps by itself
+    assert re.search(r"^\* (bsp|esync) +", shown, re.MULTILINE)
+    assert "reached 0.5 in" in shown
+    assert max(map(len, shown.splitlines()[:-3])) <= 80  # the sentence after the table wraps by itself
 
 
 def test_on_a_terminal_a_table_shows_every_worker(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from paceline.runtime.evaluator.subject import figures_of
 from paceline.runtime.worker.train_loop import build_model, load_data
 from tests.runtime.own_loops import toy_data, toy_model
 from tests.runtime.worker import gan
+from tests.runtime.worker.ranks.one_rank import process_group_alone
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCED = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
@@ -147,12 +148,10 @@ def test_the_lines_of_several_devices_train_a_model_of_parts(tmp_path: Path) -> 
     names = loop() | {"dist": dist, "fully_shard": fully_shard}
     (code,) = blocks("docs/workers-of-several-devices.md")
     before = nn.functional.cross_entropy(names["model"](names["x"]), names["y"]).item()
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
-    try:
+    with process_group_alone(tmp_path):
         exec(code.replace("lr=0.003", "lr=0.1"), names)
         after = nn.functional.cross_entropy(names["model"](names["x"]), names["y"]).item()
-    finally:
-        dist.destroy_process_group()
+        names.clear()  # the model holds the group
     assert after < 0.9 * before
 
 

@@ -1,7 +1,7 @@
 """Every numbered example runs as its first lines say, and prints what they promise.
 
-The first two and those of the frameworks are started as users start them, each with all of torch of its own. So are the
-scripts of `paceline launch`; the command, and an example that is alone, are forked from a process that has torch.
+The first two and those of the frameworks are started as users start them, each with all of torch of its own; the second
+one also as two workers of `paceline launch`. Other examples and commands are forked from a process that has torch.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ def test_own_loop_as_two_workers(tmp_path: Path) -> None:
     assert "esync:" in out
 
 
-def test_workers_of_several_devices_end_with_one_model(tmp_path: Path) -> None:
+def test_workers_of_several_devices_end_with_one_model(warm: Warm, tmp_path: Path) -> None:
     words = ["launch", "-n", "2", "--ranks", "2", "-s", "1", sys.executable, str(EXAMPLES / "15_several_devices.py")]
-    out = run("-m", "paceline", *words, folder=tmp_path)
+    out = forked(warm, *words, folder=tmp_path)
     found = re.findall(r"\[worker (\d)\] worker \1 of 2: (\d+) steps, loss (\d\.\d+) on unseen text\n", out)
     assert sorted(found) == [("0", "235", found[0][2]), ("1", "235", found[0][2])]
     assert float(found[0][2]) < 3.25, "of 32 tokens alike it is 3.47"

@@ -13,7 +13,7 @@ from paceline.cli.main import main
 from paceline.sim import load
 from tests.lab.lab import CPU, Lab, missing, opened
 from tests.lab.launch_run import Launched
-from tests.launch.process_tree import all_gone, descendants, within
+from tests.launch.process_tree import LIGHT, all_gone, descendants, within
 
 WHY_NOT = missing()
 pytestmark = [pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
@@ -106,7 +106,7 @@ def test_a_probe_finds_the_slow_link_and_who_cannot_be_reached(lab: Lab) -> None
 def test_a_race_of_a_script_takes_its_schemes_to_all_hosts(lab: Lab) -> None:
     (lab.folder / "hosts").write_text(HOSTS)
     (lab.folder / "train.py").write_text(
-        "import torch, paceline\n"
+        f"{LIGHT}import torch, paceline\n"
         "model = torch.nn.Linear(3, 2)\n"
         "pace = paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme='esync')\n"
         "while not pace.over:\n"

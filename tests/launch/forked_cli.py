@@ -2,11 +2,12 @@
 
 To import torch and draw figures takes such a run several times as long as all that the tests of its end are about.
 The run itself is the command's, in a process and a session of its own; its fork server is forked from it in place of
-started. Started as users do it is in tests/cli.
+started, and so are its scripts (`forked_scripts.py`). Started as users do it is in tests/cli and tests/examples.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -16,7 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +28,7 @@ from tests.launch.file_systems import mount_alone
 ROOT = Path(__file__).parents[2]
 IMPORT_SECONDS = 120.0
 OUT, ERR, REPORT = range(3)
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+HEAD_BYTES = 4  # before a request: its length
 
 
 class Command:
@@ -83,24 +84,38 @@ class Warm:
             self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
 
     def paceline(
-        self, *words: str, tmpfs: tuple[Path, str] | None = None, draws: bool = False, folder: Path = ROOT
+        self,
+        *words: str,
+        tmpfs: tuple[Path, str] | None = None,
+        draws: bool = False,
+        folder: Path = ROOT,
+        environment: Mapping[str, str] | None = None,
+        log: Path | None = None,
     ) -> Command:
         """`paceline WORDS...` in a session of its own, with pipes for what it says.
 
         `tmpfs`: in a mount namespace of its own, with a file system of these options in this folder. `draws`: it leaves
-        curve.png. `folder`: where it is started.
+        curve.png. `folder`: where it is started. `environment`: in place of this process's, as it was at first.
+        `log`: the file that what it says is added to, in place of the pipes.
         """
         mount = [str(tmpfs[0]), tmpfs[1]] if tmpfs else None
-        return self._fork({"words": words, "script": "", "tmpfs": mount, "draws": draws, "folder": str(folder)})
+        more = {"tmpfs": mount, "draws": draws, "environment": environment, "log": log and str(log)}
+        command = self._fork({"words": words, "folder": str(folder), **more})
+        if log:
+            command.stdout.close()
+            command.stderr.close()
+        return command
 
-    def python(self, script: Path, *words: str, folder: Path) -> Command:
-        """`python SCRIPT WORDS...`, started in this folder."""
-        request = {"words": words, "script": str(script), "tmpfs": None, "draws": False, "folder": str(folder)}
+    def python(self, script: Path, *words: str, folder: Path, environment: Mapping[str, str] | None = None) -> Command:
+        """`python SCRIPT WORDS...`, started in this folder; `environment` as above."""
+        request = {"words": words, "script": str(script), "folder": str(folder), "environment": environment}
         return self._fork(request)
 
     def _fork(self, request: dict[str, Any]) -> Command:
         pipes = [os.pipe() for _ in (OUT, ERR, REPORT)]
-        socket.send_fds(self._socket, [json.dumps(request).encode() + b"\n"], [write for _, write in pipes])
+        text = json.dumps(request).encode()
+        socket.send_fds(self._socket, [len(text).to_bytes(HEAD_BYTES, "big")], [write for _, write in pipes])
+        self._socket.sendall(text)
         for _, write in pipes:
             os.close(write)
         return Command(request["words"], pipes[REPORT][0], pipes[OUT][0], pipes[ERR][0])
@@ -125,28 +140,42 @@ def serve(owner: socket.socket) -> None:
     from paceline.cli.commands import train  # noqa: F401
     from paceline.runtime import process_main  # noqa: F401
     from paceline.runtime.supervisor import supervisor  # noqa: F401
+    from tests.launch import forked_scripts  # noqa: F401
 
     torch.set_num_threads(1)
     gc.freeze()
     while True:
-        request, fds, _, _ = socket.recv_fds(owner, 1 << 16, 3)
+        head, fds, _, _ = socket.recv_fds(owner, HEAD_BYTES, 3)
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        if not request:
+        if not head:
             os._exit(0)
+        request = json.loads(owner.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL))
+        if "--ranks" in request["words"]:
+            _import_what_ranks_need()
         if os.fork() == 0:
             owner.close()
-            _keep(json.loads(request), fds)
+            _keep(request, fds)
         for fd in fds:
             os.close(fd)
+
+
+def _import_what_ranks_need() -> None:
+    """Each rank would import torch's compiler and sharded tensors, which take as long as the rest of torch."""
+    import gc
+
+    import torch._dynamo
+    import torch.distributed.fsdp  # noqa: F401
+
+    gc.freeze()
 
 
 def _keep(request: dict[str, Any], fds: list[int]) -> None:
     """Tells the number and the exit code of the command, which is a child of this process."""
     pid = os.fork()
     if pid == 0:
-        if request["tmpfs"]:
+        if request.get("tmpfs"):
             mount_alone(*request["tmpfs"])
         _become(request, fds)
     for fd in (fds[OUT], fds[ERR]):
@@ -161,31 +190,34 @@ def _become(request: dict[str, Any], fds: list[int]) -> None:
     """The command, or the script. Ends as any Python program does."""
     from paceline.bench import subprocess_job
     from paceline.cli.main import main
+    from paceline.compat.theanompi import rules
     from paceline.launch.local import fork_server_process
     from paceline.runtime.supervisor import artifacts
+    from tests.launch.forked_scripts import defaults, fork_scripts
 
-    if not request["draws"]:
+    if not request.get("draws"):
         artifacts.curve = lambda out, path: None
     os.setsid()
-    _defaults()
-    os.dup2(fds[OUT], 1)
-    os.dup2(fds[ERR], 2)
-    os.closerange(3, max(fds) + 1)
+    defaults()
+    log = request.get("log")
+    said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if log else fds[OUT]
+    os.dup2(said, 1)
+    os.dup2(said if log else fds[ERR], 2)
+    os.closerange(3, max(said, *fds) + 1)
     fork_server_process.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": Forked})  # type: ignore[assignment]
     subprocess_job.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedJob})  # type: ignore[assignment]
     os.chdir(request["folder"])
-    if request["script"]:
+    if request.get("environment") is not None:
+        os.environ.clear()
+        os.environ.update(request["environment"])
+    if request.get("script"):
+        rules.subprocess = SimpleNamespace(Popen=ForkedCommand)  # type: ignore[assignment]
         sys.argv = [request["script"], *request["words"]]
         sys.path[0] = str(Path(request["script"]).parent)
         runpy.run_path(request["script"], run_name="__main__")
         sys.exit()
+    fork_scripts(request["words"])
     sys.exit(main(request["words"]))
-
-
-def _defaults() -> None:
-    """Signals as a new process has them, also where these tests run under nohup."""
-    for number in SIGNALS:
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 class Forked:
@@ -193,11 +225,12 @@ class Forked:
 
     def __init__(self, command: Sequence[str], *, pass_fds: Sequence[int], **_: Any) -> None:
         from paceline.launch.local.fork_server import ForkServer
+        from tests.launch.forked_scripts import defaults
 
         (end,) = pass_fds
         self.pid = os.fork()
         if self.pid == 0:
-            _defaults()
+            defaults()
             os.closerange(3, end)
             os.closerange(end + 1, 1024)
             ForkServer(socket.socket(fileno=end)).run()
@@ -212,6 +245,27 @@ class Forked:
         if not within(timeout or 60.0, lambda: not alive(self.pid)):
             raise subprocess.TimeoutExpired("the fork server", timeout or 60.0)
         return os.waitpid(self.pid, 0)[1]
+
+
+class ForkedCommand:
+    """`python -m paceline ...` that a script of Theano-MPI starts: a fork of the script, which has no threads yet."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        from paceline.cli.main import main
+        from tests.launch.forked_scripts import defaults, fork_scripts
+
+        words = list(command)[3:]
+        self.pid = os.fork()
+        if self.pid == 0:
+            defaults()
+            fork_scripts(words)
+            code = main(words)
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            os._exit(code)
+
+    def wait(self) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 class ForkedJob:

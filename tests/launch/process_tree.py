@@ -49,13 +49,21 @@ def descendants(root: int) -> list[int]:
     return found
 
 
+LOOKS_PART = 4
+"""How many times as long as a look the wait for the next one is."""
+
+
 def within(seconds: float, true: Callable[[], bool]) -> bool:
     """Is it `true` at any time within so many seconds?"""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
+    deadline = began + seconds
     while not true():
-        if time.monotonic() > deadline:
+        ended = time.monotonic()
+        if ended > deadline:
             return False
-        threading.Event().wait(0.02)
+        # To look at a long trace takes a while, and the run that is waited for needs the core.
+        threading.Event().wait(max(0.02, LOOKS_PART * (ended - began)))
+        began = time.monotonic()
     return True
 
 

@@ -195,7 +195,7 @@ def test_a_killed_worker_comes_back_and_its_samples_are_counted(train: Callable[
             run.errors
         )
     assert all(alive(pid) for name, pid in run.parties.items() if name != "worker 1")
-    threading.Event().wait(1.0)  # for a few reports of the last incarnation
+    assert within(2 * BOUND_SECONDS, lambda: steps_since_return(run.out, 1) >= 3), run.errors
     run.process.send_signal(signal.SIGINT)
     assert run.ends() < 2 * BOUND_SECONDS
     assert run.process.returncode == 130, run.errors
@@ -214,6 +214,13 @@ def test_a_killed_worker_comes_back_and_its_samples_are_counted(train: Callable[
     if options[1] == "bsp":  # a mean of all three again
         after = [record["ranks"] for record in records if record["kind"] == "applied" and record["at"] > returned[-1]]
         assert [0, 1, 2] in after
+
+
+def steps_since_return(out: Path, rank: int) -> int:
+    """Steps that a worker has told of since a worker came back last."""
+    lines = (out / "trace.jsonl").read_text().splitlines()[:-1]
+    back = max((n for n, line in enumerate(lines) if '"event":"returned"' in line), default=len(lines))
+    return sum(f'"rank":{rank},"activity":"computing"' in line for line in lines[back:])
 
 
 def trained(out: Path) -> int:

@@ -165,6 +165,7 @@ class MeanServer(Role):
         self.asked: dict[int, list[_Meeting]] = {}  # by rank: not answered yet, in the order of the questions
         self.missed: dict[int, list[_Meeting]] = {}  # by newcomer: closed without it, oldest first
         self.outvoted: Counter[int] = Counter()  # by rank: how often it asked for another meeting than most
+        self.passed: dict[int, list[_Meeting]] = {}  # by newcomer: what it had missed, until it met the others
         self.settled: dict[int, list[_Meeting]] = {}  # by rank: closed by a vote, and it was in another one
         self.insists: set[int] = set()  # who asked last for a meeting that lost, and had its answer before
 
@@ -201,8 +202,8 @@ class MeanServer(Role):
         if self.gate is not None:
             self.gate.gone(rank)
         self.closed.pop(rank, None)
-        self.missed.pop(rank, None)
-        self.settled.pop(rank, None)
+        for known in (self.missed, self.passed, self.settled):
+            known.pop(rank, None)
         self.asked.pop(rank, None)
         self.insists.discard(rank)
         for meeting in self._open():
@@ -221,7 +222,8 @@ class MeanServer(Role):
             self.gate.came(rank)
         # The newcomer may ask for any meeting that some worker can still ask for: the one whose round it takes over
         # may itself be a newcomer that lags behind.
-        known = itertools.chain(*self.missed.values(), *self.closed.values(), *self.settled.values())
+        remembered = (self.missed, self.passed, self.closed, self.settled)
+        known = itertools.chain(*(meetings for of in remembered for meetings in of.values()))
         self.missed[rank] = list({id(meeting): meeting for meeting in known}.values())
         self._forget_the_abandoned()
         yield from ()
@@ -254,7 +256,10 @@ class MeanServer(Role):
             for meeting in known.get(src, ()) if known else ():
                 if meeting.is_of(part):
                     return meeting
-            known.pop(src, None)  # it has caught up
+        self.settled.pop(src, None)
+        # It has caught up, or it lies: the next newcomer may take over where it is.
+        if src in self.missed:
+            self.passed[src] = self.missed.pop(src)
         return None
 
     def _meeting(self, part: Part) -> _Meeting:
@@ -292,6 +297,8 @@ class MeanServer(Role):
             if rank not in meeting.present:
                 missed.append(meeting)
         for rank in meeting.present:
+            if not meeting.lost:
+                self.passed.pop(rank, None)
             closed = self.closed.setdefault(rank, [])
             if len(closed) == self.kept_at_most:
                 del closed[0]
@@ -373,7 +380,7 @@ class MeanServer(Role):
 
     def forget(self, tag: Hashable) -> None:
         """Drops the results of `tag`, for which nobody will ask again: an initial mean is as large as the model."""
-        for known in (self.closed, self.missed):
+        for known in (self.closed, self.missed, self.passed):
             for meetings in known.values():
                 meetings[:] = [meeting for meeting in meetings if meeting.tag != tag]
 
@@ -383,7 +390,7 @@ class MeanServer(Role):
         Newcomers that came before the last worker was lost could otherwise get a mean of its time under a tag of
         theirs. No live run goes on without a worker.
         """
-        for known in (self.closed, self.missed, self.settled):
+        for known in (self.closed, self.missed, self.passed, self.settled):
             for meetings in known.values():
                 meetings.clear()
 

@@ -67,6 +67,7 @@ class Counted:
         return Clock(
             lambda: role(rank),
             lock_step=scheme.lock_step,
+            equal_rounds=scheme.equal_rounds,
             workers=self._workers,
             told=lambda: self._meters.total + self._under_way[rank],
         )

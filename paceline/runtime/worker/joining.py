@@ -160,9 +160,15 @@ def _clock(
         """The coordinator's last total, and what was trained here since; at first, what earlier incarnations did."""
         return max(begun_at, session.total_samples) + counts.samples - counts.reported
 
-    lock_step = recipe.make_scheme().lock_step
-    taking_part = lambda: plan.workers - len(session.departed)  # noqa: E731
-    return Clock(lambda: session.node.role, lock_step=lock_step, workers=taking_part, told=told, once=once)
+    scheme = recipe.make_scheme()
+    return Clock(
+        lambda: session.node.role,
+        lock_step=scheme.lock_step,
+        equal_rounds=scheme.equal_rounds,
+        workers=lambda: plan.workers - len(session.departed),
+        told=told,
+        once=once,
+    )
 
 
 def _allowance(session: Session, spec: ProcessSpec, plan: control.Plan, clock: Clock) -> Allowance | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -21,6 +20,7 @@ from paceline.sim import load
 from paceline.sim.cluster.measured import MeasuredLink
 from tests.cli.conftest import Capture
 from tests.launch.fake_ssh import put_ssh
+from tests.launch.forked_cli import Warm
 from tests.launch.process_tree import LIGHT
 
 ROOT = str(Path(__file__).parents[3])
@@ -87,22 +87,22 @@ def test_without_servers_or_with_too_short_a_run_the_way_within_the_host_is_what
         assert said in capsys.readouterr().err
 
 
-def test_a_script_is_probed_on_every_host_and_one_that_is_away_is_named(tmp_path: Path) -> None:
+def test_a_script_is_probed_on_every_host_and_one_that_is_away_is_named(warm: Warm, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     (tmp_path / "hosts").write_text("a slots=2 group=x\nb\naway python=/no/python\n")
     environment = {**os.environ, "PATH": f"{put_ssh(tmp_path)}:{os.environ['PATH']}", "PYTHONPATH": ROOT}
     words = ["-H", "hosts", "-i", "127.0.0.1", "--env", "PYTHONPATH", "-s", "2", "-o", "net.toml"]
     words += ["--slowdown", "1,1,3,9", "--step-ms", "30", "--steps", "12", "--", sys.executable, "train.py"]
-    command = [sys.executable, "-m", "paceline", "probe", *words]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "  away is left out: env: '/no/python': No such file or directory" in done.stderr
-    assert "[3/3] 12 steps of train.py on 3 workers" in done.stderr
+    command = warm.paceline("probe", *words, folder=tmp_path, environment=environment)
+    out, err = command.communicate(120)
+    assert command.returncode == 0, err
+    assert "  away is left out: env: '/no/python': No such file or directory" in err
+    assert "[3/3] 12 steps of train.py on 3 workers" in err
     cluster = load("net.toml")
     assert [(host.name, host.workers, host.servers) for host in cluster.hosts] == [("a", 2, 1), ("b", 1, 1)]
     fast, _, slow = cluster.seconds_per_step()
     assert 3 * 0.8 < slow / fast < 3 * 1.2
-    assert "a - b: " in done.stdout
+    assert "a - b: " in out
     assert "8 parameters, 4 samples a step" in cluster.about
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from paceline.runtime.run_folder.status_file import STATUS, read_status
 from tests.cli.commands.runs import a_status, told
 from tests.cli.conftest import refused_here
+from tests.launch.forked_cli import Command, Warm
 from tests.launch.process_tree import all_gone, descendants, within
 
 Capture = pytest.CaptureFixture[str]
@@ -20,22 +20,17 @@ Capture = pytest.CaptureFixture[str]
 pytestmark = pytest.mark.skipif(not Path("/proc/1/stat").exists(), reason="reads /proc")
 
 
-def train(folder: Path, *words: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "paceline", "train", "--scheme", "asp", "--workers", "2", "--step-ms", "5"]
-    return subprocess.Popen(
-        [*command, "--epochs", "0", "--seconds", "600", "--out", str(folder), *words],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def train(warm: Warm, folder: Path, *words: str) -> Command:
+    options = ["--scheme", "asp", "--workers", "2", "--step-ms", "5", "--epochs", "0", "--seconds", "600"]
+    return warm.paceline("train", *options, "--out", str(folder), *words, log=Path(os.devnull))
 
 
 def trains(folder: Path) -> bool:
     return (folder / STATUS).exists() and any(p.steps for p in read_status(folder).parties)
 
 
-def test_a_run_is_seen_heard_and_ended_in_order_with_all_its_processes(here: Path, capsys: Capture) -> None:
-    one = train(here / "one", "-v")
+def test_a_run_is_seen_heard_and_ended_in_order_with_all_its_processes(warm: Warm, here: Path, capsys: Capture) -> None:
+    one = train(warm, here / "one", "-v")
     try:
         assert within(120, lambda: trains(here / "one"))
         seen = json.loads(told(capsys, "status", "one", "--json"))

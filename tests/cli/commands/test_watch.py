@@ -26,6 +26,7 @@ from paceline.observe.watch.panels.run_progress import RunFacts
 from paceline.observe.watch.reader import Measured
 from paceline.runtime.run_folder.status_file import StatusFile
 from tests.cli.conftest import refused_here
+from tests.launch.forked_cli import Warm
 
 SIMULATED = ["simulate", "--scheme", "bsp", "--slowdown", "1,1,1,4", "--step-ms", "20", "--timing-only"]
 
@@ -170,15 +171,14 @@ def test_a_hook_that_is_not_there_is_refused_before_anything_runs(
     assert told == "paceline: --alert-hook /nowhere/at/all: there is no such program"
 
 
-def test_a_run_that_diverges_at_once_calls_the_hook_of_the_command(tmp_path: Path) -> None:
+def test_a_run_that_diverges_at_once_calls_the_hook_of_the_command(warm: Warm, tmp_path: Path) -> None:
     heard = tmp_path / "heard.jsonl"
     words = f"train --scheme bsp --workers 2 --lr 1e9 --seconds 60 --epochs 0 --eval-every 0.1 --out {tmp_path / 'r'}"
     hook = tmp_path / "hook"
     hook.write_text(f"#!/bin/sh\ncat >> {heard}\n")
     hook.chmod(0o755)
-    command = [sys.executable, "-m", "paceline", *words.split(), "--alert-hook", str(hook)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.stderr.startswith(f"alerts of the run go to {hook}\n")
+    _, err = warm.paceline(*words.split(), "--alert-hook", str(hook)).communicate(120)
+    assert err.startswith(f"alerts of the run go to {hook}\n")
     told = [json.loads(line) for line in heard.read_text().splitlines()]
     assert [one["kind"] for one in told] in (["failed"], ["loss", "failed"])  # was it evaluated before it failed?
     assert "the model has diverged" in told[-1]["text"]

@@ -105,6 +105,24 @@ def test_one_that_insists_and_one_that_lies_elsewhere_stop_nobody() -> None:
     assert {rank: answer.v[0] for rank, answer in answers.items()} == {0: 0.5, 1: 0.5, 3: 0.5}
 
 
+def test_a_newcomer_takes_over_where_one_is_that_lies_about_it(meeting: ByHand) -> None:
+    """What that one had missed may be what the next newcomer begins with; else it would be behind for ever."""
+    for rank in range(3):
+        first = meeting.on(rank, part(float(rank), tag="t/0"))
+    meeting.gone(2)
+    meeting.on(1, part(1.0, tag="t/1"))
+    meeting.came(2)
+    assert meeting.on(2, part(0.0, weight=0.0, tag="lie")) == {}, "its model is that from before t/0"
+    second = meeting.on(0, part(0.0, tag="t/1"))
+    meeting.gone(1)
+    meeting.came(1)
+    assert meeting.on(1, part(0.0, weight=0.0, tag="t/0")) == {1: first[0]}
+    assert meeting.on(1, part(0.0, weight=0.0, tag="t/1")) == {1: second[0]}
+    meeting.on(1, part(1.0, tag="t/2"))
+    assert set(meeting.on(0, part(3.0, tag="t/2"))) == {0, 1, 2}, "by a vote"
+    assert meeting.role.passed.keys() == {2}, "kept until it is in a mean like the others"
+
+
 def test_who_has_left_since_still_says_which_mean_is_the_right_one() -> None:
     """Of the two who are left one lies, and the other one's mean has the part of a third."""
     meeting, all4 = ByHand(MeanServer, None, workers=4), (0, 1, 2, 3)

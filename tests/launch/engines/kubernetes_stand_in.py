@@ -25,15 +25,14 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 KINDS = {"services": ("", "Service"), "secrets": ("", "Secret"), "pods": ("", "Pod"), "jobs": ("batch", "Job")}
 """By the plural: group and kind."""
@@ -52,6 +51,20 @@ class RefusedError(Exception):
         self.status["message"] = message
 
 
+class Process(Protocol):
+    """Describes what runs a container, as far as it is used."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+Start = Callable[[list[str], Path, Mapping[str, str], Path], Process]
+"""Starts a command in a folder, with an environment and a file for what it prints, in a session of its own."""
+
+
 @dataclass
 class Pod:
     """One pod, as a process of this machine."""
@@ -59,7 +72,7 @@ class Pod:
     name: str
     index: int
     folder: Path
-    process: subprocess.Popen[bytes]
+    process: Process
     restarts: int = 0
 
 
@@ -77,10 +90,10 @@ class JobState:
 class Cluster:
     """The objects and processes. `rules`: of the Role of whoever asks; None allows everything."""
 
-    def __init__(self, folder: Path, rules: Rules | None = None) -> None:
+    def __init__(self, folder: Path, start: Start, rules: Rules | None = None) -> None:
         self.events: list[tuple[str, str]] = []
         self.used: set[tuple[str, str]] = set()  # verb and resource of what was asked for
-        self._folder, self._rules = folder, rules
+        self._folder, self._start, self._rules = folder, start, rules
         self._objects: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._jobs: dict[str, JobState] = {}
         self._ports: dict[str, int] = {}
@@ -249,7 +262,7 @@ class Cluster:
             process = self._process(name, state, index, folder)
             state.pods[index] = Pod(f"{name}-{index}", index, folder, process)
 
-    def _process(self, name: str, state: JobState, index: int, folder: Path) -> subprocess.Popen[bytes]:
+    def _process(self, name: str, state: JobState, index: int, folder: Path) -> Process:
         """Starts the container of a pod as a process."""
         pod = state.job["spec"]["template"]["spec"]
         (container,) = pod["containers"]
@@ -265,18 +278,8 @@ class Cluster:
         given["PACELINE_LEADER"] = f"127.0.0.1:{self._port_of(host, port)}"
         if state.job["spec"].get("completionMode") == "Indexed":
             given["JOB_COMPLETION_INDEX"] = str(index)
-        program, *words = container["command"]
-        command = [sys.executable, "-m", "paceline", *words] if program == "paceline" else [program, *words]
-        with (folder / "log").open("ab") as log:
-            return subprocess.Popen(
-                command,
-                cwd=place[container["workingDir"]],
-                env={**_own(), **given},
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+        environment = {**_own(), **given}
+        return self._start(container["command"], place[container["workingDir"]], environment, folder / "log")
 
     def _volume(self, state: JobState, volume: dict[str, Any], folder: Path) -> Path:
         """Returns the folder that stands for a volume of a pod."""
@@ -384,9 +387,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def served(folder: Path, rules: Rules | None = None) -> Iterator[tuple[Cluster, Path]]:
+def served(folder: Path, start: Start, rules: Rules | None = None) -> Iterator[tuple[Cluster, Path]]:
     """Yields the cluster, and the kubeconfig with which kubectl asks it."""
-    cluster = Cluster(folder, rules)
+    cluster = Cluster(folder, start, rules)
     handler = type("Handler", (_Handler,), {"cluster": cluster})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.launch.forked_cli import Command, Warm
 from tests.launch.process_tree import alive, all_gone, descendants, within
 
 pytest.importorskip("cryptography", reason="`make` installs what a launch's authority needs")
@@ -30,7 +30,7 @@ TRAIN = ["paceline", "train", "--scheme", "asp", "--epochs", "0", "--seconds", "
 
 
 @pytest.fixture
-def launched(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def launched(warm: Warm, tmp_path: Path) -> Iterator[Command]:
     """`paceline launch`, outside of any job; what it says is in the file `said`."""
     srun = tmp_path / "bin" / "srun"
     srun.parent.mkdir()
@@ -38,15 +38,12 @@ def launched(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     srun.chmod(0o755)
     found = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
     found |= {"PATH": f"{srun.parent}:{found['PATH']}", "PYTHONPATH": str(Path(__file__).parents[3])}
-    with (tmp_path / "said").open("w") as said:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "paceline", *LAUNCH, *TRAIN], cwd=tmp_path, env=found, stdout=said, stderr=said
-        )
+    process = warm.paceline(*LAUNCH, *TRAIN, folder=tmp_path, environment=found, log=tmp_path / "said")
     family = [process.pid]
     try:
         assert within(90, lambda: "accuracy" in said_by(tmp_path) or process.poll() is not None), said_by(tmp_path)
         family += descendants(process.pid)
-        yield process  # type: ignore[misc]
+        yield process
     finally:
         process.kill()
         process.wait(10)
@@ -54,10 +51,11 @@ def launched(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def said_by(folder: Path) -> str:
-    return (folder / "said").read_text()
+    said = folder / "said"
+    return said.read_text() if said.exists() else ""
 
 
-def agents_of(process: subprocess.Popen[str]) -> list[int]:
+def agents_of(process: Command) -> list[int]:
     def line(pid: int) -> bytes:
         try:
             return Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -70,7 +68,7 @@ def agents_of(process: subprocess.Popen[str]) -> list[int]:
 
 @pytest.mark.parametrize("also_the_launcher", [False, True])
 def test_a_run_whose_agents_are_all_told_to_go_ends_in_order_as_by_sigterm_and_says_why(
-    launched: subprocess.Popen[str], tmp_path: Path, also_the_launcher: bool
+    launched: Command, tmp_path: Path, also_the_launcher: bool
 ) -> None:
     agents = agents_of(launched)
     assert len(agents) == 2
@@ -88,7 +86,7 @@ def test_a_run_whose_agents_are_all_told_to_go_ends_in_order_as_by_sigterm_and_s
     assert len([*(tmp_path / "run" / "checkpoints").iterdir()]) == 1
 
 
-def test_a_run_of_which_one_agent_is_told_to_go_goes_on(launched: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_run_of_which_one_agent_is_told_to_go_goes_on(launched: Command, tmp_path: Path) -> None:
     first, _ = agents_of(launched)
 
     def goes() -> bool:

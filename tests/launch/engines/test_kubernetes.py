@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 from paceline.cli.main import main
 from paceline.launch.external.detect import detect_external
 from tests.launch.engines.kubernetes_stand_in import Cluster, served
+from tests.launch.forked_cli import Command, Warm
 from tests.launch.process_tree import within
 
 Capture = pytest.CaptureFixture[str]
@@ -225,11 +226,16 @@ def test_the_role_is_as_the_schemas_have_it(version: str) -> None:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """A stand-in for a cluster, whose API allows what the Role of a launching user does."""
+def cluster(warm: Warm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A stand-in for a cluster, whose API allows what the Role of a launching user does. Its pods are forked."""
     if shutil.which("kubectl") is None:
         pytest.skip("there is no kubectl here")
-    with served(tmp_path, json.loads(ROLE.read_text())["rules"]) as (cluster, config):
+
+    def start(command: list[str], folder: Path, environment: Mapping[str, str], log: Path) -> Command:
+        assert command[0] == "paceline"
+        return warm.paceline(*command[1:], folder=folder, environment=environment, log=log)
+
+    with served(tmp_path, start, json.loads(ROLE.read_text())["rules"]) as (cluster, config):
         monkeypatch.setenv("KUBECONFIG", str(config))
         monkeypatch.setenv("HOME", str(tmp_path))
         yield cluster

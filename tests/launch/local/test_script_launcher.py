@@ -30,14 +30,19 @@ def step():
 """
 
 Launch = Callable[..., Command]
+STARTED = "-u"
+"""Words of a Python whose scripts are started, each with a torch of its own, as those of users are."""
 
 
 @pytest.fixture
 def launch(warm: Warm, tmp_path: Path) -> Iterator[Launch]:
-    """`paceline launch` of a script with these lines, on two workers."""
+    """`paceline launch` of a script with these lines, on two workers.
+
+    The scripts are forked (tests/launch/forked_scripts.py) where `python` has no options.
+    """
     started: list[Command] = []
 
-    def start(lines: str, *options: str, joins: bool = True, workers: int = 2, python: str = "-u") -> Command:
+    def start(lines: str, *options: str, joins: bool = True, workers: int = 2, python: str = "") -> Command:
         script = tmp_path / "script.py"
         script.write_text((JOIN if joins else "") + lines)
         words = ["launch", "-n", str(workers), "--out", str(tmp_path / "run"), *options]
@@ -82,7 +87,7 @@ assert torch.get_num_threads() == int(os.environ["OMP_NUM_THREADS"]) == 1
 assert os.environ["NCCL_SOCKET_IFNAME"] == "=lo"
 print("rank", pace.rank, "did", pace.steps, os.environ["PACELINE_WORKERS"])
 """
-    code, out, err = ended(launch(lines, "-s", "2"))
+    code, out, err = ended(launch(lines, "-s", "2", python=STARTED))
     assert (code, err) == (0, [])
     assert "[worker 0] rank 0 did 5 2\n" in out
     assert "[worker 1] rank 1 did 10 2\n" in out
@@ -170,10 +175,12 @@ def test_a_script_that_never_joins_is_told_so(launch: Launch) -> None:
     assert "ended before it joined the run" in err[0]
 
 
-@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (40, "signal 40")], ids=["named", "without a name"])
-def test_a_script_that_dies_is_named_with_its_signal(launch: Launch, number: int, name: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "name", "python"), [(9, "SIGKILL", ""), (40, "signal 40", "-u")], ids=["named", "without a name"]
+)
+def test_a_script_that_dies_is_named_with_its_signal(launch: Launch, number: int, name: str, python: str) -> None:
     """The only one: others would go on without it."""
-    code, _, err = ended(launch(f"step()\nos.kill(os.getpid(), {number})\n", workers=1))
+    code, _, err = ended(launch(f"step()\nos.kill(os.getpid(), {number})\n", workers=1, python=python))
     assert code == 1
     assert err[0].startswith("paceline: worker 0 (pid ")
     assert f"was killed by {name}" in err[0]
@@ -206,7 +213,7 @@ while not pace.over:
         if incarnation == "0":
             os.kill(os.getpid(), 9)
 """
-    process = launch(lines)
+    process = launch(lines, python=STARTED)
     said(process, "rest is mine: False")  # worker 0's, from the beginning
     said(process, "rest is mine: False")  # as the others have it who went on
     said(process, "incarnation 1")
@@ -226,7 +233,7 @@ def test_ctrl_c_ends_scripts_that_do_not_listen(launch: Launch) -> None:
 
 
 def test_scripts_that_do_not_listen_go_when_the_launcher_is_killed(launch: Launch) -> None:
-    process = launch("step()\nprint('up')\nthreading.Event().wait(1000)\n", workers=1)
+    process = launch("step()\nprint('up')\nthreading.Event().wait(1000)\n", workers=1, python=STARTED)
     said(process, "up")
     family = descendants(process.pid)
     assert len(family) >= 3  # a script, the fork server, a server

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.launch.forked_cli import Warm
 from tests.launch.process_tree import LIGHT
 
 pytestmark = pytest.mark.skipif(not Path("/proc/1/stat").exists(), reason="reads /proc")
@@ -62,20 +61,13 @@ dist.destroy_process_group()
 """
 
 
-def launched(tmp_path: Path, text: str, *words: str) -> str:
+def launched(warm: Warm, tmp_path: Path, text: str, *words: str) -> str:
     """What `paceline launch` of this script says. The run must end well."""
     script = tmp_path / "script.py"
     script.write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-m", "paceline", "launch", *words, sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        env={name: value for name, value in os.environ.items() if not name.startswith("PACELINE_")},
-        check=False,
-    )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
+    command = warm.paceline("launch", *words, sys.executable, str(script))
+    said = "".join(command.communicate(150))
+    assert command.returncode == 0, said
     return said
 
 
@@ -85,24 +77,24 @@ def losses(said: str) -> dict[tuple[int, int], float]:
     return {(int(rank), int(step)): float(loss) for rank, step, loss in found}
 
 
-def test_after_resume_the_ranks_optimizers_go_on_with_their_state(tmp_path: Path) -> None:
+def test_after_resume_the_ranks_optimizers_go_on_with_their_state(warm: Warm, tmp_path: Path) -> None:
     """The losses after it are those of the run that has kept the checkpoint and went on."""
     out = tmp_path / "run"
     worker = ("-n", "1", "--ranks", "2", "-s", "1")
-    said = launched(tmp_path, LOSSES, *worker, "--out", str(out), "--checkpoint-every", "0.2")
+    said = launched(warm, tmp_path, LOSSES, *worker, "--out", str(out), "--checkpoint-every", "0.2")
     assert "ended with" not in said, "the evaluator's other rank is not needed"
     whole = losses(said)
     assert len(whole) == 2 * 200
     kept = sorted((out / "checkpoints").iterdir())[0]
-    said = launched(tmp_path, LOSSES, *worker, "--out", str(tmp_path / "again"), "--resume", str(kept))
+    said = launched(warm, tmp_path, LOSSES, *worker, "--out", str(tmp_path / "again"), "--resume", str(kept))
     resumed = losses(said)
     first = min(step for _, step in resumed)
     assert 0 < first < 190
     assert resumed == {(rank, step): loss for (rank, step), loss in whole.items() if step >= first}
 
 
-def test_a_worker_whose_rank_is_killed_is_lost_as_a_whole_and_comes_back(tmp_path: Path) -> None:
-    said = launched(tmp_path, SCRIPT, "-n", "2", "--ranks", "2", "-s", "1", "--out", str(tmp_path / "run"))
+def test_a_worker_whose_rank_is_killed_is_lost_as_a_whole_and_comes_back(warm: Warm, tmp_path: Path) -> None:
+    said = launched(warm, tmp_path, SCRIPT, "-n", "2", "--ranks", "2", "-s", "1", "--out", str(tmp_path / "run"))
     assert "[worker 1] rank 1 of 2 of this worker ended with SIGKILL" in said
     assert "paceline: worker 1" in said
     assert "lost after" in said

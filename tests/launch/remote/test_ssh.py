@@ -6,8 +6,8 @@ import json
 import os
 import shlex
 import socket
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,27 +18,32 @@ from paceline.core.errors import ConfigError
 from paceline.launch.remote.hostfile import HostEntry
 from paceline.launch.remote.ssh import Ssh
 from tests.launch.fake_ssh import put_ssh
+from tests.launch.forked_cli import Warm
 from tests.launch.process_tree import LIGHT, all_gone
 
 ROOT = str(Path(__file__).parents[3])
 
 
-def launch(folder: Path, hosts: str, *options: str) -> tuple[int, str, list[str]]:
-    """Exit code, what was printed, and the lines of standard error."""
-    (folder / "hosts").write_text(hosts)
-    environment = {**os.environ, "PATH": f"{put_ssh(folder)}:{os.environ['PATH']}", "PYTHONPATH": ROOT}
-    done = subprocess.run(
-        [sys.executable, "-m", "paceline", "launch", "-H", "hosts", "--env", "PYTHONPATH", *options],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=170,
-    )
-    return done.returncode, done.stdout, done.stderr.strip().splitlines()
+Launch = Callable[..., tuple[int, str, list[str]]]
 
 
-def test_paceline_train_runs_on_the_hosts_of_the_file(tmp_path: Path) -> None:
+@pytest.fixture
+def launch(warm: Warm, tmp_path: Path) -> Launch:
+    """Exit code, what was printed, and the lines of standard error of a launch in the folder of the test."""
+    environment = {**os.environ, "PATH": f"{put_ssh(tmp_path)}:{os.environ['PATH']}", "PYTHONPATH": ROOT}
+
+    def start(hosts: str, *options: str) -> tuple[int, str, list[str]]:
+        (tmp_path / "hosts").write_text(hosts)
+        words = ["launch", "-H", "hosts", "--env", "PYTHONPATH", *options]
+        command = warm.paceline(*words, folder=tmp_path, environment=environment)
+        out, err = command.communicate(170)
+        assert command.returncode is not None
+        return command.returncode, out, err.strip().splitlines()
+
+    return start
+
+
+def test_paceline_train_runs_on_the_hosts_of_the_file(launch: Launch, tmp_path: Path) -> None:
     hosts = "a group=x\nb group=y\n"
     options = [
         "-i",
@@ -54,7 +59,7 @@ def test_paceline_train_runs_on_the_hosts_of_the_file(tmp_path: Path) -> None:
         "--out",
         "run",
     ]
-    code, out, err = launch(tmp_path, hosts, *options)
+    code, out, err = launch(hosts, *options)
     assert code == 0, err
     assert "left in run: " in out
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
@@ -64,12 +69,12 @@ def test_paceline_train_runs_on_the_hosts_of_the_file(tmp_path: Path) -> None:
     assert {"model.safetensors", "logs"} <= {path.name for path in (tmp_path / "run").iterdir()}
 
 
-def test_a_script_is_known_by_its_rank_and_host_and_its_failure_by_its_cause(tmp_path: Path) -> None:
+def test_a_script_is_known_by_its_rank_and_host_and_its_failure_by_its_cause(launch: Launch, tmp_path: Path) -> None:
     script = (
         "import os; print('rank', os.environ['PACELINE_RANK'], os.getpid(), flush=True)\nraise SystemExit('no disk')"
     )
     (tmp_path / "s.py").write_text(script)
-    code, out, err = launch(tmp_path, "a\nb\n", "-i", "127.0.0.1", "python", "s.py")
+    code, out, err = launch("a\nb\n", "-i", "127.0.0.1", "python", "s.py")
     assert code == 1
     assert "[worker 1 (a)] rank 1" in out  # the last address comes first, as MXNet counted
     assert "[worker 0 (b)] rank 0" in out
@@ -97,10 +102,10 @@ pace.close()
 """
 
 
-def test_a_script_is_evaluated_and_saved_on_this_machine(tmp_path: Path) -> None:
+def test_a_script_is_evaluated_and_saved_on_this_machine(launch: Launch, tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text(LOOP)
     beside = ["--eval-every", "0.05", "--checkpoint-every", "0.05", "--out", "run", "--tls", "on", "--env", "OURS=1"]
-    code, out, err = launch(tmp_path, "a\n", "-i", "127.0.0.1", *beside, sys.executable, "s.py")
+    code, out, err = launch("a\n", "-i", "127.0.0.1", *beside, sys.executable, "s.py")
     assert code == 0, err
     assert "[evaluator] evaluated with 1\n" in out
     assert "accuracy 0.250" in out
@@ -158,7 +163,7 @@ def test_a_host_with_another_version_is_refused_before_anything_runs(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_dry_run_shows_what_would_be_executed_where_and_does_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_shows_what_would_be_executed_where_and_does_nothing(launch: Launch, tmp_path: Path) -> None:
     options = [
         "-i",
         "127.0.0.1",
@@ -172,7 +177,7 @@ def test_a_dry_run_shows_what_would_be_executed_where_and_does_nothing(tmp_path:
         "python",
         "s.py",
     ]
-    code, out, _ = launch(tmp_path, "a:2222 user=ada\n[fd00::7] role=server\n", *options)
+    code, out, _ = launch("a:2222 user=ada\n[fd00::7] role=server\n", *options)
     assert code == 0
     assert "here: coordinator; listens on 127.0.0.1 (no TLS)" in out
     assert "a:2222: worker 0\n" in out
@@ -181,7 +186,7 @@ def test_a_dry_run_shows_what_would_be_executed_where_and_does_nothing(tmp_path:
     assert "'[fd00::7]:/srv/it'\"'\"'s/'" in out
     assert out.count("  there: python s.py\n") == 1  # servers are ours
     (tmp_path / "bin" / "ssh").unlink(), (tmp_path / "bin").rmdir()
-    out = launch(tmp_path, "a\n", "-i", "127.0.0.1", "--eval-every", "5", "--dry-run", "python", "s.py")[1]
+    out = launch("a\n", "-i", "127.0.0.1", "--eval-every", "5", "--dry-run", "python", "s.py")[1]
     assert out.startswith("here: coordinator, evaluator; listens on 127.0.0.1 (no TLS)\n  python s.py\na: ")
     assert not (tmp_path / "runs").exists()
 

@@ -57,6 +57,8 @@ class BatchSizes:
         self.clock.trained(counted)
         used, self._used = self._used, []
         if not self.own:  # the loop has batches from elsewhere
+            if self.clock.lock_step and not self.clock.equal_rounds:
+                return False  # the next exchange says (`exchanged`)
             self.spent = 0 < self._limit <= self.clock.now
             return self.spent
         if used:
@@ -65,6 +67,15 @@ class BatchSizes:
                 allowance.trained(samples)
         wanted = self.by_scheme or self.own
         return whole and self._work.left > 1 and any(not bound.size(wanted, begins=False) for bound in self._bounds)
+
+    def exchanged(self) -> None:
+        """Notes that an exchange may have given a new total, of a loop that has batches from elsewhere.
+
+        In lock-step with unequal rounds only the total tells whether the run is over: the others may have trained less
+        than this worker. All know it after the same exchange, so that all end there, and no step is left over.
+        """
+        if not self.own and self.clock.lock_step and not self.clock.equal_rounds:
+            self.spent = 0 < self._limit <= self.clock.total
 
     def part_of_a_batch(self, samples: int) -> float:
         """Returns `samples` as a fraction of a mini-batch of the loop's own size, for emulated steps of a fixed

@@ -1,7 +1,8 @@
 """Counts how many samples all workers have trained, as one of them knows it; and how many more it may train.
 
     in lock-step   the total comes with every exchange (`Role.samples_seen`) and is the same for all, so rounds are
-                   deterministic: until the next exchange the others are taken to train as many as this worker does
+                   deterministic: until the next exchange the others are taken to train as many as this worker does,
+                   which is true of schemes with equal rounds
     elsewhere      the total of the last exchange, or what the coordinator told since, whichever is more
 
 Example (lock-step, 4 workers, batches of 32, the run ends after 1,000 samples): at a total of 896 each may train
@@ -33,11 +34,12 @@ class Clock:
         role: Callable[[], Role],
         *,
         lock_step: bool,
+        equal_rounds: bool,
         workers: Callable[[], int],
         told: Callable[[], int],
         once: Callable[[int], int] = lambda samples: samples,
     ) -> None:
-        self.lock_step = lock_step
+        self.lock_step, self.equal_rounds = lock_step, equal_rounds
         self._role, self._workers, self._told, self._once = role, workers, told, once
         self._total = self._trained = -1
         self._own = 0  # of this worker, since the exchange that gave the total

@@ -160,6 +160,7 @@ class StepRunner:
             except Undone:  # the weights will not all come: a server was replaced meanwhile
                 advance = node.advance
         self._counts.exchanges += self._exchanges
+        self._sizes.exchanged()
         rolled_back = node.begun_anew > anew
         if goes_back and rolled_back and self._run.clock == before:  # not every scheme counts by its clock
             self._positions.on_rollback()

@@ -127,6 +127,8 @@ class FirstRankPace(Pace):
         self, data: Any, batch_size: int, epochs: int | None, partition: str, settings: dict[str, Any]
     ) -> Iterator[list[int]]:
         """Yields this rank's part of the numbers of each mini-batch, and tells the others all of them."""
+        if self._worker.end.closed:
+            return
         with telling(self._link):
             numbers = self._numbers.setdefault(id(data), SampleNumbers(data))
             told = super().loader(numbers, batch_size, epochs=epochs, partition=partition, collate_fn=list, **settings)
@@ -150,6 +152,8 @@ class FirstRankPace(Pace):
     def step(self, model: str | int | None = None, samples: int | None = None) -> None:
         if isinstance(model, int):
             model, samples = None, model
+        if self._worker.end.closed:
+            return
         with telling(self._link):
             wait_for(self.device)  # the vector is in host memory, so the stopwatch does not know of it
             self._link.order("count")
@@ -188,6 +192,7 @@ class FirstRankPace(Pace):
                 super().close()
                 self._whole.share_rest()
                 self._link.order("closed")
+            self._link.close()
 
     def abandon(self, cause: str, details: str = "", *, lost_another: bool = False) -> None:
         end = self._worker.end

@@ -75,7 +75,9 @@ class LocalGroup:
 
     # ---- orders ------------------------------------------------------------------------------------------
     def order(self, act: str, **arguments: Any) -> None:
-        """Tells the other ranks what to do. Called by the first rank."""
+        """Tells the other ranks what to do; nobody once the group is closed. Called by the first rank."""
+        if self._carrier is None:
+            return
         data = json.dumps({"act": act, **arguments}, separators=(",", ":")).encode()
         frame = bytearray(FRAME)
         frame[:_HEAD] = len(data).to_bytes(_HEAD, "little")
@@ -98,7 +100,8 @@ class LocalGroup:
         self.lost = True
 
     def close(self) -> None:
-        """Ends the connections and their threads, which must not outlive the interpreter. No call may follow."""
+        """Ends the connections and their threads, which must not outlive the interpreter. No call but `order` may
+        follow."""
         self._carrier = None
 
     def hear(self) -> dict[str, Any]:

@@ -208,7 +208,7 @@ class OtherRankPace:
 
     def _drawn(self) -> Iterator[list[int]]:
         """Yields this rank's part of the numbers of each mini-batch that the first rank draws."""
-        while length := int((drawn := self._orders.until("batch"))["length"]):
+        while not self._closed and (length := int((drawn := self._orders.until("batch"))["length"])):
             numbers = self._ranks.link.receive_same(length, torch.int64)
             self._told["steps"] = drawn["steps"]
             yield part_of(numbers.tolist(), *self._ranks.place)
@@ -217,6 +217,8 @@ class OtherRankPace:
         """Makes a step together with the other ranks. Raises PeerLost where one of them is lost."""
         if isinstance(model, int):
             samples = model
+        if self._closed:
+            return
         self._orders.until("count")
         self._ranks.link.together([-1 if samples is None else samples, self._wants_stop])
         for schedule in self._schedules:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,26 @@ def test_samples_end_a_loop_with_batches_of_its_own_too(out: Path, scheme: str) 
 
     summary, _ = run_loops(out, scheme, loop, workers=2, stop={"samples": 160})
     assert 160 <= summary.samples <= 160 + 8 * 16
+
+
+@pytest.mark.parametrize("scheme", ["esync", "lbbsp"])
+def test_they_end_it_for_all_after_the_same_exchange_where_rounds_are_unequal(out: Path, scheme: str) -> None:
+    """No worker can know beforehand how many the others train; what a fast one has trained is not left over."""
+    totals: list[int] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        while not pace.over:
+            size = 2 if pace.rank else 8
+            x, y = DATA[:size]
+            nn.functional.cross_entropy(model(x), y).backward()
+            if pace.rank:
+                threading.Event().wait(0.01)
+            pace.step(size)
+        totals.append(pace.total_samples)
+
+    summary, _ = run_loops(out, scheme, loop, workers=2, stop={"samples": 160})
+    assert summary.samples >= 160
+    assert totals == [summary.samples] * 2
 
 
 def test_steps_end_each_worker(out: Path) -> None:

@@ -239,6 +239,21 @@ def test_there_is_no_state_of_a_part() -> None:
     on_two("bsp", loop)
 
 
+def test_after_close_no_rank_has_connections_or_threads_left_and_a_step_does_nothing() -> None:
+    """Threads of a process group that outlive the interpreter may abort the process."""
+
+    def loop(pace: Any, model: nn.Module) -> tuple[Any, ...]:
+        final = train(pace, model)
+        steps = pace.steps
+        x, y = toy_data()[:10]
+        nn.functional.cross_entropy(model(x), y).backward()
+        pace.step()
+        assert list(pace.batches(toy_data(), batch_size=10)) == []
+        return pace._ranks.link._carrier, pace.steps - steps, weights(model) == final
+
+    assert on_two("asp", loop) == [(None, 0, True)] * 2
+
+
 def test_an_error_of_the_first_rank_ends_the_others_with_the_same_cause() -> None:
     def loop(pace: Any, model: nn.Module) -> Any:
         if pace.local_rank:

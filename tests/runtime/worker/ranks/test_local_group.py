@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.runtime.worker.ranks.local_group import FRAME, LocalGroup, gloo, process_group
+from tests.runtime.worker.ranks.one_rank import process_group_alone
 from tests.runtime.worker.ranks.rank_threads import on_ranks
 
 
@@ -110,9 +111,8 @@ def test_there_is_no_group_before_init_process_group() -> None:
 
 
 def test_ranks_meet_over_connections_of_their_own(tmp_path: Path) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
-    try:
-        link = LocalGroup.meet(dist.group.WORLD, 5.0)
+    with process_group_alone(tmp_path) as world:
+        link = LocalGroup.meet(world, 5.0)
         with pytest.raises(ConfigError, match=r"group=7\): give a process group, such as"):
             process_group(7)
         mesh = dist.device_mesh.init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
@@ -121,8 +121,6 @@ def test_ranks_meet_over_connections_of_their_own(tmp_path: Path) -> None:
         ):
             process_group(mesh)
         assert process_group(mesh["dp"]) is mesh["dp"].get_group()
-    finally:
-        dist.destroy_process_group()
     assert (link.rank, link.size) == (0, 1)
     assert link.together([1.0]) == [[1.0]], "it lives longer than the user's groups"
 

@@ -16,15 +16,15 @@ from paceline.core.scheme import make
 from paceline.engine.optim.recipe import recipe_of
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.worker.ranks.meeting import check_asked, check_recipe, meet
+from tests.runtime.worker.ranks.one_rank import process_group_alone
 from tests.runtime.worker.ranks.rank_threads import DistributedDataParallel, on_ranks, ranks_of
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[Any]:
     """A process group of this process alone."""
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
-    yield dist.group.WORLD
-    dist.destroy_process_group()
+    with process_group_alone(tmp_path) as group:
+        yield group
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
