@@ -207,8 +207,8 @@ class Servers:
         copy."""
         for server in self.servers if not self._members.machine.recovery.under_way else ():
             keeper = self.servers[(server.shard + 1) % len(self.servers)]
-            if keeper.copies and keeper.copies.complete:
-                yield server.shard, keeper.copies.held[0].vectors[RECOUNT].value
+            if kept := keeper.kept:
+                yield server.shard, kept.vectors[RECOUNT].value
 
     def after_replicated(self, party: SimulatedProcess, act: Callable[[], object]) -> None:
         """Calls `act` once the copy of that server knows what it knows now; at once for a party without copies."""
@@ -359,7 +359,7 @@ class Servers:
     def _asks_for_copy(self, keeper: RecoverableServer, server: RecoverableServer, order: control.Restore) -> None:
         """Answers a server that asks for its copy; without a complete copy the answer is empty and costs no bytes."""
         self._meets(keeper, server)
-        state = keeper.copies.held[0] if keeper.copies and keeper.copies.complete else None
+        state = keeper.kept
         nbytes = nbytes_of(state) if state else 0
         self.streams.send(keeper.copier, server.copier, nbytes, self._has_fetched, (server, order, state))
 
