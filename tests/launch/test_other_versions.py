@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -47,7 +48,9 @@ class UpgradedRun:
 
     def read(self) -> str:
         """Returns all that it has said on stderr."""
-        self.said += self.errors.read() or ""
+        with contextlib.suppress(BlockingIOError):
+            while more := os.read(self.errors.fileno(), 1 << 16):
+                self.said += more.decode()
         return self.said
 
     def says(self, words: str) -> None:

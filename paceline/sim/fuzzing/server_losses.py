@@ -1,7 +1,7 @@
 """Of the fuzzer: a run of three or four servers with copies, which lose servers when it hurts most.
 
-One seed in three draws it, under schemes whose servers can be replaced. The drawn faults strike, and also: whenever a
-server is lost, and whenever all are back, another one or the same one may end a moment later. So neighbours are away
+Each seed draws it under schemes whose servers can be replaced. The drawn faults strike, and also: whenever a server
+is lost, and whenever all are back, another one or the same one may end a moment later. So neighbours are away
 together, keepers are new and have no copy yet, and servers are lost between an update and its copy. All that holds in
 the run with the drawn faults holds here (`fuzz.go_on`, `fuzz.end`).
 """
@@ -17,8 +17,6 @@ from paceline.sim.cluster.model import Cluster, Fault
 from paceline.sim.faults.servers.recoverable_server import can_be_replaced
 from paceline.sim.simulation import Simulation
 
-ONE_IN = 3
-"""One seed in so many draws such a run."""
 LOSSES_MAX = 6
 """Servers that are lost because another one was, or is back."""
 AFTER_S = (0.0, 0.02, 0.3, 2.0)
@@ -28,7 +26,7 @@ AFTER_S = (0.0, 0.02, 0.3, 2.0)
 def draw(seed: int, scheme: Scheme, cluster: Cluster) -> Cluster | None:
     """Returns the cluster of the run of `seed`, with at least three servers and their copies; None without a run."""
     random = Random(f"fuzz/{seed}/server-losses")
-    if random.randrange(ONE_IN) or cluster.hazards is None or not cluster.servers:
+    if cluster.hazards is None or not cluster.servers:
         return None
     servers = random.randint(max(3, cluster.servers), 4)
     try:

@@ -61,6 +61,7 @@ class SimulatedSupervisor:
             self._versions[party.process] = PROTOCOL_VERSION
         for party in late:
             party.here = party.hears = False
+            self._ended.add(party.process)  # there is none yet
             sim.heap.push(0.0, members.absent_at_first, party.me)
         for rank, at in upgrades.late:
             sim.heap.push(at, self._grows, rank)
