@@ -53,6 +53,9 @@ def losing(sim: Simulation, calm_s: float) -> Callable[[Simulation], bool]:
     assert servers is not None
     seen, left = 0, LOSSES_MAX
 
+    def ends(shard: int) -> None:
+        servers.crash(servers.servers[shard].party)
+
     def look(_: Simulation) -> bool:
         nonlocal seen, left
         number = recovery.number if recovery.under_way else -recovery.number
@@ -63,7 +66,7 @@ def losing(sim: Simulation, calm_s: float) -> Callable[[Simulation], bool]:
             left -= 1
             shard = random.randrange(len(servers.servers))
             at = sim.now + random.random() * random.choice(AFTER_S)
-            sim.heap.push(at, lambda: servers.crash(servers.servers[shard].party))
+            sim.heap.push(at, ends, shard)
         return False
 
     return look
