@@ -27,6 +27,10 @@ class NoCoordinator(PeerLost):
     """Nobody answers at the address of the coordinator when a process comes to take part, or not as one of the run."""
 
 
+class CoordinatorVersion(NoCoordinator):
+    """The coordinator speaks another version of the protocol than the process that comes to take part."""
+
+
 class CoordinatorGone(PeerLost):
     """The connection to the coordinator was lost, and the run with it; this is never the root cause of a failed run."""
 

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
 
-from paceline.core.errors import NoCoordinator, PeerLost, Stopped
+from paceline.core.errors import CoordinatorVersion, NoCoordinator, PeerLost, Stopped
+from paceline.runtime.spec.launcher import OTHER_VERSION_EXIT
 
 MONITORS = (4, 3)
 """Tool numbers of sys.monitoring that Python reserves for nobody."""
@@ -107,10 +108,14 @@ def say_nothing_of_lost_peers() -> None:
 def exit_if_too_late(who: str) -> Iterator[None]:
     """Ends the script with exit code 0 and one line where the run is over before `who` takes part in it.
 
-    So it is with a worker that is started again, or comes late, while the others finish.
+    So it is with a worker that is started again, or comes late, while the others finish. Where the run speaks another
+    version of the protocol, one line says so, and the exit code tells the run's supervisor.
     """
     try:
         yield
+    except CoordinatorVersion as error:
+        print(f"paceline: {error}", file=sys.stderr)
+        sys.exit(OTHER_VERSION_EXIT)
     except Stopped as over:
         why = f" ({over})" if str(over) else ""
         print(f"paceline: the run was over{why} before {who} took part: it has nothing to train", file=sys.stderr)

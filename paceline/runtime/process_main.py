@@ -6,6 +6,7 @@ A launcher calls `main` in a process of its own, or `take_part` in a thread.
     the run is over                           nothing more                           "", 0
     Stopped (the run ended before training)   nothing                                "", 0
     CoordinatorGone                           nothing gets through                   text, 69
+    CoordinatorVersion                        nothing gets through                   text, 76
     another PeerLost                          Failed(lost_another=True)              text, 1
     any other PacelineError                   Failed with the text                   text, 1
     any other exception                       Failed with the text and a traceback   text, 1
@@ -26,7 +27,7 @@ import torch
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
-from paceline.core.errors import CoordinatorGone, PacelineError, PeerLost, Stopped
+from paceline.core.errors import CoordinatorGone, CoordinatorVersion, PacelineError, PeerLost, Stopped
 from paceline.engine.accelerators import count_of
 from paceline.live.control.session import Session
 from paceline.live.protocol.transport import Envelope, Kind, Transport
@@ -35,7 +36,7 @@ from paceline.runtime.evaluator.evaluator import evaluate
 from paceline.runtime.server.server import serve
 from paceline.runtime.spec.core_binding import bind, part_of
 from paceline.runtime.spec.devices import check_device, device_for
-from paceline.runtime.spec.launcher import LOST_COORDINATOR_EXIT, ProcessEnded
+from paceline.runtime.spec.launcher import LOST_COORDINATOR_EXIT, OTHER_VERSION_EXIT, ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.steps.step_timer import measured_update
 from paceline.runtime.worker.train_loop import train
@@ -68,6 +69,10 @@ def take_part(
                 evaluate(spec.config, spec, session)
     except Stopped:
         why = ""
+    except CoordinatorVersion as error:
+        return ProcessEnded(
+            who=spec.who, why=_tell(transport, str(error).removeprefix(f"{spec.party} "), ""), other_version=True
+        )
     except PeerLost as error:
         why = _tell(transport, f"lost somebody: {error}", "", lost_another=True)
         return ProcessEnded(who=spec.who, why=why, lost_coordinator=isinstance(error, CoordinatorGone))
@@ -105,6 +110,8 @@ def main(spec: ProcessSpec) -> int:
     ended = take_part(spec, spec.open_transport())
     if not ended.why:
         return 0
+    if ended.other_version:
+        return OTHER_VERSION_EXIT
     return LOST_COORDINATOR_EXIT if ended.lost_coordinator else 1
 
 

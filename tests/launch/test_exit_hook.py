@@ -8,6 +8,10 @@ import sys
 
 import pytest
 
+from paceline.core.errors import CoordinatorVersion
+from paceline.launch.exit_hook import exit_if_too_late
+from paceline.runtime.spec.launcher import OTHER_VERSION_EXIT
+
 BEGIN = """
 import argparse, atexit, sys
 from paceline.launch.exit_hook import ScriptExit
@@ -56,3 +60,12 @@ def test_from_3_12_on_it_is_so_whoever_raises_system_exit(python: str) -> None:
         pytest.skip(f"no {python} here")
     told = {lines: ended(python, lines) for lines, _ in (*CODES, *RAISED)}
     assert told == {lines: (f"{code}\n", code) for lines, code in (*CODES, *RAISED)}
+
+
+def test_a_script_of_another_version_than_its_run_ends_with_a_code_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended, exit_if_too_late("worker 1"):
+        raise CoordinatorVersion("worker 1 cannot reach coordinator: another version")
+    assert ended.value.code == OTHER_VERSION_EXIT
+    assert capsys.readouterr().err == "paceline: worker 1 cannot reach coordinator: another version\n"

@@ -22,6 +22,7 @@ AREAS = {
     "stop rules",
     "bring-up",
     "evaluator",
+    "versions",
 }
 PART = MUTANTS[::3]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from paceline.core.coordination import party
+from paceline.core.errors import OtherVersion
 from paceline.live.net.inprocess_transport import Hub
 from paceline.runtime.process_main import take_part
 from paceline.runtime.spec.process_spec import ProcessSpec
@@ -26,3 +29,20 @@ def test_who_ends_because_the_coordinator_is_gone_says_so_by_type() -> None:
     ended = take_part(spec, hub.transport(spec.who))
     assert (ended.who, ended.lost_coordinator) == (spec.who, True)
     assert "the coordinator is gone" in ended.why
+
+
+def test_who_speaks_another_version_than_the_coordinator_says_so_by_type_and_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hub = Hub()
+    spec = ProcessSpec(party="server 0", workers=1, servers=1, coordinator="hub", token="")
+    transport = hub.transport(spec.who)
+    says = "server 0 cannot reach coordinator: the other side speaks protocol version 3, this side 2"
+
+    def refused(*_: object) -> None:
+        raise OtherVersion(says)
+
+    monkeypatch.setattr(transport, "connect", refused)
+    ended = take_part(spec, transport)
+    assert (ended.other_version, ended.lost_coordinator) == (True, False)
+    assert ended.why == says.replace("server 0 cannot", "server 0: cannot")

@@ -44,7 +44,7 @@ from paceline.launch.local.interfaces import for_nccl
 from paceline.launch.local.line_messages import LineDecoder, encode
 from paceline.runtime.spec.core_binding import check_host
 from paceline.runtime.spec.devices import Placed, all_workers, check_devices, check_without_gpus, depend_on_gpus
-from paceline.runtime.spec.launcher import LOST_COORDINATOR_EXIT, ProcessEnded, how_ended
+from paceline.runtime.spec.launcher import LOST_COORDINATOR_EXIT, OTHER_VERSION_EXIT, ProcessEnded, how_ended
 
 if TYPE_CHECKING:
     from paceline.runtime.spec.process_spec import ProcessSpec
@@ -178,8 +178,9 @@ class LocalLauncher:
             self._alive.discard(party)
             self._change.notify_all()
         why = "" if self._ending else death(party, event.pid, event.code, self._logs[party])
-        lost = event.code == LOST_COORDINATOR_EXIT
-        self.ended.put(ProcessEnded(who=Party.parse(party), why=why, lost_coordinator=lost))
+        lost, other = event.code == LOST_COORDINATOR_EXIT, event.code == OTHER_VERSION_EXIT
+        who = Party.parse(party)
+        self.ended.put(ProcessEnded(who=who, why=why, lost_coordinator=lost, other_version=other))
 
     def busy(self) -> bool:
         """Returns False: nothing but the run's parties is started here."""

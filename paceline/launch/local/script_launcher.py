@@ -24,7 +24,7 @@ from paceline.launch.local.interfaces import for_nccl
 from paceline.launch.local.launcher import LocalLauncher
 from paceline.runtime.spec.core_binding import bind, check_host, part_of
 from paceline.runtime.spec.devices import all_workers, check_without_gpus, gpus_of_ranks
-from paceline.runtime.spec.launcher import ProcessEnded, how_ended
+from paceline.runtime.spec.launcher import OTHER_VERSION_EXIT, ProcessEnded, how_ended
 from paceline.runtime.spec.process_spec import ProcessSpec
 
 CUDA_VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -133,7 +133,7 @@ class ScriptLauncher:
             why = f"{spec.party} (pid {process.pid}) {how_ended(code)}" + "".join(f": {line}" for line in last)
         if self._processes.get(spec.party) is process:
             del self._processes[spec.party]
-        self.ended.put(ProcessEnded(who=spec.who, why=why))
+        self.ended.put(ProcessEnded(who=spec.who, why=why, other_version=code == OTHER_VERSION_EXIT))
 
     def _pass_on(self, party: str, process: subprocess.Popen[str], last: deque[str]) -> None:
         """Passes on what the process prints; `last` gets the last line that is not empty."""

@@ -158,7 +158,11 @@ class Agent:
             log = safe_join(self._folder, "logs", f"{str(ended.who).replace(' ', '-')}.log")
             why = ended.why.replace(str(self._folder), self._out)
             told = messages.AgentProcessEnded(
-                party=str(ended.who), why=why, log=_tail(log), lost_coordinator=ended.lost_coordinator
+                party=str(ended.who),
+                why=why,
+                log=_tail(log),
+                lost_coordinator=ended.lost_coordinator,
+                other_version=ended.other_version,
             )
             self._lines.say(told)
 

@@ -140,6 +140,7 @@ class AgentProcessEnded(LaunchMessage, frozen=True, kw_only=True, tag="ended"):
     why: str
     log: str = ""
     lost_coordinator: bool = False
+    other_version: bool = False
 
 
 class RunOver(LaunchMessage, frozen=True, kw_only=True, tag="over"):

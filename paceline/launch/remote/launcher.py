@@ -303,7 +303,12 @@ class RemoteLauncher:
             case messages.AgentProcessEnded(party=party, log=log):
                 self._keep(party, log)
                 why = event.why.replace("(pid ", f"({host.name}, pid ", 1)
-                ended = ProcessEnded(who=Party.parse(party), why=why, lost_coordinator=event.lost_coordinator)
+                ended = ProcessEnded(
+                    who=Party.parse(party),
+                    why=why,
+                    lost_coordinator=event.lost_coordinator,
+                    other_version=event.other_version,
+                )
                 with self._change:  # told and taken away at once: `busy` sees either, and `start` comes after both
                     self.ended.put(ended)
                     self._at.pop(party, None)

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
 from paceline.core.coordination.party import Party
-from paceline.core.errors import NoCoordinator, OtherVersion, PeerLost, Stopped
+from paceline.core.errors import CoordinatorVersion, NoCoordinator, OtherVersion, PeerLost, Stopped
 from paceline.live.control.directory import PartyDirectory
 from paceline.live.control.link_probe import LinkRounds, timed_look
 from paceline.live.cpu_topology import allowed_cpus
@@ -52,13 +52,14 @@ class Handshake:
         """Opens the transport and makes this party known to the coordinator.
 
         device: as the trace names it. speeds: bytes a second at which a server applies updates, measured and at most.
-        Raises NoCoordinator, with the address and the way out, when the coordinator cannot be reached.
+        Raises NoCoordinator, with the address and the way out, when the coordinator cannot be reached;
+        CoordinatorVersion where it speaks another version of the protocol.
         """
         self._transport.open(handler)
         try:
             self._transport.connect(party.COORDINATOR, coordinator_address)
         except OtherVersion as error:
-            raise NoCoordinator(str(error)) from None
+            raise CoordinatorVersion(str(error)) from None
         except PeerLost as error:
             raise NoCoordinator(f"{error}; {WAY_OUT}") from None
         hello = control.Hello(

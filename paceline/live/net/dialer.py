@@ -14,9 +14,10 @@ from pathlib import Path
 
 from paceline.core.coordination.party import Party
 from paceline.core.errors import OtherVersion, PeerLost
+from paceline.core.parties.first_contact import CallAttempts, GiveUp
 from paceline.core.vector import Memory
 from paceline.live.addresses import is_loopback
-from paceline.live.protocol.frames import VersionMismatch
+from paceline.live.protocol import frames
 from paceline.live.same_host import unix_socket
 from paceline.live.security.handshake import Greeting, greet, new_nonce
 from paceline.live.security.tls import Tls, reason
@@ -26,7 +27,6 @@ CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0  # a listener may be busy with an update of the model, or stopped for a while
 LOOPBACK_BUFFER_BYTES = 4 << 20
 """Bytes of the kernel's buffers on the loopback address."""
-AGAIN_SECONDS = (0.1, 0.4, 1.5)  # before one calls again that was sent away, as when too many call at once
 SENT_AWAY = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 """Errors of a listener that closes a stream before the handshake is finished, as one does to make room."""
 
@@ -54,21 +54,23 @@ class Dialer:
     def reach(self, party: Party, address: str, *, lane: bool = False) -> socket.socket:
         """Returns a stream to `party`, which has proved that it belongs to the run; `lane` asks for TCP.
 
-        A call that the listener sent away is repeated after each of AGAIN_SECONDS. Any other failure is final. Raises
+        A call that the listener sent away is repeated as `CallAttempts` says. Any other failure is final. Raises
         PeerLost, with the address and the reason; OtherVersion if it speaks another version of the protocol.
         """
-        for pause in (*AGAIN_SECONDS, None):
+        attempts = CallAttempts(frames.VERSION)
+        while True:
             try:
                 return self._call_once(party, address, lane)
             except SENT_AWAY as error:
-                if pause is None:
-                    raise PeerLost(f"{self._me} cannot reach {party} at {address}: {reason(error)}") from None
-                threading.Event().wait(pause)
-            except VersionMismatch as error:
-                raise OtherVersion(f"{self._me} cannot reach {party} at {address}: {error}") from None
+                next_ = attempts.closed(reason(error))
+            except frames.VersionMismatch as error:
+                next_ = attempts.heard(error.theirs) or attempts.closed(str(error))
             except (OSError, ValueError) as error:
-                raise PeerLost(f"{self._me} cannot reach {party} at {address}: {reason(error)}") from None
-        raise AssertionError("the last time it has returned or raised")
+                next_ = GiveUp(reason(error))
+            if isinstance(next_, GiveUp):
+                lost = OtherVersion if next_.other_version else PeerLost
+                raise lost(f"{self._me} cannot reach {party} at {address}: {next_.why}")
+            threading.Event().wait(next_.after_s)
 
     def _call_once(self, party: Party, address: str, lane: bool) -> socket.socket:
         """Calls once, by the Unix stream if there is one, and makes the handshake. Raises OSError."""

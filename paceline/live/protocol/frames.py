@@ -26,11 +26,12 @@ import msgspec
 from paceline.codec.encoded import Encoded, check_size
 from paceline.core.errors import ProtocolError
 from paceline.core.message import hints_of, name_of, named, scalar_fields, vector_fields
+from paceline.core.parties.first_contact import PROTOCOL_VERSION, why_refused
 from paceline.core.vector import Memory
 from paceline.live.protocol.transport import Envelope, Kind
 
 MAGIC = b"PACE"
-VERSION = 2
+VERSION = PROTOCOL_VERSION
 PREFIX = struct.Struct("!4sBBHIQQ")
 HEADER_BYTES_MAX = 64 * 1024
 ITEM_BYTES = 4
@@ -50,7 +51,14 @@ class BufferSharer(Protocol):
 
 
 class VersionMismatch(ProtocolError):  # noqa: N818  names what was found
-    """Is raised for a frame of another version of this protocol. Magic and version lie at the same place in all."""
+    """Is raised for a frame of another version of this protocol. Magic and version lie at the same place in all.
+
+    theirs: the version of the other side.
+    """
+
+    def __init__(self, theirs: int) -> None:
+        super().__init__(why_refused(theirs, VERSION))
+        self.theirs = theirs
 
 
 class Prefix(msgspec.Struct, frozen=True):
@@ -187,10 +195,7 @@ def decode_prefix(data: bytes | memoryview, body_bytes_max: int, at: int = 0) ->
     if magic != MAGIC:
         raise ProtocolError("the bytes are not a Paceline frame")
     if version != VERSION:
-        raise VersionMismatch(
-            f"the other side speaks protocol version {version}, this side {VERSION}: "
-            "install one version of paceline on all hosts"
-        )
+        raise VersionMismatch(version)
     if header_bytes > HEADER_BYTES_MAX:
         raise ProtocolError(f"the header has {header_bytes} bytes, the limit is {HEADER_BYTES_MAX}")
     if body_bytes > body_bytes_max:

@@ -201,6 +201,6 @@ def _context(protocol: int, folder: Path, me: Party) -> ssl.SSLContext:
 
 def reason(error: Exception) -> str:
     """Says what went wrong, without the library's line numbers."""
-    if isinstance(error, ssl.SSLError) and error.reason:
+    if isinstance(error, ssl.SSLError) and getattr(error, "reason", None):  # not every one has it
         return f"TLS: {getattr(error, 'verify_message', '') or error.reason.lower().replace('_', ' ')}"
     return str(error)

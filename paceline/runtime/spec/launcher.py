@@ -18,15 +18,19 @@ class ProcessEnded:
     """Says that a party's process has ended; `why` is empty when all went well.
 
     lost_coordinator: it ended because the coordinator was gone, so its end is no cause of a failure.
+    other_version: it ended because it speaks another version than the run, so it never took part.
     """
 
     who: Party
     why: str
     lost_coordinator: bool = False
+    other_version: bool = False
 
 
 LOST_COORDINATOR_EXIT = 69
 """The exit code of a process of ours that ends because the coordinator has gone; EX_UNAVAILABLE of sysexits.h."""
+OTHER_VERSION_EXIT = 76
+"""The exit code of one that speaks another version of the protocol than the coordinator; EX_PROTOCOL of sysexits.h."""
 
 
 def how_ended(code: int) -> str:

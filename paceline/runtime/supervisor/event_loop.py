@@ -6,6 +6,7 @@ Grow                                the next absent worker is started
 an order in RUN/orders              the coordinator is told, or a worker is started
 MemberEvent, lost                   its process is killed; a server's successor is started
 ProcessEnded, the run survives it   the coordinator is told; the next incarnation is started now, later or never
+                                    (`core/supervisor/processes.py`)
 ProcessEnded, the run is over       nothing
 ProcessEnded, otherwise             RunFailed, after GRACE_SECONDS in which other failures are gathered
 Failure                             the same
@@ -16,6 +17,7 @@ Finished                            returns, once nobody of the launcher's is at
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
 from paceline.config import Config
@@ -135,7 +137,7 @@ class EventLoop:
         """Returns the next event within `seconds`, or None; an ended process is noted as such, whatever follows."""
         event = self._events.next(seconds)
         if isinstance(event, ProcessEnded):
-            self._incarnations.has_ended(event.who)
+            self._incarnations.has_ended(event)
         return event
 
     # ---- what follows from an event ----------------------------------------------------------------------
@@ -227,7 +229,13 @@ class EventLoop:
                     failures.append(self._death(ended))
                 case Failure() as another:
                     failures.append(another)
-        raise RunFailed(root_of(failures))
+        raise RunFailed(root_of([self._with_refusal(failure) for failure in failures]))
+
+    def _with_refusal(self, failure: Failure) -> Failure:
+        """Returns the failure; where it is that somebody has not come back, with why its last process was refused."""
+        if failure.kind is FailureKind.ENDED:  # its cause says so already
+            return failure
+        return dataclasses.replace(failure, cause=f"{failure.cause}{self._incarnations.why_absent(failure.who)}")
 
     # ---- how the run stands ------------------------------------------------------------------------------
     @property

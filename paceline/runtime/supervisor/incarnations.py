@@ -1,23 +1,22 @@
-"""Manages the incarnations of each party of a run: which one runs, and when the next one is started."""
+"""Starts and kills the processes of a run, as `paceline.core.supervisor.processes` decides."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from paceline.config import Config
-from paceline.core.coordination.party import EVALUATOR, Party
-from paceline.core.coordination.server_recovery import INCARNATIONS_MAX
-from paceline.runtime.spec.launcher import Launcher
-from paceline.runtime.spec.process_spec import ProcessSpec
-from paceline.runtime.supervisor.restart_policy import (
-    LATE_RESTARTS,
-    LATER_SECONDS,
-    EvaluatorRestarts,
-    Replacements,
-    Restarts,
+from paceline.core.coordination.party import Party
+from paceline.core.supervisor.processes import (
+    KillIncarnation,
+    ProcessAction,
+    ProcessSupervision,
+    ShowLine,
+    StartIncarnation,
 )
+from paceline.runtime.spec.launcher import Launcher, ProcessEnded
+from paceline.runtime.spec.process_spec import ProcessSpec
 
 
 class PartyIncarnations:
@@ -25,36 +24,45 @@ class PartyIncarnations:
 
     def __init__(self, config: Config, launcher: Launcher, say: Callable[[str], None]) -> None:
         """`say` shows a line to the user."""
-        self._config, self._launcher, self._say = config, launcher, say
+        self._launcher, self._say = launcher, say
         self._specs: dict[Party, ProcessSpec] = {}
-        self._restarts = Restarts(config.cluster.restarts)
-        self._replacements = Replacements(INCARNATIONS_MAX)
-        self._evaluator = EvaluatorRestarts()
-        self.up: set[Party] = set()  # whose process is, as far as anybody has heard
-        self._newcomers_not = ""  # why no worker can join late
+        self._decides = ProcessSupervision(config.cluster.restarts)
+
+    @property
+    def up(self) -> set[Party]:
+        """Returns whose process runs, as far as anybody has heard."""
+        return self._decides.up
 
     def begin(self, specs: Mapping[Party, ProcessSpec], not_started: Collection[Party]) -> None:
         """Starts the first incarnation of everybody but `not_started`."""
         self._specs = dict(specs)
-        for who in specs:
-            if who not in not_started:
-                self._start(who)
+        self._carry_out(self._decides.begin(specs, not_started))
 
     def refuse_newcomers(self, why: str) -> None:
         """Starts no lost worker again from now on; `why` is what the user reads."""
-        self._newcomers_not = why
+        self._decides.refuse_newcomers(why)
 
     def next(self, who: Party) -> None:
         """Starts the next incarnation of `who`."""
-        spec = self._specs[who]
-        # Only the first incarnation resumes a checkpoint: later ones take over the state of the run.
-        self._specs[who] = dataclasses.replace(spec, incarnation=spec.incarnation + 1, resume="")
-        self._start(who)
+        self._carry_out([self._decides.next(who)])
 
-    def _start(self, who: Party) -> None:
-        """Starts the process of `who` by its present spec."""
-        self.up.add(who)
-        self._launcher.start(self._specs[who])
+    def _carry_out(self, actions: Iterable[ProcessAction]) -> None:
+        for action in actions:
+            match action:
+                case StartIncarnation():
+                    self._start(action)
+                case KillIncarnation(who=who):
+                    self._launcher.kill(who)
+                case ShowLine(line=line):
+                    self._say(line)
+
+    def _start(self, action: StartIncarnation) -> None:
+        """Starts a process. Only the first incarnation resumes a checkpoint: later ones take over the run's state."""
+        spec = self._specs[action.who]
+        if action.incarnation:
+            spec = dataclasses.replace(spec, incarnation=action.incarnation, resume="", judges=action.judges)
+        self._specs[action.who] = spec
+        self._launcher.start(spec)
 
     def busy(self) -> bool:
         """Returns True while somebody is at work that is no part of the run, such as a script after its training."""
@@ -62,59 +70,34 @@ class PartyIncarnations:
 
     # ---- what is heard of them ---------------------------------------------------------------------------
     def joined(self, who: Party, incarnation: int) -> None:
-        """Notes that an incarnation has joined. Only for servers does it matter."""
-        if who.kind == "server":
-            self._replacements.joined(who, incarnation)
+        """Notes that an incarnation has joined."""
+        self._decides.joined(who, incarnation)
 
     def lost(self, who: Party, incarnation: int) -> None:
         """Kills a lost incarnation, whose process may still run, and starts a server's successor if its process has
         ended."""
-        if incarnation == self._specs[who].incarnation:  # the next one may be up by now
-            self._launcher.kill(who)
-        if who.kind == "server" and self._replacements.given_up(who, incarnation):
-            self.next(who)
+        self._carry_out(self._decides.lost(who, incarnation))
 
     def hopeless(self, who: Party, *, trains: bool) -> bool:
         """Returns True if no further process may be started for `who`, whose process has ended, though the run needs
         one."""
-        if who == EVALUATOR:
-            return self._evaluator.exhausted and not trains
-        return self._replacements.hopeless(who, self._specs[who].incarnation)
+        return self._decides.hopeless(who, trains=trains)
 
-    def has_ended(self, who: Party) -> None:
-        """Notes that the process of `who` has ended, whatever follows."""
-        self.up.discard(who)
+    def has_ended(self, ended: ProcessEnded) -> None:
+        """Notes that a process has ended, whatever follows."""
+        self._decides.has_ended(ended.who)
+        if ended.other_version:
+            self._decides.refused(ended.who, ended.why)
+
+    def why_absent(self, who: Party) -> str:
+        """Returns, as the end of a line, why the last process of `who` was refused; "" if it was not."""
+        why = self._decides.refusal_of(who)
+        return f"; its last process was refused: {why}" if why else ""
 
     def ended(self, who: Party, *, trains: bool, banned: Collection[Party]) -> None:
         """Plans the next incarnation of `who`, whose process has ended in a run that goes on: now, later or never."""
-        if who.kind == "server":
-            if self._replacements.ended(who, self._specs[who].incarnation):
-                self.next(who)
-            return
-        if who in banned:
-            return
-        if who == EVALUATOR:
-            self._evaluator.ended()
-        if trains:
-            why_not = self._newcomers_not if who.kind == "worker" else ""
-            later = LATE_RESTARTS if who == EVALUATOR else 0
-            now = time.monotonic()
-            why_not = why_not or self._restarts.ended(now, who, later=later)
-            if who == EVALUATOR and not why_not and (pause := self._restarts.pause(now, who)) >= LATER_SECONDS:
-                self._say(f"evaluator is tried again in {pause:.0f} s; nothing is evaluated or checkpointed until then")
-            if why_not and who == EVALUATOR:
-                self._say(f"{why_not}; nothing is evaluated or checkpointed now, and one more saves the last model")
-            elif why_not and self._config.cluster.restarts:
-                self._say(why_not)
+        self._carry_out(self._decides.ended(time.monotonic(), who, trains=trains, banned=banned))
 
     def start_due(self, *, trains: bool, needs_evaluator: bool) -> None:
         """Starts those whose pause is over; the evaluator at once where nobody trains any more."""
-        for who in self._restarts.due(time.monotonic()):
-            if trains:
-                if who == EVALUATOR:
-                    self._evaluator.started()
-                self.next(who)
-        if not trains and needs_evaluator and self._evaluator.takes_final_restart():
-            if self._evaluator.exhausted:
-                self._specs[EVALUATOR] = dataclasses.replace(self._specs[EVALUATOR], judges=False)
-            self.next(EVALUATOR)
+        self._carry_out(self._decides.due(time.monotonic(), trains=trains, needs_evaluator=needs_evaluator))

@@ -27,7 +27,7 @@ from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import LASTING, SERVERS_KEEP, Cluster, Fault, Hazards, uniform
 from paceline.sim.faults.coordination.members import RunLost
 from paceline.sim.faults.servers.recoverable_server import can_be_replaced
-from paceline.sim.fuzzing import bring_up, clocks, lying_workers, stalls, stopping
+from paceline.sim.fuzzing import bring_up, clocks, lying_workers, server_losses, stalls, stopping, upgrades
 from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation
 
@@ -57,9 +57,10 @@ OF_WORKERS = ("crash", "restart", "leave", "pause", "mute", "deaf", "reset", "cl
 OF_SERVERS = ("crash", "pause", "mute", "deaf", "reset", "clock-step", "disk-full", "torn-write", "clog")
 """Faults that hit a server's host."""
 
-RUNS = ("faults", "stall", "liar", "stop", "clock", "bring-up")
+RUNS = ("faults", "stall", "liar", "stop", "clock", "bring-up", "upgrade", "servers")
 """The runs that may belong to a plan: the drawn faults, a slow worker without faults, the faults with a liar, the
-faults in a run that is to end, in one whose clocks drift and jump, and in one that is brought up."""
+faults in a run that is to end, in one whose clocks drift and jump, in one that is brought up, in one in which processes
+of other versions come, and in one of several servers that are lost while others are."""
 
 
 @dataclass(frozen=True)
@@ -167,8 +168,9 @@ def _fault(random: Random, workers: int, servers: int, kinds: Sequence[str] = ()
 def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None, *, digest: bool = True) -> FuzzOutcome:
     """Carries `plan` out, and returns its outcome. Raises InvariantBroken.
 
-    Six runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), one that is to end
-    (`stopping`), one whose clocks drift and jump (`clocks`), one that is brought up (`bring_up`), and one with a liar.
+    Eight runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), one that is to end
+    (`stopping`), one whose clocks drift and jump (`clocks`), one that is brought up (`bring_up`), one in which other
+    versions come (`upgrades`), one that loses servers when it hurts most (`server_losses`), and one with a liar.
     `trace` gets the records of all but the second. The digest covers them too, so two machines can be compared; without
     it and `trace` no record is made that no invariant reads, which saves a tenth of the time.
     """
@@ -197,6 +199,14 @@ def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None, *, diges
         go_to_its_end(simulation(plan, write, wish), wish, clocks.check)
     if "bring-up" in plan.runs and (wish := bring_up.draw(plan.seed, plan.cluster, plan.leased[0])):
         faults["run brought up"] += not go_to_its_end(simulation(plan, write, wish), wish, bring_up.check)
+    if wish := versions_of(plan):
+        faults["versions differ"] += 1
+        go_to_its_end(simulation(plan, write, wish), wish, upgrades.check)
+    if losing := with_server_losses(plan):
+        servers = simulation(losing, write)
+        go_on_to_the_end(servers, server_losses.losing(servers, CALM_S))
+        assert servers.streams is not None
+        faults["server lost"] += servers.streams.injected["server lost"]
     if with_liar := with_a_liar(plan):
         liar = simulation(with_liar, write)
         go_on_to_the_end(liar)
@@ -210,6 +220,11 @@ def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None, *, diges
 def clocks_of(plan: FuzzPlan) -> StopWish | None:
     """Returns what ends the run of a plan whose clocks drift and jump; None without such a run."""
     return clocks.draw(plan.seed, plan.cluster, plan.leased[0], CALM_S) if "clock" in plan.runs else None
+
+
+def versions_of(plan: FuzzPlan) -> StopWish | None:
+    """Returns what ends the run of a plan in which other versions come; None without such a run."""
+    return upgrades.draw(plan.seed, plan.cluster, plan.leased[0], CALM_S) if "upgrade" in plan.runs else None
 
 
 def go_to_its_end(
@@ -231,11 +246,17 @@ def with_a_liar(plan: FuzzPlan) -> FuzzPlan | None:
     return replace(plan, cluster=lying, runs=("faults",)) if lying else None
 
 
-def go_on_to_the_end(sim: Simulation) -> str:
-    """Runs all of a plan's simulation; returns why it ended early, or ""."""
+def with_server_losses(plan: FuzzPlan) -> FuzzPlan | None:
+    """Returns the plan of the run that loses servers when it hurts most, or None if this seed has none."""
+    cluster = server_losses.draw(plan.seed, plan.scheme, plan.cluster) if "servers" in plan.runs else None
+    return replace(plan, cluster=cluster, runs=("servers",)) if cluster else None
+
+
+def go_on_to_the_end(sim: Simulation, stop: Callable[[Simulation], bool] | None = None) -> str:
+    """Runs all of a plan's simulation; returns why it ended early, or "". `stop` is called after each event."""
     with lying_workers.nobody_spins(sim):
         try:
-            sim.run(until=CALM_S)
+            sim.run(until=CALM_S, stop=stop)
             go_on(sim)
             end(sim)
         except RunLost as error:  # before there was a snapshot; a run that says so has kept its word

@@ -27,8 +27,18 @@ from paceline.core.trace import Record, Span, to_dict
 from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.cluster.model import Fault
 from paceline.sim.cluster.toml_file import cluster_of, table_text
-from paceline.sim.fuzzing import bring_up, clocks, stopping
-from paceline.sim.fuzzing.fuzz import RUNS, FuzzPlan, clocks_of, go_on_to_the_end, go_to_its_end, simulation
+from paceline.sim.fuzzing import bring_up, clocks, server_losses, stopping, upgrades
+from paceline.sim.fuzzing.fuzz import (
+    CALM_S,
+    RUNS,
+    FuzzPlan,
+    clocks_of,
+    go_on_to_the_end,
+    go_to_its_end,
+    simulation,
+    versions_of,
+    with_server_losses,
+)
 
 
 def script_of(plan: FuzzPlan, *, about: str = "", more: Mapping[str, Any] | None = None) -> str:
@@ -86,8 +96,8 @@ def _tuple(table: dict[str, Any], name: str, kind: type) -> tuple[Any, ...]:
 def transcript(plan: FuzzPlan) -> Iterator[str]:
     """Yields what happens in the run with faults, a line each: the faults, and the records of the trace.
 
-    If the run that is to end, the one whose clocks jump, or the one that is brought up is the only one of the plan, it
-    is that one.
+    If the run that is to end, the one whose clocks jump, the one that is brought up, or the one with other versions is
+    the only one of the plan, it is that one.
     Spans of time are left out. Times are virtual seconds of the simulation, in the order in which things happen. It
     ends with the violation, if there is one.
     """
@@ -103,9 +113,13 @@ def transcript(plan: FuzzPlan) -> Iterator[str]:
         wish, check = clocks_of(plan), clocks.check
     if plan.runs == ("bring-up",):
         wish, check = bring_up.draw(plan.seed, plan.cluster, plan.leased[0]), bring_up.check
-    sim = simulation(plan, tell, wish)
+    if plan.runs == ("upgrade",):
+        wish, check = versions_of(plan), upgrades.check
+    losing = with_server_losses(plan) if plan.runs == ("servers",) else None
+    sim = simulation(losing or plan, tell, wish)
+    stop = server_losses.losing(sim, CALM_S) if losing else None
     try:
-        last = (go_to_its_end(sim, wish, check) if wish else go_on_to_the_end(sim)) or "no violation"
+        last = (go_to_its_end(sim, wish, check) if wish else go_on_to_the_end(sim, stop)) or "no violation"
     except InvariantBroken as error:
         last = f"VIOLATION: {error}".splitlines()[0]
     yield from in_their_order(told, sim.now, last)

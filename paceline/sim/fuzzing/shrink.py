@@ -107,7 +107,7 @@ def shrink_by(
 def _runs(plan: FuzzPlan) -> Iterator[FuzzPlan]:
     """One run alone. The liar of a plan becomes one of its faults."""
     if len(plan.runs) > 1:
-        alone = ("faults", "stall", "stop", "clock", "bring-up")
+        alone = ("faults", "stall", "stop", "clock", "bring-up", "upgrade", "servers")
         yield from (replace(plan, runs=(run,)) for run in alone if run in plan.runs)
     if liar := with_a_liar(plan):
         yield liar

@@ -60,6 +60,12 @@ def check(sim: Simulation, wish: StopWish, calm_s: float) -> None:
     for again in (0.0, 10.0):
         for rank in range(sim.cluster.workers):
             sim.heap.push(calm_s + again, sim.join, rank)
+    check_end(sim, wish, calm_s)
+
+
+def check_end(sim: Simulation, wish: StopWish, calm_s: float) -> None:
+    """Runs on `sim`, in which nothing goes wrong any more since `calm_s`, to its end, and until nothing is left."""
+    assert sim.invariants is not None
     if not wish.due_s and (wish.rule.samples is None or sim.leasing is None):
         for at in LEAVE_S:
             for rank in range(sim.cluster.workers):

@@ -11,7 +11,7 @@ import pytest
 from paceline.core.coordination.control_messages import Total
 from paceline.core.coordination.party import COORDINATOR, Party, server, worker
 from paceline.core.errors import PeerLost
-from paceline.live.net import dialer
+from paceline.core.parties import first_contact
 from paceline.live.net.dialer import Dialer
 from tests.live.bare_transport import Someone
 
@@ -41,7 +41,7 @@ def test_one_that_is_sent_away_at_the_door_calls_again(
         return call(self, party, address, lane)
 
     monkeypatch.setattr(Dialer, "_call_once", called)
-    monkeypatch.setattr(dialer, "AGAIN_SECONDS", (0.01, 0.01))
+    monkeypatch.setattr(first_contact, "AGAIN_SECONDS", (0.01, 0.01))
     guest.transport.connect(COORDINATOR, host.transport.address)
     guest.say(COORDINATOR, 7)
     assert host.heard.next() == (worker(0), Total(samples=7))

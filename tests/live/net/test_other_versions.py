@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import threading
@@ -27,8 +28,9 @@ def of_version(frame: bytes, version: int) -> bytes:
 
 def received(sock: socket.socket) -> bytes:
     found = b""
-    while more := sock.recv(4096):
-        found += more
+    with contextlib.suppress(ConnectionResetError):  # who refuses closes, with the rest of the frame unread
+        while more := sock.recv(4096):
+            found += more
     return found
 
 

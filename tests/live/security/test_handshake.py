@@ -17,6 +17,7 @@ from paceline.core.coordination.control_messages import Total
 from paceline.core.coordination.party import COORDINATOR, Party, server, worker
 from paceline.core.errors import PeerLost
 from paceline.core.paramserver.gated_server import Push
+from paceline.core.parties import first_contact
 from paceline.live.net import dialer
 from paceline.live.net.dialer import Dialer
 from paceline.live.protocol.transport import Envelope, Kind
@@ -91,7 +92,7 @@ def squat() -> Iterator[Callable[..., Squatter]]:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dialer, "AGAIN_SECONDS", (0.01,))
+    monkeypatch.setattr(first_contact, "AGAIN_SECONDS", (0.01,))
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from paceline.core.coordination.control_messages import Total
 from paceline.core.coordination.party import COORDINATOR, Party, server, worker
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.paramserver.gated_server import Push
-from paceline.live.net import dialer, tcp_transport
+from paceline.core.parties import first_contact
+from paceline.live.net import tcp_transport
 from paceline.live.protocol.transport import Envelope, Kind
 from paceline.live.security import certificate_authority
 from paceline.live.security.certificate_authority import CertificateAuthority
@@ -132,7 +133,7 @@ def test_who_has_the_certificate_of_another_run_is_refused(
 def test_a_party_with_the_certificate_of_another_one_is_refused(
     someone: Callable[..., Someone], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialer, "AGAIN_SECONDS", ())
+    monkeypatch.setattr(first_contact, "AGAIN_SECONDS", ())
     host = someone(COORDINATOR)
     stolen = tmp_path / "credentials"
     stolen.mkdir()

@@ -1,6 +1,6 @@
 """Which incarnation of a party runs, and when the next one is started; processes are names in a list.
 
-The rules themselves (how often, after which pause) are tested in `test_restart_policy.py`.
+The rules themselves (how often, after which pause) are tested in `tests/core/supervisor`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import pytest
 
 from paceline import config as configuration
 from paceline.core.coordination.party import EVALUATOR, Party, server, worker
+from paceline.runtime.spec.launcher import ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.supervisor import incarnations as module
 from paceline.runtime.supervisor.incarnations import PartyIncarnations
@@ -63,7 +64,7 @@ def test_everybody_but_the_absent_is_started(launched: Launched) -> None:
 def test_a_worker_comes_back_as_the_next_incarnation_when_it_is_due(launched: Launched) -> None:
     of = begun(launched, [])
     launched.taken()
-    of.has_ended(worker(0))
+    of.has_ended(ProcessEnded(who=worker(0), why=""))
     of.ended(worker(0), trains=True, banned=())
     assert launched.taken() == []
     of.start_due(trains=True, needs_evaluator=True)
@@ -146,3 +147,20 @@ def test_a_lost_evaluator_is_tried_again_later_and_once_more_for_the_last_model(
     of.ended(EVALUATOR, trains=False, banned=())
     of.start_due(trains=False, needs_evaluator=True)
     assert launched.taken() == [("evaluator", 3)]
+
+
+def test_who_is_refused_for_its_version_is_tried_again_after_a_pause_and_one_line_says_why(launched: Launched) -> None:
+    said: list[str] = []
+    of = begun(launched, said, restarts=1)
+    launched.taken()
+    for incarnation in (1, 2, 3):
+        of.has_ended(ProcessEnded(who=worker(0), why="worker 0 speaks another version", other_version=True))
+        of.ended(worker(0), trains=True, banned=())
+        of.start_due(trains=True, needs_evaluator=True)
+        assert launched.taken() == []
+        launched.clock += 30.0
+        of.start_due(trains=True, needs_evaluator=True)
+        assert launched.taken() == [("worker 0", incarnation)]
+    assert said == ["worker 0 speaks another version; it is tried again, after pauses of up to 30 s"]
+    assert of.why_absent(worker(0)) == "; its last process was refused: worker 0 speaks another version"
+    assert of.why_absent(worker(1)) == ""

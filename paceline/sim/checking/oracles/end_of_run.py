@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from paceline.core.coordination.lifecycle import TARGET_REACHED, StopRule
 from paceline.core.trace import Ended, MemberChange, Record
 from paceline.sim.checking.oracles.bring_up import Starts
+from paceline.sim.checking.oracles.upgrades import Upgrades
 from paceline.sim.kernel.host_clock import TRUE, HostClock
 
 ASKED = "interrupted"
@@ -37,6 +38,7 @@ class StopWish:
     stuck_s       seconds without a step after which a worker counts as lost
     clock         of the coordinator; all other times are virtual times
     starts        when the processes of the run start; None: it begins with training
+    upgrades      versions, and which processes end; the run has a supervisor then
     """
 
     rule: StopRule
@@ -46,6 +48,7 @@ class StopWish:
     stuck_s: float = float("inf")
     clock: HostClock = TRUE
     starts: Starts | None = None
+    upgrades: Upgrades | None = None
 
     @property
     def due_s(self) -> dict[str, float]:

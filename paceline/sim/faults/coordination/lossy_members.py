@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination.decisions import Action, StartTimer, StartTraining
+from paceline.core.coordination.decisions import Action, PartyJoined, RunFailure, StartTimer, StartTraining
 from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.coordination.party import EVALUATOR, Party, worker
 from paceline.core.effects import Piece, Reply, Tell
@@ -31,6 +31,7 @@ from paceline.core.role import Role, RoleContext
 from paceline.sim.faults.coordination.heartbeats import SimulatedHeartbeats
 from paceline.sim.faults.coordination.members import ASKED, Members, RunLost
 from paceline.sim.faults.coordination.newcomers import LOOK_AGAIN_S, SimulatedNewcomers
+from paceline.sim.faults.coordination.supervisor import SimulatedSupervisor
 from paceline.sim.faults.links.lossy_links import LossyLinks
 from paceline.sim.faults.parties.bring_up import SimulatedBringUp
 from paceline.sim.faults.parties.party_orders import SimulatedOrders
@@ -49,6 +50,7 @@ class LossyMembers(Members):
     """Does what `Members` does, over lossy links: a party knows what has reached it."""
 
     streams: LossyLinks
+    supervisor: SimulatedSupervisor | None = None
 
     def __init__(self, sim: FaultedDriver, hazards: Hazards, passage: WireCodec | None) -> None:
         self.streams = LossyLinks(sim, hazards, passage, self.learns_it_is_fenced, self._sent_in_vain)
@@ -71,6 +73,8 @@ class LossyMembers(Members):
                 self.bring_up = SimulatedBringUp(sim, self, sim.wish.starts)
             else:
                 self.machine.ending.begin()
+            if sim.wish.upgrades:
+                self.supervisor = SimulatedSupervisor(sim, self, sim.wish.upgrades)
             self._carry_out()
 
     # ---- decisions are carried out -------------------------------------------------------------------------
@@ -93,6 +97,10 @@ class LossyMembers(Members):
                 for rank in ranks:
                     self._own_roles_hear(self.hears_gone, rank)
                 self.machine.begin_training()
+            case PartyJoined(who=who, hello=hello) if self.supervisor:
+                self.supervisor.joined(who, hello.incarnation)
+            case RunFailure(cause=cause) if self.supervisor:
+                raise RunLost(self.supervisor.why_absent(cause))
             case _ if not (self.servers and self.servers.carries_out(action)):
                 super()._act(action)
 
@@ -168,6 +176,8 @@ class LossyMembers(Members):
         """Handles a message of a party as the live coordinator does."""
         who = src.who
         if not (src.hears if isinstance(message, control.Hello) else self.counts(src)):
+            return
+        if self.supervisor and isinstance(message, control.Hello) and not self.supervisor.lets_in(src):
             return
         if self.bring_up and isinstance(message, control.Hello) and not self.counts(src):
             self.bring_up.oracle.came(src.process)
@@ -267,6 +277,9 @@ class LossyMembers(Members):
             self.end(party)
         elif self._dies(party) or self._dies_leaving(party):
             self.streams.forget(party)
+        gone = newcomer or party
+        if self.supervisor and not gone.hears:
+            self.supervisor.ended(gone, "its process was killed")
 
     def _dies_leaving(self, party: SimulatedProcess) -> bool:
         """Ends the process of a worker that leaves and has not said so; returns True if it was one."""
@@ -303,6 +316,8 @@ class LossyMembers(Members):
         party = self._joining.processes[str(who), incarnation]
         if self.newcomers.get(who.index) is party:
             del self.newcomers[who.index]
+        if self.supervisor:
+            self.supervisor.lost(who, incarnation)
         if party.hears:
             self.streams.send(self.control, party, 0, self.learns_it_is_fenced, (party,))
         else:
@@ -318,7 +333,10 @@ class LossyMembers(Members):
             self.streams.give_up(party, self.control)
             return
         self.end(party)
-        self._sim.join(party.me)
+        if self.supervisor:
+            self.supervisor.ended(party, "it was evicted")
+        else:
+            self._sim.join(party.me)
 
     def end(self, party: SimulatedProcess) -> None:
         """Ends a process for good: nothing that it has sent is sent again, and nothing is sent to it any more."""
@@ -349,7 +367,27 @@ class LossyMembers(Members):
         return self._joining.stops(party)
 
     def join(self, rank: int) -> None:
+        """Starts a new process of worker `rank`, unless the run's supervisor does that."""
+        if not self.supervisor:
+            self.starts(rank)
+
+    def starts(self, rank: int) -> None:
+        """Starts a new process of worker `rank`, which says Hello."""
         self._joining.join(rank)
+
+    def has_left(self, party: SimulatedProcess) -> bool:
+        """Returns True for a worker that has left training; its process stays until it may exit."""
+        return self._members.state(party.who) is MembershipState.LEFT
+
+    def ended(self, party: SimulatedProcess) -> None:
+        """Reports the end of a process, as its supervisor does."""
+        if self.newcomers.get(party.me) is party:
+            self._joining.ends_early(party)
+        elif self.counts(party):
+            if self.ends:
+                self.ends.gone(party)
+            self.machine.lost(party.who, "its process ended")
+            self._carry_out()
 
     @property
     def newcomers(self) -> dict[int, SimulatedProcess]:

@@ -68,6 +68,7 @@ class Members:
     servers: Servers | None = None  # set if servers can be lost with their state
     ends: SimulatedRunEnd | None = None  # set if this run is told to end
     bring_up: SimulatedBringUp | None = None  # set if this run is brought up
+    supervisor: Any = None  # set if processes are started again as a live run's are (`supervisor.py`)
 
     def __init__(self, sim: FaultedDriver, snapshots: Snapshots | None = None) -> None:
         """`snapshots`: those from which lost servers are restored; None where servers keep what they acknowledged."""
@@ -88,6 +89,7 @@ class Members:
         hosts = [placement.host for placement in sim.cluster.worker_placements()]
         absent = {rank for rank, host in enumerate(hosts) if host.joins_at_s > 0}
         absent |= set(wish.starts.late if wish and wish.starts else ())
+        absent |= {rank for rank, _ in wish.upgrades.late} if wish and wish.upgrades else set()
         evaluator = wish is not None and wish.starts is not None and wish.starts.evaluator_at_s is not None
         size = RunSize(sim.cluster.workers, sim.cluster.servers, evaluator, absent)
         planner = SimulatedPlanner(sim)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.core.effects import Reply, Tell
-from paceline.core.fault_tolerance.replication import Copies, Kept, mark_of
+from paceline.core.fault_tolerance.replication import Copies, Kept, SliceState, mark_of
 from paceline.core.fault_tolerance.snapshots import WantedCapture
 from paceline.core.message import size
 from paceline.core.parties.server_restore import ServerRestore
@@ -63,6 +63,7 @@ class RecoverableServer:
         self.wanted = WantedCapture(1)
         self.lost_incarnations: dict[int, int] = {}  # by shard: of others, the last one that it knows to be over
         self.held: dict[int, PendingCall] = {}  # by the answer to it that waits for a copy
+        self.void: set[PendingCall] = set()  # those of workers that have gone since
         self.restoring = ServerRestore(later=party.incarnation > 0)
         self.copies = self._copies() if whole.copied else None
         self.copier = SimulatedProcess(
@@ -80,6 +81,17 @@ class RecoverableServer:
     def version(self) -> int:
         """Returns how many updates its role has applied; 0 for a role without a version."""
         return int(getattr(self.party.role, "version", 0))
+
+    @property
+    def kept(self) -> SliceState | None:
+        """Returns the copy that it keeps of the server before it; None while that is not complete."""
+        if self.copies is None or not self.copies.complete:
+            return None
+        try:
+            return self.copies.held[0]
+        except KeyError:
+            assert self.whole.sim.invariants is not None
+            raise self.whole.sim.invariants.broken(f"{self.party.name} has no copy that it calls complete") from None
 
     def _copies(self) -> Copies:
         """Returns the state machine of a live server's copies, with this server as its only slice."""

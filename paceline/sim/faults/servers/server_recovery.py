@@ -46,6 +46,7 @@ from paceline.core.parties.server_restore import (
     ToCoordinator,
 )
 from paceline.sim.checking.oracles.contributions import ShardRecount
+from paceline.sim.checking.oracles.recoveries import RecoveryOracle
 from paceline.sim.faults.parties.bring_up import hello_of
 from paceline.sim.faults.servers.recoverable_server import RecoverableServer
 from paceline.sim.faults.servers.snapshots import RECOUNT, UPDATE, WEIGHTS, SimulatedSnapshots, nbytes_of
@@ -82,6 +83,9 @@ class Servers:
         self.servers = [RecoverableServer(self, *parties) for parties in zip(world.servers, world.means, strict=True)]
         self._all = {server.party.process: server for server in self.servers}
         self.snapshots = SimulatedSnapshots(self, control, every_s)
+        self._oracle: RecoveryOracle | None = None
+        if sim.invariants:
+            self._oracle = RecoveryOracle(sim.invariants.broken, len(self.servers), copied=self.copied)
         for server in self.servers:
             self._listen(server)
             if begun:
@@ -121,9 +125,17 @@ class Servers:
             case SendMessage(message=control.Resume(rolled_back=rolled_back)):
                 if self.sim.invariants:
                     self.sim.invariants.servers_are_back(self._members.machine.recovery.number, rolled_back=rolled_back)
+                if self._oracle:
+                    self._oracle.back(rolled_back=rolled_back)
                 return False
-            case CloseConnection(who=who) if who.kind == "server":
-                self._replaces(self.servers[who.index])
+            case CloseConnection(who=who, incarnation=incarnation) if who.kind == "server":
+                if self._oracle:
+                    self._oracle.lost(who.index)
+                self._is_given_up(self.servers[who.index])
+                if self._members.supervisor:
+                    self._members.supervisor.lost(who, incarnation)
+                else:
+                    self.starts_next(who.index)
             case _:
                 return False
         return True
@@ -173,6 +185,9 @@ class Servers:
         """Sends effects that had waited for their copy; replies to workers that left meanwhile are dropped."""
         for effect in effects:
             call = server.held.pop(id(effect), None)
+            if call in server.void and self.sim.invariants:
+                who = server.party.name
+                raise self.sim.invariants.broken(f"{who} sends an answer that it held for a worker that has gone")
             self.answers(server, effect)
             if call is not None and type(effect) is Reply:
                 self.sim.messaging.answer(server.party, call, effect.message)
@@ -189,14 +204,15 @@ class Servers:
         server = self._all.get(party.process)
         if server and server.party is party and server.copies:
             list(server.copies.on_worker_left(self.sim.now, rank))
+            server.void |= {call for call in server.held.values() if call.incarnation.rank == rank}
 
     def kept_recounts(self) -> Iterator[tuple[int, ShardRecount]]:
         """Yields, for every server whose state is wholly copied, its number and the recount that travelled with the
         copy."""
         for server in self.servers if not self._members.machine.recovery.under_way else ():
             keeper = self.servers[(server.shard + 1) % len(self.servers)]
-            if keeper.copies and keeper.copies.complete:
-                yield server.shard, keeper.copies.held[0].vectors[RECOUNT].value
+            if kept := keeper.kept:
+                yield server.shard, kept.vectors[RECOUNT].value
 
     def after_replicated(self, party: SimulatedProcess, act: Callable[[], object]) -> None:
         """Calls `act` once the copy of that server knows what it knows now; at once for a party without copies."""
@@ -225,8 +241,9 @@ class Servers:
         if server.party.hears and (server.lost or self._members.machine.survives(server.party.who)):
             self.streams.injected["server lost"] += 1
             self._die(server)
-            if not server.lost and not self._members.counts(server.party):  # nobody waits to hear of it
-                self.sim.heap.push(self.sim.now + RESTART_S, self._replaces, server)
+            supervised = self._members.supervisor is not None
+            if not supervised and not server.lost and not self._members.counts(server.party):
+                self.sim.heap.push(self.sim.now + RESTART_S, self._replaces, server)  # nobody waits to hear of it
         return True
 
     def dies(self, shard: int) -> None:
@@ -243,9 +260,23 @@ class Servers:
         self.streams.forget(server.party)
         if server.lost:  # the coordinator has closed its connection
             self.streams.give_up(self._control, server.party)
+        if self._members.supervisor:
+            self._members.supervisor.ended(server.party, "its process was killed")
+
+    def stops(self, party: SimulatedProcess) -> None:
+        """Ends the process of a server."""
+        self._die(self._all[party.process])
+
+    def is_lost(self, party: SimulatedProcess) -> bool:
+        """Returns True if the coordinator has given that incarnation of a server up, or has never heard of it."""
+        return self._all[party.process].lost or not self._members.counts(party)
 
     def _replaces(self, server: RecoverableServer) -> None:
-        """Starts the next incarnation of a server that was evicted. One that still runs ends once it is told."""
+        self._is_given_up(server)
+        self.starts_next(server.shard)
+
+    def _is_given_up(self, server: RecoverableServer) -> None:
+        """Counts with a server no more. One that still runs ends once it is told."""
         if self.sim.invariants:
             self.sim.invariants.forget_server(server.party)
         if server.party.hears:
@@ -253,6 +284,12 @@ class Servers:
         else:
             self.streams.give_up(self._control, server.party)
         server.lost = True
+
+    def starts_next(self, shard: int) -> None:
+        """Starts the next incarnation of a server that was evicted, or that has ended before anybody heard of it."""
+        server = self.servers[shard]
+        if not server.lost:
+            self._is_given_up(server)
         party, means = self.sim.world.next_server(server.party, server.means)
         made = self._all[party.process] = RecoverableServer(self, party, means)
         self.servers[server.shard] = made
@@ -312,6 +349,8 @@ class Servers:
                 case MeetEverybody():
                     self._meet_all(server)
                 case ToCoordinator(message=message):
+                    if self._oracle and isinstance(message, control.Prepared) and message.failed:
+                        self._oracle.has_no_copy()
                     self._members.tell(party, message)
                 case ReportResolved():
                     if self.sim.leasing:
@@ -324,7 +363,7 @@ class Servers:
     def _asks_for_copy(self, keeper: RecoverableServer, server: RecoverableServer, order: control.Restore) -> None:
         """Answers a server that asks for its copy; without a complete copy the answer is empty and costs no bytes."""
         self._meets(keeper, server)
-        state = keeper.copies.held[0] if keeper.copies and keeper.copies.complete else None
+        state = keeper.kept
         nbytes = nbytes_of(state) if state else 0
         self.streams.send(keeper.copier, server.copier, nbytes, self._has_fetched, (server, order, state))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from paceline.core.coordination.party import EVALUATOR, server, worker
-from paceline.runtime.supervisor.restart_policy import (
+from paceline.core.supervisor.restart_policy import (
     LATE_RESTARTS,
     LATER_SECONDS,
     PAUSE_SECONDS_MAX,
+    SERVER_PAUSE_SECONDS_MAX,
     SHORT_SECONDS,
     EvaluatorRestarts,
     Replacements,
@@ -104,3 +105,38 @@ def test_an_evaluator_has_two_lives_more_when_nobody_trains() -> None:
         assert restarts.exhausted == last
     restarts.ended()
     assert not restarts.takes_final_restart()
+
+
+def test_a_refused_worker_is_tried_again_and_again_after_growing_pauses_and_its_restarts_are_kept() -> None:
+    restarts, now, pauses = Restarts(1), 1000.0, []
+    assert restarts.ended(now, worker(0)) == ""
+    assert restarts.due(now) == [worker(0)]
+    for _ in range(8):
+        assert restarts.refused(now, worker(0)) == ""
+        pauses.append(restarts.pause(now, worker(0)))
+        now += pauses[-1]
+        assert restarts.due(now) == [worker(0)]
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, PAUSE_SECONDS_MAX, PAUSE_SECONDS_MAX, PAUSE_SECONDS_MAX]
+    assert restarts.ended(now + 100.0, worker(0)) != "", "the right version came by its only restart"
+
+
+def test_where_nobody_is_started_again_a_refused_worker_is_not() -> None:
+    restarts = Restarts(0)
+    assert restarts.refused(1.0, worker(0)) == "worker 0 is not started again: --restarts 0"
+    assert restarts.due(100.0) == []
+
+
+def test_a_refused_server_is_tried_again_after_growing_pauses_and_counts_towards_no_limit() -> None:
+    replacements, now = Replacements(4), 0.0
+    assert not replacements.given_up(server(0), 0)
+    assert replacements.ended(server(0), 0)
+    for refused in range(1, 7):
+        replacements.refused(now, server(0))
+        assert replacements.due(now) == []
+        now += min(SERVER_PAUSE_SECONDS_MAX, 2.0 ** (refused - 1))
+        assert replacements.due(now) == [server(0)]
+        assert replacements.due(now) == [], "one end starts one successor"
+        assert not replacements.hopeless(server(0), refused + 1)
+    assert replacements.hopeless(server(0), 9), "three in a row have ended otherwise"
+    replacements.joined(server(0), 9)
+    assert not replacements.hopeless(server(0), 10)

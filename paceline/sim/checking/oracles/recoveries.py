@@ -1,0 +1,35 @@
+"""Checks what servers go back to: nobody undoes an acknowledged update while its copy is there.
+
+It hears which servers are lost, which keeper says that it has no complete copy, and whether all have gone back to the
+snapshot. That is right only if a lost server and the next one, its keeper, were away together, or a copy was missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class RecoveryOracle:
+    """Watches the `count` servers of one run. copied: what they answer is copied to the next server first."""
+
+    def __init__(self, broken: Callable[[str], AssertionError], count: int, *, copied: bool) -> None:
+        self._broken, self._count, self._copied = broken, count, copied
+        self._away: set[int] = set()
+        self._without_copy = False
+
+    def lost(self, shard: int) -> None:
+        """Notes that the run goes on without a server."""
+        self._away.add(shard)
+
+    def has_no_copy(self) -> None:
+        """Notes that a keeper has told that it lacks the copy of a lost server."""
+        self._without_copy = True
+
+    def back(self, *, rolled_back: bool) -> None:
+        """Takes the end of a recovery. `rolled_back`: all servers are what the snapshot says."""
+        away, without_copy = self._away, self._without_copy
+        self._away, self._without_copy = set(), False
+        neighbours = any((shard + 1) % self._count in away for shard in away)
+        if self._copied and rolled_back and not neighbours and not without_copy:
+            lost = ", ".join(f"server {shard}" for shard in sorted(away))
+            raise self._broken(f"all servers went back to the snapshot, though the copy of {lost} was there")

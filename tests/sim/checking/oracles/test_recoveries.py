@@ -1,0 +1,41 @@
+"""When all servers may go back to the snapshot."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.sim.checking.oracles.recoveries import RecoveryOracle
+
+
+def oracle(*lost: int, copied: bool = True, count: int = 4) -> RecoveryOracle:
+    watched = RecoveryOracle(AssertionError, count, copied=copied)
+    for shard in lost:
+        watched.lost(shard)
+    return watched
+
+
+@pytest.mark.parametrize("lost", [(1,), (0, 2), (1, 3)])
+def test_servers_whose_keepers_live_are_restored_from_their_copies(lost: tuple[int, ...]) -> None:
+    oracle(*lost).back(rolled_back=False)
+    with pytest.raises(AssertionError, match=f"though the copy of server {lost[0]}"):
+        oracle(*lost).back(rolled_back=True)
+
+
+@pytest.mark.parametrize("lost", [(1, 2), (3, 0), (0, 1, 2)])
+def test_neighbours_that_are_lost_together_send_all_back(lost: tuple[int, ...]) -> None:
+    oracle(*lost).back(rolled_back=True)
+
+
+def test_all_go_back_where_a_copy_is_missing_or_nothing_is_copied() -> None:
+    without = oracle(1)
+    without.has_no_copy()
+    without.back(rolled_back=True)
+    oracle(1, copied=False).back(rolled_back=True)
+
+
+def test_each_recovery_is_looked_at_alone() -> None:
+    watched = oracle(1, 2)
+    watched.back(rolled_back=True)
+    watched.lost(1)
+    with pytest.raises(AssertionError, match="though the copy of server 1 was there"):
+        watched.back(rolled_back=True)
