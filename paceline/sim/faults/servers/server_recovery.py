@@ -389,13 +389,16 @@ class Servers:
             self.streams.send(party, server, size(message), act, (server, call, message))
 
     def _starts_anew(self, party: SimulatedProcess, void: VoidCalls) -> None:
-        """Voids the calls of a worker to servers, which have gone back, and starts it anew; one that has left asks
-        nothing more."""
+        """Voids the calls of a worker to servers, which have gone back, and starts it anew.
+
+        One that has left asks nothing more, and one that has no role yet has asked nothing.
+        """
         for dead in self._former(void.servers):
             self.streams.fence(party, dead.party)
+        self.streams.server_views[party.process] = void.server_view
+        self._members.orders.servers_went_back(party)
         if not party.here:
             return
-        self.streams.server_views[party.process] = void.server_view
         if self.sim.leasing:
             self.sim.leasing.on_rollback(party)
         party.role.on_rollback()
