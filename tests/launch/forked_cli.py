@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -79,6 +80,7 @@ class Warm:
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
+        self._one_at_a_time = threading.Lock()
         with theirs:
             command = [sys.executable, "-m", "tests.launch.forked_cli", str(theirs.fileno())]
             self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
@@ -114,8 +116,9 @@ class Warm:
     def _fork(self, request: dict[str, Any]) -> Command:
         pipes = [os.pipe() for _ in (OUT, ERR, REPORT)]
         text = json.dumps(request).encode()
-        socket.send_fds(self._socket, [len(text).to_bytes(HEAD_BYTES, "big")], [write for _, write in pipes])
-        self._socket.sendall(text)
+        with self._one_at_a_time:
+            socket.send_fds(self._socket, [len(text).to_bytes(HEAD_BYTES, "big")], [write for _, write in pipes])
+            self._socket.sendall(text)
         for _, write in pipes:
             os.close(write)
         return Command(request["words"], pipes[REPORT][0], pipes[OUT][0], pipes[ERR][0])

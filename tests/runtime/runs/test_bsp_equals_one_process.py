@@ -50,10 +50,10 @@ def test_through_every_carrier(runner: Runner, out: Path, mean: str) -> None:
 
 
 @pytest.mark.parametrize("fabric", FABRICS)
-def test_with_unequal_batches_it_is_the_mean_weighted_by_samples(runner: Runner, out: Path, fabric: str) -> None:
+def test_with_unequal_batches_it_is_the_mean_weighted_by_samples(processes: Runner, out: Path, fabric: str) -> None:
     """In batches of 48, a tenth of 1437 samples ends its epoch with an odd one every third step, the others later."""
     shares = {"partition": "fractions:0.7,0.2,0.1", "batch_size": 48}
-    check(runner, out, workers=3, data=shares, optimizer=OPTIMIZERS["nesterov"], **FABRICS[fabric])
+    check(processes, out, workers=3, data=shares, optimizer=OPTIMIZERS["nesterov"], **FABRICS[fabric])
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -69,13 +69,13 @@ def test_with_other_optimizers_live(processes: Runner, out: Path, fabric: str, o
 
 @pytest.mark.parametrize("optimizer", WHOLE_TENSORS)
 @pytest.mark.parametrize("fabric", ["one server", "three servers", "two servers in slices", "collectives"])
-def test_with_optimizers_that_need_whole_tensors(runner: Runner, out: Path, fabric: str, optimizer: str) -> None:
-    check(runner, out, optimizer=WHOLE_TENSORS[optimizer], **FABRICS[fabric])
+def test_with_optimizers_that_need_whole_tensors(processes: Runner, out: Path, fabric: str, optimizer: str) -> None:
+    check(processes, out, optimizer=WHOLE_TENSORS[optimizer], **FABRICS[fabric])
 
 
 @pytest.mark.parametrize("fabric", ["one server in slices", "collectives"])
-def test_with_gradients_that_are_clipped(runner: Runner, out: Path, fabric: str) -> None:
-    check(runner, out, optimizer={"name": "sgd", "lr": 0.1, "momentum": 0.9, "clip_norm": 0.5}, **FABRICS[fabric])
+def test_with_gradients_that_are_clipped(processes: Runner, out: Path, fabric: str) -> None:
+    check(processes, out, optimizer={"name": "sgd", "lr": 0.1, "momentum": 0.9, "clip_norm": 0.5}, **FABRICS[fabric])
 
 
 @pytest.mark.parametrize("schedule", ["step", "cosine"])

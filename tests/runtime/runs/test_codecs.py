@@ -131,10 +131,10 @@ def test_what_is_shorter_than_the_limit_is_exact(threads: Runner, out: Path, clu
     [("esync", 1, "servers"), ("bsp", 0, "ring"), ("bsp", 0, "gloo"), ("localsgd", 0, "auto")],
 )
 def test_means_by_their_factors_are_carried_by_anybody(
-    runner: Runner, out: Path, scheme: str, servers: int, mean: str
+    processes: Runner, out: Path, scheme: str, servers: int, mean: str
 ) -> None:
     settings: dict[str, Any] = {"scheme": scheme, "servers": servers, "cluster": {"allreduce": mean}}
-    summary = run(runner, out, "powersgd(rank=4)", steps=STEPS, **settings)
+    summary = run(processes, out, "powersgd(rank=4)", steps=STEPS, **settings)
     assert accuracy(summary) > 0.75
 
 
