@@ -1,11 +1,12 @@
-"""A party reports to the coordinator every REPORT_SECONDS, from when training starts.
+"""A party reports to the coordinator every REPORT_SECONDS, from when training starts; in large runs less often.
 
     Progress         of a worker
     Records          the trace records noted since the last report; now and then with the cores used (`CpuUsed`)
     SamplesResolved  what became of leased samples (first server); sooner, after SETTLE_SECONDS
     Beat             when there is nothing else to report
 
-What the process uses of its machine and its links is measured every USAGE_SECONDS on a thread of its own.
+What the process uses of its machine and its links is measured every USAGE_SECONDS on a thread of its own. Both are
+multiplied by `stretch_of`, so that what all parties say of themselves does not grow with their number.
 
 Reports double as heartbeats: `--dead-after` seconds without one and the coordinator declares the party lost. A server
 can be busy with one update for longer than that, so a thread of its own sends Beats meanwhile, up to
@@ -40,6 +41,11 @@ MEANWHILE_SECONDS = 0.5
 UPDATE_SECONDS_MAX = 300.0  # that a server may be at one update before it counts as hung
 USAGE_SECONDS = 2.0
 """Seconds between two measurements of what the process uses."""
+WORKERS_AT_FULL_RATE = 128
+"""Workers up to which a run's parties report every REPORT_SECONDS: 512 reports a second. A thousand processes of one
+machine with two cores were seen to spend both on reports and measurements."""
+REPORTS_BEFORE_DEAD = 3
+"""Reports at least in the silence after which a party is declared lost, however many workers there are."""
 RECORDS_BYTES = 32 * 1024
 """Bytes of trace records in one message; a frame's header holds twice that."""
 CPU_SECONDS, CPU_GROWTH = 1.0, 1.25
@@ -58,6 +64,11 @@ def records_of(lines: str) -> Iterator[Record]:
     return (from_row(json.loads(line)) for line in lines.split("\n"))
 
 
+def stretch_of(workers: int) -> float:
+    """Returns how many times as long as usual a party waits between two reports in a run of so many workers."""
+    return max(1.0, workers / WORKERS_AT_FULL_RATE)
+
+
 class Reports:
     """Sends the reports of one party until `ended` is set."""
 
@@ -68,12 +79,19 @@ class Reports:
         self._transport, self._me, self._ended, self._now = transport, me, ended, now
         self._progress: Callable[[], control.Progress] | None = None
         self.usage: Callable[[], Iterable[Record]] | None = None  # measures what this process uses; set before `begin`
+        self._report_s, self._usage_s = REPORT_SECONDS, USAGE_SECONDS
         self._rows: deque[Row] = deque()
         self._resolved = ResolvedContributions()
         self._begun = False
         self._last_at = time.monotonic()
         self._flushing = threading.Lock()
         self._cpu_before = self._cpu_due = 0.0  # core seconds before training started; when the next record is due
+
+    def stretch(self, workers: int, dead_after_s: float) -> None:
+        """Reports less often in a run of many workers; before `begin`. `dead_after_s`: the silence that counts as a loss."""
+        by = stretch_of(workers)
+        self._report_s = max(REPORT_SECONDS, min(by * REPORT_SECONDS, dead_after_s / REPORTS_BEFORE_DEAD))
+        self._usage_s = by * USAGE_SECONDS
 
     def begin(self, progress: Callable[[], control.Progress] | None = None) -> None:
         """Starts to report by itself; a second call continues with another `progress`."""
@@ -82,7 +100,7 @@ class Reports:
             self._begun = True
             self._cpu_before = time.process_time()
             self._cpu_due = self._now() + CPU_SECONDS
-            self._transport.call_later(REPORT_SECONDS, self._again)
+            self._transport.call_later(self._report_s, self._again)
             if self._me.kind == "server":
                 threading.Thread(target=self._beat_meanwhile, name=f"beat of {self._me}", daemon=True).start()
             if self.usage is not None:
@@ -158,7 +176,7 @@ class Reports:
                     self._tell(control.Beat())
                 self._note_cpu()
                 self.flush()
-            self._transport.call_later(REPORT_SECONDS, self._again)
+            self._transport.call_later(self._report_s, self._again)
 
     def _beat_meanwhile(self) -> None:
         """Sends Beats while the transport's thread is busy with a long update.
@@ -173,6 +191,6 @@ class Reports:
 
     def _measure(self, usage: Callable[[], Iterable[Record]]) -> None:
         """Notes what this process uses until the end; the next report sends it."""
-        while not self._ended.wait(USAGE_SECONDS):
+        while not self._ended.wait(self._usage_s):
             for record in usage():
                 self.note(record)

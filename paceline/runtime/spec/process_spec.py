@@ -165,6 +165,7 @@ class ProcessSpec:
         if run.record and packer is not None:
             transport = with_recording(transport, Path(run.out), self.incarnation, run.record_bytes)
         session = Session(transport, Node(transport, RopeMemory(self.device), timeout_s=self.timeout_s, packer=packer))
+        session.reports.stretch(self.config.cluster.workers, self.config.cluster.dead_after)
         if packer is not None:  # several parties of one process cannot be told apart
             session.reports.usage = Usage(self.who, self.device, transport, session.node.now)
         return session

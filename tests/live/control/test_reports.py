@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
+from paceline.core.coordination.party import worker
 from paceline.core.trace import Applied, Decided, Ended, Record, Span, to_row
-from paceline.live.control.reports import line_of, records_of
+from paceline.live.control import reports
+from paceline.live.control.reports import Reports, line_of, records_of, stretch_of
 
 
 @pytest.mark.parametrize(
@@ -21,3 +25,37 @@ def test_a_record_becomes_one_line_and_is_the_same_afterwards(record: Record) ->
     line = line_of(to_row(record))
     assert b"\n" not in line
     assert list(records_of(line.decode())) == [record]
+
+
+class Timers:
+    """A transport that only keeps the seconds of the timers that are set."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def call_later(self, seconds: float, call: object) -> None:
+        self.waits.append(seconds)
+
+
+def wait_between_reports(workers: int, dead_after_s: float) -> float:
+    """Returns the seconds until the first report in a run of so many workers."""
+    timers = Timers()
+    of_party = Reports(timers, worker(1), threading.Event())  # type: ignore[arg-type]  # a part of a transport
+    of_party.stretch(workers, dead_after_s)
+    of_party.begin()
+    return timers.waits[0]
+
+
+def test_reports_of_many_workers_do_not_become_more_than_those_of_a_few() -> None:
+    few = wait_between_reports(8, 60.0)
+    assert few == wait_between_reports(reports.WORKERS_AT_FULL_RATE, 60.0) == reports.REPORT_SECONDS
+    for workers in (1_000, 10_000):
+        wait = wait_between_reports(workers, 60.0)
+        assert workers / wait <= max(workers / 20.0, reports.WORKERS_AT_FULL_RATE / reports.REPORT_SECONDS)
+    assert stretch_of(1_280) == 10.0
+
+
+@pytest.mark.parametrize("workers", [1, 1_000, 100_000])
+@pytest.mark.parametrize("dead_after_s", [1.0, 5.0, 60.0])
+def test_a_party_reports_several_times_before_its_silence_is_a_loss(workers: int, dead_after_s: float) -> None:
+    assert 3 * wait_between_reports(workers, dead_after_s) <= dead_after_s
