@@ -88,7 +88,7 @@ class Reports:
         self._cpu_before = self._cpu_due = 0.0  # core seconds before training started; when the next record is due
 
     def stretch(self, workers: int, dead_after_s: float) -> None:
-        """Reports less often in a run of many workers; before `begin`. `dead_after_s`: the silence that counts as a loss."""
+        """Reports less often in a run of many workers; before `begin`. Silence of `dead_after_s` counts as a loss."""
         by = stretch_of(workers)
         self._report_s = max(REPORT_SECONDS, min(by * REPORT_SECONDS, dead_after_s / REPORTS_BEFORE_DEAD))
         self._usage_s = by * USAGE_SECONDS
