@@ -1,4 +1,4 @@
-"""The event loop of a party's network thread: one selector, one wake-up pipe, a heap of timers. It never polls.
+"""The event loop of a party's network thread: one selector, one wake-up pipe, a heap of timers.
 
     call_soon(action)         runs it on the loop's thread, in order; from any thread, which rings the bell
     call_later(seconds, ..)   runs it when the time is up
@@ -6,6 +6,8 @@
 
 One ring is enough for all that is asked before it is heard, so a burst of calls costs one system call. A TLS stream may
 hold decrypted bytes that the selector cannot see; the loop asks such streams (`pending`) after each callback.
+
+It sleeps until something is there. A server's loop polls for a short time first, where that pays (`adaptive_spin.py`).
 
 Callbacks run under a lock, `turn`, which is free while the loop waits. Another thread that holds it stands in for the
 loop's own: it may call back and `watch` (`paceline.live.net.caller_reads`).
@@ -16,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import itertools
+import math
 import selectors
 import socket
 import threading
@@ -24,16 +27,22 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from paceline.live.adaptive_spin import AdaptiveSpin
+
 Action = Callable[[], None]
 
 
 class Loop:
     """Runs callbacks for readable and writable sockets and for timers, all on one thread."""
 
-    def __init__(self, name: str, failed: Callable[[BaseException], None]) -> None:
-        """`failed` is called with an exception that escaped a callback; the loop ends with it."""
+    def __init__(self, name: str, failed: Callable[[BaseException], None], *, spins: bool = False) -> None:
+        """`failed` is called with an exception that escaped a callback; the loop ends with it.
+
+        spins: the next message often comes so soon that sleeping costs more than polling for it.
+        """
         self.turn = threading.Lock()
         self._selector = selectors.DefaultSelector()
+        self._spin = AdaptiveSpin() if spins else None
         self._watched: dict[int, int] = {}  # events by descriptor
         self._soon: deque[Action] = deque()
         self._timers: list[tuple[float, int, Action]] = []
@@ -169,9 +178,17 @@ class Loop:
                     self._soon.popleft()()
         wait = self._timers[0][0] - time.monotonic() if self._timers else None
         wait = 0.0 if self._soon else wait
-        found = self._selector.select(wait)
+        found = self._select(wait)
         with self.turn:
             for key, events in found:  # also when a timer is due: neither starves the other
                 key.data(events)
             while self._timers and self._timers[0][0] <= time.monotonic():
                 heapq.heappop(self._timers)[2]()
+
+    def _select(self, wait: float | None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Returns the sockets that are ready, with their events; waits for one, for `wait` seconds at most."""
+        if self._spin is not None:
+            found = self._spin.look(partial(self._selector.select, 0), math.inf if wait is None else wait)
+            if found:
+                return list(found)
+        return self._selector.select(wait)
