@@ -81,7 +81,9 @@ def main() -> int:
             for workers in map(int, options.workers.split(",")):
                 job = ExchangeJob(transport=name, length=floats(options.mbytes), workers=workers, servers=servers)
                 worst = max(worst, row(job, options.times))
-    return verdict(f"99 of 100 exchanges within {worst:.1f} times the median, claimed {TAIL_BOUND}", worst <= TAIL_BOUND)
+    return verdict(
+        f"99 of 100 exchanges within {worst:.1f} times the median, claimed {TAIL_BOUND}", worst <= TAIL_BOUND
+    )
 
 
 if __name__ == "__main__":
