@@ -35,7 +35,6 @@ from paceline.runtime.worker.steps.overlap_choice import OverlapChoice
 from paceline.runtime.worker.steps.overlap_trial import OverlapTrial, TrialResult
 from paceline.runtime.worker.steps.step_timer import Stopwatch
 
-
 CLEARED_EARLY_MAX = 1 << 20
 """Parameters of a model whose gradient is cleared while the answer is under way; that may take a second buffer."""
 
