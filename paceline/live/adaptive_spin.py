@@ -31,6 +31,18 @@ COUNTED_FOR_SECONDS = 0.01
 """Time between two counts of the tasks that want to run; one takes 10 microseconds."""
 
 
+_spun = [0.0]
+"""Seconds that all threads of this process have polled in vain or until something came."""
+
+
+def working_seconds() -> float:
+    """Returns the processor seconds of this process without those in which its threads polled.
+
+    Predictions from a recorded run count work; polling is a wait, whichever core it keeps busy.
+    """
+    return time.process_time() - _spun[0]
+
+
 def _runnable_tasks() -> int | None:
     """Returns how many tasks of the machine run or wait for a core; None where the system does not say."""
     try:
@@ -70,15 +82,13 @@ class AdaptiveSpin:
         found = poll()
         if found:
             return found
-        end = began + min(seconds, SPIN_SECONDS)
-        while self._clock() < end:
-            found = poll()
-            if found:
-                self._penalty = 0
-                return found
-        self._penalty = min(2 * self._penalty + 1, SKIPPED_MAX)
+        now, end = began, began + min(seconds, SPIN_SECONDS)
+        while not found and now < end:
+            found, now = poll(), self._clock()
+        _spun[0] += now - began
+        self._penalty = 0 if found else min(2 * self._penalty + 1, SKIPPED_MAX)
         self._skipped = self._penalty
-        return ()
+        return found
 
     def _may_spin(self, now: float) -> bool:
         """Returns True if no other task wants the core of this thread, as far as was counted lately."""

@@ -81,6 +81,16 @@ def test_nobody_spins_where_no_core_is_idle(monkeypatch: pytest.MonkeyPatch, cor
     assert machine.waits(0.5 * SPIN_SECONDS)[0] == (cores > 1)
 
 
+def test_polling_is_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adaptive_spin.time, "process_time", lambda: 5.0)
+    machine = Machine(monkeypatch)
+    before = adaptive_spin.working_seconds()
+    machine.waits(0.5 * SPIN_SECONDS)
+    assert before - adaptive_spin.working_seconds() == pytest.approx(0.5 * SPIN_SECONDS, rel=0.01)
+    machine.waits(1.0)
+    assert before - adaptive_spin.working_seconds() == pytest.approx(1.5 * SPIN_SECONDS, rel=0.01)
+
+
 def test_linux_says_how_many_tasks_run() -> None:
     counted = adaptive_spin._runnable_tasks()
     assert counted is None or counted >= 1
