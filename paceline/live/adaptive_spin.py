@@ -9,12 +9,16 @@ that exchange 0.1 MB sleep once each, and that takes half of the time (docs/benc
     after a spin that found nothing: 1, 3, 7, ... 255 waits  the thread sleeps at once     one less to skip
     any other                                                polls for SPIN_SECONDS        found: the same; else sleeps
 
+Before each look the thread gives way. When it has just sent a message, Linux likes to wake the receiver on its core,
+since the sender usually sleeps next.
+
 So a wait that is always longer, such as that for a slow worker, costs one spin in 256 waits. Linux says how many tasks
 want to run; elsewhere nobody spins.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -59,10 +63,14 @@ class AdaptiveSpin:
         self,
         *,
         runnable: Callable[[], int | None] = _runnable_tasks,
+        give_way: Callable[[], object] = getattr(os, "sched_yield", lambda: None),  # noqa: B008
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`runnable`: counts the tasks that run or want to, this thread included. `clock` returns seconds."""
-        self._runnable, self._clock = runnable, clock
+        """`runnable`: counts the tasks that run or want to, this thread included. `clock` returns seconds.
+
+        give_way: lets another task run that waits for the core of this thread.
+        """
+        self._runnable, self._give_way, self._clock = runnable, give_way, clock
         self._cores = cores()
         self._counted_at = float("-inf")
         self._idle_core = False
@@ -84,6 +92,7 @@ class AdaptiveSpin:
             return found
         now, end = began, began + min(seconds, SPIN_SECONDS)
         while not found and now < end:
+            self._give_way()
             found, now = poll(), self._clock()
         _spun[0] += now - began
         self._penalty = 0 if found else min(2 * self._penalty + 1, SKIPPED_MAX)
