@@ -65,7 +65,9 @@ class StepRunner:
         self._overlap = self._make_overlap()
         self._alone = run.spec.workers == 1 and not run.spec.servers  # what is handed over stays on its device
         flat = model.flat
-        self._clears_early = len(flat) <= CLEARED_EARLY_MAX and not (flat.by_rows or flat.in_ranks or self._alone)
+        # Without servers the worker makes the update, which takes its gradient from where backward leaves it.
+        small = len(flat) <= CLEARED_EARLY_MAX and not (flat.by_rows or flat.in_ranks)
+        self._clears_early = small and run.spec.servers > 0
         self._cleared = False
 
     def _make_overlap(self) -> OverlapChoice | None:
@@ -169,7 +171,7 @@ class StepRunner:
         while True:
             try:
                 wanted = advance()
-                if not self._cleared:
+                if not self._cleared or flat.has_gradient:
                     flat.zero_grad()
                 self._cleared = False
                 self._exchanges = int(self._model.work.begin(wanted))
