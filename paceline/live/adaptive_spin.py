@@ -27,8 +27,11 @@ from paceline.live.host_info import cores
 
 T = TypeVar("T")
 
-SPIN_SECONDS = 1e-3
-"""A server takes 0.1 ms to check a small gradient, make the update and answer, and 0.6 ms when it has slept before."""
+SPIN_SECONDS = 250e-6
+"""A server takes about 0.1 ms to check a small gradient, make the update and answer.
+
+After a few milliseconds of sleep it takes 0.5 ms. Polling for so long gains nothing (docs/benchmarks.md).
+"""
 SKIPPED_MAX = 255
 """Waits without a spin after many that found nothing."""
 COUNTED_FOR_SECONDS = 0.01
