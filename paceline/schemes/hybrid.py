@@ -31,6 +31,7 @@ row, which is refused; what these still have on its way when their phase ends is
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -38,7 +39,7 @@ from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 from paceline.core.effects import EVERY_BIT, SERVERS, Call, Effect, Mean, Reply, Tell
-from paceline.core.errors import ConfigError
+from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.message import STATE, Nature, message
 from paceline.core.phases.grammar import Phase, parse
 from paceline.core.phases.phase_end import Answer, GoOn, Granting, PermissionToGoOn, PhaseEntered
@@ -64,6 +65,10 @@ class PhaseBegin:
     """The next phase begins, from `w`."""
 
     w: Vector
+
+
+GONE, CAME = object(), object()
+"""Stand among what peers have said early: then that peer left, or came again."""
 
 
 def _check(text: str) -> None:
@@ -185,15 +190,37 @@ class Hybrid(Scheme):
                     yield from self.go_on()
                     self.ended = True
                 w, alone = (yield from self.meet()), self.inner.updates_alone
-                said = self.begin(self.now, self.phase + 1, w)
+                early, self.early = self.early, []
+                said = self.begin_without_news(early, w)
                 if alone and not self.inner.updates_alone and isinstance(self.update, Remembering):
                     self.update.reset()
                 self.enter()
                 self.ended = False
-                early, self.early = self.early, []
-                for src, what in early:
-                    said += self.inner.on(self.now, src, what)
-                yield from said
+                said += self.heard_early(early)
+                for effect in said:
+                    with contextlib.suppress(PeerLost):  # it is gone, and what it is told with it
+                        yield effect
+
+        def begin_without_news(self, early: list[tuple[int, Any]], w: Any) -> list[Tell | Reply]:
+            """Begins the next phase with those who were there before what `early` says of them."""
+            left, self.left = self.left, self.left - {src for src, what in early if what in (GONE, CAME)}
+            said = self.begin(self.now, self.phase + 1, w)
+            self.left = left
+            return said
+
+        def heard_early(self, early: list[tuple[int, Any]]) -> list[Tell | Reply]:
+            """Lets the new role hear what came before it; whoever has left since waits for no answer."""
+            said: list[Tell | Reply] = []
+            for at, (src, what) in enumerate(early):
+                if what is GONE:
+                    said += self.inner.on_worker_left(self.now, src)
+                elif what is CAME:
+                    said += self.inner.on_worker_joined(self.now, src)
+                else:
+                    waits = (src, GONE) not in early[at:]
+                    answers = self.inner.on(self.now, src, what)
+                    said += [one for one in answers if waits or not (isinstance(one, Reply) and one.to == src)]
+            return said
 
         def meet(self) -> Generator[Effect, Any, Any]:
             """Waits for the others at the end of a phase; returns w of the next phase.
@@ -224,7 +251,17 @@ class Hybrid(Scheme):
             self.counts = self.scheme.schemes[self.phase].needs_peers  # who gossips hands over what it counts
             yield from super().leave(now)
 
+        def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+            self.news(rank, GONE)
+            yield from super().on_worker_left(now, rank)
+
+        def news(self, rank: int, what: object) -> None:
+            """Notes what has become of a peer among what it has said early, for the role of the next phase."""
+            if any(src == rank for src, _ in self.early):
+                self.early.append((rank, what))
+
         def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
+            self.news(rank, CAME)
             if self.scheme.schemes[self.phase].needs_peers:
                 yield Tell(rank, PhaseEntered(phase=self.phase))
             yield from super().on_worker_joined(now, rank)

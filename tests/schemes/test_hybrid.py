@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 from paceline.config import build, load, save
+from paceline.core.effects import Reply, Tell
 from paceline.core.errors import ConfigError
-from paceline.core.phases.phase_end import GoOn
+from paceline.core.local.answered_rounds import RoundSent
+from paceline.core.local.push_sum import Begin, Share
+from paceline.core.phases.phase_end import GoOn, PhaseEntered
 from paceline.core.role import RoleContext
 from paceline.core.scheme import Scheme, make
 from paceline.core.trace import Applied, Decided, Record
@@ -237,3 +240,45 @@ def test_who_is_heard_late_ends_no_earlier_than_those_it_meets(meet: bool, last:
     assert granted(0, 4)  # of 3 and 4 of worker 1 nothing has been heard
     assert not granted(0, 5)
     assert [granted(1, number) for number in range(3, 6)] == [number <= last for number in range(3, 6)]
+
+
+def gossips_next(me: int = 1) -> Any:
+    """Worker `me` of four, in a phase after which workers gossip."""
+    scheme = phases("ssp until 5 steps; sgp(topology=ring)")
+    return scheme.worker(1)(scheme, RoleContext(me=me, workers=(0, 1, 2, 3), w=np.zeros(2), update=lambda w, g, n: w))
+
+
+def begins_next_phase(worker: Any) -> list[Tell | Reply]:
+    early, worker.early = worker.early, []
+    said = worker.begin_without_news(early, np.ones(2))
+    return [*said, *worker.heard_early(early)]
+
+
+def hears(worker: Any, src: int, *messages: object) -> None:
+    for message in (PhaseEntered(phase=1), *messages):
+        assert list(worker.on(0.0, src, message)) == []
+
+
+def test_one_that_asked_early_and_has_left_is_not_answered() -> None:
+    """It waits for nothing any more, and a worker that answers what nobody has asked ends with an error."""
+    worker = gossips_next()
+    share = Share(w=np.ones(2), weight=0.5, round=0)
+    hears(worker, 0, RoundSent(round=0), Begin())
+    hears(worker, 2, share, RoundSent(round=0))
+    for rank in (0, 2):
+        list(worker.on_worker_left(0.0, rank))
+    assert not [effect for effect in begins_next_phase(worker) if isinstance(effect, Reply)]
+    assert not worker.inner.asked
+    assert worker.inner.inbox[0][1] == 0.5, "what it has handed over stays"
+    assert worker.inner.away == worker.left == {0, 2}
+
+
+def test_one_that_left_and_came_again_is_answered_what_it_asked_since() -> None:
+    worker = gossips_next()
+    hears(worker, 2, RoundSent(round=0))
+    list(worker.on_worker_left(0.0, 2))
+    list(worker.on_worker_joined(0.0, 2))
+    hears(worker, 2, Begin())
+    answers = [effect for effect in begins_next_phase(worker) if isinstance(effect, Reply)]
+    assert answers == [Reply(2, Begin())]
+    assert (worker.inner.away, worker.left) == (set(), set())

@@ -152,12 +152,14 @@ class Elasticity:
         entering = self._members.left(now, who)
         self.quotas.gone(who.index)
         if self._state.training and not self._state.stopping:
-            incarnation = self._members.incarnation(who) if drained else 0
-            self._decide.send(
-                self._roster.present(), control.WorkerLeft(rank=who.index, lost=drained, incarnation=incarnation)
-            )
+            incarnation = self._members.incarnation(who)
+            gone = [control.WorkerLeft(rank=who.index)]
+            if drained:  # what it has told a newcomer counts, which keeps it; but nobody can ask it for anything more
+                gone.append(control.WorkerLeft(rank=who.index, lost=True, incarnation=incarnation))
+            for message in gone:
+                self._decide.send(self._roster.present(), message)
             self._decide.add(NotifyWorkerLeft(who.index))
-            self._end_leases(who, self._members.incarnation(who))
+            self._end_leases(who, incarnation)
         if drained:
             self._decide.send([who], control.Exit())
         self.carry_out(entering)

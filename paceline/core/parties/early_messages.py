@@ -5,13 +5,18 @@
     HOLDING    a message that needs a role      it is kept, in order                   HOLDING
     HOLDING    any other message                it passes                              HOLDING
     HOLDING    its sender is declared lost      what is kept of it is dropped          HOLDING
-    HOLDING    release                          all kept messages go to the role       OFF
+    HOLDING    its sender leaves                what is kept of it comes first         HOLDING
+    HOLDING    servers go back                  what is kept of servers is dropped     HOLDING
+    HOLDING    release, of those that left      those messages go to the role          HOLDING
+    HOLDING    release                          all other messages go to the role      OFF
 
 The role is made of another worker's state, which takes several messages to read. What other workers send meanwhile
 would otherwise find no role. They may send it as soon as they have been told that the newcomer joins.
 
 A role that has been told of a loss hears nothing more of the lost process. So what is kept of that process, which the
-role would hear later than the loss, is dropped.
+role would hear later than the loss, is dropped. A worker that leaves has said all before, and was told that it was
+taken; the role hears that before it hears of the leave (`orders.py`). What servers have said in an earlier view
+belongs to updates that were undone.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ class EarlyMessages(Generic[M]):
 
     def __init__(self) -> None:
         self._held: list[tuple[Party, M]] | None = None  # None while nothing is held
+        self._of_leavers: list[tuple[Party, M]] = []
 
     @property
     def holding(self) -> bool:
@@ -49,6 +55,22 @@ class EarlyMessages(Generic[M]):
         """Drops what was kept of `src`, which was declared lost."""
         if self._held is not None:
             self._held = [(sender, message) for sender, message in self._held if sender != src]
+
+    def left(self, src: Party) -> None:
+        """Notes that `src` has left: what was kept of it comes before that, also if its process is lost later."""
+        if self._held is not None:
+            self._of_leavers += [(sender, message) for sender, message in self._held if sender == src]
+            self._held = [(sender, message) for sender, message in self._held if sender != src]
+
+    def servers_went_back(self) -> None:
+        """Drops what was kept of servers, which are in an earlier state now."""
+        if self._held is not None:
+            self._held = [(sender, message) for sender, message in self._held if sender.kind != "server"]
+
+    def release_of_leavers(self) -> list[M]:
+        """Returns what was held of those that have left since, in its order."""
+        held, self._of_leavers = self._of_leavers, []
+        return [message for _, message in held]
 
     def release(self) -> list[M]:
         """Returns what was held, in its order, and holds nothing from now on; called when the role exists."""

@@ -2,7 +2,8 @@
 
     order                         actions, in this order
     WorkerLeft, lost              RefuseIncarnation, RolesHearLeft
-    WorkerLeft                    RolesHearLeft
+    WorkerLeft                    ReleaseBeforeLeave, RolesHearLeft
+    WorkerLeft, lost, after that  RefuseIncarnation: its process has ended before the run
     WorkerJoined                  RolesHearJoined, ConfirmJoined
     Fence, at a server            ReportResolved, ReportPending
     Resume, at a server           BeginCopies
@@ -10,7 +11,8 @@
                                   before them, if the first server was replaced
     Resume, all went back         RepeatRate, VoidCalls: they are not, and a worker starts anew
     Resume, at the evaluator      RepeatRate, VoidCalls
-    (a newcomer has its role)     RolesHearLeft, RolesHearJoined: what it heard before (`enter`)
+    (a newcomer has its role)     what it heard before, and what was held for it (`enter`): PassHeld of those that left
+                                  since, RolesHearLeft, RolesHearJoined, PassHeld of all others
 
 A loss comes first: from then on nothing of that incarnation may reach a role, which is told that it is gone. A newcomer
 is confirmed last, when everything here knows it. What is resolved is reported before what is pending, since the
@@ -20,7 +22,6 @@ coordinator gives the samples of all others to somebody else.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import Party
@@ -34,6 +35,24 @@ class RefuseIncarnation:
 
     rank: int
     incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseBeforeLeave:
+    """Passes on what is held of worker `rank` before the role hears that it has left: the worker said all that before.
+
+    It concerns a newcomer without a role; elsewhere nothing is held.
+    """
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class PassHeld:
+    """Passes on what was held for a role that exists now. `of_leavers`: of those that have left since; else the rest,
+    and nothing is held any more."""
+
+    of_leavers: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +123,8 @@ Order = control.WorkerLeft | control.WorkerJoined | control.Fence | control.Resu
 """What the coordinator tells a party about others, while training goes on."""
 OrderAction = (
     RefuseIncarnation
+    | ReleaseBeforeLeave
+    | PassHeld
     | RolesHearLeft
     | RolesHearJoined
     | ConfirmJoined
@@ -127,8 +148,9 @@ class PartyOrders:
         """Returns what follows from `order`."""
         match order:
             case control.WorkerLeft(rank=rank, lost=lost, incarnation=incarnation):
+                hears = [RolesHearLeft(rank)] if rank not in self._known.departed else []
                 self._known.gone(rank, lost=lost)
-                return [*([RefuseIncarnation(rank, incarnation)] if lost else ()), RolesHearLeft(rank)]
+                return [RefuseIncarnation(rank, incarnation) if lost else ReleaseBeforeLeave(rank), *hears]
             case control.WorkerJoined() as came:
                 self._known.came(came)
                 return [RolesHearJoined(came.rank), ConfirmJoined(came.view)]
@@ -148,11 +170,17 @@ class PartyOrders:
         return [RepeatRate(), VoidCalls(resume.server_view, resume.rolled_back, resume.replaced)]
 
     def enter(self) -> list[OrderAction]:
-        """Returns what the role of a newcomer has to hear before its first message.
+        """Returns what the role of a newcomer hears first: what its process was told since the roster, and messages.
 
-        The state that it was made of may be older than what this process was told since the roster.
+        The state that it was made of may be older than that. A message of a worker reaches the role when that knows of
+        its coming, and before it knows that it has left.
         """
-        self._known.entered()
-        departed = self._known.departed
-        left: list[Any] = [RolesHearLeft(rank) for rank in sorted(departed)]
-        return left + [RolesHearJoined(rank) for rank in sorted(self._known.joined - departed)]
+        known = self._known
+        known.entered()
+        return [
+            *(RolesHearJoined(rank) for rank in sorted(known.joined & known.departed)),
+            PassHeld(of_leavers=True),
+            *(RolesHearLeft(rank) for rank in sorted(known.departed)),
+            *(RolesHearJoined(rank) for rank in sorted(known.joined - known.departed)),
+            PassHeld(of_leavers=False),
+        ]

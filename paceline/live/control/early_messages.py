@@ -41,6 +41,21 @@ class EarlyEnvelopes:
         with self._lock:
             self._early.refuse(src)
 
+    def left(self, src: Party) -> None:
+        """Notes that a party has left: what was kept of it comes before that."""
+        with self._lock:
+            self._early.left(src)
+
+    def servers_went_back(self) -> None:
+        """Drops what was kept of servers, which are in an earlier state now."""
+        with self._lock:
+            self._early.servers_went_back()
+
+    def release_of_leavers(self) -> list[tuple[Party, Envelope]]:
+        """Returns what was held of those that have left since."""
+        with self._lock:
+            return self._early.release_of_leavers()
+
     def release(self) -> list[tuple[Party, Envelope]]:
         """Returns what was held, and holds nothing from now on; called when the role exists."""
         with self._lock:

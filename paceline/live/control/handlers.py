@@ -51,7 +51,9 @@ from paceline.core.parties.orders import (
     ConfirmJoined,
     OrderAction,
     PartyOrders,
+    PassHeld,
     RefuseIncarnation,
+    ReleaseBeforeLeave,
     RepeatCalls,
     RepeatRate,
     ReportNotUnderWay,
@@ -249,8 +251,8 @@ class MessageHandlers:
             case _:
                 assert_never(action)
 
-    def tell_roles(self) -> None:
-        """Tells the role of a newcomer who left and joined before it existed; called between two messages."""
+    def catch_up(self) -> None:
+        """Lets the role of a newcomer hear what came before it existed; called between two messages."""
         for action in self._orders.enter():
             self._carry_out(action)
 
@@ -261,6 +263,11 @@ class MessageHandlers:
             case RefuseIncarnation(rank=rank, incarnation=incarnation):
                 self._transport.drop(party.worker(rank), incarnation, "it was declared lost")
                 self._early.refuse(party.worker(rank))
+            case ReleaseBeforeLeave(rank=rank):
+                self._early.left(party.worker(rank))
+            case PassHeld(of_leavers=of_leavers):
+                for src, envelope in self._early.release_of_leavers() if of_leavers else self._early.release():
+                    self.pass_on(src, envelope)
             case RolesHearLeft(rank=rank):
                 self._node.gone(rank)
             case RolesHearJoined(rank=rank):
@@ -288,6 +295,7 @@ class MessageHandlers:
             case RepeatCalls(servers=servers):
                 self._node.out.ask_again([party.server(server) for server in servers])
             case VoidCalls(server_view=view, rolled_back=rolled_back):
+                self._early.servers_went_back()
                 self._node.go_back(view, rolled_back=rolled_back)
             case _:
                 assert_never(action)

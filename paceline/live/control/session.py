@@ -166,20 +166,14 @@ class Session:
     def enter(self, role: Role, layout: Layout, carrier: Carrier | None = None) -> None:
         """Places the role of a newcomer, while the others train.
 
-        The role first hears which workers left and joined, then what others have sent it already: a message of a worker
-        must not reach a role that does not know that worker. No message comes in between.
+        The role hears which workers left and joined since the roster, and what others have sent it meanwhile, in the
+        order that `paceline.core.parties.orders` says. No message comes in between.
         """
 
         def take_up() -> None:
-            """Places the role, and catches up with what has happened since the roster.
-
-            The role may have been made of a state that is older than a loss or a join; so these are told again, before
-            the messages that have waited for it.
-            """
+            """Places the role, and catches up with what has happened since the roster."""
             self.node.place(role, layout, carrier)
-            self.handlers.tell_roles()
-            for src, envelope in self._early.release():
-                self.handlers.pass_on(src, envelope)
+            self.handlers.catch_up()
 
         self.node.between_messages(take_up)
         self.node.times.reset()

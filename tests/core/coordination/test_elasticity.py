@@ -254,6 +254,7 @@ def test_one_that_goes_home_is_no_loss_and_may_end_before_the_others_do(companie
     company.train()
     company.say(W1, control.Left(reason="SIGTERM", drained=True))
     for who in (S0, EVALUATOR, W0):
+        assert company.hears(who) == control.WorkerLeft(rank=1)
         assert company.hears(who) == control.WorkerLeft(rank=1, lost=True)
     assert company.hears(W1) == control.Exit()
     company.kill(W1)

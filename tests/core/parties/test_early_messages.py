@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.core.coordination.party import worker
+from paceline.core.coordination.party import server, worker
 from paceline.core.parties.early_messages import EarlyMessages
 
 
@@ -39,4 +39,37 @@ def test_nothing_of_a_sender_that_was_lost_meanwhile_reaches_the_role() -> None:
     assert held(early, "of its next incarnation") == [True]
     assert early.release() == ["second", "of its next incarnation"]
     early.refuse(worker(1))
+    assert not early.holding
+
+
+def test_what_a_worker_said_before_it_left_comes_first() -> None:
+    early = EarlyMessages[str]()
+    early.begin(late=True)
+    for rank, message in ((1, "first"), (2, "second"), (1, "third")):
+        early.hold(worker(rank), message, needs_role=True)
+    early.left(worker(1))
+    assert held(early, "of its next incarnation") == [True]
+    assert early.release_of_leavers() == ["first", "third"]
+    assert early.holding
+    assert early.release() == ["second", "of its next incarnation"]
+    assert early.release_of_leavers() == []
+
+
+def test_what_a_worker_said_before_it_left_stays_when_its_process_is_lost_later() -> None:
+    early = EarlyMessages[str]()
+    early.begin(late=True)
+    held(early, "first")
+    early.left(worker(1))
+    early.refuse(worker(1))
+    assert (early.release_of_leavers(), early.release()) == (["first"], [])
+
+
+def test_nothing_that_servers_said_before_they_went_back_reaches_the_role() -> None:
+    early = EarlyMessages[str]()
+    early.begin(late=True)
+    for who in (server(0), worker(0)):
+        early.hold(who, str(who), needs_role=True)
+    early.servers_went_back()
+    assert early.release() == ["worker 0"]
+    early.servers_went_back()
     assert not early.holding

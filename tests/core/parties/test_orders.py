@@ -12,7 +12,9 @@ from paceline.core.parties.orders import (
     ConfirmJoined,
     OrderAction,
     PartyOrders,
+    PassHeld,
     RefuseIncarnation,
+    ReleaseBeforeLeave,
     RepeatCalls,
     RepeatRate,
     ReportNotUnderWay,
@@ -40,7 +42,13 @@ def test_nothing_of_a_lost_incarnation_reaches_a_role_that_knows_of_the_loss() -
 
 
 def test_who_left_cleanly_is_heard_to_the_end() -> None:
-    assert orders().told(control.WorkerLeft(rank=2)) == [RolesHearLeft(2)]
+    assert orders().told(control.WorkerLeft(rank=2)) == [ReleaseBeforeLeave(2), RolesHearLeft(2)]
+
+
+def test_roles_hear_once_of_a_worker_that_leaves_and_whose_process_ends() -> None:
+    told = orders()
+    told.told(control.WorkerLeft(rank=2))
+    assert told.told(control.WorkerLeft(rank=2, lost=True, incarnation=3)) == [RefuseIncarnation(2, 3)]
 
 
 def test_a_newcomer_is_confirmed_after_the_roles_know_it() -> None:
@@ -83,4 +91,12 @@ def test_the_role_of_a_newcomer_hears_what_its_process_has_heard_since_the_roste
     known.learn(control.Roster(addresses={}, hosts={}, gone=(1, 3), incarnations=(0, 0, 0, 1, 0, 0)))
     for order in (joined(4), joined(5), control.WorkerLeft(rank=4), control.WorkerLeft(rank=0, lost=True)):
         orders.told(order)
-    assert orders.enter() == [RolesHearLeft(0), RolesHearLeft(1), RolesHearLeft(4), RolesHearJoined(5)]
+    assert orders.enter() == [
+        RolesHearJoined(4),
+        PassHeld(of_leavers=True),
+        RolesHearLeft(0),
+        RolesHearLeft(1),
+        RolesHearLeft(4),
+        RolesHearJoined(5),
+        PassHeld(of_leavers=False),
+    ]

@@ -27,14 +27,16 @@ from paceline.core.parties.orders import (
     ConfirmJoined,
     OrderAction,
     PartyOrders,
+    PassHeld,
     RefuseIncarnation,
+    ReleaseBeforeLeave,
     ReportNotUnderWay,
     ReportPending,
     ReportResolved,
     RolesHearJoined,
     RolesHearLeft,
 )
-from paceline.sim.faults.lossy_links import Act, LossyLinks
+from paceline.sim.faults.links.lossy_links import Act, LossyLinks
 from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
@@ -116,11 +118,23 @@ class SimulatedOrders:
         """Lets the role of a newcomer hear what its process has heard before."""
         for action in self._of(newcomer).enter():
             self._carry_out(newcomer, action)
-        early = self._early.pop(newcomer.process, None)
-        for act, args in early.release() if early else ():
-            if self._sim.invariants:
+
+    def _passes_held(self, newcomer: SimulatedProcess, *, of_leavers: bool) -> None:
+        """Passes on what was held for the role of a newcomer."""
+        early = self._early.get(newcomer.process)
+        if early is None:
+            return
+        if not of_leavers:
+            del self._early[newcomer.process]
+        for act, args in early.release_of_leavers() if of_leavers else early.release():
+            if self._sim.invariants and not of_leavers:  # the process of one that left may be lost by now
                 self._sim.invariants.deliveries.heard(self._sender(args), newcomer)
             act(*args)
+
+    def servers_went_back(self, party: SimulatedProcess) -> None:
+        """Drops what is held of servers, which are in an earlier state now."""
+        if early := self._early.get(party.process):
+            early.servers_went_back()
 
     def _of(self, party: SimulatedProcess) -> PartyOrders:
         return PartyOrders(party.who, self.known(party))
@@ -134,6 +148,11 @@ class SimulatedOrders:
                 self.stops_hearing(party, dead)
                 if early := self._early.get(party.process):
                     early.refuse(dead.who)
+            case ReleaseBeforeLeave(rank=rank):
+                if early := self._early.get(party.process):
+                    early.left(workers[rank].who)
+            case PassHeld(of_leavers=of_leavers):
+                self._passes_held(party, of_leavers=of_leavers)
             case RolesHearLeft(rank=rank):
                 self._calls_end(party, workers[rank])
                 for role in self.roles(party):
