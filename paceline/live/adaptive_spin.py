@@ -5,6 +5,7 @@ that exchange 0.1 MB sleep once each, and that takes half of the time (docs/benc
 
     before a wait                                            then                          next wait
     something is there already                               nothing is spent              the same
+    the run has more workers and servers here than cores     the thread sleeps at once     the same
     more tasks want to run than there are cores              the thread sleeps at once     the same
     after a spin that found nothing: 1, 3, 7, ... 255 waits  the thread sleeps at once     one less to skip
     any other                                                polls for SPIN_SECONDS        found: the same; else sleeps
@@ -19,6 +20,7 @@ want to run; elsewhere nobody spins.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -38,8 +40,17 @@ COUNTED_FOR_SECONDS = 0.01
 """Time between two counts of the tasks that want to run; one takes 10 microseconds."""
 
 
+_computing = [sys.maxsize]
+"""Processes of the run on this host that compute or make updates; until they are known nobody polls."""
 _spun = [0.0]
 """Seconds that all threads of this process have polled in vain or until something came."""
+
+
+def share_host(processes: int) -> None:
+    """Notes how many workers and servers are on this host. With more of them than cores nobody polls: a thread that
+    gives way to another one has to wait until that has had its turn, some milliseconds.
+    """
+    _computing[0] = processes
 
 
 def working_seconds() -> float:
@@ -104,6 +115,8 @@ class AdaptiveSpin:
 
     def _may_spin(self, now: float) -> bool:
         """Returns True if no other task wants the core of this thread, as far as was counted lately."""
+        if _computing[0] > self._cores:
+            return False
         if now - self._counted_at >= COUNTED_FOR_SECONDS:
             self._counted_at = now
             wanted = self._runnable() if self._cores > 1 else None

@@ -17,6 +17,7 @@ class Machine:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cores: int = 2, tasks: int | None = 2) -> None:
         monkeypatch.setattr(adaptive_spin, "cores", lambda: cores)
+        monkeypatch.setattr(adaptive_spin, "_computing", [2])
         self.now, self.tasks, self.looks, self.comes_at = 0.0, tasks, 0, 0.0
         self.spin = AdaptiveSpin(runnable=lambda: self.tasks, clock=lambda: self.now)
 
@@ -79,6 +80,14 @@ def test_nobody_spins_where_no_core_is_idle(monkeypatch: pytest.MonkeyPatch, cor
     assert [machine.waits(0.5 * SPIN_SECONDS) for _ in range(3)] == [(False, 0)] * 3
     machine.tasks = 1
     assert machine.waits(0.5 * SPIN_SECONDS)[0] == (cores > 1)
+
+
+def test_nobody_spins_where_the_run_has_more_processes_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    adaptive_spin.share_host(3)
+    assert machine.waits(0.5 * SPIN_SECONDS) == (False, 0)
+    adaptive_spin.share_host(2)
+    assert machine.waits(0.5 * SPIN_SECONDS)[0]
 
 
 def test_polling_is_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
