@@ -29,10 +29,9 @@ from paceline.live.host_info import cores
 
 T = TypeVar("T")
 
-SPIN_SECONDS = 250e-6
-"""A server takes about 0.1 ms to check a small gradient, make the update and answer.
-
-After a few milliseconds of sleep it takes 0.5 ms. Polling for so long gains nothing (docs/benchmarks.md).
+SPIN_SECONDS = 1e-3
+"""A server that polls takes 0.1 ms to check a small gradient, make the update and answer; one that has slept for some
+milliseconds takes 0.5 ms. With 0.25 ms half of the exchanges failed to leave the slow way (docs/benchmarks.md).
 """
 SKIPPED_MAX = 255
 """Waits without a spin after many that found nothing."""
