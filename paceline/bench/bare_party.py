@@ -17,6 +17,7 @@ from paceline.config.sections import ClusterSettings
 from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError
 from paceline.engine.vectors.chunked import RopeMemory
+from paceline.live.adaptive_spin import share_host
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node
 from paceline.live.protocol.transport import Envelope, Kind, LossCause
@@ -97,6 +98,7 @@ def open_party(
         config=Config(cluster=ClusterSettings(transport=transport)),
     )
     way = spec.open_transport()
+    share_host(workers + servers)
     node = Node(way, RopeMemory(device), timeout_s=TIMEOUT_S)
     return node, way
 

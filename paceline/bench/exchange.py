@@ -150,10 +150,13 @@ class Running:
 
         An exchange is a push and a pull of the whole vector. All workers begin together.
         """
+        return [max(together) for together in zip(*self.exchange_each(times), strict=True)]
+
+    def exchange_each(self, times: int) -> list[list[float]]:
+        """Returns the seconds of each of `times` exchanges of each worker, which begin together and go on alone."""
         for worker in self._workers:
             worker.tell(times)
-        each = [worker.hear() for worker in self._workers]
-        return [max(together) for together in zip(*each, strict=True)]
+        return [worker.hear() for worker in self._workers]
 
     def __exit__(self, *_: object) -> None:
         self._held.close()

@@ -1,4 +1,4 @@
-"""The event loop of a party's network thread: one selector, one wake-up pipe, a heap of timers. It never polls.
+"""The event loop of a party's network thread: one set of descriptors, one wake-up pipe, a heap of timers.
 
     call_soon(action)         runs it on the loop's thread, in order; from any thread, which rings the bell
     call_later(seconds, ..)   runs it when the time is up
@@ -6,6 +6,8 @@
 
 One ring is enough for all that is asked before it is heard, so a burst of calls costs one system call. A TLS stream may
 hold decrypted bytes that the selector cannot see; the loop asks such streams (`pending`) after each callback.
+
+It sleeps until something is there. A server's loop polls for a short time first, where that pays (`adaptive_spin.py`).
 
 Callbacks run under a lock, `turn`, which is free while the loop waits. Another thread that holds it stands in for the
 loop's own: it may call back and `watch` (`paceline.live.net.caller_reads`).
@@ -16,13 +18,16 @@ from __future__ import annotations
 import contextlib
 import heapq
 import itertools
-import selectors
+import math
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+
+from paceline.live.adaptive_spin import AdaptiveSpin
+from paceline.live.readiness import READ, readiness
 
 Action = Callable[[], None]
 
@@ -30,11 +35,15 @@ Action = Callable[[], None]
 class Loop:
     """Runs callbacks for readable and writable sockets and for timers, all on one thread."""
 
-    def __init__(self, name: str, failed: Callable[[BaseException], None]) -> None:
-        """`failed` is called with an exception that escaped a callback; the loop ends with it."""
+    def __init__(self, name: str, failed: Callable[[BaseException], None], *, spins: bool = False) -> None:
+        """`failed` is called with an exception that escaped a callback; the loop ends with it.
+
+        spins: the next message often comes so soon that sleeping costs more than polling for it.
+        """
         self.turn = threading.Lock()
-        self._selector = selectors.DefaultSelector()
-        self._watched: dict[int, int] = {}  # events by descriptor
+        self._selector = readiness()
+        self._spin = AdaptiveSpin() if spins else None
+        self._watched: dict[int, tuple[int, Callable[[int], None]]] = {}  # by descriptor: events, and what to call
         self._soon: deque[Action] = deque()
         self._timers: list[tuple[float, int, Action]] = []
         self._sequence = itertools.count()
@@ -45,7 +54,7 @@ class Loop:
         self._bell, self._ear = socket.socketpair()
         self._bell.setblocking(False)
         self._ear.setblocking(False)
-        self._selector.register(self._ear, selectors.EVENT_READ, self._hear)
+        self._add(self._ear.fileno(), READ, self._hear)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -73,24 +82,27 @@ class Loop:
         number = sock.fileno()
         if self._ended or number < 0:
             return
-        known = self._watched.get(number, 0)
         pending: Callable[[], int] | None = getattr(sock, "pending", None)
-        action = callback if pending is None else partial(self._call, sock, pending, callback)
         if not events:
-            if self._watched.pop(number, 0):
-                self._selector.unregister(number)
-        elif known:
-            self._selector.modify(number, events, action)
+            self.pause(number)
+        elif pending is None:
+            self._add(number, events, callback)
         else:
-            self._selector.register(number, events, action)
-        if events:
-            self._watched[number] = events
-        if pending is not None and events & selectors.EVENT_READ:
-            self._look_again(sock, pending)
+            self._add(number, events, partial(self._call, sock, pending, callback))
+            if events & READ:
+                self._look_again(sock, pending)
+
+    def _add(self, number: int, events: int, action: Callable[[int], None]) -> None:
+        """Watches a descriptor, or watches it for other events from now on."""
+        if number in self._watched:
+            self._selector.modify(number, events)
+        else:
+            self._selector.register(number, events)
+        self._watched[number] = events, action
 
     def pause(self, number: int) -> None:
         """Stops watching a descriptor until `watch` is called again, within `turn` only."""
-        if self._watched.pop(number, 0):
+        if self._watched.pop(number, None):
             self._selector.unregister(number)
 
     def unwatch(self, sock: socket.socket) -> None:
@@ -114,9 +126,9 @@ class Loop:
     def _read_again(self, number: int) -> None:
         """Calls back once more for a stream that is still watched for reading."""
         self._unseen.discard(number)
-        key = (self._selector.get_map() or {}).get(number)
-        if key is not None and key.events & selectors.EVENT_READ:
-            key.data(selectors.EVENT_READ)
+        events, action = self._watched.get(number, (0, None))
+        if action is not None and events & READ:
+            action(READ)
 
     def end(self, timeout_s: float = 1.0) -> None:
         """Stops after what is due now, and closes the selector."""
@@ -169,9 +181,19 @@ class Loop:
                     self._soon.popleft()()
         wait = self._timers[0][0] - time.monotonic() if self._timers else None
         wait = 0.0 if self._soon else wait
-        found = self._selector.select(wait)
+        found = self._select(wait)
         with self.turn:
-            for key, events in found:  # also when a timer is due: neither starves the other
-                key.data(events)
+            for number, events in found:  # also when a timer is due: neither starves the other
+                watched = self._watched.get(number)
+                if watched is not None:  # else a callback before it has closed that socket
+                    watched[1](events)
             while self._timers and self._timers[0][0] <= time.monotonic():
                 heapq.heappop(self._timers)[2]()
+
+    def _select(self, wait: float | None) -> Sequence[tuple[int, int]]:
+        """Returns the descriptors that are ready, with their events; waits for one, for `wait` seconds at most."""
+        if self._spin is not None:
+            found = self._spin.look(partial(self._selector.select, 0), math.inf if wait is None else wait)
+            if found:
+                return found
+        return self._selector.select(wait)

@@ -18,3 +18,6 @@ def test_a_figure_says_what_was_measured_against_which_limit() -> None:
 def test_several_workers_make_a_round_together() -> None:
     with exchange.Running(exchange.ExchangeJob(transport="tcp", length=1000, workers=2, scheme="bsp")) as running:
         assert len(running.exchange(3)) == 3
+        each = running.exchange_each(4)
+    assert [len(seconds) for seconds in each] == [4, 4]
+    assert min(map(min, each)) > 0

@@ -48,6 +48,12 @@ class PartyDirectory(KnownWorkers):
         """Returns the host of a party, "" where it is unknown."""
         return self.hosts.get(str(who), "")
 
+    def computing_here(self) -> int:
+        """Returns how many workers and servers are on the host of this party, those that may still join included."""
+        here = self.host_of(self._me)
+        found = [who for who, host in self.hosts.items() if host == here]
+        return sum(Party.parse(who).kind in ("worker", "server") for who in found)
+
     def can_be_called(self, rank: int) -> bool:
         """Returns True for a worker that is there, or was joining before this process heard of it."""
         return rank not in self.lost_ranks or rank in self.joining

@@ -63,6 +63,7 @@ from paceline.core.parties.orders import (
     RolesHearLeft,
     VoidCalls,
 )
+from paceline.live.adaptive_spin import share_host
 from paceline.live.control import permissions
 from paceline.live.control.directory import PartyDirectory
 from paceline.live.control.early_messages import EarlyEnvelopes
@@ -238,6 +239,7 @@ class MessageHandlers:
                 self._node.begin_server_view(view)
             case CheckByPlan(plan=plan, late=late):
                 self._node.message_checks.planned(plan, late=late)
+                share_host(self._directory.computing_here())
             case StartClock(go=go):
                 self._node.start_clock(go.at)  # at once, so that no message is dated by the clock from before
                 self._mailbox.total_samples = go.samples

@@ -31,6 +31,7 @@ from paceline.core.effects import Data
 from paceline.core.errors import PeerLost
 from paceline.core.parties.lease_reports import ResolvedContributions
 from paceline.core.trace import CpuUsed, Record, Row, from_row, to_row
+from paceline.live.adaptive_spin import working_seconds
 from paceline.live.host_info import cores
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 
@@ -98,7 +99,7 @@ class Reports:
         self._progress = progress
         if not self._begun:
             self._begun = True
-            self._cpu_before = time.process_time()
+            self._cpu_before = working_seconds()
             self._cpu_due = self._now() + CPU_SECONDS
             self._transport.call_later(self._report_s, self._again)
             if self._me.kind == "server":
@@ -152,7 +153,7 @@ class Reports:
         now = self._now()
         if now >= self._cpu_due:
             self._cpu_due = CPU_GROWTH * now
-            seconds = time.process_time() - self._cpu_before
+            seconds = working_seconds() - self._cpu_before
             self.note(CpuUsed(at=now, party=str(self._me), seconds=seconds, cores=cores()))
 
     def _tell(self, message: control.SamplesResolved | control.Progress | control.Records | control.Beat) -> None:

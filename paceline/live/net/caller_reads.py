@@ -22,7 +22,9 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 
+from paceline.live.adaptive_spin import AdaptiveSpin
 from paceline.live.event_loop import Loop
 from paceline.live.net.connection import Connection
 from paceline.live.protocol.wakeable_event import WakeableEvent
@@ -40,6 +42,7 @@ class Bell:
         self._ear.setblocking(False)
         self._numbers: list[int] | None = None
         self._poll = select.poll()
+        self._spin = AdaptiveSpin()
 
     def __del__(self) -> None:
         self._bell.close()  # with its thread, or with the transport, whichever ends first
@@ -57,13 +60,17 @@ class Bell:
             self._ear.recv(4096)
 
     def poll(self, numbers: list[int], seconds: float) -> list[tuple[int, int]]:
-        """Waits until one of these descriptors can be read, or it rings; returns which, the bell's own among them."""
+        """Waits until one of these descriptors can be read, or it rings; returns which, the bell's own among them.
+
+        It polls for a short time first, where that pays (`adaptive_spin.py`).
+        """
         if numbers != self._numbers:  # most often they are the same as the last time
             self._poll = select.poll()
             for number in (self._ear.fileno(), *numbers):
                 self._poll.register(number, select.POLLIN)
             self._numbers = numbers
-        return self._poll.poll(1e3 * seconds + 1)
+        found = self._spin.look(partial(self._poll.poll, 0), seconds)
+        return list(found) or self._poll.poll(1e3 * seconds + 1)
 
 
 class CallerReads:

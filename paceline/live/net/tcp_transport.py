@@ -96,7 +96,7 @@ class TcpTransport:
         self._body_bytes_max, self._streams = body_bytes_max, streams
         self._listener = _listener(host, port)
         self._told_failure = failed or self._failed
-        self._loop = Loop(f"net of {me}", self._told_failure)
+        self._loop = Loop(f"net of {me}", self._told_failure, spins=me.kind == "server")
         self._caller_reads = CallerReads(self._loop)
         self._segments = segments
         self._dialer = Dialer(

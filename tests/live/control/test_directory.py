@@ -37,6 +37,14 @@ def test_a_first_roster_is_of_a_run_that_has_not_begun() -> None:
     assert of.incarnation_of(worker(0)) == of.incarnation_of(COORDINATOR) == 0
 
 
+def test_workers_and_servers_of_the_same_host_are_counted() -> None:
+    hosts = {"worker 0": "h0", "worker 1": "h1", "server 0": "h1", "server 1": "h0", "evaluator": "h1"}
+    of = directory(1, hosts=hosts)
+    assert of.computing_here() == 2
+    of.came(joined(2, 0))
+    assert of.computing_here() == 2, "it is elsewhere"
+
+
 def test_who_comes_late_hears_who_is_gone_but_its_own_earlier_incarnation_is_not() -> None:
     of = directory(me=1, incarnations=(0, 3), gone=(0, 1), lost=(0, 1))
     assert of.late

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from paceline.core.effects import Compute, Train
+from paceline.core.effects import Compute, Computed, Train, Trained
 from paceline.core.errors import Stopped, Undone
 from paceline.core.trace import DOES_NOT_OVERLAP, OVERLAPS, Decided
 from paceline.runtime.checkpointing.worker_position import PositionLog
@@ -34,6 +34,9 @@ from paceline.runtime.worker.steps.overlap import Overlap
 from paceline.runtime.worker.steps.overlap_choice import OverlapChoice
 from paceline.runtime.worker.steps.overlap_trial import OverlapTrial, TrialResult
 from paceline.runtime.worker.steps.step_timer import Stopwatch
+
+CLEARED_EARLY_MAX = 1 << 20
+"""Parameters of a model whose gradient is cleared while the answer is under way; that may take a second buffer."""
 
 
 class StepRunner:
@@ -61,6 +64,11 @@ class StepRunner:
         self._exchanges = 0  # since the last step
         self._overlap = self._make_overlap()
         self._alone = run.spec.workers == 1 and not run.spec.servers  # what is handed over stays on its device
+        flat = model.flat
+        # Without servers the worker makes the update, which takes its gradient from where backward leaves it.
+        small = len(flat) <= CLEARED_EARLY_MAX and not (flat.by_rows or flat.in_ranks)
+        self._clears_early = small and run.spec.servers > 0
+        self._cleared = False
 
     def _make_overlap(self) -> OverlapChoice | None:
         """Returns what decides which steps overlap communication with backward; None where there is nothing to gain.
@@ -123,7 +131,7 @@ class StepRunner:
             self._take(early.finish)
         elif result is not None:
             self._model.flat.settle()
-            self._take(lambda: node.advance(result))
+            self._take(lambda: self._exchange(result))
         else:
             self._model.flat.zero_grad()
             self._guard.note_weights()
@@ -142,6 +150,17 @@ class StepRunner:
         if self._node.role.updates_alone:
             self._model.update.samples_seen = seen
 
+    def _exchange(self, result: Computed | Trained) -> Compute | Train:
+        """Hands `result` over and returns the next piece of work.
+
+        The gradient of a small model is cleared meanwhile: the lent one stays, and the next pass writes into another.
+        """
+        self._node.begin(result)
+        if self._clears_early:
+            self._model.flat.zero_grad()
+            self._cleared = True
+        return self._node.finish()
+
     def _take(self, advance: Callable[[], Compute | Train]) -> None:
         """Resumes the scheme until it asks for work, and prepares the loop's next backward for that."""
         node, flat = self._node, self._model.flat
@@ -152,7 +171,9 @@ class StepRunner:
         while True:
             try:
                 wanted = advance()
-                flat.zero_grad()
+                if not self._cleared or flat.has_gradient:
+                    flat.zero_grad()
+                self._cleared = False
                 self._exchanges = int(self._model.work.begin(wanted))
                 break
             except Stopped:

@@ -13,6 +13,7 @@ from torch import nn
 from paceline.core.adaptive.repeated_timing import best_and_least, repeated
 from paceline.engine.accelerators import wait_for
 from paceline.engine.model.trial_pass import unchanged
+from paceline.live.adaptive_spin import working_seconds
 
 
 def measured_step(step: Callable[[], None], module: nn.Module, repeats: int = 3) -> float:
@@ -68,7 +69,7 @@ class Stopwatch:
 
     def begin(self) -> None:
         """Notes that a step begins."""
-        self._began, self._cpu_began = time.monotonic(), time.process_time()
+        self._began, self._cpu_began = time.monotonic(), working_seconds()
 
     def hand_out(self) -> None:
         """Notes that the loop has a mini-batch."""
@@ -88,7 +89,7 @@ class Stopwatch:
         """Returns the seconds of the step that has just ended, waiting until they are `at_least` so many."""
         self._wait_for_device(ahead=not hands_over and not at_least)
         self.rest()
-        self.cpu = time.process_time() - self._cpu_began
+        self.cpu = working_seconds() - self._cpu_began
         passed = time.monotonic() - self._began
         if passed < at_least:
             self._over.wait(at_least - passed)

@@ -1,0 +1,105 @@
+"""A thread polls before it sleeps while that pays and a core is idle."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from paceline.live import adaptive_spin
+from paceline.live.adaptive_spin import COUNTED_FOR_SECONDS, SKIPPED_MAX, SPIN_SECONDS, AdaptiveSpin
+
+LOOK_SECONDS = 1e-6
+
+
+class Machine:
+    """A clock on which each look takes a microsecond, and a machine with so many runnable tasks."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, cores: int = 2, tasks: int | None = 2) -> None:
+        monkeypatch.setattr(adaptive_spin, "cores", lambda: cores)
+        monkeypatch.setattr(adaptive_spin, "_computing", [2])
+        self.now, self.tasks, self.looks, self.comes_at = 0.0, tasks, 0, 0.0
+        self.spin = AdaptiveSpin(runnable=lambda: self.tasks, clock=lambda: self.now)
+
+    def poll(self) -> list[str]:
+        """Finds something from `comes_at` on."""
+        self.now += LOOK_SECONDS
+        self.looks += 1
+        return ["there"] if self.now >= self.comes_at else []
+
+    def waits(self, seconds: float, at_most: float = 1.0) -> tuple[bool, int]:
+        """Waits for what comes after so many seconds; returns whether it was found, and after how many looks."""
+        self.now += COUNTED_FOR_SECONDS
+        self.comes_at, self.looks = self.now + seconds, 0
+        return bool(self.spin.look(self.poll, at_most)), self.looks
+
+
+def test_what_comes_soon_is_found_without_sleeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    assert all(machine.waits(0.9 * SPIN_SECONDS)[0] for _ in range(100))
+
+
+def test_a_spin_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    found, looks = machine.waits(1.0)
+    assert not found
+    assert looks <= SPIN_SECONDS / LOOK_SECONDS + 2
+    found, looks = Machine(monkeypatch).waits(1.0, at_most=10 * LOOK_SECONDS)
+    assert (found, looks <= 12) == (False, True), "a timer is due earlier"
+
+
+def test_long_waits_are_spun_for_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    spins = [at for at in range(4 * SKIPPED_MAX) if machine.waits(1.0)[1]]
+    assert spins[:5] == [0, 2, 6, 14, 30]
+    gaps = [b - a for a, b in itertools.pairwise(spins)]
+    assert gaps == sorted(gaps)
+    assert max(gaps) == SKIPPED_MAX + 1
+
+
+def test_a_spin_that_finds_something_ends_the_penalty(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    for _ in range(14):
+        machine.waits(1.0)  # the next spin comes at the fifteenth wait
+    assert machine.waits(0.5 * SPIN_SECONDS)[0]
+    assert machine.waits(0.5 * SPIN_SECONDS)[0]
+
+
+def test_what_is_there_already_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    machine.waits(1.0)
+    machine.waits(1.0)  # skipped
+    assert machine.waits(0.0) == (True, 1)
+    machine.waits(1.0)
+    assert [machine.waits(1.0)[1] for _ in range(3)] == [0, 0, 0], "the penalty has grown from 1 to 3"
+
+
+@pytest.mark.parametrize(("cores", "tasks"), [(2, 3), (1, 1), (2, None)], ids=["busy", "one core", "unknown"])
+def test_nobody_spins_where_no_core_is_idle(monkeypatch: pytest.MonkeyPatch, cores: int, tasks: int | None) -> None:
+    machine = Machine(monkeypatch, cores, tasks)
+    assert [machine.waits(0.5 * SPIN_SECONDS) for _ in range(3)] == [(False, 0)] * 3
+    machine.tasks = 1
+    assert machine.waits(0.5 * SPIN_SECONDS)[0] == (cores > 1)
+
+
+def test_nobody_spins_where_the_run_has_more_processes_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    adaptive_spin.share_host(3)
+    assert machine.waits(0.5 * SPIN_SECONDS) == (False, 0)
+    adaptive_spin.share_host(2)
+    assert machine.waits(0.5 * SPIN_SECONDS)[0]
+
+
+def test_polling_is_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adaptive_spin.time, "process_time", lambda: 5.0)
+    machine = Machine(monkeypatch)
+    before = adaptive_spin.working_seconds()
+    machine.waits(0.5 * SPIN_SECONDS)
+    assert before - adaptive_spin.working_seconds() == pytest.approx(0.5 * SPIN_SECONDS, rel=0.01)
+    machine.waits(1.0)
+    assert before - adaptive_spin.working_seconds() == pytest.approx(1.5 * SPIN_SECONDS, rel=0.01)
+
+
+def test_linux_says_how_many_tasks_run() -> None:
+    counted = adaptive_spin._runnable_tasks()
+    assert counted is None or counted >= 1
