@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from paceline import config as configuration
 from paceline.cli.support.options import values_of
 from paceline.config import Config, StopSettings
-from paceline.config.group_names import on_cluster
+from paceline.config.group_names import as_recorded, on_cluster
 from paceline.core.errors import ConfigError
 from paceline.observe.runs.summary import SUMMARY, Summary, read_summary
 from paceline.sim import Cluster, examples, load
@@ -81,6 +81,8 @@ class SimulationFlags:
             )
         else:
             self._refuse("--from", *PLACES, "servers", "step-ms", "parameters")
+            recorded = read_summary(Path(namespace.from_run) / SUMMARY)
+            self.values = as_recorded(self.values, [worker.host for worker in recorded.workers])
 
     def check(self, *, timing_only: bool) -> None:
         """Raises ConfigError where flags are about a model that is not the one which is simulated."""
