@@ -219,7 +219,7 @@ class ClusterSettings:
     allreduce: str = option(
         "auto", "how means among workers are computed (docs/carriers.md)", choices=CARRIERS, launch=True, variable=True
     )
-    # Three limits on silence, which find different failures: `timeout` a wait in which nothing is wrong with the other
+    # Limits on silence, which find different failures: `timeout` a wait in which nothing is wrong with the other
     # side (600 s covers compilation and downloads), `dead_after` a process or host that is gone or frozen, and
     # `stuck_after` a process that answers but does not train, such as a hanging CUDA kernel.
     timeout: float = option(600.0, "maximum seconds of any single wait", low=1, launch=True, variable=True)
@@ -228,6 +228,12 @@ class ClusterSettings:
         300.0,
         "maximum seconds of a mini-batch, or 20 usual steps if longer, before a worker is declared failed; 0: no limit",
         low=0,
+        launch=True,
+    )
+    start_timeout: float = option(
+        120.0,
+        "maximum seconds from the start of a process until it connects; what a script does before join counts",
+        low=1,
         launch=True,
     )
     restarts: int = option(3, "maximum number of restarts of each worker, and of the evaluator", low=0, launch=True)

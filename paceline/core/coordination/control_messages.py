@@ -11,6 +11,7 @@ EvaluationReport  an evaluation (evaluator)                Stop          the run
 Unfit             a worker must be expelled (servers)      Explain       print your stack trace (workers)
 Left              I take no further part (workers)         Finish        evaluate and save the last model (evaluator)
 Saved             the model is on disk (evaluator)         Exit          end your process
+                                                           NewcomerLost  another that joins is lost (newcomers)
 Failed            I cannot go on, because                  Restore       load a snapshot or a copy (servers)
 Beat              I am alive, with nothing to report       Resume        all servers are restored (the others)
 Ask               how much may I train? (workers)          Quota         so many samples more (workers)
@@ -433,6 +434,17 @@ class WorkerLeft:
     rank: int
     lost: bool = False
     incarnation: int = 0
+
+
+@message("control.NewcomerLost", plane="control")
+class NewcomerLost:
+    """Tells other newcomers that incarnation `incarnation` of worker `rank` is lost before it has joined.
+
+    Nobody else has heard of it. The later newcomers call it, and would wait for its answer.
+    """
+
+    rank: int
+    incarnation: int
 
 
 @message("control.Unfit", plane="control")

@@ -181,6 +181,10 @@ class LocalLauncher:
         lost = event.code == LOST_COORDINATOR_EXIT
         self.ended.put(ProcessEnded(who=Party.parse(party), why=why, lost_coordinator=lost))
 
+    def waits(self, who: Party) -> bool:
+        """Returns False: who is started here begins at once."""
+        return False
+
     def busy(self) -> bool:
         """Returns False: nothing but the run's parties is started here."""
         return False

@@ -23,9 +23,16 @@ from paceline.runtime.supervisor.restart_policy import (
 class PartyIncarnations:
     """Starts the processes of a run; `joined` is for the coordinator's thread, all else for the supervisor's."""
 
-    def __init__(self, config: Config, launcher: Launcher, say: Callable[[str], None]) -> None:
-        """`say` shows a line to the user."""
+    def __init__(
+        self,
+        config: Config,
+        launcher: Launcher,
+        say: Callable[[str], None],
+        started: Callable[[Party, int], None] = lambda who, incarnation: None,
+    ) -> None:
+        """say: shows a line to the user. started: is told that a process of a later incarnation runs."""
         self._config, self._launcher, self._say = config, launcher, say
+        self._started, self._unreported = started, dict[Party, int]()
         self._specs: dict[Party, ProcessSpec] = {}
         self._restarts = Restarts(config.cluster.restarts)
         self._replacements = Replacements(INCARNATIONS_MAX)
@@ -49,6 +56,7 @@ class PartyIncarnations:
         spec = self._specs[who]
         # Only the first incarnation resumes a checkpoint: later ones take over the state of the run.
         self._specs[who] = dataclasses.replace(spec, incarnation=spec.incarnation + 1, resume="")
+        self._unreported[who] = spec.incarnation + 1
         self._start(who)
 
     def _start(self, who: Party) -> None:
@@ -84,6 +92,7 @@ class PartyIncarnations:
     def has_ended(self, who: Party) -> None:
         """Notes that the process of `who` has ended, whatever follows."""
         self.up.discard(who)
+        self._unreported.pop(who, None)
 
     def ended(self, who: Party, *, trains: bool, banned: Collection[Party]) -> None:
         """Plans the next incarnation of `who`, whose process has ended in a run that goes on: now, later or never."""
@@ -108,7 +117,7 @@ class PartyIncarnations:
                 self._say(why_not)
 
     def start_due(self, *, trains: bool, needs_evaluator: bool) -> None:
-        """Starts those whose pause is over; the evaluator at once where nobody trains any more."""
+        """Starts those whose pause is over; the evaluator at once where nobody trains any more. Reports who runs."""
         for who in self._restarts.due(time.monotonic()):
             if trains:
                 if who == EVALUATOR:
@@ -118,3 +127,7 @@ class PartyIncarnations:
             if self._evaluator.exhausted:
                 self._specs[EVALUATOR] = dataclasses.replace(self._specs[EVALUATOR], judges=False)
             self.next(EVALUATOR)
+        for who, incarnation in list(self._unreported.items()):
+            if not self._launcher.waits(who):  # its host may be away for minutes
+                del self._unreported[who]
+                self._started(who, incarnation)

@@ -39,11 +39,20 @@ class Phases(Protocol):
 
 
 class Deadline:
-    """Bounds every phase but training itself: by WAIT_SECONDS, and by the time that the model needs on its way
-    besides."""
+    """Bounds every phase but training itself: the first by `--start-timeout`, each other one by WAIT_SECONDS, and by
+    the time that the model needs on its way besides."""
 
-    def __init__(self, coordinator: Phases, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        coordinator: Phases,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        start_s: float = WAIT_SECONDS,
+        hint: Callable[[Party], str] = lambda who: "",
+    ) -> None:
+        """start_s: seconds within which every process has to connect. hint: says where the log of a party lies."""
         self._coordinator, self._clock = coordinator, clock
+        self._start_s, self._hint = start_s, hint
         self._phase: tuple[RunPhase, bool] | None = None
         self._began = 0.0
         self._last = self._seconds = math.inf
@@ -64,10 +73,16 @@ class Deadline:
         if phase != self._phase:
             self._phase, self._began = phase, now
         at_most = WAIT_SECONDS + moving_seconds(self._coordinator.length)
+        if phase[0] is RunPhase.GATHERING:
+            at_most = self._start_s
         if phase == (RunPhase.TRAINING, False):
             at_most = math.inf
         if now > min(self._began + at_most, self._last):
-            missing = ", ".join(str(who) for who in self._coordinator.missing()[:4]) or "the workers"
+            late = self._coordinator.missing()
+            missing = ", ".join(str(who) for who in late[:4]) or "the workers"
             what = "stopping the workers" if phase[1] else phase[0].value
             seconds = at_most if now > self._began + at_most else self._seconds
-            raise RunFailed(f"waited {seconds:.0f} s for {missing} while {what}")
+            way_out = "; --start-timeout gives processes longer" if phase[0] is RunPhase.GATHERING else ""
+            raise RunFailed(
+                f"waited {seconds:.0f} s for {missing} while {what}{self._hint(late[0]) if late else ''}{way_out}"
+            )

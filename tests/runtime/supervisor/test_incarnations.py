@@ -5,6 +5,8 @@ The rules themselves (how often, after which pause) are tested in `test_restart_
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from paceline import config as configuration
@@ -20,9 +22,13 @@ class Launched:
     def __init__(self) -> None:
         self.did: list[tuple[str, int] | str] = []
         self.clock = 100.0
+        self.waiting: set[Party] = set()
 
     def start(self, spec: ProcessSpec) -> None:
         self.did.append((spec.party, spec.incarnation))
+
+    def waits(self, who: Party) -> bool:
+        return who in self.waiting
 
     def kill(self, who: Party) -> None:
         self.did.append(f"kill {who}")
@@ -42,9 +48,15 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
     return launched
 
 
-def begun(launched: Launched, said: list[str], restarts: int = 1, absent: tuple[Party, ...] = ()) -> PartyIncarnations:
+def begun(
+    launched: Launched,
+    said: list[str],
+    restarts: int = 1,
+    absent: tuple[Party, ...] = (),
+    started: Callable[[Party, int], None] = lambda who, incarnation: None,
+) -> PartyIncarnations:
     config = configuration.build({"cluster": {"workers": 2, "servers": 1, "restarts": restarts}})
-    of = PartyIncarnations(config, launched, said.append)  # type: ignore[arg-type]
+    of = PartyIncarnations(config, launched, said.append, started)  # type: ignore[arg-type]
     parties = (server(0), worker(0), worker(1), EVALUATOR)
     specs = {
         who: ProcessSpec(party=str(who), workers=2, servers=1, coordinator="", token="", resume="a checkpoint")
@@ -146,3 +158,24 @@ def test_a_lost_evaluator_is_tried_again_later_and_once_more_for_the_last_model(
     of.ended(EVALUATOR, trains=False, banned=())
     of.start_due(trains=False, needs_evaluator=True)
     assert launched.taken() == [("evaluator", 3)]
+
+
+def test_a_later_incarnation_is_reported_when_it_runs_and_not_while_its_host_is_away(launched: Launched) -> None:
+    said: list[tuple[Party, int]] = []
+    of = begun(launched, [], started=lambda who, incarnation: said.append((who, incarnation)))
+    assert said == []  # everybody is waited for while the run is brought up
+    launched.waiting.add(worker(1))
+    for who in (worker(0), worker(1)):
+        of.next(who)
+    of.start_due(trains=True, needs_evaluator=True)
+    assert said == [(worker(0), 1)]
+    launched.waiting.clear()
+    of.start_due(trains=True, needs_evaluator=True)
+    of.start_due(trains=True, needs_evaluator=True)
+    assert said == [(worker(0), 1), (worker(1), 1)]
+    launched.waiting.add(worker(1))
+    of.next(worker(1))
+    of.has_ended(worker(1))  # given up before it ran
+    launched.waiting.clear()
+    of.start_due(trains=True, needs_evaluator=True)
+    assert len(said) == 2
