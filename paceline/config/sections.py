@@ -230,12 +230,7 @@ class ClusterSettings:
         low=0,
         launch=True,
     )
-    start_timeout: float = option(
-        120.0,
-        "maximum seconds from the start of a process until it connects; what a script does before join counts",
-        low=1,
-        launch=True,
-    )
+    connect_timeout: float = option(120.0, "maximum seconds until a started process connects", low=1, launch=True)
     restarts: int = option(3, "maximum number of restarts of each worker, and of the evaluator", low=0, launch=True)
     min_workers: int = option(1, "the run ends when fewer workers are left", low=1, launch=True)
     # With `replica` a server's reply waits until the next server has a copy: one more message per update, for which no

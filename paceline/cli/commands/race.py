@@ -7,11 +7,12 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from paceline import config as configuration
 from paceline.cli.support.options import Parser, add_settings, values_of
-from paceline.cli.support.race_settings import configured, tell_defaults, with_race_end
 from paceline.cli.support.run_and_report import RunInterrupted, Runner, run
 from paceline.cli.support.script_runs import (
     HostRun,
@@ -126,6 +127,30 @@ def chosen(schemes: str) -> list[str]:
     for word in words:
         lookup(word)
     return words
+
+
+def with_race_end(values: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Returns `values` by section and key, with the default end of a race where they have none."""
+    copied = {section: dict(entries) for section, entries in values.items()}
+    if (end := configuration.race_end(values)) is not None:
+        copied["stop"] = {**copied.get("stop", {}), end.setting: end.value, "epochs": end.epochs}
+    return copied
+
+
+def configured(values: Mapping[str, Mapping[str, Any]], scheme: str) -> Config:
+    """Returns the checked configuration of one run of the race. Raises ConfigError."""
+    return configuration.build({**values, "run": {**values.get("run", {}), "scheme": scheme}})
+
+
+def tell_defaults(values: Mapping[str, Mapping[str, Any]], config: Config) -> None:
+    """Prints on stderr what `config` has of the end and of the length of a step that `values` do not say."""
+    if (end := configuration.race_end(values)) is not None:
+        print(f"each run ends at {end}: the default for {config.data.name}", file=sys.stderr)
+    if config.cluster.slowdown and "step_ms" not in values.get("cluster", {}):
+        step_ms = f"{config.cluster.step_ms:g} ms"
+        print(
+            f"a step lasts {step_ms} (--step-ms) times --slowdown: the default for {config.model.name}", file=sys.stderr
+        )
 
 
 def with_folders(configs: Sequence[Config], what: str) -> tuple[list[Config], str]:

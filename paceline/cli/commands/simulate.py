@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from paceline.cli.commands.race import chosen, race, with_folders
+from paceline.cli.commands.race import chosen, race, tell_defaults, with_folders, with_race_end
 from paceline.cli.support.options import Parser, add_settings, refuse_other_schemes
-from paceline.cli.support.race_settings import tell_defaults, with_race_end
 from paceline.cli.support.run_and_report import Runner, run_and_report
 from paceline.cli.support.simulation_flags import SimulationFlags, add_flags
 from paceline.cli.support.watch_page import add_watch, page

@@ -90,7 +90,7 @@ class CoordinatorEvents:
 
     def unheard(self, who: Party, incarnation: int, why: str) -> None:
         """Reports a process that has not connected; the supervisor kills it, which may start the next one."""
-        line = f"{why}{self._log_hint(who)}; --start-timeout gives it longer"
+        line = f"{why}{self._log_hint(who)}; --connect-timeout gives it longer"
         self._events.put(MemberEvent(who, incarnation, line, lost=True))
 
     def finished(self, reason: str, seconds: float) -> None:

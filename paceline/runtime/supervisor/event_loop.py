@@ -81,7 +81,7 @@ class EventLoop:
         self._keeps_checkpoints = config.checkpoint.every > 0
         self._in_ranks = any(config.ranks_of(rank) > 1 for rank in range(config.cluster.workers))
         self._orders_due = 0.0
-        self._deadline = Deadline(coordinator, start_s=config.cluster.start_timeout, hint=LogHint(config.run.out))
+        self._deadline = Deadline(coordinator, start_s=config.cluster.connect_timeout, hint=LogHint(config.run.out))
         self._finished = False
         self._signal = ""
         self._taken = False

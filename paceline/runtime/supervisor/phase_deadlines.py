@@ -39,7 +39,7 @@ class Phases(Protocol):
 
 
 class Deadline:
-    """Bounds every phase but training itself: the first by `--start-timeout`, each other one by WAIT_SECONDS, and by
+    """Bounds every phase but training itself: the first by `--connect-timeout`, each other one by WAIT_SECONDS, and by
     the time that the model needs on its way besides."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Deadline:
             missing = ", ".join(str(who) for who in late[:4]) or "the workers"
             what = "stopping the workers" if phase[1] else phase[0].value
             seconds = at_most if now > self._began + at_most else self._seconds
-            way_out = "; --start-timeout gives processes longer" if phase[0] is RunPhase.GATHERING else ""
+            way_out = "; --connect-timeout gives processes longer" if phase[0] is RunPhase.GATHERING else ""
             raise RunFailed(
                 f"waited {seconds:.0f} s for {missing} while {what}{self._hint(late[0]) if late else ''}{way_out}"
             )

@@ -41,7 +41,7 @@ def test_who_does_not_connect_is_told_with_its_log_and_the_way_out() -> None:
     run.now = 29.0
     deadline.check()
     run.now = 31.0
-    why = "waited 30 s for worker 2 while waiting for everybody to say hello; its log is logs/2.log; --start-timeout"
+    why = "waited 30 s for worker 2 while waiting for everybody to say hello; its log is logs/2.log; --connect-timeout"
     with pytest.raises(RunFailed, match=why):
         deadline.check()
 
