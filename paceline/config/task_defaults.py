@@ -6,7 +6,7 @@ A value that was given always wins, and a saved configuration has all of them.
     setting           default, where the data is text                  else
     --data, --model   each names the other: text, gpt                  digits, mlp
     --optimizer       adamw, unless a number of SGD is given           sgd
-    --lr              0.005 of adam and adamw                          0.15
+    --lr              0.005 of adam and adamw, 0.03 of muon            0.15
     --batch-size      8                                                32
     --epochs          1, where no other rule ends the run              20
     --step-ms         100 for gpt as it is; 20 for mlp and lenet       none; only where --slowdown is given
@@ -20,11 +20,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.engine.specs import LANGUAGE_DATA, LANGUAGE_MODEL
+from paceline.engine.specs import LANGUAGE_DATA, LANGUAGE_MODEL, MUON
 
 Values = dict[str, dict[str, Any]]
 
-LANGUAGE_LR = 0.005
+LANGUAGE_LR = {"adam": 0.005, "adamw": 0.005, MUON: 0.03}
+"""Learning rate by optimizer; docs/papers/lm.md has the grid of Muon's."""
 LANGUAGE_BATCH = 8
 LANGUAGE_EPOCHS = 1.0
 STEP_MS = {LANGUAGE_MODEL: 100.0, "mlp": 20.0, "lenet": 20.0}
@@ -92,6 +93,6 @@ def _take_language(checked: Values) -> None:
         stop.setdefault("epochs", LANGUAGE_EPOCHS)
     if not optimizer.keys() & set(SGD_ONLY):
         optimizer.setdefault("name", "adamw")
-    if optimizer.get("name") in ("adam", "adamw"):
-        optimizer.setdefault("lr", LANGUAGE_LR)
+    if optimizer.get("name") in LANGUAGE_LR:
+        optimizer.setdefault("lr", LANGUAGE_LR[optimizer["name"]])
     data.setdefault("batch_size", LANGUAGE_BATCH)

@@ -30,7 +30,7 @@ def test_what_was_given_wins() -> None:
     assert seen(build(given)) == ("text", "lstm", "adamw", 0.1, 8, 20.0)
     assert seen(build({**GPT, "optimizer": {"momentum": 0.9}}))[2:4] == ("sgd", 0.15)
     assert seen(build({**GPT, "optimizer": {"name": "lars"}}))[2:4] == ("lars", 0.15)
-    assert seen(build({**GPT, "run": {"scheme": "muloco"}}))[2] == "muon"
+    assert seen(build({**GPT, "run": {"scheme": "muloco"}}))[2:4] == ("muon", 0.03)
     own = {"data": {"name": "a.py:load", "batch_size": 4}, **GPT}
     assert seen(build(own)) == ("a.py:load", "gpt", "sgd", 0.15, 4, 20.0)
 
