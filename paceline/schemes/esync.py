@@ -203,11 +203,11 @@ class ESync(Scheme):
                         self.ended(now, src)
                     self._explain(now, src, train, reason)
                     yield Reply(src, Verdict(train=train))
-                case LocalStepsDone(round=round, c=c):
+                case LocalStepsDone(c=c):
                     self.timed(src, c)
-                    # Who says that it is done is waited for no longer, whatever later round it names.
-                    if round >= self.round:
-                        self.ended(now, src)
+                    # Who says that it is done is waited for no longer until it enters a round, whatever round it names:
+                    # it may lie, or another one may have lied and begun a round in which the others are not.
+                    self.ended(now, src)
                 case _:
                     yield from super().on(now, src, message)
 
@@ -224,8 +224,8 @@ class ESync(Scheme):
             if round > self.round:
                 self.round, self.begun, self.done, self.met_at = round, {}, {}, self.last_done
                 self.late = self.scheme.overrun * self.c.together()
-            elif src in self.begun:
-                self.done.pop(src, None)  # it was restarted
+            else:
+                self.done.pop(src, None)  # it was restarted, or is done with an earlier round only
             timed = src not in self.c.unknown and src not in self.begun
             if timed and self.scheme.variant == "journal":
                 self.m.put(src, now - self.met_at)

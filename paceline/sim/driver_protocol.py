@@ -5,7 +5,7 @@ the others. So each part names one of these protocols, which import only what li
 
     SimulationDriver    what is simulated, and how far it is; for checks
     MessagingDriver     (`messaging.py`) also who checks messages, and how a worker is resumed
-    FaultedDriver       (`faults/faulted_driver.py`) also who comes, goes and is told so
+    FaultedDriver       (`faulted_driver.py`) also who comes, goes and is told so
 """
 
 from __future__ import annotations

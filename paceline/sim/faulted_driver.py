@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from paceline.core.coordination import control_messages as control
@@ -11,6 +11,7 @@ from paceline.core.coordinator.machine import CoordinatorMachine
 from paceline.core.effects import Data, Piece
 from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.driver_protocol import DriverMembers
+from paceline.sim.kernel.host_clock import HostClock
 from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
 from paceline.sim.kernel.workload import SimulatedLeaseSource
 from paceline.sim.messaging import Messaging, MessagingDriver
@@ -25,11 +26,15 @@ class FaultedMembers(DriverMembers, Protocol):
 
 
 class EndingParties(Protocol):
-    """Lets parties stop and exit, where a run is told to end."""
+    """Lets parties stop and exit, where a run is told to end. `clock`: the coordinator's."""
+
+    clock: HostClock
 
     def stops(self, party: SimulatedProcess) -> None: ...
     def exits(self, party: SimulatedProcess) -> None: ...
     def gone(self, party: SimulatedProcess) -> None: ...
+    def progressed(self, party: SimulatedProcess) -> None: ...
+    def begins_later_s(self, newcomer: SimulatedProcess) -> float: ...
 
 
 class LossyFaultedMembers(FaultedMembers, Protocol):
@@ -65,6 +70,29 @@ class LossyFaultedMembers(FaultedMembers, Protocol):
     def watch_connections(self, over: Callable[[], bool], gone: Callable[[SimulatedProcess], None]) -> None: ...
     def exits(self, party: SimulatedProcess) -> None: ...
     def ends_newcomer(self, party: SimulatedProcess) -> bool: ...
+
+
+class AdmittingMembers(LossyFaultedMembers, Protocol):
+    """Shows the members to those who bring newcomers among them."""
+
+    leaving: set[int]
+
+    def is_missed(self, party: SimulatedProcess) -> bool: ...
+    def reports_lost(self, party: SimulatedProcess, why: str) -> None: ...
+    def reports_end_of_former(self, party: SimulatedProcess) -> None: ...
+    def watch(self) -> None: ...
+    def end(self, party: SimulatedProcess) -> None: ...
+    def begins(self, party: SimulatedProcess, later_s: float = 0.0) -> None: ...
+
+
+class HeardMembers(LossyFaultedMembers, Protocol):
+    """Shows the members to the one who listens to them."""
+
+    @property
+    def bring_up(self) -> Any: ...
+    @property
+    def present_servers(self) -> Sequence[SimulatedProcess]: ...
+    def process_of(self, who: Party) -> SimulatedProcess | None: ...
 
 
 class FaultedDriver(MessagingDriver, Protocol):

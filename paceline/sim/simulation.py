@@ -42,10 +42,10 @@ from paceline.sim.checking.invariants import Invariants
 from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import Cluster, uniform
 from paceline.sim.core_sharing import CoreSharing
-from paceline.sim.faults.coordination import Members
+from paceline.sim.faults.coordination.lossy_members import LossyMembers
+from paceline.sim.faults.coordination.members import Members
 from paceline.sim.faults.fault_schedule import schedule
-from paceline.sim.faults.lossy_coordination import LossyMembers
-from paceline.sim.faults.sample_leases import SimulatedLeases
+from paceline.sim.faults.parties.sample_leases import SimulatedLeases
 from paceline.sim.kernel.event_queue import Heap
 from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
 from paceline.sim.kernel.workload import Limit, ModelShard, SimulatedLeaseSource, Workload, plain_sgd

@@ -17,6 +17,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.gradient_check import SliceGradientCheck
 from paceline.core.paramserver.round import Round
+from paceline.core.parties.takeover import taken_over
 from paceline.core.role import Role, RoleContext, Update
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
@@ -185,14 +186,12 @@ class World:
 
     def newcomer(self, rank: int, party: SimulatedProcess | None = None) -> SimulatedProcess:
         """Makes `party`, or a new process, worker `rank`: a fresh role on the same machine, with the current model and
-        the state its peers agree on.
+        the state of a peer (`paceline.core.parties.takeover`).
 
-        The weights are those of the peer that is furthest behind, where all workers hold the same model; otherwise
-        they are `model()`. The state comes from that same peer, because a newcomer that was ahead of anybody would
-        make the others wait for steps it never made.
+        The weights are those of that peer, where all workers hold the same model; otherwise they are `model()`.
         """
         old = self.workers[rank]
-        peer = self._furthest_behind(old)
+        peer = self._taken_over(old)
         same_everywhere = self.scheme.model_of(len(self.servers)) == "any worker"
         w = peer.role.w if peer and same_everywhere else self.model()
         update = self._update_factory(self._length)
@@ -204,11 +203,10 @@ class World:
         party.told_at, party.sent, party.received = old.told_at, old.sent, old.received
         return party
 
-    def _furthest_behind(self, but: SimulatedProcess) -> SimulatedProcess | None:
-        """Returns the present worker, other than `but`, with the lowest round, clock or whatever its scheme counts; or
-        None."""
-        here = [party for party in self.workers if party.here and party is not but]
-        return min(here, key=lambda party: Role.progress_key(party.role.join_state()), default=None)
+    def _taken_over(self, but: SimulatedProcess) -> SimulatedProcess | None:
+        """Returns the present worker, other than `but`, from which a newcomer takes over; None if nobody is there."""
+        seen = [(party.me, party.role.join_state()) for party in self.workers if party.here and party is not but]
+        return self.workers[taken_over(seen, self.scheme.model_of(len(self.servers)))] if seen else None
 
     def model(self) -> Any:
         """Returns the weights that are evaluated and saved: those of the servers, of one worker, or the mean of the

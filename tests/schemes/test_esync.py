@@ -9,7 +9,7 @@ from paceline.core.effects import Train, Trained
 from paceline.core.scheme import make
 from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
-from paceline.schemes.esync import Entered, ESync, Query
+from paceline.schemes.esync import Entered, ESync, LocalStepsDone, Query
 from paceline.sim import LocalSteps, Simulation
 from tests.role_driver import ByHand
 
@@ -51,6 +51,37 @@ class Boss:
 
     def query(self, now: float, rank: int, k: int, c: float, ahead: int = 0) -> bool:
         return self.by_hand.on(rank, Query(round=self.round, k=k, c=c, ahead=ahead), now)[rank].train
+
+
+@pytest.mark.parametrize("named", [0, 1, 9])
+def test_who_says_that_it_is_done_is_not_waited_for_whatever_round_it_names(named: int) -> None:
+    """A liar may name any round, and a step that took ages: the other trains on until it is done, and no longer."""
+    boss = Boss(variant="preprint")
+    for rank in (0, 1):
+        boss.enter(0.0, rank, 1)
+        boss.query(1.0, rank, 1, 1.0)
+    for rank in (0, 1):
+        boss.enter(2.0, rank, 2)
+    assert boss.query(3.0, 0, 1, 1.0) is False, "both are as fast"
+    boss.by_hand.on(1, LocalStepsDone(round=named, c=1e10), 3.0)
+    assert not boss.query(4.0, 0, 2, 1.0), "the slowest is done"
+    boss.enter(5.0, 1, 3)
+    boss.enter(5.0, 0, 3)
+    assert boss.query(6.0, 0, 1, 1.0), "it is the slowest of the next round, and trains"
+
+
+def test_who_is_done_with_a_round_that_a_liar_has_ended_is_not_waited_for() -> None:
+    boss = Boss(workers=3, variant="preprint")
+    for rank in range(3):
+        boss.enter(0.0, rank, 1)
+        boss.query(1.0, rank, 1, 1.0 + rank)
+    for rank in (1, 2):
+        boss.enter(4.0, rank, 2)
+    boss.enter(4.5, 0, 3)
+    boss.round = 2
+    assert boss.query(5.0, 1, 1, 1.0), "worker 2 is the slowest"
+    boss.by_hand.on(2, LocalStepsDone(round=2, c=3.0), 7.0)
+    assert not boss.query(7.5, 1, 2, 1.0)
 
 
 def test_the_coordinator_says_train_while_a_step_fits_into_what_the_slowest_still_needs() -> None:

@@ -15,9 +15,9 @@ from paceline.core.local.push_sum import Holder
 from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.paramserver.round import Round
 from paceline.core.scheme import lookup
-from paceline.sim.faults import server_recovery
-from paceline.sim.faults.lossy_links import LossyLinks
-from paceline.sim.faults.reliable_delivery import DeliveryVerdict, Receiver, Sender
+from paceline.sim.faults.links.lossy_links import LossyLinks
+from paceline.sim.faults.links.reliable_delivery import DeliveryVerdict, Receiver, Sender
+from paceline.sim.faults.servers import recoverable_server
 from paceline.sim.kernel.processes import SimulatedProcess
 
 Patch = pytest.MonkeyPatch
@@ -188,7 +188,7 @@ def answers_go_before_their_state_is_kept(patch: Patch) -> None:
 
 
 def a_copy_does_not_know_newcomers(patch: Patch) -> None:
-    patch.setattr(server_recovery, "mark_of", lambda role: getattr(role, "version", 0))
+    patch.setattr(recoverable_server, "mark_of", lambda role: getattr(role, "version", 0))
 
 
 def the_lost_shard_goes_back_alone(patch: Patch) -> None:

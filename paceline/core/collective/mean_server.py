@@ -9,6 +9,7 @@ of replies not yet given.
     open                    a member leaves                                not expected; closed if it was the last
     open                    all wait, but not for the same meeting         the one with most members closes; see below
     closed                  Part of a member                               answered with the result, not counted
+    closed by a vote        Part of one who lost it and was answered       answered; the next one closes without it
     closed                  means_at_once more of the same member          forgotten for that member
 """
 
@@ -76,6 +77,7 @@ class _Meeting:
     counted: set[int] = field(default_factory=set)
     refused: bool = False  # a part with a weight was rejected
     present: dict[int, None] = field(default_factory=dict)  # a dict for its order
+    lost: bool = False  # a vote was against it
     result: Averaged | None = None
 
     def add(self, rank: int, part: Part, fault: Callable[[int, Part, Any], str | None] | None) -> None:
@@ -148,6 +150,9 @@ class MeanServer(Role):
 
     What they asked for is closed with that result, too: whoever asks for it later gets the same. If the result is of
     another fragment of the model, their meeting ends with the mean of those who came to it.
+
+    A member that asks for it once more, though it was answered, gets the same and counts as one that waits: it might
+    ask for it for ever at this server and for others elsewhere, and the others would wait here for its part.
     """
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
@@ -160,7 +165,9 @@ class MeanServer(Role):
         self.asked: dict[int, list[_Meeting]] = {}  # by rank: not answered yet, in the order of the questions
         self.missed: dict[int, list[_Meeting]] = {}  # by newcomer: closed without it, oldest first
         self.outvoted: Counter[int] = Counter()  # by rank: how often it asked for another meeting than most
+        self.passed: dict[int, list[_Meeting]] = {}  # by newcomer: what it had missed, until it met the others
         self.settled: dict[int, list[_Meeting]] = {}  # by rank: closed by a vote, and it was in another one
+        self.insists: set[int] = set()  # who asked last for a meeting that lost, and had its answer before
 
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
         """Takes a member's part: answers at once if the meeting is closed, otherwise when it closes."""
@@ -169,7 +176,11 @@ class MeanServer(Role):
         last = self._closed_before(src, message)
         if last is not None:
             self.asked.pop(src, None)  # what an earlier incarnation asked for
-            return (Reply(src, last.result),)
+            if not last.lost or last not in self.closed.get(src, ()):
+                return (Reply(src, last.result),)
+            self.insists.add(src)
+            return (Reply(src, last.result), *self._go_on_together())
+        self.insists.discard(src)
         # From here on the meeting is open. A member asks for its meetings in one order, and is answered in that order.
         meeting = self._meeting(message)
         asked = self.asked.get(src)
@@ -191,9 +202,10 @@ class MeanServer(Role):
         if self.gate is not None:
             self.gate.gone(rank)
         self.closed.pop(rank, None)
-        self.missed.pop(rank, None)
-        self.settled.pop(rank, None)
+        for known in (self.missed, self.passed, self.settled):
+            known.pop(rank, None)
         self.asked.pop(rank, None)
+        self.insists.discard(rank)
         for meeting in self._open():
             meeting.absent.discard(rank)
             meeting.present.pop(rank, None)
@@ -210,7 +222,8 @@ class MeanServer(Role):
             self.gate.came(rank)
         # The newcomer may ask for any meeting that some worker can still ask for: the one whose round it takes over
         # may itself be a newcomer that lags behind.
-        known = itertools.chain(*self.missed.values(), *self.closed.values(), *self.settled.values())
+        remembered = (self.missed, self.passed, self.closed, self.settled)
+        known = itertools.chain(*(meetings for of in remembered for meetings in of.values()))
         self.missed[rank] = list({id(meeting): meeting for meeting in known}.values())
         self._forget_the_abandoned()
         yield from ()
@@ -243,7 +256,10 @@ class MeanServer(Role):
             for meeting in known.get(src, ()) if known else ():
                 if meeting.is_of(part):
                     return meeting
-            known.pop(src, None)  # it has caught up
+        self.settled.pop(src, None)
+        # It has caught up, or it lies: the next newcomer may take over where it is.
+        if src in self.missed:
+            self.passed[src] = self.missed.pop(src)
         return None
 
     def _meeting(self, part: Part) -> _Meeting:
@@ -281,6 +297,8 @@ class MeanServer(Role):
             if rank not in meeting.present:
                 missed.append(meeting)
         for rank in meeting.present:
+            if not meeting.lost:
+                self.passed.pop(rank, None)
             closed = self.closed.setdefault(rank, [])
             if len(closed) == self.kept_at_most:
                 del closed[0]
@@ -294,17 +312,18 @@ class MeanServer(Role):
 
     def _go_on_together(self) -> Iterable[Reply]:
         """Closes a meeting when all members wait and none can be the one they wait for; the class says why."""
-        if self.open_count < 2:
+        if self.open_count < (1 if self.insists else 2):
             return ()
-        here = (rank for rank in self.workers if rank not in self.left)
-        if any(len(self.asked.get(rank, ())) < self.kept_at_most for rank in here):
+        here = [rank for rank in self.workers if rank not in self.left]
+        if any(len(self.asked.get(rank, ())) < self.kept_at_most for rank in here if rank not in self.insists):
             return ()
-        return self._vote()
+        return self._vote() if any(self.asked.get(rank) for rank in here) else ()
 
     def _vote(self) -> Iterator[Reply]:
         """Closes the meeting with the most votes, and what the others wait for."""
         agreed = max(self._open(), key=self._votes)
-        outvoted = {rank: self.asked[rank][0] for rank in agreed.absent}
+        outvoted = {rank: self.asked[rank][0] for rank in agreed.absent if self.asked.get(rank)}
+        self.insists.difference_update(agreed.absent)
         agreed.absent.clear()
         yield from self._close(agreed)
         assert agreed.result is not None
@@ -327,6 +346,7 @@ class MeanServer(Role):
             del meeting.present[rank], self.asked[rank][0]
             yield Reply(rank, result)
             return
+        meeting.lost = True
         yield from self._end(meeting, result)
         self._settle(meeting)
 
@@ -360,7 +380,7 @@ class MeanServer(Role):
 
     def forget(self, tag: Hashable) -> None:
         """Drops the results of `tag`, for which nobody will ask again: an initial mean is as large as the model."""
-        for known in (self.closed, self.missed):
+        for known in (self.closed, self.missed, self.passed):
             for meetings in known.values():
                 meetings[:] = [meeting for meeting in meetings if meeting.tag != tag]
 
@@ -370,7 +390,7 @@ class MeanServer(Role):
         Newcomers that came before the last worker was lost could otherwise get a mean of its time under a tag of
         theirs. No live run goes on without a worker.
         """
-        for known in (self.closed, self.missed, self.settled):
+        for known in (self.closed, self.missed, self.passed, self.settled):
             for meetings in known.values():
                 meetings.clear()
 

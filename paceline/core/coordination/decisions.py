@@ -8,7 +8,7 @@ since others rely on that order: a party hears that a worker left before it gets
 count without it, and a run's last record is in the trace before anybody hears that the run is over.
 
 A driver carries them out: a live run by `paceline.live.coordinator.executor`, a simulated one by
-`paceline.sim.faults.coordination`. A new kind of action needs a class here and an arm in both.
+`paceline.sim.faults.coordination.members`. A new kind of action needs a class here and an arm in both.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ class EvaluatorLives:
         """`dead_after_s`: after so many seconds of silence the evaluator counts as lost."""
         self._run, self._decide = run, run.decide
         self._recovery, self._ending = recovery, ending
-        # It is in no view of the others. It makes no steps, so it can be silent but not stuck.
-        self._members = Membership[Party](Patience(dead_s=dead_after_s, stuck_s=math.inf))
+        # It is in no view of the others. It makes no steps, so it can be silent, but neither stuck nor late to begin.
+        self._members = Membership[Party](Patience(dead_s=dead_after_s, stuck_s=math.inf, join_s=math.inf))
 
     @property
     def incarnation(self) -> int:

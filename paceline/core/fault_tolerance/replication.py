@@ -13,7 +13,7 @@ What becomes of an answer (`hold`):
     next server is lost                  any                               goes at once
 
 Only the newest copy of a slice is kept. When a lost server is there again, `begin` sends it everything. Drivers lend
-the ways: live ones (`paceline.live.state.replication`) and simulated (`paceline.sim.faults.server_recovery`).
+the ways: live ones (`paceline.live.state.replication`) and simulated (`paceline.sim.faults.servers.server_recovery`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@
 
 The version is AHEAD of the newest of all servers, so that each hears of it before it gets there. The first one is of
 now: until it is complete a lost server ends the run. Live runs drive this by `runtime/server/snapshot_store.py` and
-`runtime/checkpointing/slice_capture.py`, simulated ones by `sim/faults/snapshots.py`.
+`runtime/checkpointing/slice_capture.py`, simulated ones by `sim/faults/servers/snapshots.py`.
 """
 
 from __future__ import annotations

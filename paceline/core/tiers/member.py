@@ -4,6 +4,7 @@ What the inner role has for servers or a coordinator, and its means, go to the s
 
     state                 input                              next
     NO SPEAKER            the coordinator's answer           FOLLOWS it, or SPEAKS (`worker.py`)
+    NO SPEAKER            it names one that has gone since   NO SPEAKER: it asks again
     FOLLOWS               the speaker is lost                NO SPEAKER; the group's next term begins with new roles
     FOLLOWS, averaging    as many exchanges as were asked    enters again, for the next weights
     any                   restarted                          goes on where it is
@@ -44,6 +45,7 @@ class GroupMember(Role):
         self.number: int = self.map.number_of[self.me]
         self.speaker: Speaker | None = None
         self.away: set[int] = set()
+        self.gone_meanwhile: set[int] = set()  # who has left or was lost since this worker asked who speaks
         self.term = 0
         self.begin_term()
 
@@ -58,7 +60,10 @@ class GroupMember(Role):
     def run(self) -> Generator[Effect, Any, None]:
         while True:
             if self.speaker is None:
+                self.gone_meanwhile = set()
                 found: Speaker = yield Call(COORDINATOR, WhoSpeaks(after=self.term))
+                if found.rank in self.gone_meanwhile:
+                    continue  # it may name the incarnation that is gone: the next answer knows of that
                 self.begin_term()
                 self.speaker, self.term = found, found.term
             with contextlib.suppress(TermOver):
@@ -93,6 +98,7 @@ class GroupMember(Role):
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         """Follows a lost speaker no further, also if its next incarnation is there before this worker calls it."""
         self.away.add(rank)
+        self.gone_meanwhile.add(rank)
         if self.speaker is not None and rank == self.speaker.rank:
             self.lost_speaker = True
         yield from ()

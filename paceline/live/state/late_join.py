@@ -1,7 +1,7 @@
 """How a worker joins or rejoins during training: which state it takes over, and from whom.
 
     1   read the join state (clocks, rounds, ...) of every worker that has a role
-    2   choose the worker that is least far: the newcomer then waits for nobody, and nobody for it
+    2   choose the worker to take over from (`paceline.core.parties.takeover`)
     3   read the model: from the servers, from that worker, or the mean of the workers
     4   if the model is that worker's own, read its join state again: it must not have changed meanwhile
     5   load the join state into a fresh role
@@ -17,6 +17,7 @@ from typing import Any
 from paceline.core.coordination import party
 from paceline.core.effects import SERVERS
 from paceline.core.errors import PeerLost
+from paceline.core.parties.takeover import taken_over
 from paceline.core.role import Role
 from paceline.core.scheme import ModelOf
 from paceline.live.control.session import Session
@@ -33,7 +34,7 @@ def others(session: Session, workers: int) -> list[int]:
 
 
 def come_late(session: Session, model_of: ModelOf, workers: int, role_with: Callable[[Any], Role]) -> Role:
-    """Returns a fresh role with the present model and the join state of the worker that is least far.
+    """Returns a fresh role with the present model and the join state of another worker.
 
     All others have acknowledged this worker by now, so their rounds already wait for it. Raises PeerLost if no other
     worker is left and the servers do not keep the state.
@@ -42,7 +43,8 @@ def come_late(session: Session, model_of: ModelOf, workers: int, role_with: Call
         found = _seen(session, workers)
         if not found:
             return _from_servers(session, model_of, role_with)
-        rank, shown = min(found, key=lambda seen: Role.progress_key(seen[1]))
+        rank = taken_over(found, model_of)
+        shown = dict(found)[rank]
         try:
             if model_of == "mean of workers":
                 w = mean_now(session, [other for other, _ in found])

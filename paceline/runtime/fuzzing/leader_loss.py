@@ -38,9 +38,9 @@ from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.checking.oracles.contributions import ShardRecount
 from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import Cluster, Fault
-from paceline.sim.faults.coordination import RunLost
-from paceline.sim.faults.server_recovery import can_be_replaced
-from paceline.sim.faults.snapshots import RECOUNT
+from paceline.sim.faults.coordination.members import RunLost
+from paceline.sim.faults.servers.recoverable_server import can_be_replaced
+from paceline.sim.faults.servers.snapshots import RECOUNT
 from paceline.sim.fuzzing.fuzz import CALM_S, FuzzPlan, faults_of, go_on_to_the_end, go_to_its_end, simulation
 from paceline.sim.kernel.virtual_disk import DiskFaults, PowerCut, VirtualDisk
 from paceline.sim.simulation import Simulation

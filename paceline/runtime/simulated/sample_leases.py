@@ -1,7 +1,7 @@
 """Leases samples in virtual time: the queue of a live run, which is asked and told without a message.
 
 A live worker asks for its next lease while it works at one, so it does not wait for the answer either. For clusters
-with hazards, `sim/faults/sample_leases.py` takes the place of this.
+with hazards, `sim/faults/parties/sample_leases.py` takes the place of this.
 """
 
 from __future__ import annotations

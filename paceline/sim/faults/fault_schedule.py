@@ -18,7 +18,7 @@ from paceline.sim.kernel.event_queue import Event
 
 if TYPE_CHECKING:
     from paceline.sim.faulted_driver import FaultedDriver
-    from paceline.sim.faults.lossy_links import LossyLinks
+    from paceline.sim.faults.links.lossy_links import LossyLinks
 
 
 def schedule(sim: FaultedDriver) -> None:

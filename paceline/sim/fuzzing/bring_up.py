@@ -15,7 +15,7 @@ from paceline.core.coordination.lifecycle import StopRule
 from paceline.sim.checking.oracles.bring_up import Starts
 from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import Cluster
-from paceline.sim.faults.coordination import RunLost
+from paceline.sim.faults.coordination.members import RunLost
 from paceline.sim.fuzzing import stopping
 from paceline.sim.simulation import Simulation
 

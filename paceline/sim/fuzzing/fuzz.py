@@ -25,8 +25,8 @@ from paceline.core.trace import Record
 from paceline.core.vector import Ghost
 from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import LASTING, SERVERS_KEEP, Cluster, Fault, Hazards, uniform
-from paceline.sim.faults.coordination import RunLost
-from paceline.sim.faults.server_recovery import can_be_replaced
+from paceline.sim.faults.coordination.members import RunLost
+from paceline.sim.faults.servers.recoverable_server import can_be_replaced
 from paceline.sim.fuzzing import bring_up, clocks, lying_workers, stalls, stopping
 from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation

@@ -12,7 +12,7 @@ from random import Random
 from paceline.core.coordination.lifecycle import StopRule
 from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import Cluster
-from paceline.sim.faults.run_end import HANG_S
+from paceline.sim.faults.parties.run_end import HANG_S
 from paceline.sim.simulation import Simulation
 
 ONE_IN = 3

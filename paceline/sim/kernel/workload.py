@@ -1,8 +1,8 @@
 """Workloads: what a worker's step computes, and how many virtual seconds it takes on the reference device.
 
 `LocalSteps` is enough for tests and timing; `runtime/simulated` makes a workload of a real model and data set, and
-`faults/sample_leases.py` wraps one for leased samples. The seconds are those of the reference device: the driver
-stretches them by the worker's own device (`cluster/step_times.py`).
+`faults/parties/sample_leases.py` wraps one for leased samples. The seconds are those of the reference device: the
+driver stretches them by the worker's own device (`cluster/step_times.py`).
 """
 
 from __future__ import annotations

@@ -77,6 +77,52 @@ def test_who_asks_later_for_what_was_outvoted_gets_what_those_got_who_asked_for_
     assert not meeting.role.settled
 
 
+@pytest.mark.parametrize("asks_first", [False, True])
+def test_who_asks_once_more_for_what_was_outvoted_is_not_waited_for(meeting: ByHand, asks_first: bool) -> None:
+    """A liar did so at one server, and waited for an answer of another one, while the others waited here for it."""
+    for rank, tag in ((0, "t/0"), (1, "t/0"), (2, "lie")):
+        first = meeting.on(rank, part(float(rank), tag=tag))
+    said = [(0, "t/1"), (1, "t/1")]
+    for rank, tag in [(2, "lie"), *said] if asks_first else [*said, (2, "lie")]:
+        answers = meeting.on(rank, part(float(rank), tag=tag))
+        if rank == 2:
+            assert answers.pop(2) is first[2], "the same answer as before"
+            if not asks_first:
+                break
+    assert {rank: (answer.v[0], answer.weight) for rank, answer in answers.items()} == {0: (0.5, 2), 1: (0.5, 2)}
+    assert meeting.on(2, part(9.0, tag="t/1")) == {2: answers[0]}, "it may come late"
+    assert meeting.on(0, part(1.0, tag="t/2")) == meeting.on(1, part(2.0, tag="t/2")) == {}
+    assert set(meeting.on(2, part(3.0, tag="t/2"))) == {0, 1, 2}, "and is waited for again"
+    assert not meeting.role.insists
+
+
+def test_one_that_insists_and_one_that_lies_elsewhere_stop_nobody() -> None:
+    meeting, all4 = ByHand(MeanServer, None, workers=4), (0, 1, 2, 3)
+    for rank, tag in ((0, "t/0"), (1, "t/0"), (2, "lie"), (3, "other"), (2, "lie")):
+        meeting.on(rank, part(float(rank), tag=tag, among=all4))
+    for rank, tag in ((0, "t/1"), (1, "t/1"), (3, "lies on")):
+        answers = meeting.on(rank, part(float(rank), tag=tag, among=all4))
+    assert {rank: answer.v[0] for rank, answer in answers.items()} == {0: 0.5, 1: 0.5, 3: 0.5}
+
+
+def test_a_newcomer_takes_over_where_one_is_that_lies_about_it(meeting: ByHand) -> None:
+    """What that one had missed may be what the next newcomer begins with; else it would be behind for ever."""
+    for rank in range(3):
+        first = meeting.on(rank, part(float(rank), tag="t/0"))
+    meeting.gone(2)
+    meeting.on(1, part(1.0, tag="t/1"))
+    meeting.came(2)
+    assert meeting.on(2, part(0.0, weight=0.0, tag="lie")) == {}, "its model is that from before t/0"
+    second = meeting.on(0, part(0.0, tag="t/1"))
+    meeting.gone(1)
+    meeting.came(1)
+    assert meeting.on(1, part(0.0, weight=0.0, tag="t/0")) == {1: first[0]}
+    assert meeting.on(1, part(0.0, weight=0.0, tag="t/1")) == {1: second[0]}
+    meeting.on(1, part(1.0, tag="t/2"))
+    assert set(meeting.on(0, part(3.0, tag="t/2"))) == {0, 1, 2}, "by a vote"
+    assert meeting.role.passed.keys() == {2}, "kept until it is in a mean like the others"
+
+
 def test_who_has_left_since_still_says_which_mean_is_the_right_one() -> None:
     """Of the two who are left one lies, and the other one's mean has the part of a third."""
     meeting, all4 = ByHand(MeanServer, None, workers=4), (0, 1, 2, 3)

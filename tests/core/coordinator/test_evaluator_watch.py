@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -53,11 +52,13 @@ def ends(company: Company) -> None:
 
 
 def test_one_that_is_heard_counts_as_there_however_long_the_run_lasts() -> None:
-    """It makes no steps, so a limit on the time between two steps must not hold for it."""
+    """It makes no steps, so a limit on the time between two steps, or until the first, must not hold for it."""
     clock, told = [0.0], Mock()
-    state = SimpleNamespace(phase=RunPhase.TRAINING, training=True)
-    run: Any = SimpleNamespace(now=lambda: clock[0], decide=told, state=state, roster=SimpleNamespace(evaluator=True))
-    watch = EvaluatorLives(run, Mock(), Mock(), dead_after_s=5.0)
+    state = Mock(phase=RunPhase.TRAINING, training=True)
+    run: Any = Mock(
+        state=state, now=lambda: clock[0], decide=told, roster=Mock(evaluator=True, hellos={}), totals=Mock(samples=0)
+    )
+    watch = EvaluatorLives(run, Mock(under_way=False), Mock(), dead_after_s=5.0)
     watch.begin()
     for second in range(1, 600):
         clock[0] = float(second)
@@ -68,6 +69,13 @@ def test_one_that_is_heard_counts_as_there_however_long_the_run_lasts() -> None:
         clock[0] = float(second)
         watch.look()
     assert [call.args[0].event for call in told.record.call_args_list] == ["lost"], "silence is still noticed"
+    watch.hello(control.Hello(address="", pid=1, host="", device="", incarnation=1))
+    told.record.reset_mock()
+    for second in range(610, 1200):
+        clock[0] = float(second)
+        watch.heard()
+        watch.look()
+    told.record.assert_not_called()
 
 
 def test_training_goes_on_without_it_and_the_next_one_learns_where_all_are(companies: Any) -> None:

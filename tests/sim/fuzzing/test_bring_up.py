@@ -86,7 +86,7 @@ def test_a_worker_that_comes_early_and_is_told_what_the_others_are_is_seen(monke
         return True
 
     monkeypatch.setattr(BringUp, "comes_early", is_told_the_roster)
-    monkeypatch.setattr("paceline.sim.faults.bring_up.SimulatedBringUp.is_connected", reaches)
+    monkeypatch.setattr("paceline.sim.faults.parties.bring_up.SimulatedBringUp.is_connected", reaches)
     found("is told Roster, and the run that it is to join has not begun|is not over|has not ended")
 
 

@@ -9,7 +9,7 @@ import pytest
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.fault_tolerance.membership import Membership
 from paceline.core.scheme import names
-from paceline.sim.faults.lossy_coordination import LossyMembers
+from paceline.sim.faults.coordination.heartbeats import SimulatedHeartbeats
 from paceline.sim.fuzzing import clocks
 from paceline.sim.fuzzing.fuzz import CALM_S, FuzzPlan, clocks_of, draw, play, simulation
 from paceline.sim.fuzzing.random_parameters import schemes_of
@@ -60,11 +60,11 @@ def test_a_coordinator_that_takes_a_jump_for_a_silence_is_seen(monkeypatch: pyte
 
 
 def test_a_timer_that_does_not_follow_the_clock_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def by_virtual_time(self: LossyMembers, seconds: float, timer: object, number: int) -> None:
+    def by_virtual_time(self: SimulatedHeartbeats, seconds: float, timer: object, number: int) -> None:
         self._watching = True
         self._sim.heap.push(self._sim.now + seconds, self._rings, timer, number)
 
-    monkeypatch.setattr(LossyMembers, "_start", by_virtual_time)
+    monkeypatch.setattr(SimulatedHeartbeats, "start", by_virtual_time)
     with pytest.raises(AssertionError, match="seconds was due before|the run ends by seconds"):
         for seed in range(SEEDS):
             play(plan_of(seed))

@@ -13,7 +13,7 @@ from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.scheme import make, names
 from paceline.core.trace import Ended, MemberChange, Record
 from paceline.sim.checking.oracles.end_of_run import StopWish
-from paceline.sim.faults.run_end import SimulatedRunEnd
+from paceline.sim.faults.parties.run_end import SimulatedRunEnd
 from paceline.sim.fuzzing import random_parameters
 from paceline.sim.fuzzing.fuzz import FuzzPlan, draw, go_to_its_end, play, simulation
 from paceline.sim.fuzzing.random_parameters import schemes_of

@@ -8,8 +8,8 @@
     everybody has heard of it                      Aware                          it begins to train
 
 `paceline.core.coordinator.machine` says which decision follows from which input. What is said here is how long it
-takes: without hazards no message is lost, so a notice is one event at each party that reacts to it, and its
-acknowledgement takes no time. `lossy_coordination.py` is the same where messages may be lost.
+takes: without hazards no message is lost, so a notice is one event at each party that reacts to it (`notices.py`), and
+its acknowledgement takes no time. `lossy_members.py` is the same where messages may be lost.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from paceline.core.coordinator.machine import CoordinatorMachine
 from paceline.core.effects import Reply, Tell
 from paceline.core.fault_tolerance.membership import MembershipState
 from paceline.core.paramserver.gated_server import ClockedServer
-from paceline.core.role import Role
-from paceline.core.sharding import Layout
-from paceline.sim.faults.bring_up import MODEL, hello_of
+from paceline.sim.faults.coordination.notices import Hear, LosslessNotices
+from paceline.sim.faults.coordination.plan_and_strikes import SimulatedPlanner, SimulatedStrikes
+from paceline.sim.faults.parties.bring_up import MODEL, hello_of
 from paceline.sim.kernel.event_queue import Event
 from paceline.sim.kernel.processes import Incarnation, PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.faulted_driver import FaultedDriver
-    from paceline.sim.faults.bring_up import SimulatedBringUp
-    from paceline.sim.faults.lossy_links import LossyLinks
-    from paceline.sim.faults.run_end import SimulatedRunEnd
-    from paceline.sim.faults.server_recovery import Servers
+    from paceline.sim.faults.links.lossy_links import LossyLinks
+    from paceline.sim.faults.parties.bring_up import SimulatedBringUp
+    from paceline.sim.faults.parties.run_end import SimulatedRunEnd
+    from paceline.sim.faults.servers.server_recovery import Servers
 
 ASKED = "asked to"
 """The reason with which a simulated worker leaves."""
@@ -56,49 +56,6 @@ ASKED = "asked to"
 
 class RunLost(Exception):  # noqa: N818  names what happened
     """Is raised when the coordinator ends the run as failed, because of a loss that nothing can replace."""
-
-
-class SimulatedStrikes:
-    """Counts the false claims that the coordinator finds: each is a strike, which no honest worker may have."""
-
-    def __init__(self, sim: FaultedDriver) -> None:
-        self._sim = sim
-
-    def strike(self, who: Party, why: str, *, at_once: bool = False) -> None:
-        """Counts a claim of `who`, such as samples that are not its own."""
-        sim = self._sim
-        assert sim.message_checks is not None, why
-        sim.message_checks.strike(sim.world.servers[0], sim.world.workers[who.index], why, at_once=at_once)
-
-    def refused(self, who: Party) -> bool:
-        """Returns True if any claim of `who` was false."""
-        checks = self._sim.message_checks
-        return checks is not None and checks.strikes[who.index] > 0
-
-
-class SimulatedPlanner:
-    """Makes the plan of a run that survives every loss of a worker, whoever carries its means."""
-
-    def __init__(self, sim: FaultedDriver) -> None:
-        self._sim = sim
-
-    def plan(self, request: PlanRequest) -> control.Plan:
-        cluster = self._sim.cluster
-        return control.Plan(
-            workers=cluster.workers,
-            servers=cluster.servers,
-            length=self._sim.length,
-            layout=Layout((0, self._sim.length), ()),
-            seconds_per_step=(),
-            optimizer="",
-            replaced=request.replaced,
-            copied=request.copied,
-        )
-
-    def role(self, plan: control.Plan) -> Role:
-        """Returns the coordinator's role, which exists from the beginning of a simulation."""
-        party = self._sim.world.coordinator
-        return party.role if party else Role(self._sim.scheme, self._sim.world.workers[0].role.place)
 
 
 class Members:
@@ -136,6 +93,7 @@ class Members:
         planner = SimulatedPlanner(sim)
         self.machine = CoordinatorMachine(size, rules, planner, SimulatedStrikes(sim), snapshots, self._clock_of(sim))
         self._roster, self._members = self.machine.run.roster, self.machine.run.members
+        self._notices = LosslessNotices(sim, self.machine)
         if wish and wish.starts:
             return
         copied = snapshots is not None and snapshots.copies
@@ -200,22 +158,22 @@ class Members:
         """Sends a message of the control plane. A newcomer is ready at once, and begins when it is told to."""
         match message:
             case control.WorkerLeft(rank=rank):
-                self._announce(self._sim.world.workers[rank], to, self.hears_gone, None)
+                self._announce(rank, to, self.hears_gone)
             case control.WorkerJoined(rank=rank, view=view):
-                self._announce(self._sim.world.workers[rank], to, self.hears_came, view)
+                self._announce(rank, to, self.hears_came, view)
             case control.Roster():
                 self._told(to[0], MODEL)
             case control.Go():
                 self._enter(self._sim.world.workers[to[0].index])
 
-    def _own_roles_hear(self, hear: Callable[[SimulatedProcess, int], None], rank: int) -> None:
+    def _own_roles_hear(self, hear: Hear, rank: int) -> None:
         """Lets those hear who are no parties: the carrier of means among workers, and the scheme's role at the
         coordinator."""
         world = self._sim.world
         if world.peers:
             hear(world.peers, rank)
         if world.coordinator:
-            self._hears_later(world.coordinator, world.workers[rank], hear)
+            self._notices.hears_later(world.coordinator, world.workers[rank], hear)
 
     # ---- left and lost -------------------------------------------------------------------------------------
     def leave(self, incarnation: Incarnation) -> None:
@@ -291,9 +249,10 @@ class Members:
     def _suspect(self, party: SimulatedProcess) -> None:
         """Reports a crashed worker as lost, unless it rejoined meanwhile."""
         if party in self._lost:
-            self._reports_lost(party, f"silent for {self._sim.cluster.suspect_after_s:g} s")
+            self.reports_lost(party, f"silent for {self._sim.cluster.suspect_after_s:g} s")
 
-    def _reports_lost(self, party: SimulatedProcess, why: str) -> None:
+    def reports_lost(self, party: SimulatedProcess, why: str) -> None:
+        """Reports a worker as lost to the coordinator."""
         self.machine.lost(worker(party.me), why)
         self._carry_out()
 
@@ -360,24 +319,24 @@ class Members:
         self.leaving.discard(rank)
         party = self._sim.world.workers[rank]
         if party in self._lost:
-            self._reports_lost(party, "came back")
+            self.reports_lost(party, "came back")
         elif party.here or self._members.state(worker(rank)) in (MembershipState.JOINING, MembershipState.ANNOUNCED):
             return
-        self._its_process_has_ended(party)
+        self.reports_end_of_former(party)
         self._told(worker(rank), hello_of(party.incarnation + 1))
 
-    def _its_process_has_ended(self, party: SimulatedProcess) -> None:
+    def reports_end_of_former(self, party: SimulatedProcess) -> None:
         """Reports the end of the process of a worker that had left; the coordinator lets no other one in before."""
         if worker(party.me) not in self._roster.lost:
             # No simulated model is lost with the worker that left last.
             self.machine.run.state.holder = COORDINATOR
-            self._reports_lost(party, "its process ended")
+            self.reports_lost(party, "its process ended")
 
     def _enter(self, old: SimulatedProcess) -> None:
         """Begins the new incarnation. Everybody knows of it, so every round that begins from here on counts it."""
-        self._begins(self._sim.world.newcomer(old.me))
+        self.begins(self._sim.world.newcomer(old.me))
 
-    def _begins(self, party: SimulatedProcess, later_s: float = 0.0) -> None:
+    def begins(self, party: SimulatedProcess, later_s: float = 0.0) -> None:
         """Starts the loop of a newcomer when the weights have travelled to it from the coordinator's card, or later."""
         sim, rank = self._sim, party.me
         begins_anew = not any(other.here for other in sim.world.workers if other is not party)
@@ -394,23 +353,9 @@ class Members:
         sim.incarnations[rank] = incarnation
 
     # ---- how the others hear of it -------------------------------------------------------------------------
-    def _announce(
-        self,
-        who: SimulatedProcess,
-        to: tuple[Party, ...],
-        hear: Callable[[SimulatedProcess, int], None],
-        view: int | None,
-    ) -> None:
-        """Tells servers, and those of the workers `to` whose role reacts to it. `view`: what all of `to` acknowledge.
-
-        A worker whose role does not react acknowledges at once.
-        """
-        world, curious = self._sim.world, self._curious()
-        told: dict[Party, float] = {}
-        workers = [curious[other.index] for other in to if other.kind == "worker"] if curious else []
-        for party in (*world.servers, *world.means, *workers):
-            if party is not who and party.here:
-                told[party.who] = self._hears_later(party, who, hear)  # a server's roles share a card
+    def _announce(self, rank: int, to: tuple[Party, ...], hear: Hear, view: int | None = None) -> None:
+        """Tells the others of worker `rank`. `view`: what all of `to` acknowledge; others at once."""
+        told = self._notices.announce(self._sim.world.workers[rank], to, hear)
         if view is None:
             return
         for other in to:
@@ -418,29 +363,6 @@ class Members:
                 self._sim.heap.push(told[other], self._told, other, control.Aware(view=view))
             else:
                 self.machine.acknowledged(other, view)
-
-    def _hears_later(
-        self, party: SimulatedProcess, who: SimulatedProcess, hear: Callable[[SimulatedProcess, int], None]
-    ) -> float:
-        """Lets `party` hear of `who` when the notice has come over the network; returns that time in seconds.
-
-        A loss is told by the coordinator. All else travels from the card of the worker itself, as its Left or Hello
-        does. Each party hears in the order in which it was told (`told_at`), whatever the way.
-        """
-        lost = self._members.state(worker(who.me)) is MembershipState.LOST
-        nic = self._sim.world.control if lost else who.nic
-        party.told_at = max(self._sim.network.arrival(self._sim.now, nic, party.nic, 0), party.told_at)
-        if self._sim.sharing is None:
-            self._sim.heap.push(party.told_at, hear, party, who.me)
-        else:
-            self._sim.heap.push(party.told_at, self._sim.sharing.in_turn, party, lambda *_: hear(party, who.me))
-        return party.told_at
-
-    def _curious(self) -> list[SimulatedProcess]:
-        """Returns the workers if their role reacts to changes of membership; otherwise nobody need tell them."""
-        box = type(self._sim.world.workers[0].role)
-        deaf = box.on_worker_left is Role.on_worker_left and box.on_worker_joined is Role.on_worker_joined
-        return [] if deaf else self._sim.world.workers
 
     def hears_gone(self, party: SimulatedProcess, rank: int) -> None:
         """Lets the role of `party` hear that worker `rank` is gone, and sends what it yields."""

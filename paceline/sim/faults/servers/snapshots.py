@@ -17,7 +17,7 @@ from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.faulted_driver import FaultedDriver
-    from paceline.sim.faults.lossy_links import LossyLinks
+    from paceline.sim.faults.links.lossy_links import LossyLinks
 
 WEIGHTS, UPDATE, RECOUNT = "weights", "update", "recount"
 """Names of the parts of a state: the shard's weights, its update rule with all it remembers, the oracle's recount."""

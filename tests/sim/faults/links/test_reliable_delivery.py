@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from paceline.sim.faults.reliable_delivery import DeliveryVerdict, Receiver, Sender
+from paceline.sim.faults.links.reliable_delivery import DeliveryVerdict, Receiver, Sender
 
 NEW, REPEAT, GAP, STALE = DeliveryVerdict.NEW, DeliveryVerdict.REPEAT, DeliveryVerdict.GAP, DeliveryVerdict.STALE
 

@@ -1,6 +1,6 @@
 """Reliable streams between processes, over links that lose, repeat, delay and reorder messages.
 
-What a party sends is numbered and sent again until it is acknowledged (`paceline.sim.faults.reliable_delivery`), so the
+What a party sends is numbered and sent again until it is acknowledged (`reliable_delivery.py`), so the
 roles see each message once and in order, as over TCP.
 
     event                              then
@@ -22,7 +22,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.message import size
-from paceline.sim.faults.reliable_delivery import DeliveryVerdict, Receiver, Sender
+from paceline.sim.faults.links.reliable_delivery import DeliveryVerdict, Receiver, Sender
 from paceline.sim.kernel.event_queue import Event
 from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
 

@@ -17,33 +17,32 @@ coordinator itself does not fail.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination.decisions import Action, StartTimer, StartTraining, Timer
+from paceline.core.coordination.decisions import Action, StartTimer, StartTraining
 from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.coordination.party import EVALUATOR, Party, worker
 from paceline.core.effects import Piece, Reply, Tell
-from paceline.core.fault_tolerance.membership import HERE, MembershipState
+from paceline.core.fault_tolerance.membership import MembershipState
 from paceline.core.parties.lifecycle import AwaitTaken, SendLast
 from paceline.core.role import Role, RoleContext
-from paceline.sim.faults.bring_up import MODEL, SimulatedBringUp, hello_of
-from paceline.sim.faults.coordination import ASKED, Members
-from paceline.sim.faults.lossy_links import LossyLinks
-from paceline.sim.faults.party_orders import SimulatedOrders
-from paceline.sim.faults.run_end import SimulatedRunEnd
-from paceline.sim.faults.server_recovery import Servers, can_be_replaced
+from paceline.sim.faults.coordination.heartbeats import SimulatedHeartbeats
+from paceline.sim.faults.coordination.members import ASKED, Members
+from paceline.sim.faults.coordination.newcomers import LOOK_AGAIN_S, SimulatedNewcomers
+from paceline.sim.faults.links.lossy_links import LossyLinks
+from paceline.sim.faults.parties.bring_up import SimulatedBringUp
+from paceline.sim.faults.parties.party_orders import SimulatedOrders
+from paceline.sim.faults.parties.run_end import SimulatedRunEnd
+from paceline.sim.faults.servers.recoverable_server import can_be_replaced
+from paceline.sim.faults.servers.server_recovery import Servers
 from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.cluster.model import Hazards
     from paceline.sim.faulted_driver import FaultedDriver
     from paceline.sim.messaging import WireCodec
-
-LOOK_AGAIN_S = 0.2
-"""Seconds between two looks whether the last messages of a worker that leaves have arrived."""
 
 
 class LossyMembers(Members):
@@ -55,12 +54,10 @@ class LossyMembers(Members):
         self.streams = LossyLinks(sim, hazards, passage, self.learns_it_is_fenced, self._sent_in_vain)
         place = RoleContext(me=0, workers=sim.world.ranks, w=None, update=lambda w, g, samples: w)
         self.control = SimulatedProcess("control plane", Role(sim.scheme, place), sim.world.control, 0.0)
-        self._processes = {party.process: party for party in sim.world.workers}  # of workers, those that are over too
-        self.newcomers: dict[int, SimulatedProcess] = {}  # by rank: processes that do not train yet
+        self._joining = SimulatedNewcomers(sim, self)
+        self._heartbeats = SimulatedHeartbeats(sim, self)
         self.orders = SimulatedOrders(sim, self, self.streams)
         self._left_cleanly: set[tuple[str, int]] = set()  # processes
-        self._silent_until: dict[str, float] = {}
-        self._watching = False
         self._lease: control.Lease | None = None
         if hazards.servers_keep != "all" and can_be_replaced(sim.scheme, sim.cluster.servers):
             copied = hazards.servers_keep == "replica"
@@ -86,7 +83,7 @@ class LossyMembers(Members):
             self.ends.decided(action)
         match action:
             case StartTimer(seconds=seconds, timer=timer, number=number):
-                self._start(seconds, timer, number)
+                self._heartbeats.start(seconds, timer, number)
             case StartTraining(not_started=ranks) if self.bring_up:
                 self.bring_up.begins_training()
                 for rank in ranks:
@@ -103,71 +100,24 @@ class LossyMembers(Members):
             if party:
                 hear(party, rank)
 
-    def _start(self, seconds: float, timer: Timer, number: int) -> None:
-        """Starts a timer. That which looks for the silent ends when nobody is left to be watched (`_watch`)."""
-        self._watching = self._watching or timer is Timer.MEMBERS
-        due = self._sim.now + seconds
-        if self.ends and not self.bring_up:
-            due = self.ends.clock.shows(self.machine.run.now() + seconds)
-        self._sim.heap.push(max(due, self._sim.now), self._rings, timer, number)
-
-    def _rings(self, timer: Timer, number: int) -> None:
-        if timer is Timer.MEMBERS:
-            self._watching = False
-            if not (self._roster.training or self.newcomers or (self.servers and self.servers.any_is_away)):
-                return
-        if timer in (Timer.MEMBERS, Timer.EVALUATOR):
-            self._hears_from_all()
-        self.machine.rang(timer, number)
-        self._carry_out()
-
-    def _watch(self) -> None:
-        """Looks for silent processes again, now that there is somebody to watch."""
-        if not self._watching:
-            self._rings(Timer.MEMBERS, 0)
-
-    def _hears_from_all(self) -> None:
-        """Notes everybody as heard that lives and that no fault silences."""
-        now = self._sim.now
-        for party in self._connected():
-            silent = not party.hears or self._silent_until.get(party.name, 0.0) > now
-            if self.counts(party) and not (silent and self._may_be_missed(party)):
-                who = party.who
-                if self.ends:
-                    self.ends.progressed(party)
-                    continue
-                self.machine.heard(who, now)
-                if party.kind == "worker":  # a step may take any time here
-                    self._members.progressed(now, who, 0, waits=True, step_s=math.inf)
-
-    def _may_be_missed(self, party: SimulatedProcess) -> bool:
-        """Returns False for a server that comes back as it was, or without which the run would end."""
-        if party.kind != "server":
-            return True
-        return self.servers is not None and (not party.hears or self.machine.survives(party.who))
-
-    def _connected(self) -> Sequence[SimulatedProcess]:
-        """Returns the processes of the moment; some of them may be dead, or lost."""
-        others = (*self._present_servers(), *(self.bring_up.evaluators if self.bring_up else ()))
-        return (*self._sim.world.workers, *self.newcomers.values(), *others)
-
-    def _present_servers(self) -> Sequence[SimulatedProcess]:
+    @property
+    def present_servers(self) -> Sequence[SimulatedProcess]:
+        """Returns the servers' processes of the moment; one of them may not have been restored yet."""
         return [s.party for s in self.servers.servers] if self.servers else self._sim.world.servers
 
     def silent(self, names: Iterable[str], for_s: float) -> None:
-        """Lets nothing be heard of these processes for `for_s` seconds."""
-        for name in names:
-            self._silent_until[name] = max(self._sim.now + for_s, self._silent_until.get(name, 0.0))
+        self._heartbeats.silent(names, for_s)
 
     def connection_lost(self, who: Party) -> None:
-        """Reports that the connection to a process has broken: it counts as failed, though it may still run.
+        self._heartbeats.connection_lost(who)
 
-        Nothing happens to a server that comes back as it was, or without which the run would end.
-        """
-        party = self._process_of(who)
-        starts = self.bring_up is not None and self.bring_up.lost(who)
-        if party and party.hears and self._may_be_missed(party) and (starts or self._members.state(who) in HERE):
-            self._is_gone(who, "its connection was reset")
+    def watch_connections(self, over: Callable[[], bool], gone: Callable[[SimulatedProcess], None]) -> None:
+        """Reports whose connection has broken, until `over`."""
+        self._heartbeats.watch_connections(over, gone)
+
+    def watch(self) -> None:
+        """Looks for silent processes again, now that there is somebody to watch."""
+        self._heartbeats.watch()
 
     def counts(self, src: SimulatedProcess) -> bool:
         """Returns True if the coordinator listens to that process; a live one closes the connection otherwise."""
@@ -183,16 +133,16 @@ class LossyMembers(Members):
         for who in to:
             newcomer = self.newcomers.get(who.index) if who.kind == "worker" else None
             if newcomer and isinstance(message, control.Go):
-                self._enters_when_quiet(newcomer)
+                self._joining.enters_when_quiet(newcomer)
             elif newcomer and isinstance(message, control.Stop):  # also one that is not let in
                 self.streams.send(self.control, newcomer, 0, self._hears, (newcomer, message))
-            elif process := self._process_of(who):
+            elif process := self.process_of(who):
                 self.streams.send(self.control, process, 0, self._hears, (process, message))
 
-    def _process_of(self, who: Party) -> SimulatedProcess | None:
+    def process_of(self, who: Party) -> SimulatedProcess | None:
         """Returns the process to which the coordinator has a connection; None for a worker that is gone."""
         if who.kind == "server":
-            return self._present_servers()[who.index]
+            return self.present_servers[who.index]
         if who == EVALUATOR:  # it hears Exit also when it comes too late
             there = self.bring_up.evaluators if self.bring_up else ()
             return next((party for party in there if party.hears and (self.over or self.counts(party))), None)
@@ -235,7 +185,7 @@ class LossyMembers(Members):
             return
         match message:
             case control.Roster():
-                self._meets(party, message)
+                self._joining.meets(party, message)
             case control.Go() if self.servers:
                 self.servers.begin(party)
             case control.Finish() if self.ends:
@@ -244,11 +194,10 @@ class LossyMembers(Members):
                 pass
 
     def worker_of(self, src: SimulatedProcess, rank: int) -> SimulatedProcess:
-        """Returns the process of the incarnation that `src` was told of: it may be a newcomer without a role yet."""
-        present, newcomer = self._sim.world.workers[rank], self.newcomers.get(rank)
-        if newcomer and self._told_incarnation(src, rank) == newcomer.incarnation:
-            return newcomer
-        return present
+        """Returns the process of the incarnation that `src` was told of: it may be a newcomer without a role yet, or
+        dead."""
+        present = self._sim.world.workers[rank]
+        return self._joining.processes.get((present.name, self._told_incarnation(src, rank)), present)
 
     def _told_incarnation(self, src: SimulatedProcess, rank: int) -> int:
         if src.kind == "coordinator":
@@ -258,11 +207,11 @@ class LossyMembers(Members):
     @property
     def living(self) -> list[tuple[str, int]]:
         """Returns all processes of workers that run."""
-        return [process for process, party in self._processes.items() if party.hears]
+        return [process for process, party in self._joining.processes.items() if party.hears]
 
     def process(self, name: str, incarnation: int) -> SimulatedProcess:
         """Returns the process of that incarnation of a worker."""
-        return self._processes[name, incarnation]
+        return self._joining.processes[name, incarnation]
 
     def _sent_in_vain(self, dst: SimulatedProcess, act: Callable[..., None], args: tuple[Any, ...]) -> None:
         """Handles a message to a process known to be dead: a call fails at once."""
@@ -277,7 +226,7 @@ class LossyMembers(Members):
         """
         if not incarnation.party.here:
             self.leaving.discard(incarnation.rank)
-            self._end(incarnation.party)
+            self.end(incarnation.party)
             return
         for action in self.orders.lifecycle(incarnation.party).leaves():
             match action:
@@ -304,7 +253,7 @@ class LossyMembers(Members):
             newcomer.hears = False
             self.streams.forget(newcomer)
         elif not party.here and party.hears and self._sim.incarnations[rank].alive:  # a zombie
-            self._end(party)
+            self.end(party)
         elif self._dies(party):
             self.streams.forget(party)
 
@@ -330,7 +279,7 @@ class LossyMembers(Members):
         if who == EVALUATOR and self.bring_up and self.bring_up.evaluator:
             self.bring_up.evaluator.closes(incarnation)
             return
-        party = self._processes[str(who), incarnation]
+        party = self._joining.processes[str(who), incarnation]
         if self.newcomers.get(who.index) is party:
             del self.newcomers[who.index]
         if party.hears:
@@ -347,10 +296,10 @@ class LossyMembers(Members):
         if party.process in self._left_cleanly:  # it stays for what others still send to it
             self.streams.give_up(party, self.control)
             return
-        self._end(party)
+        self.end(party)
         self._sim.join(party.me)
 
-    def _end(self, party: SimulatedProcess) -> None:
+    def end(self, party: SimulatedProcess) -> None:
         """Ends a process for good: nothing that it has sent is sent again, and nothing is sent to it any more."""
         if self._sim.incarnations[party.me].party is party:
             self._sim.incarnations[party.me].end()
@@ -364,28 +313,11 @@ class LossyMembers(Members):
         """Returns True once everybody was told that the run is over."""
         return self.machine.phase is RunPhase.OVER
 
-    def watch_connections(self, over: Callable[[], bool], gone: Callable[[SimulatedProcess], None]) -> None:
-        """Reports whose connection has broken, until `over`: for phases in which nobody looks for the silent."""
-        self._sim.heap.push(self._sim.now + self._sim.cluster.suspect_after_s, self._looks_at_connections, over, gone)
-
-    def _looks_at_connections(self, over: Callable[[], bool], gone: Callable[[SimulatedProcess], None]) -> None:
-        if over():
-            return
-        self.watch_connections(over, gone)
-        for party in self._connected():
-            if not party.hears and self.counts(party) and self._may_be_missed(party):
-                gone(party)
-                self._is_gone(party.who, "its process ended")
-
-    def _is_gone(self, who: Party, why: str) -> None:
-        self.machine.lost(who, why)
-        self._carry_out()
-
     def exits(self, party: SimulatedProcess) -> None:
         """Ends the process of a party that may exit: its connections are closed."""
         party.hears = party.hears and party.kind != "evaluator"
         if party.kind == "worker":
-            self._end(party)
+            self.end(party)
         for other in (*self._sim.world.others, *self._sim.world.workers):
             if other.process == party.process:
                 other.hears = False
@@ -393,83 +325,20 @@ class LossyMembers(Members):
 
     def ends_newcomer(self, party: SimulatedProcess) -> bool:
         """Ends the process of a newcomer that is told to stop before it trains; returns False if `party` is none."""
-        if self.newcomers.get(party.me) is not party:
-            return False
-        party.hears = False
-        self.streams.closed(party)
-        self._ends_early(party)
-        return True
+        return self._joining.stops(party)
 
-    # ---- joining -------------------------------------------------------------------------------------------
     def join(self, rank: int) -> None:
-        """Starts a new process of worker `rank`, which says Hello.
+        self._joining.join(rank)
 
-        This does nothing for a worker that is present or that already joins. A zombie joins later, when it has learnt
-        of its eviction.
-        """
-        self.leaving.discard(rank)
-        party, newcomer = self._sim.world.workers[rank], self.newcomers.get(rank)
-        if newcomer and not newcomer.hears:
-            self._ends_early(newcomer)
-        if party.here or self._sim.incarnations[rank].alive or rank in self.newcomers:
-            return
-        if party in self._lost:
-            self._reports_lost(party, "came back")
-        if worker(rank) in self._roster.training:  # it leaves, and has not said so yet
-            self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self.join, rank)
-            return
-        if self.ends and (self.over or self._members.state(worker(rank)) is MembershipState.LEFT):
-            return  # who has left stays until everybody may exit
-        self._its_process_has_ended(party)
-        last = max(incarnation for name, incarnation in self._processes if name == party.name)
-        newcomer = self.newcomers[rank] = self._sim.world.next_worker(rank, last + 1)
-        self._processes[newcomer.process] = newcomer
-        self.tell(newcomer, hello_of(newcomer.incarnation))
-        self._watch()
-
-    def _ends_early(self, newcomer: SimulatedProcess) -> None:
-        """Reports the end of a process that died before it trained."""
-        if self.counts(newcomer):
-            self._reports_lost(newcomer, "its process ended")
-        else:  # it has not said Hello
-            del self.newcomers[newcomer.me]
-
-    def _meets(self, party: SimulatedProcess, roster: control.Roster) -> None:
-        """Meets the others of the roster. A worker is ready then: all train the same model."""
-        own = {party.me} if party.kind == "worker" else set()
-        for rank in set(roster.lost) - own if roster.incarnations else ():
-            # A newcomer that came before this one takes part already; of its earlier incarnations nothing is heard.
-            last = roster.incarnations[rank] - (rank in roster.joining)
-            if dead := self._processes.get((self._sim.world.workers[rank].name, last)):
-                self.orders.stops_hearing(party, dead)
-        if party.kind == "worker":
-            self.tell(party, MODEL)
-
-    def _enters_when_quiet(self, newcomer: SimulatedProcess) -> None:
-        """Begins the new incarnation of a worker that everybody expects.
-
-        What a worker that left cleanly has sent arrives first. Its role hears what the process has heard before.
-        """
-        rank, world = newcomer.me, self._sim.world
-        if self.newcomers.get(rank) is not newcomer or not newcomer.hears:
-            return  # it was lost meanwhile, or has died and will be missed
-        old = world.workers[rank]
-        if old.hears and not self.streams.quiet(old):
-            self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self._enters_when_quiet, newcomer)
-            return
-        self._end(old)
-        del self.newcomers[rank]
-        if self.servers and self._sim.invariants:
-            self._sim.invariants.enters(rank, self.servers.kept_recounts())
-        self._begins(world.newcomer(rank, newcomer), self.ends.begins_later_s(newcomer) if self.ends else 0.0)
-        if self.servers:
-            self.servers.snapshots.keep_on()
-        self.orders.enter(newcomer)
+    @property
+    def newcomers(self) -> dict[int, SimulatedProcess]:
+        """Returns, by rank, processes that do not train yet."""
+        return self._joining.waiting
 
     # ---- servers that are lost and replaced ----------------------------------------------------------------
     def lost_processes(self) -> Iterable[SimulatedProcess]:
         """Returns the incarnations of workers that were evicted: they are never told where a new process is."""
-        return [p for p in self._processes.values() if self._members.burnt(worker(p.me), p.incarnation)]
+        return [p for p in self._joining.processes.values() if self._members.burnt(worker(p.me), p.incarnation)]
 
     def hears_gone(self, party: SimulatedProcess, rank: int) -> None:
         """Lets `party` hear that worker `rank` is gone: what waits for a copy at a server hears it with the role."""

@@ -34,7 +34,7 @@ from paceline.core.parties.orders import (
     RolesHearJoined,
     RolesHearLeft,
 )
-from paceline.sim.faults.lossy_links import Act, LossyLinks
+from paceline.sim.faults.links.lossy_links import Act, LossyLinks
 from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ state of its role change together, and are saved and restored as one; then a cra
 nothing. `state()` of both classes is made of dicts, lists, strings and numbers for that purpose.
 
 Nothing here knows a clock or a connection: whoever drives it decides when to send again. The simulator drives it as its
-model of TCP, where messages are lost (`sim/faults/lossy_links.py`). No live run does: there TCP itself keeps the order,
-and a connection that breaks is the loss of a party.
+model of TCP, where messages are lost (`lossy_links.py`). No live run does: there TCP itself keeps the order, and a
+connection that breaks is the loss of a party.
 """
 
 from __future__ import annotations

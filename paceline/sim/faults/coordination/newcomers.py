@@ -1,0 +1,123 @@
+"""Newcomers of a simulation whose messages may be lost: a new process says Hello, meets the others, and enters.
+
+    its process starts                  Hello
+    Roster                              it fences those that are lost; Ready
+    Go                                  its role begins, once what a worker that left had sent has arrived
+    it dies, or is told to stop         its end is reported; another one may come
+
+The coordinator's machine decides when all know of a newcomer (`paceline.core.coordination.elasticity`), and
+`paceline.core.parties` what it does with Roster and Go. Which process is started, and when, the cluster's faults say.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import worker
+from paceline.core.fault_tolerance.membership import MembershipState
+from paceline.sim.faults.parties.bring_up import MODEL, hello_of
+from paceline.sim.kernel.processes import SimulatedProcess
+
+if TYPE_CHECKING:
+    from paceline.sim.faulted_driver import AdmittingMembers, FaultedDriver
+
+LOOK_AGAIN_S = 0.2
+"""Seconds between two looks whether the last messages of a worker that leaves have arrived."""
+
+
+class SimulatedNewcomers:
+    """Lets workers join `sim`.
+
+    waiting    by rank: processes that do not train yet
+    processes  of workers, those that are over too, by name and incarnation
+    """
+
+    def __init__(self, sim: FaultedDriver, members: AdmittingMembers) -> None:
+        self._sim, self._members = sim, members
+        self.waiting: dict[int, SimulatedProcess] = {}
+        self.processes = {party.process: party for party in sim.world.workers}
+
+    def join(self, rank: int) -> None:
+        """Starts a new process of worker `rank`, which says Hello.
+
+        This does nothing for a worker that is present or that already joins. A zombie joins later, when it has learnt
+        of its eviction.
+        """
+        members, sim = self._members, self._sim
+        members.leaving.discard(rank)
+        party, newcomer = sim.world.workers[rank], self.waiting.get(rank)
+        if newcomer and not newcomer.hears:
+            self.ends_early(newcomer)
+        if party.here or sim.incarnations[rank].alive or rank in self.waiting:
+            return
+        if members.is_missed(party):
+            members.reports_lost(party, "came back")
+        if worker(rank) in members.machine.run.roster.training:  # it leaves, and has not said so yet
+            sim.heap.push(sim.now + LOOK_AGAIN_S, self.join, rank)
+            return
+        left = members.machine.run.members.state(worker(rank)) is MembershipState.LEFT
+        if members.ends and (members.over or left):
+            return  # who has left stays until everybody may exit
+        members.reports_end_of_former(party)
+        last = max(incarnation for name, incarnation in self.processes if name == party.name)
+        newcomer = self.waiting[rank] = sim.world.next_worker(rank, last + 1)
+        self.processes[newcomer.process] = newcomer
+        members.tell(newcomer, hello_of(newcomer.incarnation))
+        members.watch()
+
+    def ends_early(self, newcomer: SimulatedProcess) -> None:
+        """Reports the end of a process that died before it trained."""
+        if self._members.counts(newcomer):
+            self._members.reports_lost(newcomer, "its process ended")
+        else:  # it has not said Hello
+            del self.waiting[newcomer.me]
+
+    def stops(self, party: SimulatedProcess) -> bool:
+        """Ends the process of a newcomer that is told to stop before it trains; returns False if `party` is none."""
+        if self.waiting.get(party.me) is not party:
+            return False
+        party.hears = False
+        self._members.streams.closed(party)
+        self.ends_early(party)
+        return True
+
+    def meets(self, party: SimulatedProcess, roster: control.Roster) -> None:
+        """Lets a party meet the others of the roster. A worker is ready then: all train the same model."""
+        own = {party.me} if party.kind == "worker" else set()
+        for rank in set(roster.lost) - own if roster.incarnations else ():
+            # A newcomer that came before this one takes part already; of its earlier incarnations nothing is heard.
+            last = roster.incarnations[rank] - (rank in roster.joining)
+            if dead := self.processes.get((self._sim.world.workers[rank].name, last)):
+                self._members.orders.stops_hearing(party, dead)
+        if party.kind == "worker":
+            self._members.tell(party, MODEL)
+
+    def enters_when_quiet(self, newcomer: SimulatedProcess) -> None:
+        """Begins the new incarnation of a worker that everybody expects.
+
+        What a worker that left cleanly has sent arrives first, and, where it begins anew, what all have sent that
+        leave just now. Its role hears what the process has heard before.
+        """
+        rank, world, members = newcomer.me, self._sim.world, self._members
+        if self.waiting.get(rank) is not newcomer or not newcomer.hears:
+            return  # it was lost meanwhile, or has died and will be missed
+        old = world.workers[rank]
+        if (old.hears and not members.streams.quiet(old)) or self._finds_only_leavers(rank):
+            self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self.enters_when_quiet, newcomer)
+            return
+        members.end(old)
+        del self.waiting[rank]
+        if members.servers and self._sim.invariants:
+            self._sim.invariants.enters(rank, members.servers.kept_recounts())
+        members.begins(world.newcomer(rank, newcomer), members.ends.begins_later_s(newcomer) if members.ends else 0.0)
+        if members.servers:
+            members.servers.snapshots.keep_on()
+        members.orders.enter(newcomer)
+
+    def _finds_only_leavers(self, rank: int) -> bool:
+        """Returns True if all workers that the coordinator still counts are about to go: a live newcomer takes over
+        from one of them, or finds that it is gone."""
+        others = [party for party in self._sim.world.workers if party.me != rank and party.me not in self.waiting]
+        training = self._members.machine.run.roster.training
+        return not any(party.here for party in others) and any(worker(party.me) in training for party in others)
