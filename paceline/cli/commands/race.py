@@ -83,8 +83,8 @@ def main(arguments: list[str], process: ForkServerProcess | None = None) -> int:
     given = values_of(namespace)
     values = with_race_end(given)
     configs, out = with_folders([configured(values, name) for name in chosen(namespace.schemes)], "race")
-    tell_defaults(given, configs[0])
     with removing_unused(out), page(namespace, out), LocalHost(process) as host:
+        tell_defaults(given, configs[0])
         return race(
             configs, Path(out), lambda config: make_supervisor(config, host.launcher(), make_display(sys.stderr))
         )

@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> int:
     given = scene.values
     scene.values = given if timing_only else with_race_end(given)
     configs, out = with_folders([scene.config(scheme=name) for name in chosen(namespace.schemes)], "simulate")
-    if not timing_only:
-        tell_defaults(given, configs[0])
     with removing_unused(out), page(namespace, out):
+        if not timing_only:
+            tell_defaults(given, configs[0])
         return race(configs, Path(out), start)
