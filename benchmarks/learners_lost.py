@@ -33,7 +33,7 @@ from paceline.core.trace import MemberChange
 from paceline.observe.runs.summary import SUMMARY, read_summary
 from paceline.observe.trace.trace_file import TRACE, read_trace
 
-SCHEMES = {"decoupled": ("--decoupled.outer-momentum", "0.5"), "diloco": ("--diloco.h", "24"), "bsp": ()}
+SCHEMES = {"decoupled": (), "diloco": ("--diloco.h", "24"), "bsp": ()}
 """With what they differ from their defaults: rounds of 24 steps for both of the family."""
 
 

@@ -42,6 +42,9 @@ class FaultyLauncher:
             spec = dataclasses.replace(spec, coordinator=way)
         self._launcher.start(spec)
 
+    def waits(self, who: Party) -> bool:
+        return self._launcher.waits(who)
+
     def busy(self) -> bool:
         return self._launcher.busy()
 

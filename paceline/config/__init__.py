@@ -7,6 +7,7 @@ named after the scheme: `[ssp] staleness = 2` or `--ssp.staleness 2`. May import
 from paceline.config.config import SECTIONS, Config
 from paceline.config.flags import Flag, scheme_settings, settings
 from paceline.config.sections import CARRIERS, StopSettings
+from paceline.config.task_defaults import race_end
 from paceline.config.toml_file import build, load, save, to_dict
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "StopSettings",
     "build",
     "load",
+    "race_end",
     "save",
     "scheme_settings",
     "settings",

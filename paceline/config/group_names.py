@@ -9,7 +9,8 @@ from paceline.core.adaptive.grouping import AUTO, Groups, ranks_for_names, writt
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import lookup as scheme_called
 from paceline.core.scheme import names, types_of
-from paceline.core.tiers.group_choice import LINKS
+from paceline.core.tiers.group_choice import LINKS, WithRankGroups
+from paceline.core.tiers.rank_groups import groups_by_place
 
 if TYPE_CHECKING:
     from paceline.sim.cluster.model import Cluster
@@ -32,6 +33,20 @@ def with_ranks(values: Values, places: Mapping[str, Sequence[str]], by_links: Gr
             made[name]["groups"] = ranks_for_names(text, places) if text != LINKS else written(by_links) or text
         except ValueError as error:
             raise ConfigError(f"--{name}.groups: {error}") from None
+    return made
+
+
+def as_recorded(values: Values, hosts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Returns the settings with the groups that `auto` means in a run on these hosts, by rank, written down.
+
+    A simulation of that run may put each worker on a host of its own, so that `auto` would mean other groups there.
+    """
+    made = {section: dict(entries) for section, entries in values.items()}
+    for name in names():
+        own = made.get(name, {})
+        named = own.get("groups", AUTO) != AUTO or own.get("labels")
+        if issubclass(scheme_called(name), WithRankGroups) and not named:
+            made[name] = {**own, "groups": written(groups_by_place(hosts, (), len(hosts)))}
     return made
 
 

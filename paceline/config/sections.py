@@ -219,7 +219,7 @@ class ClusterSettings:
     allreduce: str = option(
         "auto", "how means among workers are computed (docs/carriers.md)", choices=CARRIERS, launch=True, variable=True
     )
-    # Three limits on silence, which find different failures: `timeout` a wait in which nothing is wrong with the other
+    # Limits on silence, which find different failures: `timeout` a wait in which nothing is wrong with the other
     # side (600 s covers compilation and downloads), `dead_after` a process or host that is gone or frozen, and
     # `stuck_after` a process that answers but does not train, such as a hanging CUDA kernel.
     timeout: float = option(600.0, "maximum seconds of any single wait", low=1, launch=True, variable=True)
@@ -230,6 +230,7 @@ class ClusterSettings:
         low=0,
         launch=True,
     )
+    connect_timeout: float = option(120.0, "maximum seconds until a started process connects", low=1, launch=True)
     restarts: int = option(3, "maximum number of restarts of each worker, and of the evaluator", low=0, launch=True)
     min_workers: int = option(1, "the run ends when fewer workers are left", low=1, launch=True)
     # With `replica` a server's reply waits until the next server has a copy: one more message per update, for which no

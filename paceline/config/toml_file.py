@@ -16,6 +16,7 @@ from typing import Any
 from paceline.config.config import SECTIONS, Config
 from paceline.config.flags import Flag, present_name, settings
 from paceline.config.parsing import shown
+from paceline.config.task_defaults import take_task_defaults
 from paceline.config.validation import check
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
@@ -43,6 +44,7 @@ def build(values: Mapping[str, Mapping[str, Any]]) -> Config:
                 raise ConfigError(f"unknown key {key!r} in [{section}]{nearest(present_name(key), known[section])}")
             checked.setdefault(section, {})[key] = known[section][key].check(value)
     _take_optimizer_of_scheme(checked)
+    take_task_defaults(checked)
     # What was not given has its default from the dataclass. Only schemes that were named have an entry in `parameters`,
     # so that the saved file does not freeze defaults of others.
     sections = {name: cls(**checked.get(name, {})) for name, cls in SECTIONS.items()}

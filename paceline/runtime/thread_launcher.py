@@ -41,6 +41,10 @@ class ThreadLauncher:
         self._threads[spec.party] = thread
         thread.start()
 
+    def waits(self, who: Party) -> bool:
+        """Returns False: who is started here begins at once."""
+        return False
+
     def busy(self) -> bool:
         """Returns False: nothing but the parties runs here."""
         return False

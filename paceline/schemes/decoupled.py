@@ -40,13 +40,13 @@ old theta and old state. Its Delta counts as any late one. If more than P turns 
 and clears its optimizer's state (in the paper it takes both from another learner), as after a Delta that is not finite.
 
 Momentum: late Deltas act as momentum of their own (Mitliagkas et al. 2016, arXiv 1605.09774). At a local learning rate
-near the largest one that the job bears, stalls can then make the model swing; with mu = 0.5 it does not.
+near the largest that the job bears, stalls can make the model swing with DiLoCo's mu = 0.9. So the default is 0.5.
 
 Left out: radial-directional averaging, which averages norms and directions apart. So the more learners, the shorter the
 mean of unlike Deltas: a larger lr may be needed.
 
 Use it where workers differ in speed, fail and come back. On a few equal, reliable machines diloco has less noise. With
-a quorum of all, tau = 0, one fragment, dynamic = false and batches of one size it is diloco.
+a quorum of all, tau = 0, one fragment, dynamic = false, mu = 0.9 and batches of one size it is diloco.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Decoupled(Scheme):
         0.5, "share of the overlap for which a merge waits for further learners", low=0.0, high=1.0
     )
     outer_lr: float = parameter(0.7, "lr: outer learning rate", low=0.0)
-    outer_momentum: float = parameter(0.9, "mu: outer Nesterov momentum", low=0.0, high=0.999)
+    outer_momentum: float = parameter(0.5, "mu: outer Nesterov momentum", low=0.0, high=0.999)
     dynamic: bool = parameter(True, "slow learners make fewer steps a turn; otherwise all make H / P")
     memory: str = parameter(
         "keep", "what an exchange does to the local optimizer's memory: keep or reset it", choices=(KEEP, RESET)

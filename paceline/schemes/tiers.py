@@ -15,9 +15,9 @@ average of every kappa_2-th of its rounds outside (`bsp(payload=delta, steps=kap
 Inside: a scheme with a clock-gated server (bsp, asp, ssp, dssp, gsp, ksync, dcasgd, ...), or whose members average in
 lock-step (esync, localsgd, postlocal, slowmo, diloco in one piece, sparseloco). Outside: a scheme that keeps its model
 on servers and has no coordinator (asyncdiloco, decoupled, bsp, asp, ssp, ksync, easgd, ...). Schemes of means are no
-outer schemes, but servers compute the same: decoupled(fragments=1, tau=0, quorum=0, dynamic=false) is diloco, and
-bsp(payload=delta, steps=tau) is localsgd. An outer scheme of gradients needs bsp inside, or `payload` = delta, with
-which the group hands over what it has learnt. Two tiers, not more.
+outer schemes, but servers compute the same: decoupled(outer_momentum=0.9, fragments=1, tau=0, quorum=0, dynamic=false)
+is diloco, and bsp(payload=delta, steps=tau) is localsgd. An outer scheme of gradients needs bsp inside, or `payload` =
+delta, with which the group hands over what it has learnt. Two tiers, not more.
 
 Groups: `auto` is by site in a simulated cluster of several, else by host where some host has several workers, else two
 halves. `links` is by the links of the simulated cluster, and links:mine.toml by those that `paceline probe` has
@@ -110,8 +110,9 @@ class Tiers(WithRankGroups):
                 return f"{part.name} is made of several schemes; take one"
         if own.server(1) is None or own.uses_mean(1) or own.needs_peers or own.model_of(1) != "servers":
             return (
-                f"{own.name} keeps its model on workers; take decoupled(fragments=1, tau=0, quorum=0), which is "
-                "diloco on servers, bsp(payload=delta, steps=8), which is localsgd, or asyncdiloco, bsp or asp as outer"
+                f"{own.name} keeps its model on workers; take decoupled(outer_momentum=0.9, fragments=1, tau=0, "
+                "quorum=0), which is diloco on servers, bsp(payload=delta, steps=8), which is localsgd, or "
+                "asyncdiloco, bsp or asp as outer"
             )
         if own.Coordinator is not None:
             return f"{own.name} needs a coordinator of its own; take asyncdiloco, decoupled, bsp or asp as outer"

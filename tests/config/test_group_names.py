@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.config import build
-from paceline.config.group_names import on_cluster, with_ranks
+from paceline.config.group_names import as_recorded, on_cluster, with_ranks
 from paceline.core.errors import ConfigError
 from paceline.sim.cluster.toml_file import load
 
@@ -27,6 +27,14 @@ def test_links_are_those_of_the_cluster_or_of_a_file() -> None:
         build({**values, "tiers": {"groups": "links:nowhere"}})
     with pytest.raises(ConfigError, match=r"`paceline probe -o mine.toml` measures yours"):
         build({**values, "tiers": {"groups": "links"}})
+
+
+def test_groups_of_a_recorded_run_are_those_of_its_hosts() -> None:
+    told = as_recorded({"gsp": {"ratio": 2.0}, "halos": {"labels": "a,b,a,b"}}, ["x", "y", "x", "y"])
+    assert told["tiers"] == {"groups": "0,2;1,3"}
+    assert (told["gsp"], told["halos"]) == ({"ratio": 2.0}, {"labels": "a,b,a,b"})  # by speed; and as written
+    assert as_recorded({"tiers": {"groups": "0;1"}}, ["x", "x"])["tiers"] == {"groups": "0;1"}
+    assert as_recorded({}, ["x", "x", "x"])["tiers"] == {"groups": "0,1;2"}  # one host: two halves
 
 
 def test_a_slip_is_told_with_the_names_that_there_are() -> None:

@@ -27,7 +27,7 @@ Values = dict[str, dict[str, Any]]
         ({"stop": {"epochs": 0}}, "nothing would end the run"),
         ({"optimizer": {"nesterov": True, "momentum": 0.0}}, "--nesterov needs --momentum"),
         ({"optimizer": {"name": "adam", "nesterov": True}}, "beta1"),
-        ({"cluster": {"workers": 2, "slowdown": [1, 2]}}, "--step-ms"),
+        ({"model": {"name": "resnet18"}, "cluster": {"workers": 2, "slowdown": [1, 2]}}, "--step-ms"),
         ({"optimizer": {"name": "adam", "beta1": 1.0}}, "--beta1 and --beta2 must be below 1"),
         ({"schedule": {"name": "cosine"}, "stop": {"epochs": 0, "steps": 5}}, "--schedule cosine needs --epochs"),
         ({"schedule": {"name": "poly"}, "stop": {"epochs": 0, "steps": 5}}, "--schedule poly needs --epochs"),

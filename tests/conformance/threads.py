@@ -386,6 +386,9 @@ class ThreadRun:
         self.reason = reason
         self._outcome.put("")
 
+    def unheard(self, who: Party, incarnation: int, why: str) -> None:
+        self._outcome.put(why)
+
 
 def open_sockets() -> int:
     """Of this process; 0 where nobody can tell."""

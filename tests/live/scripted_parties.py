@@ -53,6 +53,9 @@ class Ears:
     def finished(self, reason: str, seconds: float) -> None:
         self.told.put(("finished", reason))
 
+    def unheard(self, who: Party, incarnation: int, why: str) -> None:
+        self.told.put(("unheard", (who, incarnation, why)))
+
 
 class Counting(Role):
     """A coordinator's box that knows who is gone."""

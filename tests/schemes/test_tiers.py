@@ -95,7 +95,7 @@ EACH = "0;1;2;3;4;5"
 @pytest.mark.parametrize(
     ("flat", "parameters", "outer"),
     [
-        ("diloco", {"h": 5}, "decoupled(h=5, fragments=1, tau=0, quorum=0, dynamic=false)"),
+        ("diloco", {"h": 5}, "decoupled(h=5, outer_momentum=0.9, fragments=1, tau=0, quorum=0, dynamic=false)"),
         ("localsgd", {"tau": 5}, "bsp(payload=delta, steps=5)"),
     ],
 )
@@ -225,7 +225,10 @@ def test_a_group_that_is_lost_holds_nobody_up_and_begins_again_from_the_servers_
 @pytest.mark.parametrize(
     ("parameters", "why"),
     [
-        ({"outer": "diloco"}, r"diloco keeps its model on workers; take decoupled\(fragments=1, tau=0, quorum=0\)"),
+        (
+            {"outer": "diloco"},
+            r"diloco keeps its model on workers; take decoupled\(outer_momentum=0.9, fragments=1, tau=0, quorum=0\)",
+        ),
         ({"outer": "localsgd"}, r"localsgd keeps its model on workers; .*bsp\(payload=delta, steps=8\)"),
         ({"outer": "gosgd"}, "gosgd keeps its model on workers"),
         ({"outer": "lbbsp"}, "lbbsp needs a coordinator of its own"),

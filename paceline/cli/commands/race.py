@@ -7,10 +7,12 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from paceline.cli.support.options import Parser, add_settings, config_of
+from paceline import config as configuration
+from paceline.cli.support.options import Parser, add_settings, values_of
 from paceline.cli.support.run_and_report import RunInterrupted, Runner, run
 from paceline.cli.support.script_runs import (
     HostRun,
@@ -40,11 +42,14 @@ from paceline.observe.runs.summary import Summary
 from paceline.observe.terminal.progress import make_display
 
 EPILOG = """examples:
-  paceline race                                               every scheme, 4 uneven workers, handwritten digits
+  paceline race                                               every scheme, 4 workers, handwritten digits
+  paceline race --data text --model gpt --schemes bsp,diloco,decoupled --slowdown 1,1,2,8     a language model
   paceline race --schemes bsp,asp,gsp,esync --workers 4 --slowdown 1,1,2,10 --step-ms 20 --target-accuracy 0.9
   paceline race --schemes bsp,esync --model my_net.py:Net --data my_net.py:load      your own model and data
   paceline race --schemes bsp,esync,asp --workers 3 -- python train.py --lr 0.1      your own script
   paceline race --schemes bsp,esync,asp -H hosts -- python train.py                  on the machines of a hosts file
+
+Without a target and another end, runs on digits end at an accuracy of 0.95 and those on text at a loss of 3.2.
 
 Of a script, the scheme of this command wins over the one in `paceline.join`, and --epochs, --samples, --seconds,
 --steps and --target-accuracy win over its own end. Runs are compared by what it says with pace.report(accuracy=...)
@@ -75,8 +80,11 @@ def main(arguments: list[str], process: ForkServerProcess | None = None) -> int:
         raise ConfigError(f"--{'hosts' if namespace.hosts else 'env'} is for your own script: add -- python train.py")
     check_host_options(namespace, command)
     # All are checked before the first one starts.
-    configs, out = with_folders([config_of(namespace, scheme=name) for name in chosen(namespace.schemes)], "race")
+    given = values_of(namespace)
+    values = with_race_end(given)
+    configs, out = with_folders([configured(values, name) for name in chosen(namespace.schemes)], "race")
     with removing_unused(out), page(namespace, out), LocalHost(process) as host:
+        tell_defaults(given, configs[0])
         return race(
             configs, Path(out), lambda config: make_supervisor(config, host.launcher(), make_display(sys.stderr))
         )
@@ -119,6 +127,30 @@ def chosen(schemes: str) -> list[str]:
     for word in words:
         lookup(word)
     return words
+
+
+def with_race_end(values: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Returns `values` by section and key, with the default end of a race where they have none."""
+    copied = {section: dict(entries) for section, entries in values.items()}
+    if (end := configuration.race_end(values)) is not None:
+        copied["stop"] = {**copied.get("stop", {}), end.setting: end.value, "epochs": end.epochs}
+    return copied
+
+
+def configured(values: Mapping[str, Mapping[str, Any]], scheme: str) -> Config:
+    """Returns the checked configuration of one run of the race. Raises ConfigError."""
+    return configuration.build({**values, "run": {**values.get("run", {}), "scheme": scheme}})
+
+
+def tell_defaults(values: Mapping[str, Mapping[str, Any]], config: Config) -> None:
+    """Prints on stderr what `config` has of the end and of the length of a step that `values` do not say."""
+    if (end := configuration.race_end(values)) is not None:
+        print(f"each run ends at {end}: the default for {config.data.name}", file=sys.stderr)
+    if config.cluster.slowdown and "step_ms" not in values.get("cluster", {}):
+        step_ms = f"{config.cluster.step_ms:g} ms"
+        print(
+            f"a step lasts {step_ms} (--step-ms) times --slowdown: the default for {config.model.name}", file=sys.stderr
+        )
 
 
 def with_folders(configs: Sequence[Config], what: str) -> tuple[list[Config], str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from paceline.cli.commands.race import chosen, race, with_folders
+from paceline.cli.commands.race import chosen, race, tell_defaults, with_folders, with_race_end
 from paceline.cli.support.options import Parser, add_settings, refuse_other_schemes
 from paceline.cli.support.run_and_report import Runner, run_and_report
 from paceline.cli.support.simulation_flags import SimulationFlags, add_flags
@@ -75,6 +75,10 @@ def main(arguments: list[str]) -> int:
             return run_and_report(start(config))
     if getattr(namespace, "run.scheme") is not None:
         raise ConfigError("--scheme and --schemes: give one of them")
+    given = scene.values
+    scene.values = given if timing_only else with_race_end(given)
     configs, out = with_folders([scene.config(scheme=name) for name in chosen(namespace.schemes)], "simulate")
     with removing_unused(out), page(namespace, out):
+        if not timing_only:
+            tell_defaults(given, configs[0])
         return race(configs, Path(out), start)

@@ -141,7 +141,8 @@ def about(run: Path) -> dict[str, Any]:
     told |= {"scheme": name, "summary": lookup(name).summary, "paper": lookup(name).paper.short(), "box": lines}
     told["parameters"] = {scheme: dict(of) for scheme, of in config.parameters.items()}
     told["way_out"] = _way_out(config)
-    told |= {"servers": config.cluster.servers, "target": config.stop.target_accuracy or None}
+    told |= {"servers": config.cluster.servers, "workers": config.cluster.workers}
+    told |= {"target": config.stop.target_accuracy or None}
     told["settings"] = settings_of(config)
     if (run / STATUS).is_file():  # a simulation has none, and ends with its command
         told["stop"] = f"paceline kill {shlex.quote(str(run))}"

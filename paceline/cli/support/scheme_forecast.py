@@ -12,8 +12,11 @@ from typing import Any
 
 from paceline import schemes  # noqa: F401  enters the catalogue
 from paceline.cli.support import scheme_catalogue
+from paceline.core.adaptive.grouping import Groups, written
 from paceline.core.errors import PacelineError
 from paceline.core.scheme import Scheme, lookup, make
+from paceline.core.tiers.group_choice import WithRankGroups
+from paceline.core.tiers.rank_groups import groups_by_place
 from paceline.core.vector import Ghost
 from paceline.observe.watch.reader import Forecast, Measured
 from paceline.schemes.gsp import GSP
@@ -49,7 +52,7 @@ def _under(name: str, measured: Sequence[Measured], about: dict[str, Any]) -> Fo
     slowest, cluster = max(worker.step_s for worker in measured), cluster_of(measured, servers)
     try:
         work = LocalSteps(lambda rank, rng: cluster.step_s, samples=lambda rank: round(measured[rank].samples))
-        scheme = _scheme(name, about.get("parameters", {}).get(name, {}), [worker.rank for worker in measured])
+        scheme = _scheme(name, measured, about)
         sim = Simulation(scheme, Ghost(max(servers, 1)), work, cluster=cluster, watched=False)
         sim.run(until=ROUNDS * slowest, max_events=EVENTS_MAX)
     except PacelineError:
@@ -59,17 +62,34 @@ def _under(name: str, measured: Sequence[Measured], about: dict[str, Any]) -> Fo
     return Forecast(scheme=name, rate=samples / sim.now, kind=family, is_own=is_own)
 
 
-def _scheme(name: str, parameters: dict[str, Any], ranks: Sequence[int]) -> Scheme:
-    """As the run has it. Raises PacelineError.
+def _scheme(name: str, measured: Sequence[Measured], about: dict[str, Any]) -> Scheme:
+    """Returns the scheme with the run's own parameters. Raises PacelineError.
 
-    Groups that were written down are of those who are here, `ranks`, who in the simulation are 0, 1, ...
+    Its groups are those of the run, without the workers that are not here. The simulation numbers its workers 0, 1, ...
+    and has a host for each, so groups are written down even where the run found them by host.
     """
-    scheme = make(name, parameters)
-    if not isinstance(scheme, GSP) or not (written := scheme.written()):
+    sections = about.get("parameters", {})
+    scheme = make(name, sections.get(name, {})).completed(sections, 0)
+    if not isinstance(scheme, GSP | WithRankGroups):
         return scheme
-    number = {rank: at for at, rank in enumerate(ranks)}
-    here = [[number[rank] for rank in group if rank in number] for group in written]
-    return dataclasses.replace(scheme, labels="", groups=";".join(",".join(map(str, group)) for group in here if group))
+    groups = scheme.written()
+    if not groups and isinstance(scheme, WithRankGroups):
+        groups = _groups_by_host(measured, about.get("workers", 0))
+    number = {worker.rank: at for at, worker in enumerate(measured)}
+    here = [tuple(number[rank] for rank in group if rank in number) for group in groups]
+    if not (here := [group for group in here if group]):
+        return scheme
+    return dataclasses.replace(scheme, labels="", groups=written(tuple(here)))
+
+
+def _groups_by_host(measured: Sequence[Measured], workers: int) -> Groups:
+    """Returns the groups of `auto` as the run has them, which began with so many workers."""
+    ranks = [worker.rank for worker in measured]
+    hosts = [worker.host for worker in measured]
+    if 1 < len(set(hosts)) < len(hosts):
+        found = groups_by_place(hosts, (), len(hosts))
+        return tuple(tuple(ranks[at] for at in group) for group in found)
+    return groups_by_place((), (), max(workers, *(rank + 1 for rank in ranks)))
 
 
 def cluster_of(measured: Sequence[Measured], servers: int) -> Cluster:

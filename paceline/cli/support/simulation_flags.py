@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from paceline import config as configuration
 from paceline.cli.support.options import values_of
 from paceline.config import Config, StopSettings
-from paceline.config.group_names import on_cluster
+from paceline.config.group_names import as_recorded, on_cluster
 from paceline.core.errors import ConfigError
 from paceline.observe.runs.summary import SUMMARY, Summary, read_summary
 from paceline.sim import Cluster, examples, load
@@ -83,7 +83,8 @@ class SimulationFlags:
             self._refuse("--from", *PLACES, "servers", "step-ms", "parameters")
 
     def check(self, *, timing_only: bool) -> None:
-        """Raises ConfigError where flags are about a model that is not the one which is simulated."""
+        """Raises ConfigError where flags are about a model that is not the one which is simulated; then writes down the
+        groups of a recorded run."""
         if self.cannot_train and not timing_only:
             raise ConfigError(
                 f"--target-accuracy: {self._given.from_run} is a run of your own script, which is not trained here; "
@@ -95,6 +96,9 @@ class SimulationFlags:
             )
         if timing_only and (self.parameters or self._given.from_run):
             self._refuse("--parameters" if self.parameters else "--from", "model", "width")
+        if self._given.from_run:
+            recorded = read_summary(Path(self._given.from_run) / SUMMARY)
+            self.values = as_recorded(self.values, [worker.host for worker in recorded.workers])
 
     @property
     def cannot_train(self) -> bool:

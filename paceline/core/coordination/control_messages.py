@@ -16,7 +16,7 @@ Beat              I am alive, with nothing to report       Resume        all ser
 Ask               how much may I train? (workers)          Quota         so many samples more (workers)
 Want              samples to work at (workers)             Lease         these samples are yours now (workers)
 Past              so far nothing is under way (workers)    Fence         is anything left of that incarnation? (servers)
-SamplesResolved   what became of samples (servers)
+SamplesResolved   what became of samples (servers)         NewcomerLost  another that joins is lost (newcomers)
 Fenced            so much (servers)
 Restored          just these samples are done (servers)
 """
@@ -50,8 +50,7 @@ class Hello:
     bytes_per_second      at which a server applies an update to its weights; 0 if not measured
     bytes_per_second_max  the most that this may really be, given the noise of the measurement
     incarnation           number of this incarnation of the party, from 0
-    cores                 that its process may use; 0 if unknown
-    cpus                  their numbers; empty if unknown
+    cores, cpus           how many its process may use, 0 if unknown, and their numbers, empty if unknown
     """
 
     address: bounds.Name
@@ -435,6 +434,14 @@ class WorkerLeft:
     incarnation: int = 0
 
 
+@message("control.NewcomerLost", plane="control")
+class NewcomerLost:
+    """Tells the other newcomers, some of which call worker `rank`, that this incarnation is lost before it joined."""
+
+    rank: int
+    incarnation: int
+
+
 @message("control.Unfit", plane="control")
 class Unfit:
     """Asks the coordinator to expel worker `rank`, for that reason."""
@@ -465,9 +472,8 @@ class Aware:
 class Finish:
     """Tells everybody that training has ended; each answers Saved once it needs the others no more.
 
-    holder          the worker that left last; it has the last model where models live on workers
-    reason          why training ended, for people to read
-    target_reached  an evaluation ended it
+    holder: the worker that left last; it has the last model where models live on workers. reason: why training ended,
+    for people to read. target_reached: an evaluation ended it.
     """
 
     holder: int

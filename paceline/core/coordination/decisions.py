@@ -163,8 +163,17 @@ class RunFinished:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessUnheard:
+    """That incarnation of `who` was started and has not said Hello in time: its process is to be killed."""
+
+    who: Party
+    incarnation: int
+    why: str
+
+
 RoleNews = PlanAgreed | NotifyWorkerLeft | NotifyWorkerJoined | FailCallsTo | VoidCallsToServers | ModelEvaluated
-ListenerNews = PartyJoined | TrainingStarted | RunFailure | RunFinished
+ListenerNews = PartyJoined | TrainingStarted | RunFailure | RunFinished | ProcessUnheard
 Action = (
     SendMessage
     | WriteRecord

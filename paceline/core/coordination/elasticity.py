@@ -9,6 +9,7 @@
     LOST        Hello, but banned or the run stops      Stop to it                                            LOST
     JOINING     Ready, with the model of the others     WorkerJoined to the others                            ANNOUNCED
     JOINING     Ready, with another model               it is lost                                            LOST
+    JOINING     lost                                    NewcomerLost to the other newcomers                   LOST
     ANNOUNCED   Aware from all others                   Plan and Go to it                                     TRAINING
     JOINING,    a server is lost                        it is lost too, and may try again                     LOST
     ANNOUNCED
@@ -211,6 +212,9 @@ class Elasticity:
             self._decide.send(self._roster.present(), gone)
             self._decide.add(NotifyWorkerLeft(who.index))
             self._end_leases(who, decision.incarnation)
+        elif newcomer and self._roster.joining:  # those who came later call it, and would wait for its answer
+            lost = control.NewcomerLost(rank=who.index, incarnation=decision.incarnation)
+            self._decide.send(list(self._roster.joining), lost)
         self._decide.close_connection(who, decision.incarnation, why)
         if self._state.stopping and not self._roster.training and self._state.holder is not None:
             self._ending.finish()

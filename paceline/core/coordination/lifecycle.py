@@ -145,6 +145,7 @@ class RunRules:
 
     dead_after_s      seconds of silence after which a process counts as lost during training; the evaluator also later
     stuck_after_s     seconds that one step may take, or STUCK_STEPS of the worker's usual ones, whichever is longer
+    start_after_s     seconds within which a process that is started during training has to say Hello
     min_workers       the run ends when a loss leaves fewer; with 0 it goes on when all have left, too
     model_on_servers  the servers hold the model, so no worker is needed for the last one
     done              leased samples that were finished before this run was resumed
@@ -154,6 +155,7 @@ class RunRules:
     seed: int = 0
     dead_after_s: float = math.inf
     stuck_after_s: float = math.inf
+    start_after_s: float = math.inf
     min_workers: int = 1
     model_on_servers: bool = False
     done: Data = ()

@@ -10,6 +10,7 @@
     SamplesResolved, Want, ...  workers, the first server   sample_leases
     Failed                      a party                     it is lost, or the run fails (`_failed`)
     an order                    the operator                operator_orders
+    the start of a process      the driver                  process_starts
     a lost party                the driver                  elasticity, evaluator_watch; before training the run fails
     a timer                     the driver                  whoever started it (`rang`)
 
@@ -37,6 +38,7 @@ from paceline.core.coordination.sample_leases import Leasing, Quotas
 from paceline.core.coordination.server_recovery import Recovery, Snapshots
 from paceline.core.coordinator.bring_up import TRAINING_AND_AFTER, BringUp, RunPlanner, TrainingParts
 from paceline.core.coordinator.evaluator_watch import EvaluatorLives
+from paceline.core.coordinator.process_starts import ProcessStarts
 from paceline.core.errors import ProtocolError
 from paceline.core.fault_tolerance.membership import Membership, Patience
 from paceline.core.trace import Record
@@ -86,6 +88,7 @@ class CoordinatorMachine:
         self.elasticity = Elasticity(run, self.recovery, self.ending, self.leasing, quotas, rules.min_workers)
         self._operator = OperatorOrders(run, self.elasticity, self.ending)
         self._evaluator = EvaluatorLives(run, self.recovery, self.ending, rules.dead_after_s)
+        self.starts = ProcessStarts(run, rules.start_after_s)
         parts = TrainingParts(self.elasticity, self.ending, self._evaluator)
         self._bring_up = BringUp(run, planner, parts, snapshots)
 
@@ -150,6 +153,7 @@ class CoordinatorMachine:
         """Does what the end of a timer asks for."""
         match timer:
             case Timer.MEMBERS:
+                self.starts.look()
                 self.elasticity.look()
             case Timer.EVALUATOR:
                 self._evaluator.look()
@@ -224,6 +228,7 @@ class CoordinatorMachine:
 
     # ---- messages ----------------------------------------------------------------------------------------
     def _hello(self, src: Party, hello: control.Hello) -> None:
+        self.starts.over(src)
         if src in self.run.roster.not_started and self.phase not in TRAINING_AND_AFTER:
             self._bring_up.comes_early(src, hello)
         elif self.phase is RunPhase.GATHERING:

@@ -1,6 +1,7 @@
 """Bounds how long a run may take for each of its phases, except for training itself.
 
     phase                          may take
+    GATHERING                      `start_s`: until all processes have connected
     before training, FINISHING     WAIT_SECONDS, and the time that the model needs on its way besides
     TRAINING, told to stop         the same
     TRAINING                       as long as it likes: `elasticity.py` looks for the silent and the stuck
@@ -45,8 +46,9 @@ class Phases(Protocol):
 class PhaseDeadline:
     """Decides for one run. `clock`: returns seconds, and never runs backwards."""
 
-    def __init__(self, coordinator: Phases, clock: Callable[[], float]) -> None:
-        self._coordinator, self._clock = coordinator, clock
+    def __init__(self, coordinator: Phases, clock: Callable[[], float], *, start_s: float = WAIT_SECONDS) -> None:
+        """`start_s`: seconds within which every process has to connect."""
+        self._coordinator, self._clock, self._start_s = coordinator, clock, start_s
         self._phase: tuple[RunPhase, bool] | None = None
         self._began = 0.0
         self._last = self._seconds = math.inf
@@ -60,6 +62,15 @@ class PhaseDeadline:
         """Returns True if the time of `at_most` has passed."""
         return self._clock() > self._last
 
+    @property
+    def gathers(self) -> bool:
+        """Returns True while processes have not connected yet."""
+        return self._coordinator.phase is RunPhase.GATHERING
+
+    def missing(self) -> list[Party]:
+        """Returns the parties that the present phase still waits for."""
+        return self._coordinator.missing()
+
     def overdue(self) -> str:
         """Returns that the present phase takes too long, and whom the run waits for; empty while it does not."""
         now = self._clock()
@@ -67,11 +78,13 @@ class PhaseDeadline:
         if phase != self._phase:
             self._phase, self._began = phase, now
         at_most = WAIT_SECONDS + moving_seconds(self._coordinator.length)
+        if self.gathers:
+            at_most = self._start_s
         if phase in ((RunPhase.TRAINING, False), (RunPhase.OVER, False)):
             at_most = math.inf
         if now <= min(self._began + at_most, self._last):
             return ""
-        missing = ", ".join(str(who) for who in self._coordinator.missing()[:NAMED_MAX]) or "the workers"
+        missing = ", ".join(str(who) for who in self.missing()[:NAMED_MAX]) or "the workers"
         what = "stopping the workers" if phase[1] else phase[0].value
         seconds = at_most if now > self._began + at_most else self._seconds
         return f"waited {seconds:.0f} s for {missing} while {what}"

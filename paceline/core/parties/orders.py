@@ -4,6 +4,7 @@
     WorkerLeft, lost              RefuseIncarnation, RolesHearLeft
     WorkerLeft                    ReleaseBeforeLeave, RolesHearLeft
     WorkerLeft, lost, after that  RefuseIncarnation: its process has ended before the run
+    NewcomerLost                  RefuseIncarnation: no role has ever heard of it
     WorkerJoined                  RolesHearJoined, ConfirmJoined
     Fence, at a server            ReportResolved, ReportPending
     Resume, at a server           BeginCopies
@@ -119,7 +120,7 @@ class VoidCalls:
     servers: tuple[int, ...]
 
 
-Order = control.WorkerLeft | control.WorkerJoined | control.Fence | control.Resume
+Order = control.WorkerLeft | control.WorkerJoined | control.NewcomerLost | control.Fence | control.Resume
 """What the coordinator tells a party about others, while training goes on."""
 OrderAction = (
     RefuseIncarnation
@@ -154,6 +155,8 @@ class PartyOrders:
             case control.WorkerJoined() as came:
                 self._known.came(came)
                 return [RolesHearJoined(came.rank), ConfirmJoined(came.view)]
+            case control.NewcomerLost(rank=rank, incarnation=incarnation):
+                return [RefuseIncarnation(rank, incarnation)]
             case control.Fence(rank=rank, incarnation=incarnation):
                 return [ReportResolved(), ReportPending(rank, incarnation)]
             case control.Resume() as resume:

@@ -26,7 +26,8 @@ All members are known here by their numbers in the group.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from paceline.core.collective.mean_server import MeanServer, Part
@@ -78,23 +79,24 @@ class GroupServer:
             yield from self.coordinator.on_worker_joined(now, member)
 
     # ---- upon receiving ------------------------------------------------------------------------------------
-    def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
-        """Handles a message of member `src`."""
+    def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
+        """Handles a message of member `src`. No generator: most messages of a group pass here, and free nobody."""
         self.now = now
-        if src not in self.members:
-            if not isinstance(message, EnterGroup):
-                return  # what was still on its way changes nothing
-            yield from self.joins(now, src)  # a newcomer of which a speaker that is one, too, was not told
-        yield from self.enter(src, message) if isinstance(message, EnterGroup) else self.hear(now, src, message)
+        if not isinstance(message, EnterGroup):
+            # What was still on its way from one who has left changes nothing.
+            return self.hear(now, src, message) if src in self.members else ()
+        # A newcomer of which a speaker that is one, too, was not told
+        joins = () if src in self.members else self.joins(now, src)
+        return itertools.chain(joins, self.enter(src, message))
 
     def enter(self, src: int, message: EnterGroup) -> Iterator[Tell | Reply]:
         """A member asks to take part."""
         raise NotImplementedError
 
-    def hear(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+    def hear(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
         """Handles a message of the inner scheme."""
         assert self.coordinator is not None
-        yield from self.coordinator.on(now, src, message)
+        return self.coordinator.on(now, src, message)
 
     def open(self, w: Any, steps: int) -> Iterator[Tell | Reply]:
         """Begins `steps` exchanges at `w`. The same work again, of a restarted speaker, goes on where it is."""
@@ -176,65 +178,65 @@ class ClockedGroup(GroupServer):
             return
         yield self.begin(src)
 
-    def hear(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+    def hear(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
         server = self.server
         if server is None:
-            return  # of an earlier incarnation
+            return ()  # of an earlier incarnation
         if not isinstance(message, (Push, Pull)):
-            yield from super().hear(now, src, message)
-            return
+            return super().hear(now, src, message)
         if self.state == CLOSED:
             self.forget(src)  # a restarted member asks again
             self.kept.append((src, message))
-            return
+            return ()
         if not self.timed:
             self.timed, self.began = True, now
         if src == self.me:
             self.asks = True
         before = server.clocks[src]
-        effects = list(server.on(now, src, message))
+        effects = server.on(now, src, message)
+        if not isinstance(effects, tuple):  # a generator has done nothing yet
+            effects = list(effects)
         if isinstance(message, Push) and server.clocks[src] > before:
             self.progress += 1 / len(self.members)
             self.samples += message.samples
-        yield from self.sift(effects)
+        return self.sift(effects)
 
     def forget(self, member: int) -> None:
         """Forgets what an incarnation of a member that is over waits for, and has sent since `take`."""
         self.held.pop(member, None)
         self.kept = [(src, message) for src, message in self.kept if src != member]
 
-    def sift(self, effects: Iterable[Tell | Reply]) -> Iterator[Tell | Reply]:
-        """Passes answers on while the group works, and lets the speaker know once it is done.
+    def sift(self, effects: Sequence[Tell | Reply]) -> Sequence[Tell | Reply]:
+        """Returns the answers that go out while the group works, and lets the speaker know once it is done.
 
         In lock-step nobody goes on before the next `open`. Otherwise members work on until the speaker, which may be in
         a step of its own, takes the result; what they have made by then is in it.
         """
-        self.look()
-        flows = self.state == OPEN or (self.state == DONE and not self.scheme.lock_step)
+        state = self.state
+        if state == OPEN:
+            assert self.server is not None
+            made = self.server.version - self.base if self.scheme.lock_step else self.progress
+            if made >= self.steps - 1e-9:
+                state, self.state, self.ended = DONE, DONE, self.now
+        if not effects and state != DONE:
+            return ()
+        flows = state == OPEN or (state == DONE and not self.scheme.lock_step)
+        out: list[Tell | Reply] = []
         for effect in effects:
             if not isinstance(effect, Reply):
-                yield effect
+                out.append(effect)
             elif effect.to == self.me:
-                if self.state != DONE and self.asks:
+                if state != DONE and self.asks:
                     self.asks = False
-                    yield effect
+                    out.append(effect)
             elif flows:
-                yield effect
+                out.append(effect)
             else:
                 self.held[effect.to] = None
-        if self.state == DONE and self.asks:
+        if state == DONE and self.asks:
             self.asks = False
-            yield Reply(self.me, RoundOver())
-
-    def look(self) -> None:
-        """Finds out whether the exchanges that were asked for are made."""
-        if self.state == OPEN and self.made() >= self.steps - 1e-9:
-            self.state, self.ended = DONE, self.now
-
-    def made(self) -> float:
-        """Returns the exchanges since `open`."""
-        assert self.server is not None
-        return self.server.version - self.base if self.scheme.lock_step else self.progress
+            out.append(Reply(self.me, RoundOver()))
+        return out
 
     def member_left(self, now: float, member: int) -> Iterator[Tell | Reply]:
         yield from super().member_left(now, member)
@@ -313,15 +315,14 @@ class AveragingGroup(GroupServer):
             if member in self.members:
                 yield Reply(member, self.begin())
 
-    def hear(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
+    def hear(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
         if src not in self.begun:
-            return  # of an earlier incarnation
+            return ()  # of an earlier incarnation
         self.ended = now
         if isinstance(message, Part):
             assert self.means is not None
-            yield from self.means.on(now, src, message)
-        else:
-            yield from super().hear(now, src, message)
+            return self.means.on(now, src, message)
+        return super().hear(now, src, message)
 
     def member_left(self, now: float, member: int) -> Iterator[Tell | Reply]:
         yield from super().member_left(now, member)

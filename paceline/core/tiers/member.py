@@ -75,25 +75,25 @@ class GroupMember(Role):
         raise NotImplementedError
 
     def follow(self) -> Generator[Effect, Any, None]:
-        """Takes part under a speaker. Raises TermOver when that one is lost."""
+        """Takes part under a speaker: runs the inner role, whose server is the speaker's.
+
+        The whole loop is here, since each further generator is entered at each effect. Raises TermOver when the speaker
+        is lost.
+        """
         try:
             while self.averages:
                 yield from self.average()
-            yield from self.push()
+            if self.inner is None:
+                begin: GroupBegin = yield self.to_speaker(EnterGroup(turn=self.turn))
+                self.member(self.scheme.inner_for(begin.steps))
+                self.w = None
+            assert self.inner is not None
+            run, value = self.inner.run(), None
+            with contextlib.closing(run):
+                while True:
+                    value = yield self.within(run.send(value))
         except PeerLost:
             raise TermOver from None
-
-    def push(self) -> Generator[Effect, Any, None]:
-        """Runs the inner role, whose server is the speaker's."""
-        if self.inner is None:
-            begin: GroupBegin = yield self.to_speaker(EnterGroup(turn=self.turn))
-            self.member(self.scheme.inner_for(begin.steps))
-            self.w = None
-        assert self.inner is not None
-        run, value = self.inner.run(), None
-        with contextlib.closing(run):
-            while True:
-                value = yield self.within(run.send(value))
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         """Follows a lost speaker no further, also if its next incarnation is there before this worker calls it."""

@@ -13,7 +13,7 @@ since the last exchange between groups is lost, and so is what its server and it
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 from paceline.core.effects import SERVERS, Call, Compute, Computed, Effect, Reply, Tell, Train, Trained
@@ -71,11 +71,12 @@ class TierWorker(GroupMember):
         if self.server is not None and self.map.group_of[rank] == self.group:
             yield from self.in_ranks(self.server.joins(now, self.map.number_of[rank]))
 
-    def in_ranks(self, effects: Iterable[Tell | Reply]) -> Iterator[Tell | Reply]:
-        """Yields the effects of the group's server with ranks in place of numbers."""
-        for effect in effects:
-            to = self.ranks[effect.to]  # type: ignore[index]  # neither servers nor the coordinator
-            yield dataclasses.replace(effect, to=to)
+    def in_ranks(self, effects: Iterable[Tell | Reply]) -> Sequence[Tell | Reply]:
+        """Returns the effects of the group's server with ranks in place of numbers, which are never SERVERS."""
+        if not effects:
+            return ()
+        ranks = self.ranks
+        return [type(effect)(ranks[effect.to], effect.message) for effect in effects]  # type: ignore[index]
 
     # ---- the loop ------------------------------------------------------------------------------------------
     def speak(self) -> Generator[Effect, Any, None]:

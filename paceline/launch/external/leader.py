@@ -84,6 +84,11 @@ class ExternalLauncher:
             self._wanted.append(spec)
         self._match()
 
+    def waits(self, who: Party) -> bool:
+        """Returns True until somebody has called who takes the place of `who`."""
+        with self._lock:
+            return any(spec.who == who for spec in self._wanted)
+
     def busy(self) -> bool:
         """Returns False: what scripts do after their training is their own affair."""
         return False

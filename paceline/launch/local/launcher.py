@@ -182,6 +182,10 @@ class LocalLauncher:
         who = Party.parse(party)
         self.ended.put(ProcessEnded(who=who, why=why, lost_coordinator=lost, other_version=other))
 
+    def waits(self, who: Party) -> bool:
+        """Returns False: who is started here begins at once."""
+        return False
+
     def busy(self) -> bool:
         """Returns False: nothing but the run's parties is started here."""
         return False

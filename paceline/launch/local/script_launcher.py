@@ -144,6 +144,10 @@ class ScriptLauncher:
                 if line.strip():
                     last.append(line.strip())
 
+    def waits(self, who: Party) -> bool:
+        """Returns False: who is started here begins at once."""
+        return False
+
     def busy(self) -> bool:
         """Returns True while a script runs, or its end has not been handled."""
         return any(thread.is_alive() for thread in self._threads) or not self.ended.empty()

@@ -255,6 +255,11 @@ class RemoteLauncher:
         load = Counter(self._at.values())
         return min(living, key=lambda host: load[host])
 
+    def waits(self, who: Party) -> bool:
+        """Returns True while a worker waits for its host to come back."""
+        with self._change:
+            return who in self._waiting
+
     def busy(self) -> bool:
         """Returns True while scripts go on after their training, or an end is not handled."""
         with self._change:

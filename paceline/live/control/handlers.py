@@ -11,7 +11,7 @@ A message passes these, in this order:
     Roster, Plan, Go, Stop                 what follows is decided in `paceline.core.parties.lifecycle`, for live and
     Restore, Finish, Exit                  simulated runs; what takes its time goes to the mailbox of the own thread
     WorkerLeft, WorkerJoined               the same, in `paceline.core.parties.orders`; a Resume of a server is carried
-    Resume, Fence                          out by its own thread
+    NewcomerLost, Resume, Fence            out by its own thread
     Total, Quota, Lease, Drawn             numbers and samples for the loop
     Rate, Capture                          callbacks
     Explain                                a stack trace of all threads to standard error
@@ -210,7 +210,13 @@ class MessageHandlers:
                 self._callbacks.on_rate(src.index, rate)
             case control.Capture() as order:
                 self._callbacks.on_capture(order)
-            case control.WorkerLeft() | control.WorkerJoined() | control.Fence() | control.Resume() as order:
+            case (
+                control.WorkerLeft()
+                | control.WorkerJoined()
+                | control.NewcomerLost()
+                | control.Fence()
+                | control.Resume() as order
+            ):
                 for action in self._orders.told(order):
                     self._carry_out(action)
             case loop_messages.Drain(reason=reason):

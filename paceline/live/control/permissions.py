@@ -68,7 +68,7 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
         cls: (frozenset({COORDINATOR}), frozenset({WORKER}))
         for cls in (
             *(control.Stop, control.Explain, control.Quota, loop_messages.Drawn, control.Lease),
-            *(loop_messages.Drain, loop_messages.ScaleRate),
+            *(loop_messages.Drain, loop_messages.ScaleRate, control.NewcomerLost),
         )
     },
     loop_messages.SaveNow: (frozenset({COORDINATOR}), frozenset({EVALUATOR})),

@@ -128,6 +128,10 @@ class Coordinator:
         """Reports that the process of `who` has ended; may be called from any thread."""
         self._transport.call_later(0.0, lambda: self.ended_now(who, why))
 
+    def started(self, who: Party, incarnation: int) -> None:
+        """Reports that a process of `who` was started while others train; may be called from any thread."""
+        self._transport.call_later(0.0, lambda: self.started_now(who, incarnation))
+
     def order(self, order: OperatorOrder, why_not: str = "") -> None:
         """Carries out what a person asks for; `why_not`: why it is refused already. May be called from any thread."""
         self._transport.call_later(0.0, lambda: self.order_now(order, why_not))
@@ -142,9 +146,15 @@ class Coordinator:
         with self._input(InputKind.STOP, reason), self._carried_out():
             self.machine.stop(reason)
 
+    def started_now(self, who: Party, incarnation: int) -> None:
+        """Does `started`, on the coordinator's thread."""
+        with self._input(InputKind.STARTED, who, incarnation), self._carried_out():
+            self.machine.starts.started(who, incarnation)
+
     def ended_now(self, who: Party, why: str) -> None:
         """Does `ended`, on the coordinator's thread."""
         with self._input(InputKind.ENDED, who, why), self._carried_out():
+            self.machine.starts.over(who)
             self._lost(who, why, LossCause.CLOSED)
 
     def lost(self, src: Party, why: str, cause: LossCause = LossCause.CLOSED) -> None:

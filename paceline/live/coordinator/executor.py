@@ -21,6 +21,7 @@ from paceline.core.coordination.decisions import (
     NotifyWorkerLeft,
     PartyJoined,
     PlanAgreed,
+    ProcessUnheard,
     ProgressReported,
     RoleNews,
     RunFailure,
@@ -52,6 +53,7 @@ class CoordinatorListener(Protocol):
     def recorded(self, record: Record) -> None: ...
     def failed(self, who: Party, cause: str, details: str, kind: FailureKind = FailureKind.ERROR) -> None: ...
     def finished(self, reason: str, seconds: float) -> None: ...
+    def unheard(self, who: Party, incarnation: int, why: str) -> None: ...
 
 
 class DecisionExecutor:
@@ -88,7 +90,7 @@ class DecisionExecutor:
                     self._start_training(role, not_started)
                 case SnapshotOrder() | BeginSnapshots():
                     self._order(action)
-                case PartyJoined() | TrainingStarted() | RunFailure() | RunFinished():
+                case PartyJoined() | TrainingStarted() | RunFailure() | RunFinished() | ProcessUnheard():
                     self._tell_listener(action)
                 case _:
                     self._tell_role(action)
@@ -148,5 +150,7 @@ class DecisionExecutor:
                 self._listener.failed(who, cause, details, kind)
             case RunFinished(reason=reason, seconds=seconds):
                 self._listener.finished(reason, seconds)
+            case ProcessUnheard(who=who, incarnation=incarnation, why=why):
+                self._listener.unheard(who, incarnation, why)
             case _:
                 assert_never(news)

@@ -8,6 +8,7 @@
     RENDEZVOUS    -                         the timer of those who wait for a key of the rendezvous
     STOP          reason                    the supervisor
     ENDED         party, why                the supervisor: the process of that party has ended
+    STARTED       party, incarnation        the supervisor: a process of that party was started during training
     ORDER         kind, rank, factor, why   the supervisor: what a person asks for; `why` it is refused already
 
 All of a coordinator follows from these inputs, the time of each, its configuration, and whether a snapshot is
@@ -32,6 +33,7 @@ class InputKind(enum.Enum):
     RENDEZVOUS = "rendezvous"
     STOP = "stop"
     ENDED = "ended"
+    STARTED = "started"
     ORDER = "order"
 
 

@@ -154,6 +154,8 @@ class CoordinatorReplay:
                 machine.stop_now(reason)
             case ["ended", str() as who, str() as why]:
                 machine.ended_now(Party.parse(who), why)
+            case ["started", str() as who, int() as incarnation]:
+                machine.started_now(Party.parse(who), incarnation)
             case ["order", str() as kind, int() as rank, int() | float() as factor, str() as why_not]:
                 machine.order_now(OperatorOrder(kind=kind, rank=rank, factor=factor), why_not)
             case _:
@@ -222,6 +224,7 @@ class _NoListener:
     def recorded(self, record: Record) -> None: ...
     def failed(self, who: Party, cause: str, details: str, kind: FailureKind = FailureKind.ERROR) -> None: ...
     def finished(self, reason: str, seconds: float) -> None: ...
+    def unheard(self, who: Party, incarnation: int, why: str) -> None: ...
 
 
 class _NoSnapshots:

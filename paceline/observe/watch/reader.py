@@ -40,7 +40,7 @@ MISSED = 1.25
 class Measured:
     """Describes one worker by its latest steps: seconds a step, samples a step, seconds an exchange costs beside.
 
-    spread_s: standard deviation of step_s.
+    spread_s: standard deviation of step_s. host: where it runs; "" where nobody knows.
     """
 
     rank: int
@@ -49,6 +49,7 @@ class Measured:
     samples: float
     exchange_s: float
     spread_s: float = 0.0
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +238,7 @@ class Reader:
                     spread_s=min(worker.spread_s, worker.usual_spread_s),
                     samples=worker.latest.samples / worker.latest.steps,
                     exchange_s=worker.usual_exchange_s,
+                    host=worker.host,
                 )
                 for worker in workers
             ]

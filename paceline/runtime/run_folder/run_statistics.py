@@ -35,6 +35,10 @@ from paceline.runtime.spec.job_spec import Recipe
 WINDOW = 12  # progress reports over which a rate is taken
 
 
+ROUND_LENGTHS = ("h", "tau", "steps")
+"""Parameters of schemes that say how many local steps a worker makes between two exchanges."""
+
+
 @dataclass(slots=True)
 class _Worker:
     """Holds what is known of one worker."""
@@ -258,7 +262,10 @@ class RunStatistics:
         return self._recipe.make_scheme().model_of(self._config.cluster.servers) == "mean of workers"
 
     def _warning(self) -> str:
-        """Returns a warning that the model has collapsed, with the way out; "" while too little was trained to tell."""
+        """Returns a warning that the model was never exchanged or has collapsed, with the way out; "" while too little
+        was trained to tell."""
+        if never_met := self._without_exchange():
+            return never_met
         trained, steps = self.samples - self._begun_at, sum(worker.latest.steps for worker in self._workers)
         enough = trained >= EPOCHS_MIN * self._train_samples
         found = collapse(self._evaluations, steps if enough else 0)
@@ -267,6 +274,20 @@ class RunStatistics:
         recipe, workers = self._recipe, len(self._known)
         parameters = recipe.make_scheme().parameters()
         return f"{found} {way_out(recipe.scheme, parameters, recipe.optimizer.lr, workers)}"
+
+    def _without_exchange(self) -> str:
+        """Returns a warning that no round of local steps was finished; "" where one was."""
+        scheme, latest = self._recipe.make_scheme(), [worker.latest for worker in self._workers]
+        if not scheme.trains_locally or any(progress.exchanges for progress in latest):
+            return ""
+        steps = max((progress.steps for progress in latest), default=0)
+        if not steps:
+            return ""
+        flag = next((f" (--{scheme.name}.{name})" for name in ROUND_LENGTHS if name in scheme.parameters()), "")
+        return (
+            f"Nobody made an exchange, so the model is the one that the run began with: a round of {scheme.name} takes "
+            f"longer than this run. Train for longer, or take fewer local steps{flag}."
+        )
 
     def summary(self) -> Summary:
         """Returns the summary of the run as it is now."""

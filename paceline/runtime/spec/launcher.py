@@ -59,6 +59,9 @@ class Launcher(Protocol):
     def start(self, spec: ProcessSpec) -> None:
         """Starts one party. Its end is put into `ended`, whatever it comes of."""
 
+    def waits(self, who: Party) -> bool:
+        """Returns True while nobody has been started for `who`: its host is away, or it comes by itself and has not."""
+
     def busy(self) -> bool:
         """Returns True while a process works that is no part of the run any more, such as a script after its
         training."""

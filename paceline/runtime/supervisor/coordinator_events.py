@@ -23,7 +23,7 @@ from paceline.runtime.supervisor.events import (
     StatusLine,
 )
 from paceline.runtime.supervisor.incarnations import PartyIncarnations
-from paceline.runtime.supervisor.messages import MessagesForUser, RunHeader
+from paceline.runtime.supervisor.messages import LogHint, MessagesForUser, RunHeader
 
 
 class CoordinatorEvents:
@@ -44,6 +44,7 @@ class CoordinatorEvents:
         self._target_loss = config.stop.target_loss
         self._some_join_late = config.cluster.beginning < config.cluster.workers
         self._messages = MessagesForUser(artifacts.statistics)
+        self._log_hint = LogHint(config.run.out)
         self._incarnation: dict[Party, int] = {}
 
     def joined(self, who: Party, hello: Hello) -> None:
@@ -86,6 +87,11 @@ class CoordinatorEvents:
     def failed(self, who: Party, cause: str, details: str, kind: FailureKind = FailureKind.ERROR) -> None:
         """Reports a failure; the supervisor looks for its root cause."""
         self._events.put(Failure(who=who, cause=cause, details=details, kind=kind))
+
+    def unheard(self, who: Party, incarnation: int, why: str) -> None:
+        """Reports a process that has not connected; the supervisor kills it, which may start the next one."""
+        line = f"{why}{self._log_hint(who)}; --connect-timeout gives it longer"
+        self._events.put(MemberEvent(who, incarnation, line, lost=True))
 
     def finished(self, reason: str, seconds: float) -> None:
         """Reports that training is over and the model is saved."""

@@ -54,6 +54,7 @@ def make_coordinator(
         seed=config.run.seed,
         dead_after_s=cluster.dead_after,
         stuck_after_s=cluster.stuck_after or math.inf,
+        start_after_s=cluster.connect_timeout,
         min_workers=cluster.min_workers,
         done=setup.done,
         model_on_servers=config.scheme().model_of(cluster.servers) == "servers",

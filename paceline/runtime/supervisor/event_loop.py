@@ -45,6 +45,7 @@ from paceline.runtime.supervisor.events import (
     Taken,
 )
 from paceline.runtime.supervisor.incarnations import PartyIncarnations
+from paceline.runtime.supervisor.messages import LogHint
 from paceline.runtime.supervisor.phase_deadlines import INTERRUPT_SECONDS, Deadline, RunFailed
 from paceline.runtime.supervisor.root_cause import root_of
 
@@ -82,7 +83,7 @@ class EventLoop:
         self._keeps_checkpoints = config.checkpoint.every > 0
         self._in_ranks = any(config.ranks_of(rank) > 1 for rank in range(config.cluster.workers))
         self._orders_due = 0.0
-        self._deadline = Deadline(coordinator)
+        self._deadline = Deadline(coordinator, start_s=config.cluster.connect_timeout, hint=LogHint(config.run.out))
         self._finished = False
         self._signal = ""
         self._taken = False

@@ -22,9 +22,16 @@ from paceline.runtime.spec.process_spec import ProcessSpec
 class PartyIncarnations:
     """Starts the processes of a run; `joined` is for the coordinator's thread, all else for the supervisor's."""
 
-    def __init__(self, config: Config, launcher: Launcher, say: Callable[[str], None]) -> None:
-        """`say` shows a line to the user."""
+    def __init__(
+        self,
+        config: Config,
+        launcher: Launcher,
+        say: Callable[[str], None],
+        started: Callable[[Party, int], None] = lambda who, incarnation: None,
+    ) -> None:
+        """say: shows a line to the user. started: is told that a process of a later incarnation runs."""
         self._launcher, self._say = launcher, say
+        self._started, self._unreported = started, dict[Party, int]()
         self._specs: dict[Party, ProcessSpec] = {}
         self._decides = ProcessSupervision(config.cluster.restarts)
 
@@ -61,6 +68,7 @@ class PartyIncarnations:
         spec = self._specs[action.who]
         if action.incarnation:
             spec = dataclasses.replace(spec, incarnation=action.incarnation, resume="", judges=action.judges)
+            self._unreported[action.who] = action.incarnation
         self._specs[action.who] = spec
         self._launcher.start(spec)
 
@@ -86,6 +94,7 @@ class PartyIncarnations:
     def has_ended(self, ended: ProcessEnded) -> None:
         """Notes that a process has ended, whatever follows."""
         self._decides.has_ended(ended.who)
+        self._unreported.pop(ended.who, None)
         if ended.other_version:
             self._decides.refused(ended.who, ended.why)
 
@@ -99,5 +108,9 @@ class PartyIncarnations:
         self._carry_out(self._decides.ended(time.monotonic(), who, trains=trains, banned=banned))
 
     def start_due(self, *, trains: bool, needs_evaluator: bool) -> None:
-        """Starts those whose pause is over; the evaluator at once where nobody trains any more."""
+        """Starts those whose pause is over; the evaluator at once where nobody trains any more. Reports who runs."""
         self._carry_out(self._decides.due(time.monotonic(), trains=trains, needs_evaluator=needs_evaluator))
+        for who, incarnation in list(self._unreported.items()):
+            if not self._launcher.waits(who):  # its host may be away for minutes
+                del self._unreported[who]
+                self._started(who, incarnation)

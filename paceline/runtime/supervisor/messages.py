@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from paceline.config import Config
 from paceline.core.coordination.control_messages import Hello, Plan
@@ -15,6 +16,19 @@ from paceline.runtime.server.snapshot_policy import SnapshotPolicy
 from paceline.runtime.spec.core_binding import binding_notes
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.supervisor.credentials import Credentials, security_note
+
+
+class LogHint:
+    """Says where the log of a party lies, as the end of a line; nothing where it is on another host."""
+
+    def __init__(self, out: str) -> None:
+        """`out`: the folder of the run."""
+        self._logs = Path(out, "logs")
+
+    def __call__(self, who: Party) -> str:
+        """Returns `; its log is runs/x/logs/worker-0.log`, or ""."""
+        log = self._logs / f"{str(who).replace(' ', '-')}.log"
+        return f"; its log is {log}" if log.is_file() else ""
 
 
 class RunHeader:

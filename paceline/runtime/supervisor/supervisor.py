@@ -107,7 +107,7 @@ class RunSupervisor:
         self._transport = recorder.transport(self._transport)
         cluster, node = config.cluster, Node(self._transport, PlainMemory(), clock=recorder.clock)
         self._snapshots = SnapshotStore(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")
-        self._incarnations = PartyIncarnations(config, launcher, self._say)
+        self._incarnations = PartyIncarnations(config, launcher, self._say, self._has_started)
         free = bool(not_started_at_first(config)) and not accept_joins
         header = RunHeader(config, notes, self._snapshots, credentials, has_free_places=free)
         listener = CoordinatorEvents(config, self._artifacts, self._events, self._incarnations, header, node.now)
@@ -255,6 +255,10 @@ class RunSupervisor:
     def _say(self, line: str) -> None:
         """Shows a line to the user."""
         self._display.begin((line,))
+
+    def _has_started(self, who: Party, incarnation: int) -> None:
+        """Reports that a process of a later incarnation runs: it has to connect in time."""
+        self._coordinator.started(who, incarnation)
 
     def _folder_lost(self, why: str) -> None:
         """Ends the run, because another run has taken its folder."""

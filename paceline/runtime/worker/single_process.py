@@ -46,6 +46,8 @@ class _Quiet:
         """Closes the transport, which ends every wait of the loop."""
         self._transport.close()
 
+    def unheard(self, who: Party, incarnation: int, why: str) -> None: ...
+
     def finished(self, reason: str, seconds: float) -> None:
         """Closes the transport at the end of the run."""
         self._transport.close()

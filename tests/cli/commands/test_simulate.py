@@ -167,8 +167,8 @@ def test_a_language_model_has_a_loss_and_a_perplexity_and_ends_at_a_target_loss(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--model", "gpt"], "give --data text"),
-        (["--data", "text"], "--model mlp takes none: give --model gpt"),
+        (["--data", "digits", "--model", "gpt"], "give --data text"),
+        (["--data", "text", "--model", "mlp"], "--model mlp takes none: give --model gpt"),
         (["--data", "text", "--model", "gpt", "--data-file", "none.txt"], "--data-file none.txt: No such file"),
     ],
 )

@@ -126,6 +126,28 @@ def test_what_gsp_would_give_is_with_the_groups_that_the_run_has() -> None:
     assert under_gsp([workers[0], *workers[2:]], groups="0,1;2,3") == pytest.approx(without_1, rel=0.06)
 
 
+def test_what_tiers_gives_is_with_the_groups_that_the_run_has() -> None:
+    """Two workers of 20 ms and two of 80 ms: as many samples as both groups make apart, if each is of one kind."""
+    workers = measured(0.02, 0.08, 0.02, 0.08)
+
+    def rate(of: list[Measured], workers_at_start: int = 4, **parameters: str) -> float:
+        own = {"inner": "bsp", "outer": "asp", **parameters}
+        about = {"scheme": "tiers", "servers": 1, "parameters": {"tiers": own}, "workers": workers_at_start}
+        return next(forecast.rate for forecast in forecasts_of(of, about) if forecast.is_own)
+
+    apart, together = rate(workers, groups="0,2;1,3"), rate(workers, groups="0,1;2,3")
+    assert apart > 1.5 * together
+    assert rate(workers, labels="a,b,a,b") == apart
+    # Nobody named groups. The run had them by host, or else two halves of the ranks with which it began.
+    by_host = [dataclasses.replace(worker, host=f"host-{worker.rank % 2}") for worker in workers]
+    assert rate(by_host) == apart
+    assert rate(workers) == together
+    without_1 = [workers[0], *workers[2:]]
+    assert rate(without_1) == rate(without_1, groups="0,1;2,3")
+    assert rate(without_1, 3) == rate(without_1, groups="0,1;2,3")  # rank 3 says that there were four
+    assert rate([by_host[0], *by_host[2:]]) == rate(without_1, groups="0,2;1,3")
+
+
 def test_settings_that_are_not_the_default_are_told_and_where_the_run_ends(tmp_path: Path) -> None:
     config = build(
         {

@@ -241,3 +241,25 @@ def test_only_the_present_incarnation_of_a_party_counts_the_evaluators_too() -> 
         assert not driver.machine.hears(who, 0)
     driver.told(EVALUATOR, hello(incarnation=1))
     assert driver.machine.hears(EVALUATOR, 1)
+
+
+def test_of_two_newcomers_one_freezes_and_the_one_that_calls_it_is_told_and_joins() -> None:
+    """Worker 2 came later, so it calls worker 1. Nobody else has heard of worker 1's second incarnation."""
+    driver = Driver(workers=3, dead_after_s=5.0).trains()
+    for who in (W1, W2):
+        driver.machine.lost(who, "it was killed")
+        driver.told(who, hello(incarnation=1))
+    told: list[Action] = []
+    for second in range(1, 10):
+        driver.now = float(second)
+        for who in (W0, W2, S0, EVALUATOR):
+            driver.machine.heard(who, driver.now)
+        driver.machine.rang(Timer.MEMBERS, 0)
+        told += driver.taken()
+    news = [
+        (a.to, a.message) for a in told if isinstance(a, SendMessage) and isinstance(a.message, control.NewcomerLost)
+    ]
+    assert news == [((W2,), control.NewcomerLost(rank=1, incarnation=1))]
+    assert sent(told, control.WorkerLeft) == []
+    assert changes(told) == [("worker 1", "lost")]
+    assert sent(driver.told(W2, READY), control.WorkerJoined) == [(S0, EVALUATOR, W0)]

@@ -41,6 +41,10 @@ def test_nothing_of_a_lost_incarnation_reaches_a_role_that_knows_of_the_loss() -
     assert orders().told(lost) == [RefuseIncarnation(2, 3), RolesHearLeft(2)]
 
 
+def test_a_newcomer_that_is_lost_is_refused_and_no_role_hears_of_it() -> None:
+    assert orders(worker(0)).told(control.NewcomerLost(rank=2, incarnation=3)) == [RefuseIncarnation(2, 3)]
+
+
 def test_who_left_cleanly_is_heard_to_the_end() -> None:
     assert orders().told(control.WorkerLeft(rank=2)) == [ReleaseBeforeLeave(2), RolesHearLeft(2)]
 

@@ -35,3 +35,16 @@ def test_the_rate_that_is_shown_is_of_this_life_of_the_run(out: Path) -> None:
         statistics.progressed(rank, dataclasses.replace(NOTHING, samples=500, samples_before=450), 10.0)
     assert statistics.snapshot(10.0).samples_per_second == pytest.approx(10.0)
     assert statistics.snapshot(10.0).samples == 1000
+
+
+@pytest.mark.parametrize(
+    ("scheme", "exchanges", "flag"),
+    [("diloco", 0, "--diloco.h"), ("localsgd", 0, "--localsgd.tau"), ("diloco", 1, ""), ("bsp", 0, "")],
+)
+def test_a_run_that_ends_before_its_first_exchange_says_so(out: Path, scheme: str, exchanges: int, flag: str) -> None:
+    statistics = RunStatistics(config_for(out, scheme=scheme, steps=5), 1000)
+    assert statistics.summary().warning == ""  # nobody has trained
+    for rank in range(2):
+        statistics.progressed(rank, dataclasses.replace(NOTHING, steps=5, samples=50, exchanges=exchanges * rank), 1.0)
+    warning = statistics.summary().warning
+    assert warning.endswith(f"Train for longer, or take fewer local steps ({flag}).") if flag else not warning

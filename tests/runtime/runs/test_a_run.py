@@ -32,14 +32,10 @@ WORKER_KEYS = {
 }  # fmt: skip
 
 OWN = {
-    "decoupled": {"outer_momentum": 0.5},
-    "asyncdiloco": {"outer_momentum": 0.5},
     "halos": {"k": 4, "global_lr": 0.3},
 }
-"""The outer momentum of the first two meets late contributions: with 0.9 the model may swing at the end of a run that
-was stalled, longer runs included. The last test of tests/papers/test_douillard_2026_decoupled.py shows both. halos has
-its defaults from long runs: after 120 steps its global model has had five small moves, and stalls decide how good it
-is."""
+"""halos has its defaults from long runs: after 120 steps its global model has had five small moves, and stalls decide
+how good it is."""
 
 
 def assert_sensible(summary: Summary) -> None:

@@ -5,6 +5,8 @@ The rules themselves (how often, after which pause) are tested in `tests/core/su
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from paceline import config as configuration
@@ -21,9 +23,13 @@ class Launched:
     def __init__(self) -> None:
         self.did: list[tuple[str, int] | str] = []
         self.clock = 100.0
+        self.waiting: set[Party] = set()
 
     def start(self, spec: ProcessSpec) -> None:
         self.did.append((spec.party, spec.incarnation))
+
+    def waits(self, who: Party) -> bool:
+        return who in self.waiting
 
     def kill(self, who: Party) -> None:
         self.did.append(f"kill {who}")
@@ -43,9 +49,15 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
     return launched
 
 
-def begun(launched: Launched, said: list[str], restarts: int = 1, absent: tuple[Party, ...] = ()) -> PartyIncarnations:
+def begun(
+    launched: Launched,
+    said: list[str],
+    restarts: int = 1,
+    absent: tuple[Party, ...] = (),
+    started: Callable[[Party, int], None] = lambda who, incarnation: None,
+) -> PartyIncarnations:
     config = configuration.build({"cluster": {"workers": 2, "servers": 1, "restarts": restarts}})
-    of = PartyIncarnations(config, launched, said.append)  # type: ignore[arg-type]
+    of = PartyIncarnations(config, launched, said.append, started)  # type: ignore[arg-type]
     parties = (server(0), worker(0), worker(1), EVALUATOR)
     specs = {
         who: ProcessSpec(party=str(who), workers=2, servers=1, coordinator="", token="", resume="a checkpoint")
@@ -164,3 +176,24 @@ def test_who_is_refused_for_its_version_is_tried_again_after_a_pause_and_one_lin
     assert said == ["worker 0 speaks another version; it is tried again, after pauses of up to 30 s"]
     assert of.why_absent(worker(0)) == "; its last process was refused: worker 0 speaks another version"
     assert of.why_absent(worker(1)) == ""
+
+
+def test_a_later_incarnation_is_reported_when_it_runs_and_not_while_its_host_is_away(launched: Launched) -> None:
+    said: list[tuple[Party, int]] = []
+    of = begun(launched, [], started=lambda who, incarnation: said.append((who, incarnation)))
+    assert said == []  # everybody is waited for while the run is brought up
+    launched.waiting.add(worker(1))
+    for who in (worker(0), worker(1)):
+        of.next(who)
+    of.start_due(trains=True, needs_evaluator=True)
+    assert said == [(worker(0), 1)]
+    launched.waiting.clear()
+    of.start_due(trains=True, needs_evaluator=True)
+    of.start_due(trains=True, needs_evaluator=True)
+    assert said == [(worker(0), 1), (worker(1), 1)]
+    launched.waiting.add(worker(1))
+    of.next(worker(1))
+    of.has_ended(ProcessEnded(who=worker(1), why="killed"))  # given up before it ran
+    launched.waiting.clear()
+    of.start_due(trains=True, needs_evaluator=True)
+    assert len(said) == 2

@@ -34,6 +34,18 @@ def test_a_phase_names_whom_it_waited_for_and_how_long() -> None:
         Run().waits(RunPhase.GATHERING, WAIT_SECONDS + 1)
 
 
+def test_who_does_not_connect_is_told_with_its_log_and_the_way_out() -> None:
+    run = Run()
+    deadline = Deadline(run, lambda: run.now, start_s=30.0, hint=lambda who: f"; its log is logs/{who.index}.log")
+    deadline.check()
+    run.now = 29.0
+    deadline.check()
+    run.now = 31.0
+    why = "waited 30 s for worker 2 while waiting for everybody to say hello; its log is logs/2.log; --connect-timeout"
+    with pytest.raises(RunFailed, match=why):
+        deadline.check()
+
+
 @pytest.mark.parametrize("phase", [RunPhase.PLACING_SERVERS, RunPhase.PLACING_WORKERS, RunPhase.FINISHING])
 def test_a_model_of_10_gb_may_come_over_a_link_of_1_mbit_per_second(phase: RunPhase) -> None:
     """There and back, and its optimizer's vectors with it."""
