@@ -104,8 +104,8 @@ def worst_of_the_second_half(momentum: float) -> float:
 
 
 def test_with_less_outer_momentum_stalls_do_not_make_the_model_swing() -> None:
-    """ "stalls can then make the model swing with DiLoCo's mu = 0.9. So the default is 0.5" """
-    assert says(decoupled, "stalls can then make the model swing with DiLoCo's mu = 0.9. So the default is 0.5")
+    """ "stalls can make the model swing with DiLoCo's mu = 0.9. So the default is 0.5" """
+    assert says(decoupled, "stalls can make the model swing with DiLoCo's mu = 0.9. So the default is 0.5")
     calm, swinging = worst_of_the_second_half(0.5), worst_of_the_second_half(0.9)
     assert calm > 0.94
     assert swinging < calm - 0.02
