@@ -64,6 +64,7 @@ class Elasticity:
         self._leasing, self._min_workers = leasing, min_workers
         self.quotas = quotas
         self._asked: set[Party] = set()  # for a stack trace, since their step takes long
+        self._waiting: dict[Party, control.Hello] = {}  # said while servers were being replaced
 
     def begin(self) -> None:
         """Begins to watch the starting workers and the servers; called when training starts."""
@@ -111,6 +112,7 @@ class Elasticity:
     # ---- lost, expelled, drained, left -------------------------------------------------------------------
     def lost(self, who: Party, why: str) -> None:
         """Handles the loss of a worker or a server: the others go on without it, or the run fails."""
+        self._waiting.pop(who, None)  # that process does not come any more
         if who in self._roster.lost and self._members.state(who) is MembershipState.LEFT:
             return  # it was drained, or this loss has been recorded
         if self.survives(who) and who not in self._roster.lost and self._members.state(who) is MembershipState.LEFT:
@@ -243,7 +245,8 @@ class Elasticity:
         While servers are being replaced it has to wait, since it could connect to one that is about to go.
         """
         if self._recovery.under_way:
-            self._recovery.afterwards(lambda: self._comes(who, hello))
+            self._waiting[who] = hello
+            self._recovery.afterwards(lambda: self._has_waited(who, hello))
             return
         if not self._state.training or self._state.stopping or who in self._roster.banned:
             self._decide.send([who], control.Stop(reason=self._state.reason or "it was expelled from the run"))
@@ -254,6 +257,12 @@ class Elasticity:
         self._roster.joining[who] = hello
         self._decide.add(PartyJoined(who, hello))
         self._decide.send([who], self._roster.roster(self._recovery.server_view, late=self._members))
+
+    def _has_waited(self, who: Party, hello: control.Hello) -> None:
+        """Lets it join, unless its process has ended meanwhile."""
+        if self._waiting.get(who) is hello:
+            del self._waiting[who]
+            self._comes(who, hello)
 
     def ready(self, who: Party, ready: control.Ready) -> None:
         """Handles Ready of a joining worker: it is announced to the others if it trains the same model."""

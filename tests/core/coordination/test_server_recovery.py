@@ -196,6 +196,34 @@ def test_newcomers_whom_nobody_would_connect_to_the_new_server_are_sent_home(com
             company.say(who, ready())
 
 
+@pytest.mark.parametrize("another_comes", [False, True])
+def test_a_newcomer_that_dies_while_it_waits_for_servers_does_not_join(companies: Any, another_comes: bool) -> None:
+    company: Company = companies(Snapshot())
+    dies(company, W1)
+    dies(company, S0)
+    number = hears_next(company, S1, control.Restore).number
+
+    def comes(incarnation: int) -> None:
+        company.hub.transport(W1, incarnation=incarnation).open(company.heard[W1])
+        hello = control.Hello(address="hub:again", pid=2, host="there", device="cpu", incarnation=incarnation)
+        company.say(W1, hello)
+        company.settled()
+
+    comes(1)
+    dies(company, W1)
+    if another_comes:
+        comes(2)
+    starts(company, S0)
+    for who in (S0, S1):
+        company.say(who, control.Prepared(number=number))
+    company.settled()
+    assert company.coordinator.incarnation_of(W1) == (2 if another_comes else 0)
+    if another_comes:
+        assert hears_next(company, W1, control.Roster).incarnations
+    assert company.heard[W1].delivered.empty()
+    assert events(company)[-1] == ("server 0", "replaced")
+
+
 def test_newcomers_that_only_the_lost_server_had_not_heard_of_are_sent_home(companies: Any) -> None:
     company: Company = companies(Snapshot(), workers=3)
     workers_come_back(company)

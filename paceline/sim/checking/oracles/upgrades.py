@@ -58,6 +58,7 @@ class UpgradeOracle:
         self._in_a_row: Counter[str] = Counter()  # refusals of each party, since one has joined
         self._refused_at: dict[str, float] = {}
         self._said: Counter[str] = Counter()
+        self._reported: set[Process] = set()
         self.refusals: Counter[str] = Counter()  # of each party
 
     def started(self, name: str) -> None:
@@ -83,10 +84,17 @@ class UpgradeOracle:
         """Notes that a process has ended for another reason."""
         self._in_a_row.pop(name, None)
 
-    def joined(self, name: str, version: int) -> None:
+    def reported(self, process: Process) -> None:
+        """Notes that the coordinator is told that a process has ended."""
+        self._reported.add(process)
+
+    def joined(self, process: Process, version: int) -> None:
         """Notes that the coordinator counts with a process."""
+        name, incarnation = process
         self._in_a_row.pop(name, None)
         self._said.pop(name, None)
+        if process in self._reported:
+            raise self._broken(f"incarnation {incarnation} of {name} joins, and its end was reported before")
         if version != PROTOCOL_VERSION:
             raise self._broken(f"{name} takes part, and speaks version {version} in a run of {PROTOCOL_VERSION}")
 

@@ -68,10 +68,9 @@ class SimulatedNewcomers:
 
     def ends_early(self, newcomer: SimulatedProcess) -> None:
         """Reports the end of a process that died before it trained."""
-        if self._members.counts(newcomer):
-            self._members.reports_lost(newcomer, "its process ended")
-        else:  # it has not said Hello
+        if not self._members.counts(newcomer):  # it has not said Hello, or waits for servers that are being replaced
             del self.waiting[newcomer.me]
+        self._members.reports_lost(newcomer, "its process ended")
 
     def stops(self, party: SimulatedProcess) -> bool:
         """Ends the process of a newcomer that is told to stop before it trains; returns False if `party` is none."""

@@ -118,7 +118,8 @@ class SimulatedSupervisor:
     def joined(self, who: Party, incarnation: int) -> None:
         """Notes that the coordinator has heard of a later incarnation."""
         self._decides.joined(who, incarnation)
-        self.oracle.joined(str(who), self._version_of(self._present(who)))
+        process = str(who), incarnation
+        self.oracle.joined(process, self._versions[process])
 
     # ---- versions ------------------------------------------------------------------------------------------
     def _version_of(self, party: SimulatedProcess) -> int:
@@ -213,6 +214,7 @@ class SimulatedSupervisor:
             self.oracle.ended(str(who))
         if not members.machine.survives(who) or self._decides.hopeless(who, trains=self._trains):
             raise RunLost(f"{who} ended: {why}{members.machine.why_last(who)}")
+        self.oracle.reported(party.process)
         members.ended(party)
         banned = members.machine.run.roster.banned
         self._carry_out(self._decides.ended(self._sim.now, who, trains=self._trains, banned=banned))

@@ -45,7 +45,7 @@ def test_who_is_refused_again_and_again_must_be_waited_for_the_longer() -> None:
     clock.now += 29.0
     with pytest.raises(AssertionError, match="is tried again after 29.00 s, refused 8 times in a row"):
         oracle.started("worker 1")
-    oracle.joined("worker 1", PROTOCOL_VERSION)
+    oracle.joined(("worker 1", 1), PROTOCOL_VERSION)
     oracle.refused("worker 1", NEWER, WHY)
     clock.now += 1.0
     oracle.started("worker 1")
@@ -53,13 +53,21 @@ def test_who_is_refused_again_and_again_must_be_waited_for_the_longer() -> None:
 
 def test_one_of_the_right_version_is_let_in_and_one_of_another_is_not() -> None:
     oracle = oracle_of(Clock())
-    oracle.joined("worker 1", PROTOCOL_VERSION)
+    oracle.joined(("worker 1", 1), PROTOCOL_VERSION)
     with pytest.raises(AssertionError, match=f"takes part, and speaks version {NEWER}"):
-        oracle.joined("worker 1", NEWER)
+        oracle.joined(("worker 1", 1), NEWER)
     with pytest.raises(AssertionError, match="is refused though it has the version of the run"):
         oracle.refused("worker 1", PROTOCOL_VERSION, WHY)
     with pytest.raises(AssertionError, match="is not named"):
         oracle.refused("worker 1", NEWER, "go away")
+
+
+def test_a_process_whose_end_was_reported_does_not_join() -> None:
+    oracle = oracle_of(Clock())
+    oracle.reported(("worker 1", 1))
+    oracle.joined(("worker 1", 2), PROTOCOL_VERSION)
+    with pytest.raises(AssertionError, match="incarnation 1 of worker 1 joins, and its end was reported before"):
+        oracle.joined(("worker 1", 1), PROTOCOL_VERSION)
 
 
 def test_a_failure_for_one_that_was_refused_says_so() -> None:
