@@ -270,11 +270,11 @@ def simulation(
     wish: StopWish | None = None,
     tables: dict[str, Any] | None = None,
 ) -> Simulation:
-    """Returns the simulation of `plan`, before its first event. Steps take 0.5 to 1.5 s on the reference device.
+    """Returns the simulation of `plan`, before its first event. Steps take `stopping.STEP_S` on the reference device.
 
     wish, tables: what ends it, and the tables of the servers that it is resumed with.
     """
-    work = LocalSteps(lambda rank, rng: rng.uniform(0.5, 1.5), samples=plan.samples.__getitem__)
+    work = LocalSteps(lambda rank, rng: rng.uniform(*stopping.STEP_S), samples=plan.samples.__getitem__)
     leases = Leases(*plan.leased)
     return Simulation(
         plan.scheme,

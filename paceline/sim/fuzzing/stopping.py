@@ -2,7 +2,8 @@
 
 One seed in three draws it. The run is one of its own, with the faults of the plan. Something ends it: seconds, samples,
 an accuracy, somebody's wish, or that all workers leave. It must end once, at the right count, and then be over within
-BOUND_S for everybody: nobody waits for a worker that is lost, hangs, joins just then, or is told twice.
+BOUND_S for everybody: nobody waits for a worker that is lost, hangs, joins just then, or is told twice. A run that ends
+after samples has the time in which the slowest worker alone trains them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from paceline.sim.simulation import Simulation
 ONE_IN = 3
 """One seed in so many draws such a run."""
 BOUND_S = 400.0
-"""Virtual seconds after the last fault within which a run has ended, and within which it is over."""
+"""Virtual seconds after the last fault within which a run has ended, unless its samples take longer (`ends_within_s`),
+and after its end within which it is over."""
+STEP_S = (0.5, 1.5)
+"""The least and the most seconds that a drawn step takes on the reference device."""
 STUCK_S = 40.0
 """Seconds without a step after which a worker counts as lost; far more than a drawn step and a pause take."""
 LEAVE_S = (60.0, 300.0)
@@ -63,6 +67,16 @@ def check(sim: Simulation, wish: StopWish, calm_s: float) -> None:
     check_end(sim, wish, calm_s)
 
 
+def ends_within_s(sim: Simulation, wish: StopWish) -> float:
+    """Returns the virtual seconds after the last fault within which `sim` must have ended by `wish`.
+
+    All workers but one may have left for good, a step may count one sample, and, where only the first contributions
+    count, only the slowest worker's interval between two updates is certain.
+    """
+    slowest_s = STEP_S[1] * max(sim.cluster.seconds_per_step())
+    return max(BOUND_S, (wish.rule.samples or 0) * slowest_s)
+
+
 def check_end(sim: Simulation, wish: StopWish, calm_s: float) -> None:
     """Runs on `sim`, in which nothing goes wrong any more since `calm_s`, to its end, and until nothing is left."""
     assert sim.invariants is not None
@@ -72,9 +86,10 @@ def check_end(sim: Simulation, wish: StopWish, calm_s: float) -> None:
                 sim.heap.push(calm_s + at + 2.0 * rank, sim.leave, rank)
     ends = sim.members.ends
     assert ends is not None
-    sim.run(until=calm_s + BOUND_S, stop=lambda sim: ends.oracle.ended is not None)
+    within_s = ends_within_s(sim, wish)
+    sim.run(until=calm_s + within_s, stop=lambda sim: ends.oracle.ended is not None)
     if not ends.oracle.ended:
-        raise sim.invariants.broken(f"{BOUND_S:g} s after the last fault the run has not ended: {wish}")
+        raise sim.invariants.broken(f"{within_s:g} s after the last fault the run has not ended: {wish}")
     sim.run(until=sim.now + BOUND_S, stop=lambda sim: ends.oracle.over)
     if not ends.oracle.over:
         waiting = [name for name, _ in ends.oracle.unsaved()]

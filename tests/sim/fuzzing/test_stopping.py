@@ -9,6 +9,7 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.coordination.ending import RunEnding
+from paceline.core.coordination.lifecycle import StopRule
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.scheme import make, names
 from paceline.core.trace import Ended, MemberChange, Record
@@ -18,6 +19,7 @@ from paceline.sim.fuzzing import random_parameters
 from paceline.sim.fuzzing.fuzz import FuzzPlan, draw, go_to_its_end, play, simulation
 from paceline.sim.fuzzing.random_parameters import schemes_of
 from paceline.sim.fuzzing.script import plan_of, script_of, transcript
+from paceline.sim.fuzzing.stopping import BOUND_S, ends_within_s
 from paceline.sim.fuzzing.stopping import draw as draw_wish
 
 
@@ -154,3 +156,12 @@ def test_such_a_run_can_be_kept_as_a_script_and_read() -> None:
     lines = list(transcript(plan_of(script)))
     assert any("ended reason=seconds" in line for line in lines)
     assert lines[-1].endswith("no violation")
+
+
+def test_a_run_has_the_time_that_its_slowest_worker_takes_for_its_samples() -> None:
+    plan = draw(35945, schemes_of(35945, names()))
+    sim = simulation(plan, wish=StopWish(StopRule()))
+    slowest_s = 1.5 * max(plan.cluster.seconds_per_step())
+    assert ends_within_s(sim, StopWish(StopRule())) == BOUND_S
+    assert ends_within_s(sim, StopWish(StopRule(samples=10))) == BOUND_S
+    assert ends_within_s(sim, StopWish(StopRule(samples=350))) == 350 * slowest_s > BOUND_S
