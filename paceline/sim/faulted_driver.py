@@ -81,6 +81,7 @@ class AdmittingMembers(LossyFaultedMembers, Protocol):
     """Shows the members to those who bring newcomers among them."""
 
     leaving: set[int]
+    control: SimulatedProcess
 
     def is_missed(self, party: SimulatedProcess) -> bool: ...
     def reports_lost(self, party: SimulatedProcess, why: str) -> None: ...

@@ -19,7 +19,7 @@ PLANTED: list[tuple[Mutant, int]] = [
     (driver_mutants.numbers_of_five_bits, 7),
     (driver_mutants.acknowledged_before_it_is_durable, 35),
     (driver_mutants.what_was_said_is_forgotten_in_a_crash, 98),
-    (driver_mutants.a_newcomer_enters_before_everybody_knows, 21),
+    (driver_mutants.a_newcomer_enters_before_everybody_knows, 1),
     (driver_mutants.carriers_of_means_are_not_told_who_is_gone, 5),
     (driver_mutants.servers_are_not_told_who_is_gone, 3),
     (driver_mutants.a_round_forgets_the_samples_of_one, 3),

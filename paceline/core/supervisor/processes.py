@@ -95,11 +95,16 @@ class ProcessSupervision:
 
     # ---- what is heard of them ---------------------------------------------------------------------------
     def joined(self, who: Party, incarnation: int) -> None:
-        """Notes that an incarnation has joined: it was not refused, and a server counts as there."""
-        self._refusals.pop(who, None)
-        self._told.discard(who)
+        """Notes that an incarnation has joined: it was not refused, and a server counts as there.
+
+        The Hello of a worker that came while a server was replaced is heard late: a later process may have been refused
+        by then.
+        """
         if who.kind == "server":
             self._replacements.joined(who, incarnation)
+        if incarnation >= self._incarnations.get(who, 0):
+            self._refusals.pop(who, None)
+            self._told.discard(who)
 
     def lost(self, who: Party, incarnation: int) -> list[ProcessAction]:
         """Kills a lost incarnation, whose process may still run, and starts a server's successor if its process has

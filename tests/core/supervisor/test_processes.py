@@ -43,6 +43,8 @@ def test_a_refused_worker_is_said_once_and_enters_by_the_first_process_of_the_ri
         assert machine.due(now, trains=True, needs_evaluator=True) == [StartIncarnation(worker(0), incarnation)]
     assert said == [ShowLine(f"{WHY}; it is tried again, after pauses of up to 30 s")]
     assert machine.refusal_of(worker(0)) == WHY
+    machine.joined(worker(0), 1)
+    assert machine.refusal_of(worker(0)) == WHY, "a Hello that had to wait for a server, of a process that has ended"
     machine.joined(worker(0), 5)
     assert machine.refusal_of(worker(0)) == ""
 

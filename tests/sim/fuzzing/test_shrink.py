@@ -29,7 +29,7 @@ def plan(seed: int) -> FuzzPlan:
     [
         (driver_mutants.dedup_is_forgotten_in_a_crash, 3),
         (driver_mutants.acknowledged_before_it_is_durable, 35),
-        (driver_mutants.a_newcomer_enters_before_everybody_knows, 98),
+        (driver_mutants.a_newcomer_enters_before_everybody_knows, 27),
     ],
 )
 def test_a_planted_bug_needs_one_fault_and_two_workers(

@@ -41,8 +41,9 @@ def held_by(party: SimulatedProcess) -> float:
 class Mass:
     """Keeps an account of the mass of each worker of `sim`. `broken` makes the error of a violation.
 
-    _books: by process, what it holds by its shares. _left: who has left cleanly while others were there. _lost: who was
-    lost, with its mass and what was on its way to it and from it. _under_way: shares that nobody has heard yet.
+    _books: by process, what it holds by its shares. _left: who has left cleanly, where others have been there ever
+    since. _lost: who was lost, with its mass and what was on its way to it and from it. _under_way: shares that nobody
+    has heard yet.
     """
 
     def __init__(self, sim: SimulationDriver, broken: Callable[[str], AssertionError]) -> None:
@@ -81,9 +82,11 @@ class Mass:
     # ---- who comes and goes ----------------------------------------------------------------------------------
     def left(self, party: SimulatedProcess) -> None:
         """Notes that a worker left cleanly: it must hold nothing any more, unless nobody was present who could
-        take it."""
+        take it, or whoever was has gone too before it had it. No live run goes on without a worker."""
         if any(other.here for other in self._sim.world.workers if other is not party):
             self._left.add(party.process)
+        else:
+            self._left.clear()
 
     def lost(self, party: SimulatedProcess) -> None:
         """Notes that a worker is dead or counts as such; its mass and its shares on the way may vanish."""

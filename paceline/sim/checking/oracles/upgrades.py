@@ -83,10 +83,11 @@ class UpgradeOracle:
         """Notes that a process has ended for another reason."""
         self._in_a_row.pop(name, None)
 
-    def joined(self, name: str, version: int) -> None:
-        """Notes that the coordinator counts with a process."""
-        self._in_a_row.pop(name, None)
-        self._said.pop(name, None)
+    def joined(self, name: str, version: int, *, is_last: bool = True) -> None:
+        """Notes that the coordinator counts with a process. `is_last`: no later one of that party has started."""
+        if is_last:
+            self._in_a_row.pop(name, None)
+            self._said.pop(name, None)
         if version != PROTOCOL_VERSION:
             raise self._broken(f"{name} takes part, and speaks version {version} in a run of {PROTOCOL_VERSION}")
 

@@ -96,14 +96,16 @@ class SimulatedNewcomers:
     def enters_when_quiet(self, newcomer: SimulatedProcess) -> None:
         """Begins the new incarnation of a worker that everybody expects.
 
-        What a worker that left cleanly has sent arrives first, and, where it begins anew, what all have sent that
-        leave just now. Its role hears what the process has heard before.
+        What a worker that left cleanly has sent arrives first, and who has left and come meanwhile: a live newcomer
+        hears that before Go. Where it begins anew, so does what all have sent that leave just now, and the losses that
+        the servers have not heard of. Its role hears what the process has heard before.
         """
         rank, world, members = newcomer.me, self._sim.world, self._members
         if self.waiting.get(rank) is not newcomer or not newcomer.hears:
             return  # it was lost meanwhile, or has died and will be missed
         old = world.workers[rank]
-        if (old.hears and not members.streams.quiet(old)) or self._finds_only_leavers(rank):
+        behind = (old.hears and not members.streams.quiet(old)) or self._has_not_heard_all(newcomer)
+        if behind or self._finds_only_the_gone(rank):
             self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self.enters_when_quiet, newcomer)
             return
         members.end(old)
@@ -115,9 +117,21 @@ class SimulatedNewcomers:
             members.servers.snapshots.keep_on()
         members.orders.enter(newcomer)
 
-    def _finds_only_leavers(self, rank: int) -> bool:
-        """Returns True if all workers that the coordinator still counts are about to go: a live newcomer takes over
-        from one of them, or finds that it is gone."""
+    def _has_not_heard_all(self, newcomer: SimulatedProcess) -> bool:
+        """Returns True if something of the coordinator is under way to a newcomer, other than its Plan."""
+        coming = self._members.streams.unheard(self._members.control, newcomer)
+        return any(not isinstance(args[-1], control.Plan) for args in coming)
+
+    def _finds_only_the_gone(self, rank: int) -> bool:
+        """Returns True if nobody is here to take over from, and somebody counts as here.
+
+        To the coordinator somebody does who is about to go: a live newcomer takes over from that one, or finds that it
+        is gone. To a server somebody does whose loss it has not heard of, and the mean that that one waits for would be
+        one of the newcomer's. No live run goes on without a worker.
+        """
         others = [party for party in self._sim.world.workers if party.me != rank and party.me not in self.waiting]
+        if any(party.here for party in others):
+            return False
         training = self._members.machine.run.roster.training
-        return not any(party.here for party in others) and any(worker(party.me) in training for party in others)
+        told = self._members.streams.settled(self._members.control, ("server",))
+        return any(worker(party.me) in training for party in others) or not told

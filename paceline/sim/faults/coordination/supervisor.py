@@ -116,9 +116,10 @@ class SimulatedSupervisor:
         return self._members.newcomers.get(who.index) or self._sim.world.workers[who.index]
 
     def joined(self, who: Party, incarnation: int) -> None:
-        """Notes that the coordinator has heard of a later incarnation."""
+        """Notes that the coordinator has heard of a later incarnation, which may have ended meanwhile."""
         self._decides.joined(who, incarnation)
-        self.oracle.joined(str(who), self._version_of(self._present(who)))
+        is_last = incarnation == self._present(who).incarnation
+        self.oracle.joined(str(who), self._versions[str(who), incarnation], is_last=is_last)
 
     # ---- versions ------------------------------------------------------------------------------------------
     def _version_of(self, party: SimulatedProcess) -> int:

@@ -377,6 +377,12 @@ class LossyLinks:
             way.sender for (src, _), way in self._ways.items() if src == party.process and way.dst.kind in kinds
         )
 
+    def unheard(self, src: SimulatedProcess, dst: SimulatedProcess) -> Iterator[tuple[Any, ...]]:
+        """Yields the arguments of every message from `src` that `dst` has not acknowledged."""
+        if way := self._ways.get((src.process, dst.process)):
+            for _, (_, _, args, _) in way.sender.unacknowledged():
+                yield args
+
     def under_way(self) -> Iterator[tuple[Act, tuple[Any, ...]]]:
         """Yields the action and arguments of every message that has not arrived and still may."""
         for way in self._ways.values():

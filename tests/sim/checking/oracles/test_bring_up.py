@@ -68,14 +68,14 @@ def test_who_joins_later_hears_nothing_before_the_run_has_begun() -> None:
 
 def test_a_run_may_fail_before_it_trains_only_if_somebody_has() -> None:
     with pytest.raises(AssertionError, match="nobody has failed: lost worker 0"):
-        oracle().failed("lost worker 0: it left", dead=["worker 1"])
-    oracle().failed("lost worker 0: it left", dead=["worker 0"])
+        oracle().failed("lost worker 0: it left", dead=["worker 1"], now=9.0)
+    oracle().failed("lost worker 0: it left", dead=["worker 0"], now=9.0)
     cut_off = oracle()
     cut_off.gone("worker 0")
-    cut_off.failed("lost worker 0: its connection was reset", dead=[])
-    brought_up().failed("lost server 0: it was silent", dead=[])
+    cut_off.failed("lost worker 0: its connection was reset", dead=[], now=9.0)
+    brought_up().failed("lost server 0: it was silent", dead=[], now=9.0)
     with pytest.raises(AssertionError, match="nobody needs the evaluator"):
-        brought_up().failed("lost evaluator: it was silent", dead=["evaluator"])
+        brought_up().failed("lost evaluator: it was silent", dead=["evaluator"], now=9.0)
 
 
 def test_a_process_that_says_hello_is_answered() -> None:
