@@ -114,9 +114,14 @@ class Mass:
             raise self._broken(f"{party.name} has left with {held:.9g} that it was to hand over")
 
     def _begins_anew(self, party: SimulatedProcess, more: float) -> bool:
-        """Returns True if this newcomer may have made its mass itself, since nobody present has any."""
+        """Returns True if this newcomer may have made its mass itself, since nobody present has any.
+
+        Or a liar has sent it a share that came without a weight, as from one that has nothing.
+        """
         if abs(more - BEGUN_WITH) > TOLERANCE or not party.incarnation:
             return False
+        if any(self._parties[src].me in self._sim.liars for src, _ in self._under_way[party.process]):
+            return True
         here = {party.process, *(other.process for other in self._sim.world.workers if other.here)}
         there = sum(books for process, books in self._books.items() if process in here)
         # What a lost worker has sent may never come.

@@ -177,10 +177,12 @@ class LossyLinks:
     def _again(self, src: SimulatedProcess, way: Channel) -> None:
         """Sends the oldest unacknowledged messages again, and doubles the pause until the next attempt.
 
-        The timer ends when nothing is unacknowledged, when the sender is dead, or when the channel is over; and when
-        the run is over, if the receiver is dead: nobody looks for the silent any more.
+        The timer ends when nothing is unacknowledged, when the sender is dead, or when the channel is over. If the
+        receiver is dead it ends when the run is over, where nobody looks for the silent any more, or for a worker that
+        leaves or has left, which is not told of losses: a live one notices that the connection is gone.
         """
-        in_vain = self.over() and not way.dst.hears
+        unheard = src.kind == way.dst.kind == "worker" and not src.here
+        in_vain = not way.dst.hears and (unheard or self.over())
         way.waiting = src.hears and not way.over and len(way.sender) > 0 and not in_vain
         if not way.waiting:
             return
