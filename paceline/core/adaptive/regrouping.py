@@ -133,7 +133,7 @@ class Regrouper:
         """
         if rank in self.told and self.told[rank][0] == done:
             return self.told[rank][1]
-        if seconds > 0:
+        if seconds > 0 and rank in self.group:  # a newcomer has made no step; one that says so lies
             known = self.seconds.get(rank, seconds)
             self.seconds[rank] = known + SMOOTHING * (seconds - known)
             self.untimed.discard(rank)

@@ -121,3 +121,16 @@ def test_a_newcomer_that_finds_nobody_whose_speed_is_known_gets_an_answer() -> N
     for done in range(4):
         (reply,) = coordinator.on(2.0 + done, 0, Timed(done=done, seconds=0.0))
         assert reply.message.group in ((), (0,))
+
+
+def test_a_newcomer_that_names_a_time_before_its_first_step_is_answered_and_not_compared() -> None:
+    place = RoleContext(me=0, workers=(0, 1), w=None, update=lambda w, g, samples: w)
+    coordinator = GroupingCoordinator(make("gsp", {"regroup": 1}), place)
+    for done in range(3):
+        for rank in (0, 1):
+            list(coordinator.on(0.0 + done, rank, Timed(done=done, seconds=1.0)))
+    list(coordinator.on_worker_left(4.0, 1))
+    list(coordinator.on_worker_joined(5.0, 1))
+    (reply,) = coordinator.on(6.0, 1, Timed(done=0, seconds=1e-9))
+    assert reply.message.group == (1,), "it begins alone"
+    assert 1 not in coordinator.regrouper.seconds
