@@ -262,18 +262,29 @@ class GroupedServer(ClockedServer):
         self.number = 0
         self.named = 0  # what the coordinator calls the regrouping that is `number` here
         self.since: dict[int, float] = {}  # of those who came back: no earlier regrouping meant them
+        self.left: dict[int, Round] = {}  # by identity: rounds from which a member has moved, while others are in them
 
     def partition(self) -> Groups:
         """Returns the groups that the run begins with."""
         return first_groups(self.scheme, self.place)
 
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
-        """Takes a Move, which puts the sender into its new group before its push is counted there."""
-        if isinstance(message, Move) and src in self.clocks and self._clock(src, message.clock) > self.clocks[src]:
-            before = self.rounds[src]
+        """Takes a Move, which puts the sender into its new group before its push is counted there.
+
+        The members of a group move together. One that goes on in a group from which another one has moved has not told
+        this server of its move, which only a liar does: its new group does not wait for it.
+        """
+        if not isinstance(message, Push) or src not in self.clocks:
+            return super().on(now, src, message)
+        before = self.rounds[src]
+        stays = not isinstance(message, Move) and id(before) not in self.left
+        if stays or self._clock(src, message.clock) <= self.clocks[src]:
+            return super().on(now, src, message)
+        if isinstance(message, Move):
             self._join(src, message.group, message.number)
-            return itertools.chain(super().on(now, src, message), self._go_on_without(now, src, before))
-        return super().on(now, src, message)
+            if before is not self.rounds[src]:
+                self.left[id(before)] = before
+        return itertools.chain(super().on(now, src, message), self._go_on_without(now, src, before))
 
     def _go_on_without(self, now: float, src: int, before: Round) -> Iterator[Reply]:
         """`src` has joined one group: no other one waits for it.
@@ -301,6 +312,7 @@ class GroupedServer(ClockedServer):
         if number > self.number and number != self.named:
             self.named, self.rounds_of = number, {}
             self.number += 1
+            self.left = {at: group for at, group in self.left.items() if group.members}
         if number == self.named:
             number = self.number
         if self.since.get(src) == math.inf:

@@ -103,6 +103,30 @@ def test_a_group_does_not_wait_for_a_member_that_moved_and_did_not_push_its_part
     assert set(by_hand.on(2, Move(clock=2, group=(2,), number=1, **push))) == {0, 1, 2}
 
 
+def test_a_new_group_does_not_wait_for_one_that_goes_on_in_the_group_from_which_the_others_moved() -> None:
+    """It told this server alone another clock when it moved: there its move counts as a repetition."""
+    gsp = server("gsp", workers=3)
+    push = {"g": np.zeros(1), "samples": 1}
+    for rank in range(3):
+        gsp.push(rank, clock=1)
+    for rank in (0, 1):
+        assert gsp.on(rank, Move(clock=2, group=(0, 1, 2), number=1, **push)) == {}
+    assert set(gsp.on(2, Move(clock=1, group=(0, 1, 2), number=1, **push))) == {2}
+    assert set(gsp.on(2, Push(clock=2, **push))) == {0, 1, 2}
+    assert gsp.on(0, Push(clock=3, **push)) == {}
+    assert set(gsp.on(1, Push(clock=3, **push))) == {0, 1}
+
+
+def test_a_new_group_waits_for_one_that_has_still_rounds_to_go_in_its_former_group() -> None:
+    gsp = server("gsp", workers=2, groups="auto")
+    push = {"g": np.zeros(1), "samples": 1}
+    for rank in (0, 1):
+        assert gsp.on(rank, Move(clock=1, group=(rank,), number=1, **push)).keys() == {rank}
+    assert gsp.on(0, Move(clock=2, group=(0, 1), number=2, **push)) == {}
+    assert set(gsp.on(1, Push(clock=2, **push))) == {1}
+    assert set(gsp.on(1, Move(clock=3, group=(0, 1), number=2, **push))) == {0, 1}
+
+
 def test_those_of_a_new_group_meet_in_one_round_though_regroupings_without_a_move_came_between() -> None:
     gsp = server("gsp", workers=4, regroup=1)
     for rank in (0, 1, 2, 3):
