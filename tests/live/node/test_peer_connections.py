@@ -151,6 +151,34 @@ def test_one_that_leaves_waits_until_the_servers_have_what_it_has_asked_them(sta
     assert order == ["taken in", "left"]
 
 
+def test_one_that_leaves_does_not_wait_for_a_worker_that_dies_before_it_has_taken_its_last_words(stage: Stage) -> None:
+    """That worker may have left, too: then nobody tells of its loss, and the broken connection is all there is."""
+    came, go_on = threading.Semaphore(0), threading.Event()
+
+    def hangs(src: int, message: Any) -> Iterator[Any]:
+        came.release()
+        go_on.wait(2 * PATIENCE_SECONDS)
+        yield from ()
+
+    leaver, _ = peers(stage, Leaver(nothing), Answerer(hangs))
+
+    def leave() -> None:
+        leaver.leave()
+        leaver.settle()
+
+    leaving = threading.Thread(target=leave)
+    leaving.start()
+    assert came.acquire(timeout=PATIENCE_SECONDS)
+    leaving.join(0.2)
+    assert leaving.is_alive(), "its last words are not taken in yet"
+    leaver.lost(worker(1), "it crashed")
+    leaving.join(PATIENCE_SECONDS)
+    gone = not leaving.is_alive()
+    go_on.set()
+    leaving.join()
+    assert gone
+
+
 def test_a_scheme_that_does_not_expect_to_lose_a_peer_ends_with_it(stage: Stage) -> None:
     leaver, caller = peers(stage, Answerer(nothing), Asker(Call(0, Ask(v=TEN, n=1)), WORK))
     leaver.leave()
