@@ -201,6 +201,8 @@ class Messaging:
         if not party.here:
             self._sim.members.asked_in_vain(party, call)
             return
+        if self._twice and call in party.open.get(call.incarnation.rank, ()):
+            return  # asked again, and will be answered
         party.admit(call)
         if (
             self._message_checks is not None

@@ -185,6 +185,8 @@ class LossyLinks:
         in_vain = not way.dst.hears and (unheard or self.over())
         way.waiting = src.hears and not way.over and len(way.sender) > 0 and not in_vain
         if not way.waiting:
+            if in_vain and unheard:  # nor does it wait for an answer to that, before it says that it has left
+                self.give_up(src, way.dst)
             return
         for number, item in list(way.sender.unacknowledged())[:IN_FLIGHT_MAX]:
             self._transmit(way, number, item)

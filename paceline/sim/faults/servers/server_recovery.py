@@ -432,13 +432,18 @@ class Servers:
         ]
 
     def _repeats_calls(self, party: SimulatedProcess, servers: Iterable[int]) -> None:
-        """Sends what the former incarnations of `servers` had not answered to the present ones."""
-        former = self._former(servers)
-        asked = [question for dead in former for question in self.streams.unanswered(party, dead.party)]
+        """Sends what no incarnation of `servers` has answered to the present ones.
+
+        A present one may have been restored twice, since another server was lost meanwhile: it has dropped what it was
+        asked between.
+        """
+        former, present = self._former(servers), self.sim.world.servers
+        there = (*(dead.party for dead in former), *(present[shard] for shard in servers))
+        asked = [question for server in there for question in self.streams.unanswered(party, server)]
         for dead in former:
             self.streams.fence(party, dead.party)
         for shard, act, call, message in asked if party.here else ():
-            server = self.sim.world.servers[shard]
+            server = present[shard]
             self.streams.send(party, server, size(message), act, (server, call, message))
 
     def _starts_anew(self, party: SimulatedProcess, void: VoidCalls) -> None:
