@@ -203,7 +203,8 @@ def _check_text(config: Config) -> None:
     if data.name == specs.LANGUAGE_DATA:
         if config.stop.target_accuracy:
             raise ConfigError(f"--target-accuracy: --data {data.name} has a loss and no accuracy: give --target-loss")
-        if not is_path(model) and model not in specs.TOKEN_MODELS:
+        own_model = config.run.script or is_path(model)
+        if not own_model and model not in specs.TOKEN_MODELS:
             raise ConfigError(
                 f"--data {data.name} is tokens, and --model {model} takes none: give --model {specs.LANGUAGE_MODEL}"
             )

@@ -184,9 +184,10 @@ class Loop:
         found = self._select(wait)
         with self.turn:
             for number, events in found:  # also when a timer is due: neither starves the other
-                watched = self._watched.get(number)
-                if watched is not None:  # else a callback before it has closed that socket
-                    watched[1](events)
+                wanted, action = self._watched.get(number, (0, None))
+                # A callback before may have closed that socket. A broken one is ready for more than is wanted of it.
+                if action is not None and events & wanted:
+                    action(events & wanted)
             while self._timers and self._timers[0][0] <= time.monotonic():
                 heapq.heappop(self._timers)[2]()
 

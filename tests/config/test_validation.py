@@ -40,13 +40,16 @@ Values = dict[str, dict[str, Any]]
         ({"data": {"name": "my.py:load", "resize": 8}}, "--resize is for data known by name"),
         ({"data": {"name": "my.py:load", "augment": "cifar"}}, "--augment is for data known by name"),
         ({"data": {"name": "lmdb", "directory": "s3://b/c"}}, "--data lmdb reads a folder of this machine"),
-        ({"data": {"name": "text"}}, "--model mlp takes none: give --model gpt"),
+        ({"data": {"name": "text"}, "model": {"name": "mlp"}}, "--model mlp takes none: give --model gpt"),
         (
             {"data": {"name": "text"}, "model": {"name": "gpt"}, "stop": {"target_accuracy": 0.9}},
             "--data text has a loss and no accuracy: give --target-loss",
         ),
         ({"data": {"file": "book.txt"}}, "--data-file is for --data text"),
-        ({"model": {"name": "gpt"}}, "--model gpt predicts the next token of a text: give --data text"),
+        (
+            {"model": {"name": "gpt"}, "data": {"name": "digits"}},
+            "--model gpt predicts the next token of a text: give --data text",
+        ),
         ({"data": {"partition": "fractions:1,2,3"}}, "--partition names 3 fractions, --workers says 4"),
         ({"data": {"partition": "file:/no/such/file"}}, "cannot read the data_sharding file /no/such/file"),
         ({"run": {"scheme": "gsp"}, "gsp": {"groups": "0,1;2"}}, "each of the workers 0..3 once"),

@@ -162,11 +162,11 @@ def test_bsp_over_a_ring_in_bf16_is_nearly_one_process(threads: Runner, out: Pat
 
 
 def test_biases_travel_as_they_are(processes: Runner, out: Path) -> None:
-    """And the weights between them do not, so that few bytes do."""
-    coarse = run(processes, out, "topk(ratio=0.01)", workers=2)
+    """And the weights between them do not, so that few bytes do: with reports, which are as many as the run is long."""
+    plain = processes(config_for(out, steps=STEPS))
     settings: dict[str, Any] = {"compression": {"up": "topk(ratio=0.01)", "exact_below": 100}, "optimizer": {"lr": 0.2}}
     adaptive = processes(config_for(out.with_name("adaptive"), steps=STEPS, **settings))
-    assert coarse.bytes_up < adaptive.bytes_up < 3 * coarse.bytes_up
+    assert adaptive.bytes_up < plain.bytes_up / 5
     assert accuracy(adaptive) > 0.5
 
 
