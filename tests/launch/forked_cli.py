@@ -155,17 +155,20 @@ def serve(owner: socket.socket) -> None:
         if not head:
             os._exit(0)
         request = json.loads(owner.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL))
-        if "--ranks" in request["words"]:
-            _import_what_ranks_need()
         if os.fork() == 0:
             owner.close()
+            if "--ranks" in request["words"]:
+                _import_what_ranks_need()
             _keep(request, fds)
         for fd in fds:
             os.close(fd)
 
 
 def _import_what_ranks_need() -> None:
-    """Each rank would import torch's compiler and sharded tensors, which take as long as the rest of torch."""
+    """Each rank would import torch's compiler and sharded tensors, which take as long as the rest of torch.
+
+    Not before the fork: no other command needs them, and a test looks that none has them.
+    """
     import gc
 
     import torch._dynamo
