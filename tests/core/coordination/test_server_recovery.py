@@ -175,13 +175,19 @@ def test_the_run_does_not_end_before_its_model_is_whole_again(companies: Any) ->
     assert hears_next(company, EVALUATOR, control.Finish).holder == 1
 
 
+def comes_back(company: Company, who: Party, incarnation: int) -> None:
+    """A process of a lost worker says hello."""
+    company.hub.transport(who, incarnation=incarnation).open(company.heard[who])
+    company.say(who, control.Hello(address="hub:again", pid=2, host="here", device="cpu", incarnation=incarnation))
+    company.settled()
+
+
 def workers_come_back(company: Company) -> None:
     """Two of three were lost, and say hello in their second incarnations."""
     for who in (W0, W1):
         dies(company, who)
     for who in (W0, W1):
-        company.hub.transport(who, incarnation=1).open(company.heard[who])
-        company.say(who, control.Hello(address="hub:again", pid=2, host="here", device="cpu", incarnation=1))
+        comes_back(company, who, 1)
         assert hears_next(company, who, control.Roster).incarnations
 
 
@@ -202,17 +208,10 @@ def test_a_newcomer_that_dies_while_it_waits_for_servers_does_not_join(companies
     dies(company, W1)
     dies(company, S0)
     number = hears_next(company, S1, control.Restore).number
-
-    def comes(incarnation: int) -> None:
-        company.hub.transport(W1, incarnation=incarnation).open(company.heard[W1])
-        hello = control.Hello(address="hub:again", pid=2, host="there", device="cpu", incarnation=incarnation)
-        company.say(W1, hello)
-        company.settled()
-
-    comes(1)
+    comes_back(company, W1, 1)
     dies(company, W1)
     if another_comes:
-        comes(2)
+        comes_back(company, W1, 2)
     starts(company, S0)
     for who in (S0, S1):
         company.say(who, control.Prepared(number=number))
