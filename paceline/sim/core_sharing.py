@@ -32,10 +32,6 @@ from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
 from paceline.sim.kernel.shared_cores import HostCores, TaskQueue
 
 MB = 1e6
-PASS = 2
-"""A pass over a vector (two are read, one is written) by the vector's part of a server's cost for one message.
-
-An update is about one pass, and a server takes in one message and sends another for it."""
 WireCodec = Callable[[SimulatedProcess, SimulatedProcess, Any], tuple[Any, int]]
 
 
@@ -99,7 +95,7 @@ class CoreSharing:
 
     def _pass_s(self, nbytes: int) -> float:
         """Returns the core seconds of a pass over vectors of so many bytes."""
-        return PASS * self._costs.server_s_per_mb * nbytes / MB if self._costs is not None else 0.0
+        return self._costs.pass_s_per_mb * nbytes / MB if self._costs is not None else 0.0
 
     # ---- steps -------------------------------------------------------------------------------------------
     def begin_work(self, incarnation: Incarnation, result: Computed | Trained, steps: int) -> None:

@@ -26,7 +26,7 @@ from paceline.observe.runs.summary import SUMMARY, Summary, WorkerSummary, read_
 from paceline.observe.trace.trace_file import TRACE, read_trace
 from paceline.runtime.simulated.role_vectors import RoleVectors
 from paceline.sim.cluster.model import Cluster, Device, Host, MessageCosts, NetworkSpec
-from paceline.sim.cluster.recorded_costs import PASS, ExchangeCosts, RunCosts
+from paceline.sim.cluster.recorded_costs import ExchangeCosts, RunCosts
 
 STEPS_MAX = 4096
 """Recorded steps that are kept of each worker; they are played in a loop."""
@@ -84,7 +84,7 @@ def shared_cluster(summary: Summary, costs: RunCosts, servers: Sequence[str], ab
     exchange, vectors = costs.exchange(), RoleVectors.of(summary)
     model_mb = 4e-6 * summary.model_length
     messages = message_costs(summary, exchange, vectors.per_exchange * model_mb)
-    local_s = PASS * messages.server_s_per_mb * model_mb if vectors.local_steps else 0.0
+    local_s = messages.pass_s_per_mb * model_mb if vectors.local_steps else 0.0
     devices = [_device(worker, costs, summary.step_ms, local_s) for worker in summary.workers]
     runs = [(name, [w.rank for w in run]) for name, run in groupby(summary.workers, key=lambda worker: worker.host)]
     names = [name for name, _ in runs]

@@ -174,6 +174,12 @@ class NetworkSpec:
         need(self.incast >= 0, "network.incast must be 0 or more")
 
 
+PASS = 2
+"""A pass over a vector (two are read, one is written) by the vector's part of a server's cost for one message.
+
+An update is about one pass, and a server takes in one message and sends another for it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageCosts:
     """Core seconds that a message with vectors costs beside its way: a fixed part, and one for each megabyte (10^6).
@@ -190,6 +196,11 @@ class MessageCosts:
     def __post_init__(self) -> None:
         for name in ("worker_s", "worker_s_per_mb", "server_s", "server_s_per_mb"):
             need(0 <= getattr(self, name) < math.inf, f"messages.{name} must be 0 or more")
+
+    @property
+    def pass_s_per_mb(self) -> float:
+        """Returns the core seconds of a pass over vectors, for each megabyte that it writes."""
+        return PASS * self.server_s_per_mb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from paceline.core.trace import CpuUsed, LinkTraffic, Record, Span
-from paceline.sim.cluster.model import MessageCosts
+from paceline.sim.cluster.model import PASS, MessageCosts
 
 ALONE = 0.1
 """The fraction of steps and of exchanges that met nobody else, at least."""
@@ -32,8 +32,6 @@ LATE_S_MAX = 5e-4
 AMONG_WORKERS = 0.15
 """A server's part of an exchange is about as large as a worker's; below this fraction of it no server took part. Where
 the trace has the traffic of links, that says it."""
-PASS = 2
-"""A pass over a vector by the vector's part of a server's cost for one message, as in `sim/core_sharing.py`."""
 SERVER_RATIO = 0.9
 """Core seconds of a server by those of a worker, for a megabyte: where only workers' are known."""
 FIXED_S = 4e-4

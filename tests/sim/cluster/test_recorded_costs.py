@@ -8,7 +8,8 @@ import random
 import pytest
 
 from paceline.core.trace import CpuUsed, LinkTraffic, Record, Span
-from paceline.sim.cluster.recorded_costs import FIXED_S, PASS, SERVER_RATIO, ExchangeCosts, RunCosts, quantile
+from paceline.sim.cluster.model import PASS
+from paceline.sim.cluster.recorded_costs import FIXED_S, SERVER_RATIO, ExchangeCosts, RunCosts, quantile
 
 STEP_S, WORKER_S, SERVER_S, WAY_S = 0.008, 0.003, 0.002, 0.001
 
