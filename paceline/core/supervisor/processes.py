@@ -59,6 +59,7 @@ class ProcessSupervision:
     """Decides for one run. `restarts`: how often a lost worker is started again.
 
     up: whose process runs, as far as anybody has heard
+    given_up: workers and the evaluator, of which no further process is started as things are
     """
 
     def __init__(self, restarts: int) -> None:
@@ -72,6 +73,7 @@ class ProcessSupervision:
         self._told: set[Party] = set()  # about whose refusals the user knows
         self._newcomers_not = ""  # why no worker can join late
         self.up: set[Party] = set()
+        self.given_up: set[Party] = set()
 
     def begin(self, parties: Iterable[Party], not_started: Collection[Party]) -> list[ProcessAction]:
         """Starts the first incarnation of everybody but `not_started`."""
@@ -90,6 +92,7 @@ class ProcessSupervision:
     def _start(self, who: Party) -> StartIncarnation:
         self.up.add(who)
         self._refused.discard(who)
+        self.given_up.discard(who)
         judges = who != EVALUATOR or not self._evaluator.exhausted
         return StartIncarnation(who, self._incarnations[who], judges)
 
@@ -157,6 +160,8 @@ class ProcessSupervision:
             why_not = f"{self._refusals[who]}; {why_not}"
         else:
             why_not = why_not or self._restarts.ended(now, who, later=LATE_RESTARTS if who == EVALUATOR else 0)
+        if why_not:
+            self.given_up.add(who)
         if who == EVALUATOR:
             if why_not:
                 why_not += "; nothing is evaluated or checkpointed now, and one more saves the last model"

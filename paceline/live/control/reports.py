@@ -5,8 +5,8 @@
     SamplesResolved  what became of leased samples (first server); sooner, after SETTLE_SECONDS
     Beat             when there is nothing else to report
 
-What the process uses of its machine and its links is measured every USAGE_SECONDS on a thread of its own. Both are
-multiplied by `stretch_of`, so that what all parties say of themselves does not grow with their number.
+What the process uses of its machine and its links is measured every USAGE_SECONDS on a thread of its own. In a run of
+many workers both come less often (`Reports.stretch`), so that all parties together say no more than those of a few.
 
 Reports double as heartbeats: `--dead-after` seconds without one and the coordinator declares the party lost. A server
 can be busy with one update for longer than that, so a thread of its own sends Beats meanwhile, up to

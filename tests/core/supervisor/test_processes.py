@@ -51,6 +51,9 @@ def test_where_nobody_is_started_again_one_line_says_why_it_stays_away() -> None
     machine = begun(restarts=0)
     assert refused(machine, worker(0), 0.0) == [ShowLine(f"{WHY}; worker 0 is not started again: --restarts 0")]
     assert machine.due(100.0, trains=True, needs_evaluator=True) == []
+    assert machine.given_up == {worker(0)}
+    machine.next(worker(0))  # somebody asks for it after all
+    assert machine.given_up == set()
 
 
 def test_a_refused_server_is_tried_after_pauses_and_one_that_joins_ends_that() -> None:

@@ -53,7 +53,6 @@ class SimulatedSupervisor:
         self._versions: dict[tuple[str, int], int] = {}  # by process, as is what follows
         self._calls: dict[tuple[str, int], CallAttempts] = {}
         self._ended: set[tuple[str, int]] = set()
-        self.stay_away: set[str] = set()  # names of parties that are not started again
         late = [sim.world.workers[rank] for rank, _ in upgrades.late]
         first = (*sim.world.workers, *(members.present_servers if members.servers else ()))
         self._decides.begin([party.who for party in first], [party.who for party in late])
@@ -78,8 +77,6 @@ class SimulatedSupervisor:
                     self._sim.heap.push(self._heard_s(), self._kills, self._present(who))
                 case ShowLine(line=line):
                     self.oracle.shown(line)
-                    if "not started again" in line:
-                        self.stay_away.add(line.partition(" is not started")[0].rpartition("; ")[2])
         self._looks_when_due()
 
     def _starts(self, who: Party) -> None:
@@ -234,6 +231,6 @@ class SimulatedSupervisor:
         servers = self._members.servers
         if servers is None or not servers.any_is_away:
             here += [party.name for party in self._members.present_servers]
-        gone = {str(who) for who in self._members.machine.run.roster.banned} | self.stay_away
+        gone = {str(who) for who in self._members.machine.run.roster.banned | self._decides.given_up}
         gone |= {party.name for party in self._sim.world.workers if self._members.has_left(party)}
         self.oracle.all_are_back(here, gone, since)
