@@ -2,7 +2,7 @@
 
 an outgoing call   input                                              then
 OPEN               REPLY with its number                              closed; the answer goes to its PendingReply
-OPEN               the other party is lost                            fails with PeerLost
+OPEN               the other party is lost                            fails with PeerLost; a late answer is ignored
 OPEN               a server is lost that will be replaced (`retries`) stays open
 OPEN               that server is restored from a copy                the same call is sent again (`asked_again`)
 OPEN               servers went back to a snapshot                    void: fails with Undone, late answers are ignored
@@ -39,7 +39,7 @@ class OutgoingCalls:
         self.retries = False
         self._ids = itertools.count(1)
         self._calls: dict[int, OpenCall] = {}
-        self._void = 0  # calls below this number are void
+        self._void = 0  # a call below this number that is not open is void
 
     def open(self, pending: PendingReply, part: int, to: Party) -> int:
         """Opens a call and returns its number, which its reply will name."""
@@ -65,9 +65,13 @@ class OutgoingCalls:
         return self.retries and who.kind == "server"
 
     def lost(self, who: Party) -> list[PendingReply]:
-        """Closes the calls that `who` will not answer any more, and returns their replies."""
+        """Closes the calls that `who` will not answer any more, and returns their replies.
+
+        The coordinator may count as lost who only hung, so its answers can still arrive; they are void.
+        """
         if self.waits_for(who):
             return []
+        self._void = next(self._ids)
         return [self._calls.pop(number).pending for number, call in list(self._calls.items()) if call.to == who]
 
     def void(self) -> list[PendingReply]:
@@ -92,7 +96,7 @@ class OutgoingCalls:
         ]
 
     def is_void(self, number: int) -> bool:
-        """Returns True for a call that was open when the servers went back: its reply counts no more."""
+        """Returns True for a call from before a loss, or before servers went back: its reply counts no more."""
         return number < self._void
 
 

@@ -179,6 +179,27 @@ def test_one_that_leaves_does_not_wait_for_a_worker_that_dies_before_it_has_take
     assert gone
 
 
+def test_a_late_answer_of_one_that_was_counted_as_lost_is_ignored(stage: Stage) -> None:
+    """A worker that hangs is lost to the others, and answers all the same once it goes on."""
+    came, go_on = threading.Semaphore(0), threading.Event()
+
+    def hangs(src: int, ask: Any) -> Iterator[Tell | Reply]:
+        came.release()
+        go_on.wait(PATIENCE_SECONDS)
+        yield Reply(src, Said(v=TEN, n=ask.n))
+        yield Tell(src, Ask(v=TEN, n=7))
+
+    asking = Answerer(nothing)
+    caller, _ = peers(stage, asking, Answerer(hangs))
+    answer = caller.out.call(1, Ask(v=TEN, n=1))
+    assert came.acquire(timeout=PATIENCE_SECONDS)
+    caller.lost(worker(1), "silent for 3 s")
+    with pytest.raises(PeerLost, match="lost worker 1: silent for 3 s"):
+        answer.wait(PATIENCE_SECONDS)
+    go_on.set()
+    assert asking.heard(), "what follows the answer on the same connection has come"
+
+
 def test_a_scheme_that_does_not_expect_to_lose_a_peer_ends_with_it(stage: Stage) -> None:
     leaver, caller = peers(stage, Answerer(nothing), Asker(Call(0, Ask(v=TEN, n=1)), WORK))
     leaver.leave()
