@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
 from paceline.core.coordination.party import Party
-from paceline.core.errors import CoordinatorVersion, NoCoordinator, OtherVersion, PeerLost, Stopped
+from paceline.core.errors import CoordinatorVersion, NoCoordinator, OtherVersion, PeerLost
 from paceline.live.control.directory import PartyDirectory
 from paceline.live.control.link_probe import LinkRounds, timed_look
 from paceline.live.cpu_topology import allowed_cpus
@@ -121,11 +121,9 @@ class Handshake:
                     raise
         self._node.neighbours.meet([who.index for who in workers], [who.index for who in called])
 
-    def confirm_servers(self) -> None:
-        """Returns when every server that is there has all that was sent to it, or when the run ends."""
-        for server in sorted(who for who in self.reached if who.kind == "server"):
-            with contextlib.suppress(PeerLost, Stopped):
-                self._node.read_state_of(server, PRESENCE)
+    def servers(self) -> list[Party]:
+        """Returns the servers that this party has connected to."""
+        return [who for who in self.reached if who.kind == "server"]
 
     def ways(self) -> tuple[str, ...]:
         """Returns how vectors travel to those that this party has connected to, each way once."""

@@ -294,9 +294,7 @@ class Session:
                 case SendLast():
                     self.node.leave()
                 case AwaitTaken(by_servers=by_servers):
-                    self.node.settle()
-                    if by_servers:
-                        self.handshake.confirm_servers()
+                    self.node.await_taken(self.handshake.servers() if by_servers else ())
                 case FlushRecords():
                     self.reports.flush()
                 case Say(message=message):

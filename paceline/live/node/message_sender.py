@@ -67,7 +67,8 @@ class MessageSender:
         self.streams = DeferredSends(channel)
         self.cut = Scatter(NOWHERE)
         self.calls = OutgoingCalls()
-        self.neighbours = PeerConnections(self.call, timeout_s)
+        self.neighbours = PeerConnections(channel.me, self._ask_past_role, lock, timeout_s)
+        self._confirmation = self.neighbours.confirmation
         self.server_view = 0  # grows whenever the servers go back
         self.stopped: BaseException | None = None
 
@@ -80,6 +81,8 @@ class MessageSender:
             self.loopback(envelope)
             return
         message = envelope.message
+        if type(message) is not ReadState:
+            self._confirmation.sent(to)
         try:
             for name in vector_fields(type(message)):
                 if is_arriving(getattr(message, name)):
@@ -97,7 +100,6 @@ class MessageSender:
     def tell(self, to: To, whole: Any, server_view: int | None = None) -> None:
         """Sends `whole` to `to`, in that server view, the present one by default. Raises PeerLost."""
         server_view = self.server_view if server_view is None else server_view
-        self.neighbours.told += 1
         for part, target, at, piece in self.cut.parts(to, whole):
             self.send(target, Envelope(Kind.TELL, piece, slice=at, server_view=server_view), part)
 
@@ -105,6 +107,10 @@ class MessageSender:
         """Sends a call; returns its pending reply. `streams`: the caller may read slices while others arrive."""
         what = f"the answer of {to} to {type(whole).__name__}"
         return self.ask(self.cut.parts(to, whole), what, self.cut.edges if streams else (), server_view)
+
+    def _ask_past_role(self, who: Party, question: ReadState) -> PendingReply:
+        """Asks `who` itself, not its role; returns the pending reply."""
+        return self.ask([(0, who, 0, question)], f"the {question.what} of {who}")
 
     def mean_by_servers(self, effect: Mean) -> PendingReply:
         """Asks the servers for a mean; returns its pending reply."""

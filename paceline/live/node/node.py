@@ -21,7 +21,6 @@ box on (`advance`). A lock keeps the roles to one of them at a time, so `on` is 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
 import time
@@ -201,16 +200,13 @@ class Node(StateReader):
                 for rank, id in self._unanswered.clear():
                     self._decline(party.worker(rank), id)
 
-    def settle(self) -> None:
-        """Returns when everything that this party told other workers has been handled, and what those that had left
-        sent back; and when servers have what they were asked in the background. Nobody hears first that it is gone.
+    def await_taken(self, others: Iterable[Party] = ()) -> None:
+        """Returns when all that this party sent others has been handled, and what those that had left sent back.
+
+        Nobody hears first that it is gone: one server could count its part of a mean, and another close the mean
+        without it. `others`: parties that are waited for, too. `paceline.core.parties.delivery_confirmation` decides.
         """
-        self.neighbours.settle()
-        with self._lock:
-            asked = self.calls.servers_asked()
-        for server in asked:  # else one counts its part of a mean, and another closes the mean without it
-            with contextlib.suppress(PeerLost, Stopped):
-                self.read_state_of(server, PRESENCE)
+        self.neighbours.await_taken(others)
 
     def _decline(self, to: Party, id: int) -> None:
         """Answers that this party has no answer, so that the caller does not wait for ever."""

@@ -80,10 +80,6 @@ class OutgoingCalls:
         asked = [number for number, call in self._calls.items() if call.to.kind == "server"]
         return [self._calls.pop(number).pending for number in asked]
 
-    def servers_asked(self) -> list[Party]:
-        """Returns the servers that have not answered a call."""
-        return sorted({call.to for call in self._calls.values() if call.to.kind == "server"})
-
     def asked_again(self, whom: Collection[Party]) -> list[tuple[Party, Envelope]]:
         """Returns the calls to send again: sent to these, and not answered. An answer may then arrive twice."""
         self._void = next(self._ids)

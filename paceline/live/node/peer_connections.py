@@ -1,41 +1,59 @@
-"""The other workers that this one can send to, where the scheme or its means ask for that."""
+"""The other workers that this one can send to, where the scheme or its means ask for that, and what they have taken."""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable
 
+from paceline.core.coordination.party import Party, worker
 from paceline.core.errors import PeerLost, Stopped
+from paceline.core.parties.delivery_confirmation import AskTaken, DeliveryConfirmation, TakenAnswer
 from paceline.live.node.published_state import PRESENCE, ReadState
 from paceline.live.protocol.pending_reply import PendingReply
 
 
 class PeerConnections:
-    """These are the connections of one worker. `told` counts what it has sent that nobody answers."""
+    """These are the connections of one worker. `confirmation` hears of each message that its roles send."""
 
-    def __init__(self, ask: Callable[[int, ReadState], PendingReply], timeout_s: float) -> None:
-        """`ask` a rank past its role; `timeout_s` bounds the wait for each."""
-        self._ask, self._timeout_s = ask, timeout_s
-        self._ranks: list[int] = []
-        self.told = 0
+    def __init__(
+        self, me: Party, ask: Callable[[Party, ReadState], PendingReply], lock: threading.RLock, timeout_s: float
+    ) -> None:
+        """`ask` a party past its role; `lock` is held while a role is at work; `timeout_s` bounds the wait for each."""
+        self._ask, self._lock, self._timeout_s = ask, lock, timeout_s
+        self._met: list[Party] = []
+        self.confirmation = DeliveryConfirmation(me)
 
     def meet(self, ranks: Iterable[int], callers: Iterable[int]) -> None:
         """`ranks` can be sent to from now on; those among them that called it know it once they answer `callers`."""
-        self._ranks = list(ranks)
-        self._knock(callers)
-
-    def settle(self) -> None:
-        """Until everything told so far has reached them, and come back from those who had left."""
-        told = -1
-        while self._ranks and told != self.told:
-            told = self.told
-            try:
-                self._knock(self._ranks)
-            except Stopped:  # the run ended meanwhile, and with it all calls; what was sent is under way all the same
-                told = -1
-
-    def _knock(self, ranks: Iterable[int]) -> None:
-        """Until each has answered, hence has taken in all that it was sent before."""
-        for pending in [self._ask(rank, ReadState(what=PRESENCE)) for rank in ranks]:
+        self._met = [worker(rank) for rank in ranks]
+        for pending in [self._asked(worker(rank)) for rank in callers]:
             with contextlib.suppress(PeerLost):  # one that is lost has nothing to take in
                 pending.wait(self._timeout_s)
+
+    def await_taken(self, others: Iterable[Party] = ()) -> None:
+        """Returns when all whom this worker sent something have taken it, and what they sent in return is handled.
+
+        others: parties that are asked though no role has sent them anything. Raises TimedOut.
+        """
+        with self._lock:
+            step = self.confirmation.begin([*self._met, *others])
+        while isinstance(step, AskTaken):
+            for who, pending in [(who, self._asked(who)) for who in step.whom]:
+                answer = self._answer(pending)
+                with self._lock:
+                    step = self.confirmation.answered(who, answer)
+
+    def _answer(self, pending: PendingReply) -> TakenAnswer:
+        """Waits for an answer. The end of the run voids all calls, and what was sent is under way all the same."""
+        try:
+            pending.wait(self._timeout_s)
+        except Stopped:
+            return TakenAnswer.VOID
+        except PeerLost:
+            return TakenAnswer.GONE
+        return TakenAnswer.TAKEN
+
+    def _asked(self, who: Party) -> PendingReply:
+        """Asks `who`, which answers when it has taken all that it was sent before."""
+        return self._ask(who, ReadState(what=PRESENCE))

@@ -115,8 +115,8 @@ def test_calls_of_one_that_has_left_are_declined_and_what_it_is_told_is_heard(st
     caller.advance()
     assert left.heard()
     leaver.leave()
-    leaver.settle()
-    assert asking.came == [99], "the last words have been heard when `settle` returns"
+    leaver.await_taken()
+    assert asking.came == [99], "the last words have been heard when `await_taken` returns"
     caller.advance()
     assert caught == ["worker 0 has left"] * 2
     assert left.heard()
@@ -140,7 +140,7 @@ def test_one_that_leaves_waits_until_the_servers_have_what_it_has_asked_them(sta
 
     def leave() -> None:
         node.leave()
-        node.settle()
+        node.await_taken()
         order.append("left")
 
     leaving = threading.Thread(target=leave)
@@ -164,7 +164,7 @@ def test_one_that_leaves_does_not_wait_for_a_worker_that_dies_before_it_has_take
 
     def leave() -> None:
         leaver.leave()
-        leaver.settle()
+        leaver.await_taken()
 
     leaving = threading.Thread(target=leave)
     leaving.start()

@@ -30,10 +30,11 @@ from paceline.core.parties.lifecycle import AwaitTaken, SendLast
 from paceline.core.role import Role, RoleContext
 from paceline.sim.faults.coordination.heartbeats import SimulatedHeartbeats
 from paceline.sim.faults.coordination.members import ASKED, Members, RunLost
-from paceline.sim.faults.coordination.newcomers import LOOK_AGAIN_S, SimulatedNewcomers
+from paceline.sim.faults.coordination.newcomers import SimulatedNewcomers
 from paceline.sim.faults.coordination.supervisor import SimulatedSupervisor
 from paceline.sim.faults.links.lossy_links import LossyLinks
 from paceline.sim.faults.parties.bring_up import SimulatedBringUp
+from paceline.sim.faults.parties.leavers import SimulatedLeavers
 from paceline.sim.faults.parties.party_orders import SimulatedOrders
 from paceline.sim.faults.parties.run_end import SimulatedRunEnd
 from paceline.sim.faults.servers.recoverable_server import can_be_replaced
@@ -59,6 +60,7 @@ class LossyMembers(Members):
         self._joining = SimulatedNewcomers(sim, self)
         self._heartbeats = SimulatedHeartbeats(sim, self)
         self.orders = SimulatedOrders(sim, self, self.streams)
+        self._leavers = SimulatedLeavers(sim, self.streams, self._says_it_left)
         self._left_cleanly: set[tuple[str, int]] = set()  # processes
         self._lease: control.Lease | None = None
         if hazards.servers_keep != "all" and can_be_replaced(sim.scheme, sim.cluster.servers):
@@ -254,15 +256,10 @@ class LossyMembers(Members):
                 case SendLast():
                     self._sends_its_last(incarnation)
                 case AwaitTaken():
-                    self._leaves_when_settled(incarnation.party)
+                    self._leavers.await_taken(incarnation.party)
 
-    def _leaves_when_settled(self, party: SimulatedProcess) -> None:
-        # A live worker waits for other workers and servers. What its role told the coordinator's is before Left on the
-        # same connection; here these are two streams.
-        if not self.streams.settled(party, ("worker", "server", "coordinator")):
-            self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self._leaves_when_settled, party)
-        elif party.hears:
-            self.orders.says(party, self.orders.lifecycle(party).has_left(ASKED))
+    def _says_it_left(self, party: SimulatedProcess) -> None:
+        self.orders.says(party, self.orders.lifecycle(party).has_left(ASKED))
 
     def crash(self, rank: int) -> None:
         """Crashes the process of worker `rank`, or that which is to take its place; its silence is noticed.

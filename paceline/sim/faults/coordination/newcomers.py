@@ -17,13 +17,11 @@ from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import worker
 from paceline.core.fault_tolerance.membership import MembershipState
 from paceline.sim.faults.parties.bring_up import MODEL, hello_of
+from paceline.sim.faults.parties.leavers import LOOK_AGAIN_S
 from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.faulted_driver import AdmittingMembers, FaultedDriver
-
-LOOK_AGAIN_S = 0.2
-"""Seconds between two looks whether the last messages of a worker that leaves have arrived."""
 
 
 class SimulatedNewcomers:

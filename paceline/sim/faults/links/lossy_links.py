@@ -57,6 +57,23 @@ class Channel:
         return f"{self.src.name}'s way to {self.dst.name}"
 
 
+class TakenQuestion:
+    """Asks the process `dst` whether it has taken what `src` had sent by now. It is no message, and costs none.
+
+    there    the channel to it; `number` is that of the last message on it
+    back     the channel from it, once it has taken that; None before, and while it has sent nothing
+    answer   the number of the last message on it then: the answer would be the next one
+    """
+
+    __slots__ = ("answer", "back", "dst", "number", "src", "there")
+
+    def __init__(self, src: SimulatedProcess, dst: tuple[str, int], there: Channel | None) -> None:
+        self.src, self.dst = src, dst
+        self.there, self.number = there, there.sender.sent if there else 0
+        self.back: Channel | None = None
+        self.answer = 0
+
+
 class LossyLinks:
     """Connects all processes of `sim` by links with `hazards`, until `calm`. `injected`: counts of injected faults.
 
@@ -96,6 +113,9 @@ class LossyLinks:
         self.loses: Callable[[SimulatedProcess], bool] = lambda party: (
             False
         )  # dies with all that it holds, if it is such a party
+        self.posted: Callable[[SimulatedProcess, SimulatedProcess], None] = lambda src, dst: (
+            None
+        )  # called with sender and receiver of each message of a role
 
     # ---- sending -------------------------------------------------------------------------------------------
     def post(
@@ -109,6 +129,7 @@ class LossyLinks:
             args = tuple([arriving if arg is message else arg for arg in args])
         src.sent += nbytes
         dst.received += nbytes
+        self.posted(src, dst)
         return self.send(src, dst, nbytes, act, args)
 
     def send(self, src: SimulatedProcess, dst: SimulatedProcess, nbytes: int, act: Act, args: tuple[Any, ...]) -> float:
@@ -380,6 +401,25 @@ class LossyLinks:
         return not any(
             way.sender for (src, _), way in self._ways.items() if src == party.process and way.dst.kind in kinds
         )
+
+    def asks_taken(self, src: SimulatedProcess, name: str) -> list[TakenQuestion]:
+        """Asks all processes of that name with which `src` has exchanged something."""
+        others = dict.fromkeys(b if a == src.process else a for a, b in self._ways if src.process in (a, b))
+        return [TakenQuestion(src, other, self._ways.get((src.process, other))) for other in others if other[0] == name]
+
+    def is_answered(self, question: TakenQuestion) -> bool:
+        """Returns True if the answer has come, behind all that the other side had sent by then.
+
+        Who was given up has nothing to take, and of one that is gone nothing comes any more.
+        """
+        there, src = question.there, question.src
+        if there and not there.over and there.sender.taken < question.number:
+            return False
+        if question.back is None:
+            question.back = self._ways.get((question.dst, src.process))
+            question.answer = question.back.sender.sent if question.back else 0
+        back = question.back
+        return back is None or back.over or not self.receiver(src).expects(*question.dst, question.answer)
 
     def unheard(self, src: SimulatedProcess, dst: SimulatedProcess) -> Iterator[tuple[Any, ...]]:
         """Yields the arguments of every message from `src` that `dst` has not acknowledged."""

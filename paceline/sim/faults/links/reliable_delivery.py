@@ -66,6 +66,13 @@ class Receiver:
         known, last = self._taken.get(sender, (incarnation, 0))
         return last if known == incarnation else 0
 
+    def expects(self, sender: str, incarnation: int, number: int) -> bool:
+        """Returns True if message `number` of that incarnation was not taken yet, and would be."""
+        known, last = self._taken.get(sender, (incarnation, 0))
+        if incarnation < known or self.refuses(sender, incarnation):
+            return False
+        return incarnation > known or last < number
+
     def fence(self, sender: str, incarnation: int) -> None:
         """Rejects everything of this incarnation of `sender`, and of earlier ones, from now on."""
         self._fences[sender] = max(incarnation, self._fences.get(sender, incarnation))
@@ -97,6 +104,16 @@ class Sender:
     def __len__(self) -> int:
         """Returns the number of messages that are not acknowledged."""
         return len(self._kept)
+
+    @property
+    def sent(self) -> int:
+        """Returns the number of the last message, 0 before the first."""
+        return self._sent
+
+    @property
+    def taken(self) -> int:
+        """Returns the number up to which everything was acknowledged."""
+        return self._kept[0][0] - 1 if self._kept else self._sent
 
     def put(self, contents: Any) -> int:
         """Keeps `contents`, and returns the number under which it is to be sent, now and whenever it is sent again."""
