@@ -23,6 +23,7 @@ AREAS = {
     "bring-up",
     "evaluator",
     "versions",
+    "leaving",
 }
 PART = MUTANTS[::3]
 

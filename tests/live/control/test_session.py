@@ -6,12 +6,11 @@ import queue
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination.party import COORDINATOR, Party, server, worker
+from paceline.core.coordination.party import COORDINATOR, server, worker
 from paceline.core.errors import PeerLost, Stopped
 from paceline.core.sharding import lay_out
 from paceline.core.trace import CpuUsed, Decided, Ended, Record, Span
@@ -22,7 +21,7 @@ from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.control.scene import Scene
-from tests.live.fakes import PROGRESS, NumpyMemory, Recorder, happened, in_background, take, vector
+from tests.live.fakes import PATIENCE_SECONDS, PROGRESS, NumpyMemory, Recorder, happened, in_background, take, vector
 from tests.live.node_fixture import Ask
 
 PLAN = control.Plan(workers=1, servers=2, length=10, layout=lay_out(10, 2), seconds_per_step=(), optimizer="")
@@ -235,17 +234,17 @@ def test_a_worker_says_where_its_loop_is_when_it_is_asked(
     assert "test_a_worker_says_where_its_loop_is_when_it_is_asked" in (tmp_path / "log").read_text()
 
 
-def test_a_worker_that_goes_home_when_the_run_stops_says_goodbye_all_the_same(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_goes_home_when_the_run_stops_says_goodbye_all_the_same(scene: Scene) -> None:
+    """The end of the run voids its question whether the server has everything, and it asks once more."""
     scene.begin()
     scene.session.handshake.reached.add(server(0))
-
-    def stopped(who: Party, what: str) -> Any:
-        raise Stopped
-
-    monkeypatch.setattr(scene.node, "read_state_of", stopped)
-    scene.session.leave("SIGTERM", drained=True)
+    asked = scene.heard[server(0)]
+    asked.silent = 1
+    leaving = in_background(lambda: scene.session.leave("SIGTERM", drained=True))
+    assert asked.asked.acquire(timeout=PATIENCE_SECONDS)
+    scene.tell(control.Stop(reason="samples"))
+    leaving()
+    assert asked.asked.acquire(blocking=False), "it was asked again"
     while not isinstance(said := scene.hears(), control.Left):
         pass
     assert said == control.Left(reason="SIGTERM", drained=True)

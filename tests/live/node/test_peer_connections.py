@@ -151,6 +151,72 @@ def test_one_that_leaves_waits_until_the_servers_have_what_it_has_asked_them(sta
     assert order == ["taken in", "left"]
 
 
+@pytest.mark.parametrize("to", [SERVERS, 1], ids=["a server", "a worker that came later"])
+def test_one_that_leaves_waits_for_whoever_was_told_something(stage: Stage, to: Any) -> None:
+    """Nobody answers a Tell, and a worker that came later is none of those that were met at the beginning."""
+    order: list[str] = []
+    go_on = threading.Event()
+
+    def slow(src: int, message: Any) -> Iterator[Any]:
+        go_on.wait(PATIENCE_SECONDS)
+        order.append("taken in")
+        yield from ()
+
+    stage.node(server(0)).host([ServedSlice(WHOLE.length, Answerer(slow))])
+    stage.node(worker(1)).place(Answerer(slow), WHOLE)
+    node = stage.node(worker(0))
+    node.place(Asker(Tell(to, Ask(v=TEN, n=1)), WORK), WHOLE)
+    node.advance()
+
+    def leave() -> None:
+        node.leave()
+        node.await_taken()
+        order.append("left")
+
+    leaving = threading.Thread(target=leave)
+    leaving.start()
+    leaving.join(0.2)  # without the wait it would be gone by now
+    go_on.set()
+    leaving.join()
+    assert order == ["taken in", "left"]
+
+
+def test_one_that_leaves_waits_for_what_it_passes_on_of_what_comes_back(stage: Stage) -> None:
+    """Worker 1 has left before and sends the share back; the leaver hands it over to worker 2."""
+
+    class Heir(Answerer):
+        def leave(self, now: float) -> Iterator[Any]:
+            yield Tell(1, Ask(v=TEN, n=1))
+
+    def back(src: int, message: Any) -> Iterator[Any]:
+        yield Tell(src, Ask(v=TEN, n=2))
+
+    def pass_on(src: int, message: Any) -> Iterator[Any]:
+        yield Tell(2, Ask(v=TEN, n=3))
+
+    order: list[str] = []
+    go_on = threading.Event()
+
+    def slow(src: int, message: Any) -> Iterator[Any]:
+        go_on.wait(PATIENCE_SECONDS)
+        order.append(f"taken in: {message.n}")
+        yield from ()
+
+    leaver, _, _ = peers(stage, Heir(pass_on), Answerer(back), Answerer(slow))
+
+    def leave() -> None:
+        leaver.leave()
+        leaver.await_taken()
+        order.append("left")
+
+    leaving = threading.Thread(target=leave)
+    leaving.start()
+    leaving.join(0.2)
+    go_on.set()
+    leaving.join()
+    assert order == ["taken in: 3", "left"]
+
+
 def test_one_that_leaves_does_not_wait_for_a_worker_that_dies_before_it_has_taken_its_last_words(stage: Stage) -> None:
     """That worker may have left, too: then nobody tells of its loss, and the broken connection is all there is."""
     came, go_on = threading.Semaphore(0), threading.Event()

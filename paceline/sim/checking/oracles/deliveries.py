@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from paceline.sim.kernel.processes import SimulatedProcess
 
@@ -55,6 +55,18 @@ class Deliveries:
         taken = self._last.get((src.process, dst.process), 0)
         if last > taken:
             raise self._broken(f"{src.name} was told that {dst.name} took its message {last}; it took {taken}")
+
+    def left(self, src: SimulatedProcess, sent: Iterable[tuple[SimulatedProcess, int]]) -> None:
+        """Notes that `src` says that it has left. Raises if somebody has not taken all that it was sent.
+
+        sent: by receiver, the number of the last message of `src` on a channel that was not given up.
+        """
+        for dst, number in sent:
+            taken = self._last.get((src.process, dst.process), 0)
+            if taken < number and (dst.hears or dst.kind != "worker"):
+                raise self._broken(
+                    f"{src.name} says that it has left; of its {number} messages {dst.name} took {taken}"
+                )
 
     def fenced(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:
         """Notes that `party` has fenced this incarnation of `dead`, and must not take anything of it from now on."""

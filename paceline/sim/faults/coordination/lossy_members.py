@@ -259,6 +259,9 @@ class LossyMembers(Members):
                     self._leavers.await_taken(incarnation.party)
 
     def _says_it_left(self, party: SimulatedProcess) -> None:
+        if self._sim.invariants:
+            sent = ((dst, number) for dst, number in self.streams.sent_by(party) if dst is not self.control)
+            self._sim.invariants.deliveries.left(party, sent)
         self.orders.says(party, self.orders.lifecycle(party).has_left(ASKED))
 
     def crash(self, rank: int) -> None:

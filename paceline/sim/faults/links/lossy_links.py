@@ -402,6 +402,10 @@ class LossyLinks:
             way.sender for (src, _), way in self._ways.items() if src == party.process and way.dst.kind in kinds
         )
 
+    def sent_by(self, src: SimulatedProcess) -> Iterator[tuple[SimulatedProcess, int]]:
+        """Yields the number of the last message to each process that `src` has not given up."""
+        return ((way.dst, way.sender.sent) for (a, _), way in self._ways.items() if a == src.process)
+
     def asks_taken(self, src: SimulatedProcess, name: str) -> list[TakenQuestion]:
         """Asks all processes of that name with which `src` has exchanged something."""
         others = dict.fromkeys(b if a == src.process else a for a, b in self._ways if src.process in (a, b))

@@ -10,8 +10,9 @@ import pytest
 from paceline.sim.checking.oracles.deliveries import Deliveries
 
 
-def process(name: str, incarnation: int = 0) -> Any:
-    return SimpleNamespace(name=name, incarnation=incarnation, process=(name, incarnation))
+def process(name: str, incarnation: int = 0, *, hears: bool = True) -> Any:
+    kind = name.partition(" ")[0]
+    return SimpleNamespace(name=name, incarnation=incarnation, process=(name, incarnation), kind=kind, hears=hears)
 
 
 A, B, A_AGAIN = process("worker 0"), process("server 0"), process("worker 0", 1)
@@ -54,3 +55,18 @@ def test_what_is_acknowledged_and_was_not_taken_is_found(deliveries: Deliveries)
     deliveries.delivered(A, B, 1)
     with pytest.raises(AssertionError, match="took its message 2; it took 1"):
         deliveries.acknowledged(A, B, 2)
+
+
+def test_one_that_has_left_and_whose_last_message_was_not_taken_is_found(deliveries: Deliveries) -> None:
+    deliveries.delivered(A, B, 1)
+    deliveries.left(A, [(B, 1)])
+    with pytest.raises(AssertionError, match="worker 0 says that it has left; of its 2 messages server 0 took 1"):
+        deliveries.left(A, [(B, 2)])
+
+
+def test_one_that_has_left_waits_for_a_server_that_is_away_and_not_for_a_worker_that_is_dead(
+    deliveries: Deliveries,
+) -> None:
+    deliveries.left(A, [(process("worker 1", hears=False), 1)])
+    with pytest.raises(AssertionError, match="of its 1 messages server 1 took 0"):
+        deliveries.left(A, [(process("server 1", hears=False), 1)])

@@ -88,3 +88,27 @@ def test_over_a_link_that_loses_repeats_and_reorders_and_ends_that_are_restored(
         if random.random() < 0.3:
             sender, receiver = Sender.restored(sender.state()), Receiver.restored(receiver.state())
     assert got == list(range(40))
+
+
+def test_a_sender_knows_up_to_where_everything_was_taken() -> None:
+    sender = Sender()
+    assert (sender.sent, sender.taken) == (0, 0)
+    for contents in "abc":
+        sender.put(contents)
+    assert (sender.sent, sender.taken) == (3, 0)
+    sender.acknowledged(2)
+    assert (sender.sent, sender.taken) == (3, 2)
+    sender.acknowledged(3)
+    assert sender.taken == 3
+
+
+def test_a_receiver_expects_what_it_has_not_taken_and_would_take() -> None:
+    receiver = Receiver()
+    assert not receiver.expects("worker 1", 0, 0)
+    assert receiver.expects("worker 1", 0, 1)
+    receiver.admit("worker 1", 0, 1)
+    assert [receiver.expects("worker 1", 0, number) for number in (1, 2)] == [False, True]
+    receiver.admit("worker 1", 1, 1)
+    assert not receiver.expects("worker 1", 0, 2), "a later incarnation was heard"
+    receiver.fence("worker 1", 1)
+    assert not receiver.expects("worker 1", 1, 2)
