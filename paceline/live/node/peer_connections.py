@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from paceline.core.coordination.party import Party, worker
 from paceline.core.errors import PeerLost, Stopped
-from paceline.core.parties.delivery_confirmation import AskTaken, DeliveryConfirmation, TakenAnswer
+from paceline.core.parties.delivery_confirmation import AllTaken, AskTaken, DeliveryConfirmation, TakenAnswer
 from paceline.live.node.published_state import PRESENCE, ReadState
 from paceline.live.protocol.pending_reply import PendingReply
 
@@ -36,6 +36,7 @@ class PeerConnections:
 
         others: parties that are asked though no role has sent them anything. Raises TimedOut.
         """
+        step: AskTaken | AllTaken | None
         with self._lock:
             step = self.confirmation.begin([*self._met, *others])
         while isinstance(step, AskTaken):

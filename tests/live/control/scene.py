@@ -16,7 +16,7 @@ from tests.live.fakes import NumpyMemory, Recorder
 
 
 class ListeningServer(Recorder):
-    """A server that keeps what it hears. Asked whether it has taken that it says so, but for the first `silent` times."""
+    """A server that keeps what it hears. Asked whether it has taken that, it says so; not the first `silent` times."""
 
     def __init__(self, transport: Transport) -> None:
         super().__init__()
