@@ -7,8 +7,8 @@
     WorkerJoined: its role hears of it; Aware         lets the newcomer train when all have answered
     a new process starts: Hello                       Roster
     Roster: it fences those that are lost; Ready      WorkerJoined to all others; Go when all know
-    a worker leaves: Left, when the other workers     WorkerLeft to all others
-    have taken in all that it told them
+    a worker leaves: Left, when the others have       WorkerLeft to all others
+    taken all that it sent (`leavers.py`)
 
 A fence means that the receiver takes nothing more of that incarnation; a live process closes the connection instead.
 Who is heard is not simulated by messages: a process counts as heard while it lives and no fault silences it. The
@@ -243,7 +243,7 @@ class LossyMembers(Members):
 
     # ---- lost and left -------------------------------------------------------------------------------------
     def leave(self, incarnation: Incarnation) -> None:
-        """Ends an incarnation that leaves: it says so when the workers have taken in all that it told them.
+        """Ends an incarnation that leaves: it says so when the others have taken all that it sent them.
 
         A zombie is out of the membership already, so nobody is told.
         """
