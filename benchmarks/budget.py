@@ -40,7 +40,7 @@ def round_of(scheme: str) -> int:
 
 
 def servers_of(scheme: str) -> int:
-    return 0 if make(scheme, {}).needs_peers else 1
+    return 0 if make(scheme, {}).Server is None else 1
 
 
 def live(scheme: str, options: argparse.Namespace, host: LocalHost) -> Summary:

@@ -46,8 +46,6 @@ from paceline.core.errors import ProtocolError
 from paceline.core.fault_tolerance.membership import Announce, Enter, Evict, MembershipDecision, MembershipState, Refuse
 from paceline.core.trace import MemberChange
 
-TICK_SECONDS = 0.25
-
 
 class Elasticity:
     """Handles changes of membership during training, on the coordinator's thread.
@@ -177,7 +175,7 @@ class Elasticity:
             self._decide.send(sorted(slow - self._asked), control.Explain())
             self._asked = slow
             self.carry_out(self._members.tick(self._run.now()))
-            self._decide.start_timer(min(TICK_SECONDS, self._members.patience.dead_s / 4), Timer.MEMBERS)
+            self._decide.start_timer(self._members.patience.tick_s, Timer.MEMBERS)
 
     def carry_out(self, decisions: Iterable[MembershipDecision[Party]]) -> None:
         for decision in decisions:

@@ -23,8 +23,6 @@ from paceline.core.coordination.server_recovery import Recovery
 from paceline.core.fault_tolerance.membership import Evict, Membership, MembershipDecision, MembershipState, Patience
 from paceline.core.trace import MemberChange
 
-TICK_SECONDS = 0.25
-
 
 class EvaluatorLives:
     """Watches the evaluator and brings its later incarnations up to date, on the coordinator's thread."""
@@ -68,7 +66,7 @@ class EvaluatorLives:
         """Looks for silence, several times a second until the run is over."""
         if self.survives():
             self._evict(self._members.tick(self._run.now()))
-            self._decide.start_timer(min(TICK_SECONDS, self._members.patience.dead_s / 4), Timer.EVALUATOR)
+            self._decide.start_timer(self._members.patience.tick_s, Timer.EVALUATOR)
 
     def _evict(self, decisions: Iterable[MembershipDecision[Party]]) -> None:
         for decision in decisions:

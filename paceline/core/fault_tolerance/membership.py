@@ -67,6 +67,16 @@ class Patience:
     stuck_steps: float = 10.0
     join_s: float = 120.0
 
+    @property
+    def longest_tick_s(self) -> float:
+        """Returns the seconds between two ticks that count as silence, at most."""
+        return self.dead_s / 8
+
+    @property
+    def tick_s(self) -> float:
+        """Returns the seconds after which `Membership.tick` is to be called again."""
+        return min(0.25, self.longest_tick_s)
+
 
 @dataclass(frozen=True, slots=True)
 class Evict(Generic[Who]):
@@ -279,22 +289,31 @@ class Membership(Generic[Who]):
         return self._entering(now)
 
     def tick(self, now: float) -> list[MembershipDecision[Who]]:
-        """Evicts the members whose time is up. It has to be called several times in `dead_s`.
+        """Evicts the members whose time is up. It is to be called every `Patience.tick_s` seconds.
 
-        If the coordinator itself was suspended meanwhile, all members' times start afresh: nobody could have been
-        heard.
+        A longer pause means that the coordinator itself was suspended, or that its clock has jumped. Nobody could be
+        heard meanwhile, so the rest of a pause counts against nobody, however many pauses there are. After a long one
+        all members' times start afresh.
         """
-        gap = now - self._ticked if self._ticked is not None else 0.0
+        pause = now - self._ticked if self._ticked is not None else 0.0
         self._ticked = now
-        if gap > self.patience.dead_s / 2:
-            for member in self._members.values():
-                member.heard, member.progressed, member.since = now, now, now
+        if pause > self.patience.dead_s / 2:
+            self._forgive(now, pause=math.inf)
+        elif pause > self.patience.longest_tick_s:
+            self._forgive(now, pause - self.patience.longest_tick_s)
         found = [(who, member, self._overdue(now, member)) for who, member in self._members.items()]
         decisions: list[MembershipDecision[Who]] = []
         for who, member, reason in found:
             if reason:
                 decisions += self.lost(now, who, member.incarnation, reason)
         return decisions
+
+    def _forgive(self, now: float, pause: float) -> None:
+        """Makes all that members did last so many seconds younger."""
+        for member in self._members.values():
+            member.heard = min(now, member.heard + pause)
+            member.progressed = min(now, member.progressed + pause)
+            member.since = min(now, member.since + pause)
 
     def half_stuck(self, now: float) -> list[Who]:
         """Returns who has been without a step, or has not begun, for half the time after which it counts as lost."""

@@ -149,8 +149,8 @@ def test_timers_go_to_whoever_started_them() -> None:
     driver.machine.rang(Timer.TIME_LIMIT, 0)
     assert sent(driver.taken(), control.Stop) == [(W0, W1)]
     silent = Driver(workers=3, dead_after_s=5.0).trains()
-    for second in range(1, 8):
-        silent.now = float(second)
+    for half in range(1, 15):
+        silent.now = half / 2
         for who in (W0, W2, S0, EVALUATOR):
             silent.machine.heard(who, silent.now)
         silent.machine.rang(Timer.MEMBERS, 0)

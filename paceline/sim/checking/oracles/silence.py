@@ -1,8 +1,8 @@
 """Checks that nobody is declared lost as silent who was heard: a clock that jumps is no silence.
 
 It notes the virtual time at which each party was last heard, and never reads the coordinator's clock. A clock may gain,
-and what is heard just before it jumps counts as older by the jump. So the bound is a share of the silence that the
-coordinator allows.
+and what is heard just before it jumps counts as older by an eighth of the allowed silence. A run has three jumps at
+most, so the bound is a share of the silence that the coordinator allows.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from paceline.core.trace import MemberChange, Record
 
-SHARE = 0.4
-"""A jump of up to half the allowed silence counts as silence, by `Membership.tick`; the rest is for a clock that gains
+SHARE = 0.55
+"""Three jumps count as three eighths of the allowed silence, by `Membership.tick`; the rest is for a clock that gains
 and for the time between two reports."""
 
 
