@@ -83,8 +83,10 @@ class SendLast:
 
 @dataclass(frozen=True, slots=True)
 class AwaitTaken:
-    """Waits until all that this worker sent others has been taken (`delivery_confirmation.py`). `by_servers`: servers are
-    to have all else, too, since its process ends before theirs."""
+    """Waits until all that this worker sent others has been taken (`delivery_confirmation.py`).
+
+    by_servers: servers are to have all else, too, since its process ends before theirs.
+    """
 
     by_servers: bool
 
