@@ -36,6 +36,9 @@ We had the abstract of that paper and others' summaries, not its algorithm boxes
 is n_i over the samples of the last mean, once there is one. A newcomer starts with y = w and u = v, and so does a
 worker whose Delta_i is not finite. What is on its way when a run ends, or is resumed, is lost.
 
+A worker whose x_i is not finite takes all of w as x_i, with every fragment, and its inner optimizer starts anew. (Ours:
+one fragment that is NaN would make the others NaN in the next step.)
+
 Memory of the inner optimizer: kept by default; the paper found that to synchronise it costs three times the traffic for
 no gain. `average` needs delay = 0 and no `eager`: otherwise the optimizers do not pause at one point.
 

@@ -10,6 +10,9 @@ An exchange does one of three things to the memory m_i of the local optimizer (m
     reset     every worker starts with none
     average   m_i <- sum(n_i m_i) / sum(n_i): Means of its own, so as much traffic again, twice that under Adam
 
+A worker whose x_i is not finite has a part in d that is rejected, and a memory that is not finite either: with `keep`
+it starts the next round with none.
+
 Finished work stays on `self` until it is handed over. A worker that is restarted meanwhile hands over the very same
 again, and what was averaged already is not averaged twice.
 """
@@ -23,7 +26,7 @@ from paceline.core.collective.mean_server import Averaged
 from paceline.core.effects import EVERY_BIT, KEEP, RESET, Effect, Mean, Train, Trained
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import parameter
-from paceline.core.vector import cut, splice
+from paceline.core.vector import cut, is_finite, splice
 
 AVERAGE = "average"
 
@@ -38,7 +41,8 @@ class Trainer(Role):
     """A worker that trains between exchanges.
 
     round: exchanges finished. done: local work that is not handed over yet. start: what the optimizer remembers when it
-    begins the next round. averaged: parts of the memory of `done` that are averaged already.
+    begins the next round. averaged: parts of the memory of `done` that are averaged already. poisoned: the weights of
+    the last round were not finite, so neither is what the optimizer remembers.
     """
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
@@ -47,10 +51,13 @@ class Trainer(Role):
         self.done: Trained | None = None
         self.start: Any = RESET if scheme.memory == RESET else KEEP
         self.averaged = 0
+        self.poisoned = False
 
     def train(self, x: Any, steps: int, *, begins: bool = True) -> Train:
         """Returns the effect for `steps` local steps from `x`; `begins`: they are the first of a round."""
         memory = self.start if begins else KEEP
+        if begins and self.poisoned and self.scheme.memory == KEEP:
+            memory = RESET
         return Train(x, steps, memory=memory, show_memory=self.scheme.memory == AVERAGE)
 
     def mean(self, v: Any, weight: float, what: str = "", series: int = 0) -> Mean:
@@ -99,6 +106,7 @@ class LocalWorker(Trainer):
             if self.done is None:
                 self.done = yield self.train(self.w, self.steps())
             yield from self.average_memory()
+            self.poisoned = not is_finite(self.done.x)
             mean = yield self.mean(self.done.x - self.w, float(self.done.samples))
             self.w = self.outer(mean)
             self.samples_seen += int(mean.weight)

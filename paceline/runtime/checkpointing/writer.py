@@ -9,8 +9,11 @@ another, the weights are those that the evaluator has looked at last.
     Capture 12 to all               at 10                      at 10 and 11
                                     reach 12: keep             answered up to 12: keep
     reads the kept states           go on, 13, 14, ...         go on
-    writes files, rotates
     Capture FORGET to all           free what was kept         free what was kept
+    writes files, rotates
+
+All but the last line is done in a thread of its own (`background_capture.py`): with rounds of many steps the version
+that was asked for is two rounds away, and the model is evaluated meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import functools
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -51,6 +54,7 @@ from paceline.live.control.session import Session
 from paceline.live.node.published_state import STATE
 from paceline.live.state.capture_request import CaptureRequest
 from paceline.live.state.slice_state import CAPTURE, CHECKPOINT, LOCK_STEP, VERSION, Mixed, kept
+from paceline.runtime.checkpointing.background_capture import BackgroundCapture
 from paceline.runtime.checkpointing.checkpoint_validation import CHECKPOINT_ID, OPTIMIZER
 from paceline.runtime.checkpointing.resume import identity, store_of, worker_files
 from paceline.runtime.checkpointing.slice_capture import WEIGHTS
@@ -74,6 +78,15 @@ class _Moment:
     facts: Facts
     workers: dict[int, Facts]
     aligned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Captured:
+    """Holds a moment with all its vectors: the model's by name, and each worker's own by rank."""
+
+    moment: _Moment
+    vectors: Vectors
+    workers: dict[int, Vectors]
 
 
 def not_saved(session: Session, what: str, error: Exception, *, quietly: bool = False) -> None:
@@ -126,7 +139,9 @@ class CheckpointWriter:
         self._fence = fence
         self._last = time.monotonic()
         self._failing = False
+        self._capture = BackgroundCapture[_Captured]()
         self.asked = False  # for one, whether it is due or not
+        self._answers = False  # the one that is being captured was asked for
         self._asks_store_at = self._last  # not before
         self._number = 0  # of the last one, also where the disk has refused it
         self._offsets: dict[int, int] = {}  # of what each worker calls its clock from the version of the servers
@@ -141,41 +156,79 @@ class CheckpointWriter:
 
     @property
     def due(self) -> bool:
-        """Returns True if it is time for the next checkpoint."""
-        return self.wanted and (self.asked or time.monotonic() - self._last >= self._config.checkpoint.every)
+        """Returns True if it is time for the next checkpoint, and none is being captured."""
+        if not self.wanted or self._capture.under_way:
+            return False
+        return self.asked or time.monotonic() - self._last >= self._config.checkpoint.every
+
+    def begin(self, captured: Callable[[], None] = lambda: None) -> None:
+        """Begins a checkpoint: a thread captures it, which takes up to two rounds, and calls `captured` at its end.
+
+        `write` is to follow. A checkpoint that is asked for from now on is another one.
+        """
+        self._answers, self.asked = self.asked, False
+        self._capture.begin(self._captured, captured)
 
     def save(self, accuracy: float) -> None:
-        """Writes a checkpoint with this accuracy. If that fails, a line in the log says so, and the run goes on.
+        """Writes a checkpoint with this accuracy, after the one that is being captured, if any is; waits for both.
 
+        Raises as `write` does.
+        """
+        self.finish(accuracy)
+        if self.wanted:
+            self.begin()
+            self.finish(accuracy)
+
+    def finish(self, accuracy: float) -> None:
+        """Waits for the checkpoint that is being captured, if any is, and writes it. Raises as `write` does."""
+        if self._capture.under_way:
+            self._write_captured(accuracy)
+
+    def write(self, accuracy: float) -> None:
+        """Writes the checkpoint that has been captured, if one has. If that fails, a line in the log says so, and the
+        run goes on.
+
+        accuracy   of the newest evaluation
         Raises PeerLost if a server is lost for good.
         """
-        if not self.wanted:
-            return
+        if self._capture.complete:
+            self._write_captured(accuracy)
+
+    def _write_captured(self, accuracy: float) -> None:
+        """Takes what was captured and writes it; one that was asked for and failed for now stays asked for."""
+        answers, self._answers = self._answers, False
         try:
-            moment = self._moment()
-            vectors = self._model_vectors(moment)
-            workers = self._vectors_of_workers(moment)
+            found = self._capture.take()
         except Undone:  # a server was replaced meanwhile; what was to be kept is no more
+            self.asked |= answers
             return
         except PeerLost:
             if self._servers:
                 raise
+            self.asked |= answers
             return  # the worker that was to show the model; another one will
         except (TimedOut, Mixed) as error:  # such as a worker whose loop does something else for long
             not_saved(self._session, "a checkpoint", error)
             self._last = time.monotonic()
-            self.asked = False
             return
-        finally:
-            self._forget()
-        if "lead" in moment.facts and moment.facts["lead"] not in workers:
+        moment = found.moment
+        if "lead" in moment.facts and moment.facts["lead"] not in found.workers:
+            self.asked |= answers
             return  # what goes for all is not whole
         before = self._number
-        self._write(accuracy, moment, vectors, workers)
+        self._write(accuracy, moment, found.vectors, found.workers)
         self._last = time.monotonic()
-        if self.asked and self._number > before and not self._failing:
+        if answers and self._number > before and not self._failing:
             self._say_saved()
-        self.asked = False
+
+    def _captured(self) -> _Captured:
+        """Returns what a checkpoint has. Called on the thread of the capture. Raises PeerLost, Undone, TimedOut or
+        Mixed."""
+        try:
+            moment = self._moment()
+            return _Captured(moment, self._model_vectors(moment), self._vectors_of_workers(moment))
+        finally:
+            self._forget()
 
     def _write(self, accuracy: float, moment: _Moment, vectors: Vectors, workers: dict[int, Vectors]) -> None:
         """Writes one checkpoint to the folder and to the store, and deletes old ones in both."""

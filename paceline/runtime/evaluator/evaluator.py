@@ -1,7 +1,8 @@
 """The evaluator: it looks at the model from time to time, on a copy, and saves the last one.
 
     phase of the run   what it does
-    training           looks, evaluates, rests (`rest_s`), and again; writes a checkpoint when one is due
+    training           looks, evaluates, rests (`rest_s`), and again; has a checkpoint captured when one is due, and
+                       writes it when that is done, maybe some evaluations later
     target reached     saves that model, tells the coordinator, looks for the first snapshot that reached it
     finishing          reads the last model, saves it, evaluates it, writes the last checkpoint
     failed             saves the model that was evaluated last (`keep`)
@@ -59,6 +60,8 @@ from paceline.runtime.worker.batchnorm_average import statistics_of
 
 DIVERGED = "the model has diverged: it has NaN or infinity"
 WAY_OUT = "lower --lr or give --clip-norm"
+CAPTURED = object()
+"""Wakes the evaluator: a checkpoint has been captured, and is to be written."""
 GLANCING = 0.02
 """The largest share of its time that the evaluator spends on looks between evaluations."""
 
@@ -99,6 +102,7 @@ class Evaluator:
         self._next_glance = 0.0
         self._answering = Answering(session.node)
         self._judged_at: float | None = None  # which moment's model the module has
+        self._accuracy: float | None = None  # of the newest evaluation
         self._reached_at = math.inf  # from when on the model that reached the target is
 
     def join(self) -> None:
@@ -144,20 +148,28 @@ class Evaluator:
                     session.reach(who)
 
     def judge_now(self) -> None:
-        """Evaluates the model as it is now, and writes a checkpoint if one is due."""
+        """Evaluates the model as it is now."""
         before = self._candidates.turn()
         try:
-            accuracy = self._judge(self._look(), self.glance)
+            self._accuracy = accuracy = self._judge(self._look(), self.glance)
         except (NoAnswer, Undone):
             return  # no worker answers, or a server was replaced meanwhile: the next look will tell
-        if self._keeper.due and self._answering.all_answer(self._here):
-            self._keeper.save(accuracy)
         if self._target and accuracy >= self._target:
             self._target = 0.0
             self._first_of(before)
 
+    def keep_checkpoint(self) -> None:
+        """Writes the checkpoint that has been captured, if one has, and begins the next one if it is due."""
+        if self._accuracy is None:
+            return
+        self._keeper.write(self._accuracy)
+        if self._keeper.due and self._answering.all_answer(self._here):
+            self._keeper.begin(lambda: self._session.mailbox.put(CAPTURED))
+
     def judge_last(self, finish: control.Finish) -> None:
         """Saves the last model, unless the one that reached the target is kept, and evaluates it: nobody trains now."""
+        if self._accuracy is not None:
+            self._keeper.finish(self._accuracy)  # soon: nobody waits for the end of a round any more
         snapshot = None
         with contextlib.suppress(Undone):  # a server was replaced meanwhile: the model that was loaded last is saved
             snapshot = self._look(finish.holder)
@@ -182,6 +194,9 @@ class Evaluator:
             left = until - time.monotonic()
             nap = min(left, self._next_glance - time.monotonic()) if self._target else left
             told = self._session.within(max(0.0, nap))
+            if told is CAPTURED:
+                self.keep_checkpoint()
+                continue
             if isinstance(told, loop_messages.SaveNow):
                 self.save_soon()
                 return None
@@ -190,6 +205,17 @@ class Evaluator:
                 return finish
             with contextlib.suppress(Undone, NoAnswer):
                 self.glance()
+
+    def finish_before(self, exchanges: int) -> control.Finish | None:
+        """Waits until the workers have made so many exchanges, or a checkpoint is asked for; returns Finish, if it
+        comes."""
+        while (told := self._session.until_exchanges(exchanges)) is CAPTURED:
+            self.keep_checkpoint()
+        if isinstance(told, loop_messages.SaveNow):
+            self.save_soon()
+            return None
+        finish: control.Finish | None = told
+        return finish
 
     def save_soon(self) -> None:
         """Writes a checkpoint with the next evaluation."""
@@ -328,14 +354,12 @@ def _evaluate(evaluator: Evaluator, config: Config, session: Session) -> None:
     rest, step = 0.0, config.evaluation.every_exchanges
     due = step
     while (finish := evaluator.finish_within(rest)) is None:
-        if step and (told := session.until_exchanges(due)) is not None:
-            if not isinstance(told, loop_messages.SaveNow):
-                finish = told
-                break
-            evaluator.save_soon()
+        if step and (finish := evaluator.finish_before(due)) is not None:
+            break
         due = session.total_exchanges // step * step + step if step else 0
         began = time.monotonic()
         evaluator.judge_now()
         rest = rest_s(time.monotonic() - began, config.evaluation.every, to_target=evaluator.to_target)
+        evaluator.keep_checkpoint()
     evaluator.judge_last(finish)
     session.done()

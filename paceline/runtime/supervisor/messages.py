@@ -116,7 +116,8 @@ class MessagesForUser:
                 steps = self._statistics.steps(who)
                 return f"{who} ({self._where[who]}) was drained after {steps} steps: {record.reason}"
             case "replaced":
-                return f"{who} ({self._lost_at[who]}) was replaced: {record.reason}"
+                before, now = self._lost_at[who], self._where[who]
+                return f"{who} ({before if now == before else f'{before}; now {now}'}) was replaced: {record.reason}"
         return ""
 
     def after_steps(self, who: Party) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.collective.mean_server import Averaged
 from paceline.core.effects import KEEP, RESET, Effect, Mean, Train, Trained
+from paceline.core.paramserver.gradient_check import GradientCheckPolicy, SliceGradientCheck
 from paceline.core.role import RoleContext
 from paceline.core.scheme import make
 from paceline.sim import LocalSteps, Simulation
@@ -119,3 +121,49 @@ def test_who_is_restarted_at_a_meeting_brings_the_same_again_and_nothing_twice(k
     assert len(whole) == 4
     repeated = kill_after - 2
     assert killed == whole[: repeated + 1] + whole[repeated:]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "parameters"),
+    [
+        ("localsgd", {"tau": 4}),
+        ("slowmo", {"tau": 4}),
+        ("sparseloco", {"h": 4}),
+        ("esync", {}),
+        ("asyncdiloco", {"h": 4}),
+        ("diloco", {"h": 4}),
+        ("diloco", {"h": 4, "fragments": 2}),
+        ("diloco", {"h": 4, "fragments": 2, "delay": 1}),
+        ("diloco", {"h": 4, "delay": 2}),
+        ("diloco", {"h": 4, "delay": 2, "alpha": 0.0}),
+        ("diloco", {"h": 4, "eager": True}),
+        ("diloco", {"h": 4, "fragments": 2, "eager": True}),
+    ],
+)
+@pytest.mark.parametrize("at", [9, 11])
+def test_one_gradient_that_is_not_finite_costs_a_worker_no_more_than_a_round(
+    scheme: str, parameters: dict[str, Any], at: int
+) -> None:
+    """A NaN is in every gradient after it and in the momentum, until weights and momentum are new."""
+    steps, expelled, finite = Counter[int](), list[int](), list[bool]()
+
+    def gradient(rank: int, w: Any) -> Any:
+        steps[rank] += 1
+        spread = w.sum() * (np.nan if (rank, steps[rank]) == (1, at) else 0.0)
+        g = w - GOALS[rank] + spread
+        if rank == 1:
+            finite.append(bool(np.isfinite(g).all()))
+        return g
+
+    def check(shard: int) -> SliceGradientCheck | None:
+        norm, expel = (lambda v, onto: float(np.linalg.norm(v))), (lambda rank, why: expelled.append(rank))
+        return GradientCheckPolicy(strikes=3).gate(norm, 2, shard, None, expel)
+
+    work = LocalSteps(lambda rank, rng: 1.0, gradient, lr=0.1, momentum=0.5)
+    # Not watched: the oracle of means takes it that every member's part counts.
+    sim = Simulation(make(scheme, parameters), np.ones(3), work, workers=2, servers=1, gate=check, watched=False)
+    sim.run(until=200)
+    assert 1 <= finite.count(False) <= 10, "two rounds at most, where an exchange was on its way"
+    assert all(finite[-50:])
+    assert not expelled
+    assert sim.model() == pytest.approx(GOALS.mean(axis=0), abs=0.5), "both workers' goals count"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import socket
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import torch
 
 from paceline.checkpoint.folder_store import FolderStore
 from paceline.core.coordination import control_messages as control
-from paceline.core.errors import PeerLost, TimedOut
+from paceline.core.coordination.party import Party
+from paceline.core.errors import PeerLost, TimedOut, Undone
 from paceline.core.fault_tolerance.replication import SliceState
 from paceline.core.fault_tolerance.snapshots import FORGET
 from paceline.core.sharding import NOWHERE, lay_out
@@ -24,6 +26,7 @@ from paceline.engine.vectors.flat import Flat
 from paceline.live.node.published_state import STATE, PublishedState
 from paceline.runtime.checkpointing.resume import ResumePoint
 from paceline.runtime.checkpointing.slice_capture import NOTHING, WEIGHTS, state_of
+from paceline.runtime.checkpointing.writer import CheckpointWriter
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.checkpointing.slices import Node, config, keeper, session_of, trained
 from tests.runtime.conftest import Runner
@@ -62,6 +65,76 @@ def test_a_worker_that_is_lost_or_slow_while_its_model_is_read_costs_the_checkpo
 ) -> None:
     keeper(tmp_path, Node([], error), NOWHERE).save(0.5)
     assert ("the run goes on" in capsys.readouterr().err) == isinstance(error, TimedOut)
+
+
+class LongRound(Node):
+    """Its servers have kept their slices when the round `ends`; or one of them is `replaced` meanwhile."""
+
+    def __init__(self, states: Sequence[SliceState]) -> None:
+        super().__init__(states)
+        self.ends, self.replaced = threading.Event(), False
+
+    def read_several(self, who: Party, wanted: Sequence[tuple[str, int]]) -> list[PublishedState]:
+        assert self.ends.wait(60.0)
+        if self.replaced:
+            raise Undone(f"{who} no longer publishes the state that it had kept")
+        return super().read_several(who, wanted)
+
+
+def long_round(out: Path) -> tuple[LongRound, CheckpointWriter, Callable[[], list[int]]]:
+    layout = lay_out(LENGTH, 1)
+    node = LongRound([state_of(*trained(layout.slices[0], (0, 1, 2)))])
+    return node, keeper(out, node, layout), FolderStore(out / "checkpoints").numbers
+
+
+def test_nobody_waits_while_a_checkpoint_waits_for_the_end_of_a_round(tmp_path: Path) -> None:
+    node, keeping, numbers = long_round(tmp_path)
+    captured = threading.Event()
+    keeping.asked = True
+    keeping.begin(captured.set)
+    keeping.write(0.3)
+    assert numbers() == []
+    assert not keeping.due
+    node.ends.set()
+    assert captured.wait(60.0)
+    keeping.write(0.4)
+    assert numbers() == [1]
+    assert FolderStore(tmp_path / "checkpoints").manifest(1).facts["accuracy"] == 0.4, "of the newest evaluation"
+    assert not keeping.due
+    keeping.write(0.5)
+    assert numbers() == [1], "it is written once"
+
+
+def test_a_checkpoint_that_is_asked_for_while_one_is_captured_is_another_one(tmp_path: Path) -> None:
+    node, keeping, numbers = long_round(tmp_path)
+    keeping.begin()
+    keeping.asked = True
+    node.ends.set()
+    keeping.finish(0.5)
+    assert numbers() == [1]
+    assert keeping.due
+    keeping.begin()
+    keeping.finish(0.5)
+    assert numbers() == [1, 2]
+    assert not keeping.due
+
+
+def test_a_checkpoint_that_was_asked_for_and_is_undone_is_still_due(tmp_path: Path) -> None:
+    node, keeping, numbers = long_round(tmp_path)
+    keeping.asked = node.replaced = True
+    keeping.begin()
+    node.ends.set()
+    keeping.finish(0.5)
+    assert numbers() == []
+    assert keeping.due
+
+
+def test_the_last_checkpoint_comes_after_the_one_that_is_captured(tmp_path: Path) -> None:
+    node, keeping, numbers = long_round(tmp_path)
+    keeping.begin()
+    node.ends.set()
+    keeping.save(0.5)
+    assert numbers() == [1, 2]
 
 
 class Workers(Node):

@@ -59,11 +59,11 @@ def test_a_worker_that_comes_for_the_first_time_joins_and_is_not_back() -> None:
     assert messages(incarnations=1).line_of(change(worker(0), "returned")) == "worker 0 (h1, pid 7) joined: why"
 
 
-def test_what_is_replaced_is_named_by_where_it_was_lost_though_the_next_one_is_elsewhere() -> None:
+def test_what_is_replaced_is_named_by_where_it_was_lost_and_where_the_next_one_is() -> None:
     of = messages()
     of.line_of(change(server(0), "lost"))
     of.joined(server(0), hello("h9", 70))
-    assert of.line_of(change(server(0), "replaced")) == "server 0 (h2, pid 8) was replaced: why"
+    assert of.line_of(change(server(0), "replaced")) == "server 0 (h2, pid 8; now h9, pid 70) was replaced: why"
 
 
 @pytest.mark.parametrize(
