@@ -131,7 +131,9 @@ class Simulation:
         self.now, self.events = 0.0, 0
         self.steps = [0] * self.cluster.workers
         self.trace, self.heap = trace, Heap()
-        self.message_checks, self.lies = message_checks_and_lies(self, leases.samples if leases else 0, batch_samples)
+        self.message_checks, self.lies = message_checks_and_lies(
+            self, leases.samples if leases else 0, batch_samples, watched=watched, resumed=tables is not None
+        )
         self.invariants = Invariants(self, robust=rounds is not None) if watched else None
         self.world = World(
             scheme,
