@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from paceline.core.samples.sample_leases import Leases
 from paceline.core.validation.bounds import SAMPLES_MAX, PlanLimits, Range, bounds_of
 from paceline.core.validation.message_checker import STRIKES, Checker, FalseClaims
 from paceline.sim.driver_protocol import SimulationDriver
@@ -42,12 +44,10 @@ class CheckedDriver(SimulationDriver, Protocol):
 class SimulatedMessageChecks:
     """Checks messages for all parties of `sim`. Servers and the coordinator expel a worker; workers only reject."""
 
-    def __init__(self, sim: CheckedDriver, epoch_samples: int, batch_samples: int, *, resumed: bool = False) -> None:
-        """`epoch_samples`, `batch_samples`: sizes that bound what a worker may claim; 0 if unknown.
-
-        resumed: the run goes on from a checkpoint, so clocks do not begin with 1.
-        """
-        self._sim, self._resumed = sim, resumed
+    def __init__(self, sim: CheckedDriver, epoch_samples: int, batch_samples: int) -> None:
+        """`epoch_samples`, `batch_samples`: sizes that bound what a worker may claim; 0 if unknown."""
+        self._sim = sim
+        self.from_start = True  # clocks begin with 1, since the run is not resumed
         cluster = sim.cluster
         most = sim.scheme.most_samples(batch_samples, cluster.workers)
         self.limits = PlanLimits(
@@ -58,6 +58,7 @@ class SimulatedMessageChecks:
             epoch_samples=epoch_samples,
         )
         self._receivers: dict[Process, _Receiver] = {}
+        self._ranged: Callable[[type], tuple[str, ...]] = functools.cache(_ranged)
         self.strikes: Counter[int] = Counter()  # by rank, of all receivers together
 
     def admitted(self, party: SimulatedProcess, src: SimulatedProcess, message: Any) -> Any | None:
@@ -83,7 +84,7 @@ class SimulatedMessageChecks:
 
     def _look_for_no_number(self, party: SimulatedProcess, src: SimulatedProcess, message: Any) -> None:
         """Raises InvariantBroken if a role is given a NaN of a liar in a field that has a range."""
-        for name in _ranged(type(message)):
+        for name in self._ranged(type(message)):
             value = getattr(message, name)
             if value != value and self._sim.invariants:
                 what = f"{party.name} takes {type(message).__name__}.{name} = {value} of {src.name}"
@@ -119,19 +120,18 @@ class SimulatedMessageChecks:
         run."""
         receiver = self._receivers.get(party.process)
         if receiver is None:
-            from_start = not party.incarnation and not self._resumed
+            from_start = self.from_start and not party.incarnation
             receiver = self._receivers[party.process] = _Receiver(self.limits, from_start=from_start)
         return receiver
 
 
-@functools.cache
 def _ranged(cls: type) -> tuple[str, ...]:
     """Returns the fields of a message that have a range."""
     return tuple(name for name, bound in bounds_of(cls).items() if isinstance(bound, Range))
 
 
 def message_checks_and_lies(
-    sim: CheckedDriver, epoch_samples: int, batch_samples: int, *, watched: bool, resumed: bool
+    sim: CheckedDriver, leases: Leases | None, batch_samples: int, *, watched: bool
 ) -> tuple[SimulatedMessageChecks | None, Lies | None]:
     """Returns the message checks and the lies of a simulation; None in place of what it does not have.
 
@@ -141,5 +141,5 @@ def message_checks_and_lies(
     lies = any(fault.kind == "lie" for fault in sim.cluster.faults)
     if not lies and not (watched and sim.cluster.hazards):
         return None, None
-    message_checks = SimulatedMessageChecks(sim, epoch_samples, batch_samples, resumed=resumed)
+    message_checks = SimulatedMessageChecks(sim, leases.samples if leases else 0, batch_samples)
     return message_checks, Lies(sim.seed, message_checks.limits) if lies else None
