@@ -41,8 +41,6 @@ STEPS_SMOOTHED = 5
 """Steps of the slowest worker over which throughput is averaged."""
 USUAL_S, USUAL_STEPS = 5.0, 15
 """The usual rate is the median of so many seconds, or steps of the slowest worker."""
-SORTS = ("slow", "rank", "waiting", "staleness", "share", "rate")
-"""Orders in which the page lists workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +155,7 @@ def last_causes(state: PageState) -> dict[str, str]:
 
 
 def ordered(workers: Sequence[WorkerRates], state: PageState, sort: str) -> list[WorkerRates]:
-    """Returns the workers in the order of `sort`, a name of SORTS; the slowest first for any other name."""
+    """Returns the workers in the order of `sort`, a column of the page; the slowest first for any other name."""
     keys = {
         "slow": lambda worker: -worker.own_s,
         "rank": lambda worker: worker.rank,
