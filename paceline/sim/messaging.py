@@ -48,7 +48,7 @@ class Coding(Protocol):
 class MessagingDriver(CheckedDriver, Protocol):
     """Shows a simulation to whoever carries its messages.
 
-    lies, message_checks  None if nobody lies
+    lies, message_checks  None where nobody lies, or nothing is checked
     sharing               None if nothing shares cores
     """
 

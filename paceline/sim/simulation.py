@@ -131,7 +131,7 @@ class Simulation:
         self.now, self.events = 0.0, 0
         self.steps = [0] * self.cluster.workers
         self.trace, self.heap = trace, Heap()
-        self.message_checks, self.lies = message_checks_and_lies(self, leases.samples if leases else 0, batch_samples)
+        self.message_checks, self.lies = message_checks_and_lies(self, leases, batch_samples, watched=watched)
         self.invariants = Invariants(self, robust=rounds is not None) if watched else None
         self.world = World(
             scheme,
@@ -172,6 +172,8 @@ class Simulation:
         """Lets all begin where a checkpoint was taken, if there is one, and the invariants watch them."""
         if self._tables:
             self.world.resume(self._tables)
+        if self._tables and self.message_checks:
+            self.message_checks.from_start = False
         if self.invariants:
             self.invariants.watch_all()
         if self.invariants and self._tables:

@@ -10,8 +10,9 @@ rank, a group) has no nearest value, and the message is dropped.
 Clocks are bounded by those already seen. A worker's clock counts its pushes, so each is one more than the last:
 
     the clock is                              then
-    the first of its sender                   accepted if 1; of a newcomer, up to 2 more than the furthest worker; any,
-                                              where the checker itself began in the middle of the run
+    the first of its sender                   accepted if 1; of a newcomer, up to 2 more than the furthest worker, or
+                                              than it was before it came back; any, where the checker itself began in
+                                              the middle of the run
     one more than the last                    accepted
     the last one again                        accepted, up to `repeats` times: a restarted worker repeats its push
                                               (live runs allow none: there a restart is a new incarnation)
@@ -117,10 +118,16 @@ class Checker:
         self._tables: Callable[[type], _Table] = functools.cache(lambda cls: _Table(cls, limits))
         self._seen: dict[tuple[Any, Any, type], _Seen] = {}
         self._newcomers: set[Any] = set()
+        # By stream and family: the furthest clock of incarnations that are over. A newcomer may have taken over from
+        # one of them, and be the first that goes on from there.
+        self._former: dict[tuple[Any, type], int] = {}
 
     def came(self, src: Any) -> None:
         """Another incarnation of `src` begins, whose clocks do not go on from those of the last one."""
         self._newcomers.add(src)
+        for key, seen in self._seen.items():
+            if key[0] == src:
+                self._former[key[1:]] = max(seen.clock, self._former.get(key[1:], 0))
         self._forget(src)
 
     def _forget(self, src: Any) -> None:
@@ -130,6 +137,7 @@ class Checker:
     def forget_all(self) -> None:
         """Forgets all clocks: servers went back to an earlier state, and what was pushed since is pushed again."""
         self._seen.clear()
+        self._former.clear()
         self._from_start = False
 
     def check(self, src: Any, message: Any, stream: Any = 0, length: int = 0) -> str | None:
@@ -185,8 +193,9 @@ class Checker:
         return None
 
     def _highest(self, stream: Any, family: type) -> int:
-        """Returns the clock of the sender that is furthest."""
-        return max((seen.clock for key, seen in self._seen.items() if key[1:] == (stream, family)), default=0)
+        """Returns the clock of the sender that is furthest, or was before another incarnation of it came."""
+        former = self._former.get((stream, family), 0)
+        return max([former, *(seen.clock for key, seen in self._seen.items() if key[1:] == (stream, family))])
 
     def nearest(self, src: Any, message: Any, stream: Any = 0, length: int = 0) -> Any | None:
         """Returns `message`, in which `check` has found a fault, within its bounds; None where it has to be dropped."""

@@ -228,6 +228,8 @@ class Invariants:
         shard = self._shards[party.me] = kept.again(order, gates=copied or party.me == 0)
         if party.role.version != shard.updates:  # type: ignore[attr-defined]
             raise self.broken(f"{party.name} goes on at another version than that of what was kept, {shard.updates}")
+        if self._sim.leasing and self._sim.leasing.samples and not party.me:
+            self._sim.leasing.samples.replaced(before)
         if copied:
             before.goes_on_as(shard)
             if self._sim.leasing and self._sim.leasing.samples and not party.me:

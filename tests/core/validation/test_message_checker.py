@@ -123,6 +123,16 @@ def test_the_clocks_of_a_newcomer_begin_about_where_the_others_are() -> None:
     assert checker.check(0, push(400)) is None
 
 
+def test_a_newcomer_may_go_on_from_one_that_has_come_back_since() -> None:
+    checker = Checker(LIMITS, from_start=True)
+    assert [checker.check(0, push(clock)) for clock in (1, 2)] == [None] * 2
+    checker.came(1)  # it takes over from worker 0
+    checker.came(0)  # which comes back before any of the two has pushed
+    assert checker.check(1, push(400)) == "Push: clock is 400, which has to be at most 4 to begin with"
+    assert checker.check(1, push(3)) is None
+    assert checker.check(0, push(5)) is None
+
+
 def test_ranks_are_of_the_run_and_each_comes_once() -> None:
     move = Move(g=Ghost(100), clock=1, samples=1, group=(0, 4), number=1)
     assert Checker(LIMITS).check(0, move) == "Move: group is (0, 4), which has to be between 0 and 3"

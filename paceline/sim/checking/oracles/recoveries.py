@@ -2,11 +2,16 @@
 
 It hears which servers are lost, which keeper says that it has no complete copy, and whether all have gone back to the
 snapshot. That is right only if a lost server and the next one, its keeper, were away together, or a copy was missing.
+A server that was restored answers nobody before it has begun to copy: if it were lost then, nobody would have what it
+answered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+Process = tuple[str, int]
+"""A party's name and its incarnation."""
 
 
 class RecoveryOracle:
@@ -16,6 +21,7 @@ class RecoveryOracle:
         self._broken, self._count, self._copied = broken, count, copied
         self._away: set[int] = set()
         self._without_copy = False
+        self._copying: set[Process] = set()
 
     def lost(self, shard: int) -> None:
         """Notes that the run goes on without a server."""
@@ -33,3 +39,17 @@ class RecoveryOracle:
         if self._copied and rolled_back and not neighbours and not without_copy:
             lost = ", ".join(f"server {shard}" for shard in sorted(away))
             raise self._broken(f"all servers went back to the snapshot, though the copy of {lost} was there")
+
+    def copies(self, server: Process) -> None:
+        """Notes that a server begins to copy, since all servers are in place."""
+        self._copying.add(server)
+
+    def forgets_copies(self, server: Process) -> None:
+        """Notes that a server was restored; what it had copied before does not count any more."""
+        self._copying.discard(server)
+
+    def answers(self, server: Process) -> None:
+        """Takes an answer that leaves a server."""
+        if self._copied and server not in self._copying:
+            name, incarnation = server
+            raise self._broken(f"{name} of incarnation {incarnation} answers, and has not begun to copy its state")

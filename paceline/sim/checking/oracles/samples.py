@@ -1,13 +1,15 @@
 """Recounts leased samples: at the end each is in one update, waits in a round, or can be leased again.
 
 A place is one position in the order of one epoch. The oracle notes whom each place was given to, and compares that
-at the end with the updates of the first shard (`ShardRecount.done`) and with what the queue still hands out.
+at the end with the updates of the first shard (`ShardRecount.done`) and with what the queue still hands out. An epoch
+counts as whole no sooner than each of its places has been in an update, of which a later loss may undo some.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from paceline.core.effects import Data, Piece
 from paceline.core.samples.sample_leases import Leases
@@ -26,6 +28,8 @@ class Samples:
         self._given: dict[Place, int] = {}  # and the rank of whom it was last given to
         self._unknown: list[tuple[int, Data]] = []  # what was dropped, and the server that comes does not know of it
         self._judged_again: set[Place] = set()  # and was given to somebody else by then
+        self._former: list[ShardRecount] = []  # of the first server, in its earlier incarnations
+        self._epochs = 0  # the most that counted as whole
 
     def given(self, piece: Piece, rank: int) -> None:
         """Notes that a worker took a lease; a place that is given again has the newer holder."""
@@ -42,6 +46,25 @@ class Samples:
         Such a one is judged again if it is asked again, though its samples may have been given to somebody else.
         """
         self._unknown = before.refused[len(after.refused) :]
+
+    def replaced(self, before: ShardRecount) -> None:
+        """Notes what the first server had counted before it became what a copy or a snapshot says."""
+        self._former.append(before)
+
+    def counted(self, leases: Leases, first: ShardRecount) -> None:
+        """Takes the account when it has changed: every place of the whole epochs has been in an update, some time.
+
+        first: recount of the first shard, as it is now.
+        """
+        if leases.epochs <= self._epochs:
+            return
+        recounts = (*self._former, first)
+        ever = {place for recount in recounts for data in recount.done for place in places(data)}
+        for epoch in range(self._epochs, leases.epochs):
+            missing = [at for at in range(leases.samples) if (epoch, at) not in ever]
+            if len(missing) > leases.account(0.0).left_out:
+                raise self._broken(f"epoch {epoch} counts as whole, and its sample {missing[0]} was in no update yet")
+        self._epochs = leases.epochs
 
     def restored(self) -> None:
         """Notes that the queue knows what the restored server has: from now on nobody is given what may be applied once
@@ -64,10 +87,18 @@ class Samples:
         account = leases.account(0.0)
         if account.done != len(often):
             raise self._broken(f"{account.done} samples count as done; {len(often)} are in the model")
+        whole = next(epoch for epoch in itertools.count() if self._is_open(epoch, leases, often))
+        if account.epochs != whole and not account.left_out:
+            raise self._broken(f"{account.epochs} epochs count as whole; {whole} are")
         if account.twice < len(twice):
             raise self._broken(f"{account.twice} samples count as done twice; {len(twice)} are")
         waiting = {place for own in first.open.values() for of in own for place in places(of.data)}
         self._look_at_the_rest(leases, self._given.keys() - set(often) - waiting)
+
+    @staticmethod
+    def _is_open(epoch: int, leases: Leases, done: Container[Place]) -> bool:
+        """Returns True if a place of that epoch is not among `done`."""
+        return any((epoch, at) not in done for at in range(leases.samples))
 
     def _look_at_the_rest(self, leases: Leases, rest: set[Place]) -> None:
         """Takes every lease that is left, and checks that it is just what is in no update, each place once."""

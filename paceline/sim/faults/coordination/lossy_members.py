@@ -193,8 +193,8 @@ class LossyMembers(Members):
                 self.reports_lost(src, "its process ended")
             else:
                 self.reports_end_of_former(src)
-        if isinstance(message, control.Restored) and self._sim.leasing:
-            self._sim.leasing.restored()
+        if self._sim.leasing:
+            self._sim.leasing.heard(message)
 
     def _hears(self, party: SimulatedProcess, message: Any) -> None:
         """Handles a message of the coordinator at a party."""

@@ -89,6 +89,8 @@ class SimulatedOrders:
                     early.begin(late=True)
                 case BeginServerView(server_view=view):
                     self._streams.server_views[party.process] = view
+                    if self._sim.message_checks:
+                        self._sim.message_checks.servers_went_back(party)
                 case EndLoop() if self._members.ends:
                     self._members.ends.stops(party)
                 case MayExit() if self._members.ends:

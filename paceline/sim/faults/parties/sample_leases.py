@@ -162,10 +162,15 @@ class SimulatedLeases:
             case ReportNotUnderWay():
                 self._tell(party, self._taken[party.process].reports.past())
 
-    def restored(self) -> None:
-        """Notes that the coordinator has heard what the first server went back to."""
-        if self.samples:
+    def heard(self, message: object) -> None:
+        """Notes that the coordinator has heard of samples that are done, or what the first server went back to."""
+        if not self.samples:
+            return
+        if isinstance(message, control.Restored):
             self.samples.restored()
+        leases, invariants = self._members.machine.leasing.leases, self._sim.invariants
+        if leases and invariants and isinstance(message, control.SamplesResolved) and not self._sim.liars:
+            self.samples.counted(leases, invariants.shard(0))
 
     # ---- the coordinator -----------------------------------------------------------------------------------
     @property

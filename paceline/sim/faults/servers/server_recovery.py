@@ -162,6 +162,8 @@ class Servers:
     # ---- copies --------------------------------------------------------------------------------------------
     def _begin(self, server: RecoverableServer) -> None:
         """Starts copying to the next server: all servers are in place."""
+        if self._oracle:
+            self._oracle.copies(server.party.process)
         if server.copies:
             server.after = self.servers[(server.shard + 1) % len(self.servers)]
             server.copies.begin()
@@ -198,6 +200,8 @@ class Servers:
         """Tells the invariants that a reply leaves."""
         if self.sim.invariants and type(effect) is Reply:
             self.sim.invariants.answered(server.party, effect.to)
+            if self._oracle:
+                self._oracle.answers(server.party.process)
 
     def knows(self, party: SimulatedProcess, rank: int) -> None:
         """Lets a server's copies hear that worker `rank` has left; they need no notice of one that joins."""
@@ -384,8 +388,12 @@ class Servers:
                 case ForgetCopies():
                     if server.copies:
                         server.copies.forget()
+                    if self._oracle:
+                        self._oracle.forgets_copies(party.process)
                 case EnterServerView(server_view=view):
                     self.streams.server_views[party.process] = view
+                    if self.sim.message_checks:
+                        self.sim.message_checks.servers_went_back(party)
         done: Data | None = None
         if self.sim.leasing and not server.shard:
             self.sim.leasing.attach(party)

@@ -39,3 +39,17 @@ def test_each_recovery_is_looked_at_alone() -> None:
     watched.lost(1)
     with pytest.raises(AssertionError, match="though the copy of server 1 was there"):
         watched.back(rolled_back=True)
+
+
+def test_a_server_that_was_restored_answers_once_it_copies_again() -> None:
+    watched, first, second = oracle(), ("server 1", 0), ("server 1", 1)
+    watched.copies(first)
+    watched.answers(first)
+    watched.forgets_copies(first)  # it went back with the others
+    with pytest.raises(AssertionError, match="server 1 of incarnation 0 answers, and has not begun to copy"):
+        watched.answers(first)
+    watched.copies(first)
+    watched.answers(first)
+    with pytest.raises(AssertionError, match="incarnation 1 answers, and has not begun"):
+        watched.answers(second)
+    oracle(copied=False).answers(second)
