@@ -46,11 +46,11 @@ def test_evaluations_go_on_while_a_checkpoint_waits_for_the_end_of_a_round(
         config_for(
             out,
             scheme="diloco",
-            steps=60,
+            steps=400,
             checkpoint={"every": 0.01},
             evaluation=often,
-            cluster={"step_ms": 20.0},
-            diloco={"h": 30},
+            cluster={"step_ms": 10.0},
+            diloco={"h": 4},
         )
     )
     assert seen[0] == (2, 2)
