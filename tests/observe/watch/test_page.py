@@ -209,7 +209,7 @@ def test_on_a_phone_every_table_stays_within_its_card(browser: Any, tmp_path: Pa
 
 
 def test_a_thousand_workers_have_bands_and_only_the_rows_in_sight(browser: Any, tmp_path: Path) -> None:
-    words = "simulate --scheme bsp --cluster spot-1000 --timing-only --seconds 1 --epochs 0"
+    words = "simulate --scheme bsp --cluster spot-1000 --timing-only --seconds 0.2 --epochs 0"
     assert main([*words.split(), "--out", str(tmp_path / "run")]) == 0
     with served(tmp_path / "run") as address:
         visit = Visit(browser, address)
