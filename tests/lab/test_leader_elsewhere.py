@@ -19,7 +19,7 @@ from tests.launch.process_tree import within
 
 WHY_NOT = missing()
 pytestmark = [pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
-TRAIN = ["paceline", "train", "--data", "digits", "--scheme", "asp", "--epochs", "12", "--step-ms", "10"]
+TRAIN = ["paceline", "train", "--data", "digits", "--scheme", "asp", "--epochs", "12", "--step-ms", "40"]
 
 
 @pytest.fixture
