@@ -71,7 +71,12 @@ def test_what_is_left_of_a_large_message_leaves_while_its_sender_waits(ends: tup
     one, other = ends
     waiter = Waiter(one)
     big = np.arange(8 << 20, dtype=np.float32)
-    other.on_arrival = lambda: other.connection.send(total(7))
+
+    def answers() -> None:
+        waiter.waits()  # else the loop could read the answer before this thread has begun to wait
+        other.connection.send(total(7))
+
+    other.on_arrival = answers
     one.connection.send(push(1, big))  # more than the kernel takes at once
     assert waiter.wait()
     assert np.array_equal(take(other.came).message.g, big)
