@@ -123,62 +123,56 @@ def test_calls_of_one_that_has_left_are_declined_and_what_it_is_told_is_heard(st
     assert [ask.n for _, ask in left.came] == [1, 3]
 
 
-def test_one_that_leaves_waits_until_the_servers_have_what_it_has_asked_them(stage: Stage) -> None:
-    """Otherwise a server could hear from the coordinator first that the worker is gone."""
-    order: list[str] = []
-    go_on = threading.Event()
+class SlowTaker:
+    """Takes a message in once it is let; `order` says whether a worker that leaves has gone before that."""
 
-    def slow(src: int, message: Any) -> Iterator[Any]:
-        go_on.wait(PATIENCE_SECONDS)
-        order.append("taken in")
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self._go_on = threading.Event()
+
+    def takes(self, src: int, message: Any) -> Iterator[Any]:
+        self._go_on.wait(PATIENCE_SECONDS)
+        self.order.append("taken in")
         yield from ()
 
-    stage.node(server(0)).host([ServedSlice(WHOLE.length, Answerer(slow))])
+    def order_of(self, leaver: Node) -> list[str]:
+        """Lets `leaver` leave, and goes on some time later; returns what came first."""
+
+        def leave() -> None:
+            leaver.leave()
+            leaver.await_taken()
+            self.order.append("left")
+
+        leaving = threading.Thread(target=leave)
+        leaving.start()
+        leaving.join(0.2)  # without the wait it would be gone by now
+        self._go_on.set()
+        leaving.join()
+        return self.order
+
+
+def test_one_that_leaves_waits_until_the_servers_have_what_it_has_asked_them(stage: Stage) -> None:
+    """Otherwise a server could hear from the coordinator first that the worker is gone."""
+    slow = SlowTaker()
+    stage.node(server(0)).host([ServedSlice(WHOLE.length, Answerer(slow.takes))])
     node = stage.node(worker(0))
     node.place(Asker(Start(Call(SERVERS, Ask(v=TEN, n=1))), WORK), WHOLE)
     node.advance()
 
-    def leave() -> None:
-        node.leave()
-        node.await_taken()
-        order.append("left")
-
-    leaving = threading.Thread(target=leave)
-    leaving.start()
-    leaving.join(0.2)  # without the wait it would be gone by now
-    go_on.set()
-    leaving.join()
-    assert order == ["taken in", "left"]
+    assert slow.order_of(node) == ["taken in", "left"]
 
 
 @pytest.mark.parametrize("to", [SERVERS, 1], ids=["a server", "a worker that came later"])
 def test_one_that_leaves_waits_for_whoever_was_told_something(stage: Stage, to: Any) -> None:
     """Nobody answers a Tell, and a worker that came later is none of those that were met at the beginning."""
-    order: list[str] = []
-    go_on = threading.Event()
-
-    def slow(src: int, message: Any) -> Iterator[Any]:
-        go_on.wait(PATIENCE_SECONDS)
-        order.append("taken in")
-        yield from ()
-
-    stage.node(server(0)).host([ServedSlice(WHOLE.length, Answerer(slow))])
-    stage.node(worker(1)).place(Answerer(slow), WHOLE)
+    slow = SlowTaker()
+    stage.node(server(0)).host([ServedSlice(WHOLE.length, Answerer(slow.takes))])
+    stage.node(worker(1)).place(Answerer(slow.takes), WHOLE)
     node = stage.node(worker(0))
     node.place(Asker(Tell(to, Ask(v=TEN, n=1)), WORK), WHOLE)
     node.advance()
 
-    def leave() -> None:
-        node.leave()
-        node.await_taken()
-        order.append("left")
-
-    leaving = threading.Thread(target=leave)
-    leaving.start()
-    leaving.join(0.2)  # without the wait it would be gone by now
-    go_on.set()
-    leaving.join()
-    assert order == ["taken in", "left"]
+    assert slow.order_of(node) == ["taken in", "left"]
 
 
 def test_one_that_leaves_waits_for_what_it_passes_on_of_what_comes_back(stage: Stage) -> None:

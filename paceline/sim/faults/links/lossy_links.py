@@ -113,9 +113,8 @@ class LossyLinks:
         self.loses: Callable[[SimulatedProcess], bool] = lambda party: (
             False
         )  # dies with all that it holds, if it is such a party
-        self.posted: Callable[[SimulatedProcess, SimulatedProcess], None] = lambda src, dst: (
-            None
-        )  # called with sender and receiver of each message of a role
+        # Called with sender and receiver of each message of a role.
+        self.posted: Callable[[SimulatedProcess, SimulatedProcess], object] = lambda src, dst: None
 
     # ---- sending -------------------------------------------------------------------------------------------
     def post(
