@@ -169,10 +169,15 @@ class MessageSender:
             self.streams.send(to, envelope)
 
     def stop(self, error: BaseException | None) -> BaseException:
-        """Wakes all waiting calls with `error` (Stopped by default), or with that of an earlier stop; returns it."""
+        """Wakes all waiting calls with `error` (Stopped by default), or with that of an earlier stop; returns it.
+
+        After an error no call to a lost server stays open: who takes its place is told by the coordinator alone.
+        """
         with self._lock:
             stopped = self.stopped = self.stopped or error or Stopped()
             calls = self.calls.close_all()
+            if error is not None and not isinstance(error, Stopped):
+                self.calls.retries = False
         for pending in calls:
             pending.fail(stopped)
         return stopped

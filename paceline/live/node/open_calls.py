@@ -6,6 +6,7 @@ OPEN               the other party is lost                            fails with
 OPEN               a server is lost that will be replaced (`retries`) stays open
 OPEN               that server is restored from a copy                the same call is sent again (`asked_again`)
 OPEN               servers went back to a snapshot                    void: fails with Undone, late answers are ignored
+OPEN               this process lost the coordinator                  fails; from then on no call waits for a new server
 """
 
 from __future__ import annotations

@@ -123,6 +123,20 @@ def test_calls_of_one_that_has_left_are_declined_and_what_it_is_told_is_heard(st
     assert [ask.n for _, ask in left.came] == [1, 3]
 
 
+def test_one_without_a_coordinator_does_not_wait_for_servers_that_have_dropped_it(stage: Stage) -> None:
+    """It was expelled while the run ended: nobody would tell it who takes a server's place."""
+    stage.node(server(0)).host([])
+    leaver = stage.node(worker(3))
+    leaver.place(Loop(nothing), WHOLE)
+    leaver.calls.retries = True
+    leaver.stop()
+    gone = stage.hub.find(server(0))
+    assert gone is not None
+    gone.drop(worker(3), 0, "it was expelled")
+    leaver.stop(PeerLost("the coordinator is gone"))
+    in_background(lambda: leaver.await_taken([server(0)]))()
+
+
 class SlowTaker:
     """Takes a message in once it is let; `order` says whether a worker that leaves has gone before that."""
 
