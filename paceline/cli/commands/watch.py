@@ -142,7 +142,7 @@ def about(run: Path) -> dict[str, Any]:
     told["parameters"] = {scheme: dict(of) for scheme, of in config.parameters.items()}
     told["way_out"] = _way_out(config)
     told |= {"servers": config.cluster.servers, "workers": config.cluster.workers}
-    told |= {"target": config.stop.target_accuracy or None}
+    told |= {"target": config.stop.target_accuracy or None, "target_loss": config.stop.target_loss or None}
     told["settings"] = settings_of(config)
     if (run / STATUS).is_file():  # a simulation has none, and ends with its command
         told["stop"] = f"paceline kill {shlex.quote(str(run))}"

@@ -279,6 +279,22 @@ def test_runs_of_a_folder_are_compared_on_one_page(browser: Any, tmp_path: Path)
         visit.close()
 
 
+def test_the_target_of_a_run_is_drawn_at_the_axis_of_what_it_is_a_target_of(browser: Any, tmp_path: Path) -> None:
+    words = "simulate --scheme bsp --workers 2 --step-ms 20 --seconds 3 --target-accuracy 0.99 --target-loss 0.01"
+    assert main([*words.split(), "--out", str(tmp_path)]) == 0
+    with served(tmp_path) as address:
+        visit = Visit(browser, address)
+        visit.shows("#status", "over")
+        playwright.expect(visit.page.locator("#curve line.target")).to_have_count(2)
+        visit.shows("#curve", "target 0.99")
+        visit.shows("#curve", "target loss 0.01")
+        of_accuracy, of_loss = visit.page.locator("#curve line.target").evaluate_all(
+            "(lines) => lines.map((line) => Number(line.getAttribute('y1')))"
+        )
+        assert of_accuracy < of_loss, "a loss is near the bottom, an accuracy near the top"
+        visit.close()
+
+
 def test_charts_are_read_by_mouse_and_by_keyboard(browser: Any, small: Path) -> None:
     with served(small) as address:
         visit = Visit(browser, address)

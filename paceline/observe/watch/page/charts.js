@@ -71,8 +71,9 @@ function ticks(high, count, low = 0) {
   return found;
 }
 
-// Lines are {points: [[x, y], ...], low, high, name, format, area}; the first has the left axis, the second the right one.
-function drawChart(box, lines, until, spoken, target) {
+// Lines are {points: [[x, y], ...], low, high, name, format, area, target}; the first has the left axis, the second the
+// right one. A line with a target has it as a dashed line by its axis.
+function drawChart(box, lines, until, spoken) {
   const alike = lines.some((line) => line.hue);  // of several runs: all have the left axis
   const width = Math.max(260, box.clientWidth), height = 220, left = 44, right = lines.length > 1 && !alike ? 44 : 12;
   const top = 18, bottom = 26;
@@ -94,10 +95,11 @@ function drawChart(box, lines, until, spoken, target) {
         : { x: left - 6, y: at + 4, "text-anchor": "end" }, line.format(value)));
     }
   });
-  if (target) {
-    const at = y(target, lines[0].high, lines[0].low);
+  for (const line of lines) {
+    if (!line.target) continue;
+    const at = y(line.target, line.high, line.low);
     svg.append(shape("line", { class: "target", x1: left, x2: width - right, y1: at, y2: at }));
-    svg.append(shape("text", { x: left + 4, y: at - 4 }, "target " + target));
+    svg.append(shape("text", { x: left + 4, y: at - 4 }, "target " + (line === lines[0] ? "" : line.name + " ") + line.target));
   }
   lines.forEach((line, index) => {
     if (!line.points.length) return;

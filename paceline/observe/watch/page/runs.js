@@ -67,11 +67,14 @@ function drawCompared() {
     name, points: runs.curves[name].points.filter((point) => point[index] !== null).map((point) => [point[0], point[index]]), hue: hue(name),
   }));
   const values = lines.flatMap((line) => line.points.map((point) => point[1]));
+  const target = page.about && page.about[index === 1 ? "target" : "target_loss"];
+  if (target) values.push(target);
+  lines[0].target = target;
   const least = Math.min(...values, 1), low = index === 1 && least >= 0.2 ? Math.floor(10 * least) / 10 : 0;
   const high = index === 1 ? 1 : Math.max(0.01, ...values);
   const until = Math.max(0.1, ...names.map((name) => runs.curves[name].now));
   for (const line of lines) Object.assign(line, { low, high, format: index === 1 ? (value) => value.toFixed(low > 0.85 ? 2 : 1) : compact });
   const last = lines.map((line) => `${line.name} ${line.points.length ? line.points[line.points.length - 1][1] : "\u2013"}`).join(", ");
-  drawChart(box, lines, until, `${index === 1 ? "Accuracy" : "Loss"}: ${last}`, index === 1 && page.about && page.about.target);
+  drawChart(box, lines, until, `${index === 1 ? "Accuracy" : "Loss"}: ${last}`);
 }
 setTimeout(showRuns, 600);

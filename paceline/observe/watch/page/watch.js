@@ -161,7 +161,7 @@ function bars(id, rows) {
 function accuracyLine(points, target) {
   const values = points.map((point) => point[1]).concat(target ? [target] : []);
   const least = Math.min(1, ...values), low = least < 0.2 ? 0 : Math.floor(10 * least) / 10;
-  return { name: "accuracy", low, high: 1, format: (value) => value.toFixed(low > 0.85 ? 2 : 1), points };
+  return { name: "accuracy", low, high: 1, format: (value) => value.toFixed(low > 0.85 ? 2 : 1), points, target };
 }
 
 function showCharts(state) {
@@ -172,11 +172,12 @@ function showCharts(state) {
   if (points.length) {
     $("curve-card").hidden = false;
     const known = (at) => points.filter((point) => point[at] !== null).map((point) => [point[0], point[at]]);
-    const loss = Math.max(...points.map((point) => point[2]));
+    const { target, target_loss } = page.about || {};
+    const loss = Math.max(target_loss || 0, ...points.map((point) => point[2]));
     drawChart($("curve"), [
-      accuracyLine(known(1), page.about && page.about.target),
-      { name: "loss", high: loss, format: compact, points: known(2) },
-    ], until, `Accuracy ${last[1] ?? "\u2013"} and loss ${last[2] ?? "\u2013"} after ${clock(last[0])}`, page.about && page.about.target);
+      accuracyLine(known(1), target),
+      { name: "loss", high: loss, format: compact, points: known(2), target: target_loss },
+    ], until, `Accuracy ${last[1] ?? "\u2013"} and loss ${last[2] ?? "\u2013"} after ${clock(last[0])}`);
   }
   $("curve-card").hidden = !points.length;
   $("rates-card").classList.toggle("wide", !points.length);
