@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from paceline.core.message import record
 from paceline.core.spans import Spans
-from paceline.core.vector import Vector
+from paceline.core.vector import Vector, is_finite
 
 SERVERS: Literal["servers"] = "servers"
 """The receiver of a message for all servers, each of which gets the part of its shard."""
@@ -73,6 +73,14 @@ class Computed:
 KEEP: Literal["keep"] = "keep"
 """What becomes of a local optimizer's memory: it is kept, or forgotten (`RESET`)."""
 RESET: Literal["reset"] = "reset"
+
+
+def memory_after(x: Any, wanted: Any = KEEP) -> Any:
+    """Returns what a local optimizer starts with after local steps that led to `x`, if `wanted` is what a scheme says.
+
+    That is nothing where it would keep what it has and `x` is not finite: then neither is what it remembers.
+    """
+    return RESET if wanted == KEEP and not is_finite(x) else wanted
 
 
 @record

@@ -40,7 +40,6 @@ from paceline.core.paramserver.gated_server import Pull
 from paceline.core.role import RoleContext
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.validation import bounds
-from paceline.core.vector import is_finite
 
 
 @message("asyncdiloco.Delta")
@@ -109,7 +108,6 @@ class AsyncDiLoCo(Scheme):
                     self.done = yield self.train(self.w, self.steps)
                 t, clock, speed = self.done, self.round + 1, self.steps / max(self.done.seconds, 1e-9)
                 delta = LocalDelta(delta=self.w - t.x, clock=clock, samples=t.samples, speed=speed)
-                self.poisoned = not is_finite(delta.delta)
                 self.take((yield Call(SERVERS, delta)))
                 self.met()
 

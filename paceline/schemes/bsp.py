@@ -22,7 +22,7 @@ import dataclasses
 from collections.abc import Generator
 from typing import Any
 
-from paceline.core.effects import Compute, Effect, Mean, Train
+from paceline.core.effects import Compute, Effect, Mean, Train, memory_after
 from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.options import Delta
@@ -78,6 +78,7 @@ class BSP(Delta):
 
     class Equals(Role):
         t = 0
+        memory: Any = None  # what the optimizer starts with in the next local steps; None: what the scheme says
         common = ("t", "samples_seen")
 
         def run(self) -> Generator[Effect, Any, None]:
@@ -93,7 +94,8 @@ class BSP(Delta):
             self.samples_seen += int(mean.weight)
 
         def local_round(self) -> Generator[Effect, Any, None]:
-            trained = yield Train(self.w, self.scheme.steps, memory=self.scheme.memory)
+            trained = yield Train(self.w, self.scheme.steps, memory=self.memory or self.scheme.memory)
+            self.memory = memory_after(trained.x, self.scheme.memory)
             mean = yield self.mean(trained.x - self.w, trained.samples)
             self.w = self.w + mean.v * (1.0 / self.scheme.factor)
             self.samples_seen += int(mean.weight)

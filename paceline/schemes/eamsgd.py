@@ -21,8 +21,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from paceline.core.effects import Compute, Effect, Trained
+from paceline.core.effects import KEEP, Compute, Effect, Trained
 from paceline.core.local.elastic_averaging import Elastic, ElasticWorker, SynchronousWorker
+from paceline.core.role import Remembering
 from paceline.core.scheme import Paper, parameter, scheme
 from paceline.core.spans import updated
 
@@ -44,11 +45,14 @@ class _Nesterov(ElasticWorker):
     def v(self) -> Any:
         return None if isinstance(self.start, str) else self.start
 
-    def met(self) -> None:
+    def is_sound(self, x: Any) -> bool:
         assert self.done is not None
-        if self.scheme.memory == "keep":
+        sound = super().is_sound(x)
+        if sound and self.scheme.memory == KEEP:
             self.start = self.done.memory
-        super().met()
+        if not sound and isinstance(self.update, Remembering):
+            self.update.reset()
+        return sound
 
 
 class _SynchronousNesterov(SynchronousWorker, _Nesterov):

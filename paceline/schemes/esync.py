@@ -53,7 +53,6 @@ from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.trace import Decided
 from paceline.core.validation import bounds
-from paceline.core.vector import is_finite
 
 VARIANTS = ("journal", "preprint")
 
@@ -141,7 +140,6 @@ class ESync(Scheme):
                         yield Tell(COORDINATOR, LocalStepsDone(round=self.round, c=self.untold()))
                 yield from self.average_memory()
                 weight = float(self.done.samples) if self.scheme.variant == "journal" else 1.0
-                self.poisoned = not is_finite(self.done.x)
                 mean = yield self.mean(self.done.x - self.w, weight)
                 self.w = self.w + mean.v * self.scheme.global_lr
                 self.samples_seen += int(mean.weight) if self.scheme.lock_step else 0

@@ -83,8 +83,12 @@ class ElasticWorker(Trainer):
             replica = Replica(x=self.done.x, clock=self.round + 1, samples=self.done.samples)
             answer = yield Call(SERVERS, replica)
             self.w, self.samples_seen = answer.w, answer.samples_seen
-            self.x = self.done.x - (self.done.x - self.w) * self.alpha
+            self.go_on_from(self.done.x - (self.done.x - self.w) * self.alpha)
             self.met()
+
+    def go_on_from(self, x: Any) -> None:
+        """Takes `x` as this worker's weights, or the centre where it is not finite."""
+        self.x = x if self.is_sound(x) else self.w
 
 
 class SynchronousWorker(ElasticWorker):
@@ -103,8 +107,8 @@ class SynchronousWorker(ElasticWorker):
             yield from self.average_memory()
             apart = self.done.x - self.w
             mean = yield self.mean(apart, 1.0)
-            self.x = self.done.x - apart * self.alpha
             self.w = self.w + mean.v * (alpha_s * mean.weight)  # every weight is 1, so their sum is who took part
+            self.go_on_from(self.done.x - apart * self.alpha)
             # Exact where batches are equal, which they are except where a share of the data ends.
             self.samples_seen += round(self.done.samples * mean.weight)
             self.met()

@@ -23,7 +23,7 @@ from collections.abc import Generator
 from typing import Any, ClassVar
 
 from paceline.core.collective.mean_server import Averaged
-from paceline.core.effects import EVERY_BIT, KEEP, RESET, Effect, Mean, Train, Trained
+from paceline.core.effects import EVERY_BIT, KEEP, RESET, Effect, Mean, Train, Trained, memory_after
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import parameter
 from paceline.core.vector import cut, is_finite, splice
@@ -41,8 +41,7 @@ class Trainer(Role):
     """A worker that trains between exchanges.
 
     round: exchanges finished. done: local work that is not handed over yet. start: what the optimizer remembers when it
-    begins the next round. averaged: parts of the memory of `done` that are averaged already. poisoned: the weights of
-    the last round were not finite, so neither is what the optimizer remembers.
+    begins the next round. averaged: parts of the memory of `done` that are averaged already.
     """
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
@@ -51,14 +50,10 @@ class Trainer(Role):
         self.done: Trained | None = None
         self.start: Any = RESET if scheme.memory == RESET else KEEP
         self.averaged = 0
-        self.poisoned = False
 
     def train(self, x: Any, steps: int, *, begins: bool = True) -> Train:
         """Returns the effect for `steps` local steps from `x`; `begins`: they are the first of a round."""
-        memory = self.start if begins else KEEP
-        if begins and self.poisoned and self.scheme.memory == KEEP:
-            memory = RESET
-        return Train(x, steps, memory=memory, show_memory=self.scheme.memory == AVERAGE)
+        return Train(x, steps, memory=self.start if begins else KEEP, show_memory=self.scheme.memory == AVERAGE)
 
     def mean(self, v: Any, weight: float, what: str = "", series: int = 0) -> Mean:
         """Returns the effect that averages `v`; `what` tells several means of one round apart."""
@@ -81,10 +76,25 @@ class Trainer(Role):
             self.averaged += 1
 
     def met(self) -> None:
-        """Ends an exchange: the next one has another number and nothing to hand over yet."""
+        """Ends an exchange: the next one has another number and nothing to hand over yet.
+
+        A worker with weights of its own calls `is_sound` itself.
+        """
+        if not self.private and self.done is not None and self.scheme.memory == KEEP:
+            self.start = memory_after(self.done.x)
         self.round += 1
         self.done = None
         self.averaged = 0
+
+    def is_sound(self, x: Any) -> bool:
+        """Returns True if this worker can go on from its own weights `x`; it must take the common ones otherwise.
+
+        Then the optimizer forgets what it would keep, before the next round.
+        """
+        sound = is_finite(x)
+        if self.scheme.memory == KEEP:
+            self.start = KEEP if sound else RESET
+        return sound
 
 
 class LocalWorker(Trainer):
@@ -106,7 +116,6 @@ class LocalWorker(Trainer):
             if self.done is None:
                 self.done = yield self.train(self.w, self.steps())
             yield from self.average_memory()
-            self.poisoned = not is_finite(self.done.x)
             mean = yield self.mean(self.done.x - self.w, float(self.done.samples))
             self.w = self.outer(mean)
             self.samples_seen += int(mean.weight)

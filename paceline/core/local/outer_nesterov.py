@@ -15,7 +15,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.local.local_sgd import AVERAGE, Trainer, memory_parameter
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Scheme, parameter
-from paceline.core.vector import cut, is_finite, splice
+from paceline.core.vector import cut, splice
 
 
 class OuterNesterovWorker(Trainer):
@@ -56,12 +56,14 @@ class OuterNesterovWorker(Trainer):
                 mean = yield exchange
             self.receive(p, mean.v, x)
             self.samples_seen += int(mean.weight)
-            self.samples_ahead = 0 if self.poisoned else ahead
+            self.samples_ahead = ahead
             self.met()
+            # One fragment that is NaN would make the others NaN in the next step.
+            if self.private and not self.is_sound(x):
+                self.x, self.samples_ahead = self.w, 0
 
     def receive(self, p: slice, minus_delta: Any, x: Any) -> None:
         """Takes the outer step on fragment `p` with the mean, and mixes it into `x`."""
-        self.poisoned = not is_finite(x)
         alpha = self.scheme.alpha if self.scheme.delay else 0.0
         w_p, v_p, x_p = (self.w, self.v, x) if self.whole else (self.w[p], self.v[p], x[p])
         w, v = self.scheme.outer(w_p, v_p, minus_delta * -1.0)
@@ -70,8 +72,6 @@ class OuterNesterovWorker(Trainer):
             self.v, self.w, self.x = v, w, x_p
         else:
             self.v, self.w, self.x = splice(self.v, p, v), splice(self.w, p, w), splice(x, p, x_p)
-        if self.poisoned:  # one fragment that is NaN would make the others NaN in the next step
-            self.x = self.w
 
 
 class EagerWorker(Trainer):
@@ -141,8 +141,7 @@ class EagerWorker(Trainer):
         p, samples = self.part(self.round), float(self.done.samples)
         delta = self.y[p] - self.done.x[p]
         self.under_way = self.mean(delta * -1.0, samples, series=self.round % len(self.parts))
-        self.poisoned = not is_finite(delta)
-        if not self.poisoned:
+        if self.is_sound(self.done.x):
             self.estimate(p, delta * min(1.0, samples / (self.together or samples * len(self.workers))))
         else:
             self.x, self.y, self.u, self.owed = self.w, self.w, self.v, self.v * 0.0

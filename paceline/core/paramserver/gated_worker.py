@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from paceline.core.effects import SERVERS, STREAMS, Call, Compute, Effect, Train
+from paceline.core.effects import KEEP, SERVERS, STREAMS, Call, Compute, Effect, Train, memory_after
 from paceline.core.paramserver.gated_server import DELTA, GRADIENT, Pull, Push, Weights
 from paceline.core.role import Role, RoleContext
 
@@ -29,6 +29,7 @@ class ClockedWorker(Role):
         super().__init__(scheme, place)
         self.steps: int = getattr(scheme, "steps", 1)
         self.payload: str = getattr(scheme, "payload", GRADIENT)
+        self.memory: Any = getattr(scheme, "memory", KEEP)  # what the optimizer starts with in the next local steps
         self.pushed: Push | None = None
 
     def run(self) -> Generator[Effect, Any, None]:
@@ -44,7 +45,7 @@ class ClockedWorker(Role):
         """Returns the effect that does the work of one exchange."""
         if self.payload == GRADIENT:
             return Compute(self.let_go(), self.steps, None, STREAMS)
-        return Train(self.w, self.steps, self.scheme.memory)
+        return Train(self.w, self.steps, self.memory)
 
     def let_go(self) -> Any:
         """Returns the weights and forgets them, unless somebody else looks at them."""
@@ -59,6 +60,7 @@ class ClockedWorker(Role):
             v = of.g
         else:
             v = of.x - self.w if self.payload == DELTA else of.x
+            self.memory = memory_after(of.x, self.scheme.memory)
             self.let_go()
         unused = of.unused if self.payload == GRADIENT else ()
         return Push(g=v, clock=self.clock + 1, samples=of.samples, data=of.data, unused=unused)

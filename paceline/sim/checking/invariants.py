@@ -108,7 +108,11 @@ class Invariants:
             party.on = self._listening(party, shard.hear, shard.reply)
         elif party in world.means or party is world.peers:
             carrier = self._carriers[party] = MeanRecount(
-                self.broken, self._sim.cluster.workers, self._sim.scheme.means_at_once, self._liars
+                self.broken,
+                self._sim.cluster.workers,
+                self._sim.scheme.means_at_once,
+                self._liars,
+                checks=party.role.gate is not None,
             )
             party.on = self._listening(party, carrier.hear, carrier.reply)
         elif self.mass and party in world.workers:

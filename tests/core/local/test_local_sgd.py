@@ -138,6 +138,16 @@ def test_who_is_restarted_at_a_meeting_brings_the_same_again_and_nothing_twice(k
         ("diloco", {"h": 4, "delay": 2, "alpha": 0.0}),
         ("diloco", {"h": 4, "eager": True}),
         ("diloco", {"h": 4, "fragments": 2, "eager": True}),
+        ("easgd", {"tau": 4}),
+        ("easgd", {"tau": 4, "memory": "reset"}),
+        ("easgd", {"tau": 4, "synchronous": True}),
+        ("easgd", {"tau": 4, "synchronous": True, "memory": "average"}),
+        ("eamsgd", {"tau": 4, "delta": 0.5}),
+        ("eamsgd", {"tau": 4, "delta": 0.5, "memory": "reset"}),
+        ("eamsgd", {"tau": 4, "delta": 0.5, "synchronous": True}),
+        ("bsp", {"payload": "delta", "steps": 4}),
+        ("partial", {"payload": "delta", "steps": 4, "factor": 2.0}),
+        ("partial", {"payload": "weights", "steps": 4}),
     ],
 )
 @pytest.mark.parametrize("at", [9, 11])
@@ -160,8 +170,7 @@ def test_one_gradient_that_is_not_finite_costs_a_worker_no_more_than_a_round(
         return GradientCheckPolicy(strikes=3).gate(norm, 2, shard, None, expel)
 
     work = LocalSteps(lambda rank, rng: 1.0, gradient, lr=0.1, momentum=0.5)
-    # Not watched: the oracle of means takes it that every member's part counts.
-    sim = Simulation(make(scheme, parameters), np.ones(3), work, workers=2, servers=1, gate=check, watched=False)
+    sim = Simulation(make(scheme, parameters), np.ones(3), work, workers=2, servers=1, gate=check)
     sim.run(until=200)
     assert 1 <= finite.count(False) <= 10, "two rounds at most, where an exchange was on its way"
     assert all(finite[-50:])

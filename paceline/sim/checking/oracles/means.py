@@ -2,7 +2,7 @@
 
 A mean is found by its tag, its members and its series, which says of which part of the model it is. The carrier may
 close it when every member that is present has contributed; the weight of the result must be the sum of their weights,
-each counted once. All members must get the same result object, so that no worker goes on with another model than the
+each counted once. A carrier that checks parts leaves out those that are not finite. All members must get the same result object, so that no worker goes on with another model than the
 others, and it must be of that series.
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Callable, Set
 from typing import Any
 
 from paceline.core.collective.mean_server import Averaged, Part
+from paceline.core.vector import is_finite
 
 TOLERANCE = 1e-9
 """Relative: weights are added in another order here than there."""
@@ -117,13 +118,20 @@ class _ExpectedMean:
 class MeanRecount:
     """Counts what one carrier of means heard and answered. `broken` makes the error of a violation.
 
-    liars: workers that have begun to lie; the mean that their parts name may be any.
+    liars: workers that have begun to lie; the mean that their parts name may be any. checks: the carrier leaves out
+    parts that are not finite.
     """
 
     def __init__(
-        self, broken: Callable[[str], AssertionError], workers: int, at_once: int, liars: Set[int] = frozenset()
+        self,
+        broken: Callable[[str], AssertionError],
+        workers: int,
+        at_once: int,
+        liars: Set[int] = frozenset(),
+        *,
+        checks: bool = False,
     ) -> None:
-        self._broken, self._liars = broken, liars
+        self._broken, self._liars, self._checks = broken, liars, checks
         self._meetings: dict[tuple[str, tuple[int, ...], int], _ExpectedMean] = {}
         self._here = set(range(workers))
         self._asked: dict[int, deque[_ExpectedMean]] = defaultdict(lambda: deque(maxlen=at_once))
@@ -138,7 +146,8 @@ class MeanRecount:
         if meeting is None:
             meeting = self._meetings[key] = _ExpectedMean(message)
         if meeting.result is None:
-            meeting.add(src, message.weight, self._here)
+            counts = not self._checks or is_finite(message.v)
+            meeting.add(src, message.weight if counts else 0.0, self._here)
         if meeting not in self._asked[src]:
             self._asked[src].append(meeting)
         if len(self._meetings) > 64 + 8 * len(message.among):
