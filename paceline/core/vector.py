@@ -69,6 +69,10 @@ def splice(w: Any, part: slice, v: Any) -> Any:
     return new
 
 
+NOT_FINITE = "not finite: it has NaN, infinity, or numbers whose squares overflow"
+"""Why a contribution is rejected for which `is_finite` is False."""
+
+
 def is_finite(v: Any) -> bool:
     """Returns False if `v` holds a NaN or an infinity, or numbers so large that their squares overflow."""
     if hasattr(v, "norm"):

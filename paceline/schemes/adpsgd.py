@@ -128,6 +128,8 @@ class ADPSGD(Scheme):
             match message:
                 case Average() if self.left:
                     yield Tell(src, ExchangeDeclined())
+                case Average(x=x) if self.refuses(now, src, x):
+                    yield Tell(src, Moved(d=self.w * 0.0))
                 case Average(x=x) if not self.weight:  # a newcomer that has no mass yet has nothing to meet with
                     yield Tell(src, Moved(d=(x - self.w) * 0.0))
                 case Average(x=x, weight=weight):
@@ -135,7 +137,7 @@ class ADPSGD(Scheme):
                     self.w, self.mixed = self.w + d * (1.0 / self.weight), True
                     yield Tell(src, Moved(d=d))
                 case Moved(d=d):
-                    yield from self.take_off(src, d)
+                    yield from self.take_off(src, self.w * 0.0 if self.refuses(now, src, d) else d)
                 case ExchangeDeclined():
                     self.asked = None
                     self.away.add(src)

@@ -89,7 +89,7 @@ class GoSGD(Scheme):
                 self.absorb()
                 if self.offers:
                     yield from self.tell(self.first_offer(), ReadyForShare())
-                self.w = (yield Train(self.w, 1, memory=self.memory())).x
+                self.w = self.trained((yield Train(self.w, 1, memory=self.memory())).x)
                 if self.rng.random() < self.scheme.p:
                     yield from self.offer(self.anybody())
 

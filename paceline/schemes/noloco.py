@@ -19,8 +19,8 @@ sends phi ahead, during the local steps; here both travel together.
 
 The model that is evaluated and saved is the mean of the phi_i. Ours: where workers have come and gone they count
 differently (push-sum masses, as in gosgd), and the means of a pair are weighted by these. A worker that leaves hands
-its phi over and takes its delta along. A worker whose theta is not finite stands still in that step, and what a partner
-sends that is not finite is left out.
+its phi over and takes its delta along. A worker whose theta is not finite stands still in that step, and its InnerOpt
+starts anew. What a partner sends that is not finite is left out.
 
 Memory of the local optimizer: kept by default, or reset after a step with a partner. Pairs do not average it.
 
@@ -101,7 +101,7 @@ class NoLoCo(Scheme):
                 if self.done is None:
                     self.absorb()
                     self.done = yield Train(self.w, self.scheme.h, memory=self.memory())
-                    theta = self.done.x if is_finite(self.done.x) else self.w
+                    theta = self.trained(self.done.x)
                     self.sent = PairPart(phi=self.w, theta=theta, counts=self.weight, round=self.k)
                 yield from self.meet(self.partner())
                 self.outer_step()

@@ -150,8 +150,7 @@ class Prague(Scheme):
             """Returns this worker's part in a group; after a restart the very same again."""
             assert self.done is not None
             if self.sent is None or self.sent.round != number:
-                x = self.done.x if is_finite(self.done.x) else self.w
-                self.sent = ReducePart(x=x, counts=self.weight, round=number)
+                self.sent = ReducePart(x=self.trained(self.done.x), counts=self.weight, round=number)
             return self.sent
 
         def exchange(self, group: AssignedGroup, part: ReducePart) -> Generator[Effect, Any, None]:

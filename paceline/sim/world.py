@@ -16,7 +16,7 @@ from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.gradient_check import SliceGradientCheck
-from paceline.core.paramserver.peer_check import PeerCheck
+from paceline.core.paramserver.peer_check import OwnPartCheck, PeerCheck
 from paceline.core.paramserver.round import Round
 from paceline.core.parties.takeover import taken_over
 from paceline.core.role import Role, RoleContext, Update
@@ -90,7 +90,10 @@ class World:
         update = update_factory(len(w0))
         self.control = Nic(cluster.network.latency_s / 2, cluster.network.bandwidth_gbps, "", self._home().site)
         among_workers = by_peers or not self.servers
-        self.peers = self._party("all-reduce", MeanServer, 0, w0, update, self.control) if among_workers else None
+        own = OwnPartCheck(note) if self._checks_peers else None
+        self.peers = (
+            self._party("all-reduce", MeanServer, 0, w0, update, self.control, gate=own) if among_workers else None
+        )
         box = scheme.Coordinator
         self.coordinator = self._party("coordinator", box, 0, None, update, self.control) if box else None
         self.others = [*self.servers, *self.means, *([self.coordinator] if self.coordinator else [])]

@@ -122,3 +122,14 @@ def test_one_that_leaves_before_it_has_a_mass_hands_that_debt_over() -> None:
     (share, moved) = list(newcomer.leave(0.0))
     assert (share.to, share.message.weight) == (1, 0.0)
     assert (moved.to, moved.message.d) == (1, [2.0])
+
+
+def test_a_model_that_is_not_finite_moves_neither_side() -> None:
+    active, passive = worker(0, w=4.0), worker(1, w=2.0)
+    next(active.run())
+    (answer,) = hear(passive, 0, Average(x=np.array([np.nan]), weight=1.0))
+    assert hear(active, active.asked, answer.message) == []
+    assert (active.w, passive.w, active.asked) == ([4.0], [2.0], None)
+    next(active.run())
+    assert hear(active, active.asked, Moved(d=np.array([np.inf]))) == []
+    assert (active.w, active.asked) == ([4.0], None)

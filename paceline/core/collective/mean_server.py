@@ -121,6 +121,11 @@ class _Meeting:
         return self.sum is None or (self.series == result.series and len(self.sum) == len(result.v))
 
 
+def nobody_counts(tag: Hashable) -> Diverged:
+    """Returns the error of a mean of which every part was rejected."""
+    return Diverged(f"the model has diverged: nobody's part of the mean {tag} is finite; lower --lr")
+
+
 def mean_model(models: Iterable[tuple[Any, float]]) -> Any:
     """Returns the mean of (w, weight)s: the model of workers that each have their own. Without any weight it is the
     first w.
@@ -297,7 +302,7 @@ class MeanServer(Role):
             return
         nothing = meeting.sum is None or (meeting.refused and not meeting.weight)
         if nothing and meeting.present:
-            raise Diverged(f"the model has diverged: nobody's part of the mean {meeting.tag} is finite; lower --lr")
+            raise nobody_counts(meeting.tag)
         mean = weighted_mean(meeting.sum, meeting.weight)
         result = Averaged(v=mean, weight=meeting.weight, series=meeting.series)
         self.on_mean(meeting.tag, result)

@@ -21,6 +21,12 @@ The scheme's `memory` says what absorbing does to the memory m of the worker's o
 
     keep:     m stays as it is
     reset:    m <- nothing, once, before the first local update after it
+
+What is not finite spoils nobody's model:
+
+    a gradient, or weights after local steps   the worker's model stays as it was; m <- nothing, if it was used
+    UNSOUND_MAX of these in a row              Diverged: the model is at fault, or the machine, and nobody can tell
+    another worker's model                     its weight counts for the receiver's own model
 """
 
 from __future__ import annotations
@@ -29,12 +35,14 @@ from collections.abc import Generator, Iterator, Mapping
 from typing import Any, ClassVar
 
 from paceline.core.effects import KEEP, RESET, Call, Computed, Effect, Reply, Tell
-from paceline.core.errors import PeerLost
+from paceline.core.errors import Diverged, PeerLost
 from paceline.core.message import STATE, Nature, message
+from paceline.core.paramserver.peer_check import REFUSED
 from paceline.core.role import Remembering, Role, RoleContext
 from paceline.core.spans import updated
+from paceline.core.trace import Decided
 from paceline.core.validation import bounds
-from paceline.core.vector import Vector
+from paceline.core.vector import NOT_FINITE, Vector, is_finite
 
 QUANTUM = 2.0**-40
 """The unit of weights. Their sums are exact up to 2^53 units: with a weight of 1 each, 8,192 workers."""
@@ -44,6 +52,9 @@ MASS_MAX = 2.0
 """The most mass a worker can have, for each worker of the run, unless some message was false.
 
 A worker cuts its own mass to it: otherwise it would pass the false number on, and be expelled for it."""
+
+UNSOUND_MAX = 8
+"""Results of a worker in a row that are not finite, by which the model has diverged."""
 
 
 def whole(weight: float) -> float:
@@ -79,11 +90,14 @@ class Begin:
 class Holder(Role):
     """This worker has a mass. Shares that arrive wait until the loop absorbs them. Its scheme has a parameter `memory`.
 
-    mixed: the model has absorbed another worker's since the last local update.
+    mixed: the model has absorbed another worker's since the last local update. unsound: results of this worker in a row
+    that were not finite. spoilt: its optimizer has made local steps that led to such weights.
     """
 
     updates_alone = True
     mixed = False
+    unsound = 0
+    spoilt = False
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
@@ -129,15 +143,42 @@ class Holder(Role):
 
     def memory(self) -> str:
         """Returns what to do with the optimizer's memory before the local update that is made now: KEEP or RESET it."""
-        wanted: str = self.scheme.memory if self.mixed else KEEP
-        self.mixed = False
+        wanted: str = RESET if self.spoilt else self.scheme.memory if self.mixed else KEEP
+        self.mixed = self.spoilt = False
         return wanted
 
     def updated(self, w: Any, c: Computed) -> Any:
-        """Returns `w` after a local update with the gradient of `c`."""
+        """Returns `w` after a local update with the gradient of `c`; `w` itself where that is not finite."""
+        if not self.is_sound(c.g):
+            return w
         if self.memory() == RESET and isinstance(self.update, Remembering):
             self.update.reset()
         return updated(self.update, w, c.g, c.samples, c.unused)
+
+    def trained(self, x: Any) -> Any:
+        """Returns the weights after local steps that led to `x`: these, or the present ones where `x` is not finite."""
+        if self.is_sound(x):
+            return x
+        self.spoilt = True
+        return self.w
+
+    def is_sound(self, v: Any) -> bool:
+        """Returns True if `v`, which this worker has computed, is finite. Raises Diverged when too many were not."""
+        self.unsound = 0 if is_finite(v) else self.unsound + 1
+        if self.unsound >= UNSOUND_MAX:
+            raise Diverged(
+                f"the model has diverged, or the machine of worker {self.me} is at fault: its last {self.unsound} "
+                "results had NaN or infinity; lower --lr or give --clip-norm"
+            )
+        return not self.unsound
+
+    def refuses(self, now: float, src: int, v: Any) -> bool:
+        """Returns True, and notes it, if the vector `v` of worker `src` is not finite."""
+        if is_finite(v):
+            return False
+        if self.note:
+            self.note(Decided(at=now, party=f"worker {self.me}", rank=src, verdict=REFUSED, reason=NOT_FINITE))
+        return True
 
     def give(self, to: tuple[int, ...], round: int = 0) -> Generator[Tell, Any, None]:
         """Sends an equal share to each of `to` that is still there, and keeps one; nothing if a
@@ -172,7 +213,7 @@ class Holder(Role):
             case Share(w=w, weight=weight, round=round) if self.left:
                 yield Tell(src, Returned(w=w, weight=weight, round=round))
             case Share(w=w, weight=weight, round=round):
-                self._put(w, weight, round)
+                self._put(self.w if self.refuses(now, src, w) else w, weight, round)
             case Returned(w=w, weight=weight, round=round):
                 self.away.add(src)
                 self._put(w, weight, round)

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from paceline.core.errors import ConfigError, Diverged
 from paceline.core.trace import Gated, Record
+from paceline.core.vector import NOT_FINITE
 
 OFF, WARN, REJECT = "off", "warn", "reject"
 """Modes of the check: nothing is looked at, outliers are reported, outliers are rejected."""
@@ -193,8 +194,7 @@ class SliceGradientCheck:
         """
         self._came[rank] += 1
         self._in_a_row[rank] += 1
-        reason = "not finite: it has NaN, infinity, or numbers whose squares overflow"
-        self._tell(now, rank, True, reason)
+        self._tell(now, rank, True, NOT_FINITE)
         refused = self._in_a_row.total()
         workers = self._workers - len(self._gone)
         if refused >= REFUSED_IN_A_ROW * workers and self._in_a_row.keys() >= self._came.keys() - self._gone:
@@ -202,7 +202,7 @@ class SliceGradientCheck:
                 f"the model has diverged: server {self._shard} refused the last {refused} contributions, of every "
                 f"worker, because none was finite (the last: number {self._came[rank]} of worker {rank}); lower --lr"
             )
-        return reason
+        return NOT_FINITE
 
     def _keep(self, norm: float) -> None:
         """Adds a norm to the window of the median, and drops the oldest one."""

@@ -6,6 +6,9 @@
 
 So a worker whose gradient is NaN spoils nobody else's work, and the one that sums up is not blamed for it. A model that
 has diverged still reaches the servers, whose check (`gradient_check.py`) ends the run. Workers expel nobody.
+
+Where workers carry means among themselves nobody sees what each of them brings, so each looks at its own part: one that
+is not finite counts with weight zero (`OwnPartCheck`).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from paceline.core.trace import Decided, Record
-from paceline.core.vector import is_finite
+from paceline.core.vector import NOT_FINITE, is_finite
 
 REFUSED = "refused"
 
@@ -34,10 +37,9 @@ class PeerCheck:
         self._finite.discard(rank)
         if not self._finite:
             return None
-        reason = "not finite: it has NaN, infinity, or numbers whose squares overflow"
         if self._note is not None:
-            self._note(Decided(at=now, party=f"worker {self._me}", rank=rank, verdict=REFUSED, reason=reason))
-        return reason
+            self._note(Decided(at=now, party=f"worker {self._me}", rank=rank, verdict=REFUSED, reason=NOT_FINITE))
+        return NOT_FINITE
 
     def part(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
         """Does the same for a worker's part of a mean."""
@@ -50,3 +52,28 @@ class PeerCheck:
     def came(self, rank: int) -> None:
         """A worker that comes has sent nothing yet."""
         self._finite.discard(rank)
+
+
+class OwnPartCheck:
+    """Is the check of parts of means that workers carry among themselves: each worker looks at its own.
+
+    `note` takes trace records of that worker.
+    """
+
+    def __init__(self, note: Callable[[Record], None] | None) -> None:
+        self._note = note
+
+    def part(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
+        """Returns why the part `v` of worker `rank` counts with weight zero, or None."""
+        if is_finite(v):
+            return None
+        if self._note is not None:
+            self._note(Decided(at=now, party=f"worker {rank}", rank=rank, verdict=REFUSED, reason=NOT_FINITE))
+        return NOT_FINITE
+
+    push = part
+
+    def gone(self, rank: int) -> None:
+        """Remembers nothing of any worker."""
+
+    came = gone

@@ -21,7 +21,7 @@ from paceline.core.collective import (
     gathering_for,
     schedule_for,
 )
-from paceline.core.collective.mean_server import Averaged
+from paceline.core.collective.mean_server import Averaged, nobody_counts
 from paceline.core.effects import Mean
 from paceline.core.errors import ProtocolError
 from paceline.core.message import message
@@ -83,12 +83,16 @@ class Strip(Protocol):
 
 
 class Tools(NamedTuple):
-    """Bundles what a worker needs for its means. `coder`: of the run's codec, or None; `strip_bytes`: at most."""
+    """Bundles what a worker needs for its means. `coder`: of the run's codec, or None; `strip_bytes`: at most.
+
+    check: returns False for a vector of this worker that is not to count; None: all count.
+    """
 
     memory: Memory
     adder: VectorAdder
     coder: MeanCoder | None
     strip_bytes: int
+    check: Callable[[Any], bool] | None = None
 
 
 class Meeting:
@@ -101,7 +105,8 @@ class Meeting:
     UNDER WAY  a piece of another member          added, and passed on as the schedule says     UNDER WAY
     UNDER WAY  the schedule's last step           the strip of `out` is the mean                DONE
 
-    Strips bound memory, and let one be added up while the next is on its way.
+    Strips bound memory, and let one be added up while the next is on its way. One in which this worker's own numbers
+    are not fit for the mean counts with weight zero; the weight of the mean is the smallest of those of its strips.
     """
 
     at_once = STRIPS_UNDER_WAY
@@ -116,6 +121,8 @@ class Meeting:
         self.ready: dict[int, None] = {}  # strips that may begin, in the order in which they came to be so
         self.done = 0
         self.total = 0.0
+        self.rejected = False  # numbers of this worker
+        self._check = tools.check
         self.began = self.last = time.monotonic()
         self.longest_gap = 0.0
 
@@ -138,7 +145,15 @@ class Meeting:
         """Returns this member's part in the mean of one strip, by the schedule of the mean."""
         what, where = self.what, self.where(strip)
         schedule = schedule_for(what.schedule, len(what.among), what.hosts)
-        return ScheduleExecution(schedule, self.me, self.v[where], self.weight, self.out[where], self.adder)
+        v = self.v[where]
+        return ScheduleExecution(schedule, self.me, v, self.weight_of(v), self.out[where], self.adder)
+
+    def weight_of(self, v: Any) -> float:
+        """Returns the weight with which this worker's numbers `v` count: zero where the check rejects them."""
+        if self._check is None or not self.weight or self._check(v):
+            return self.weight
+        self.rejected = True
+        return 0.0
 
     def leaving(self, v: Any) -> Any:
         """Returns a piece as it travels."""
@@ -150,11 +165,17 @@ class Meeting:
 
     def finished(self, strip: int) -> None:
         """Closes a strip. Raises ProtocolError for what cannot be decoded."""
+        weight = self.parts.pop(strip).weight
+        self.total = min(self.total, weight) if self.done else weight
         self.done += 1
-        self.total = self.parts.pop(strip).weight
 
     def result(self) -> Averaged:
-        """Returns the mean and the sum of weights, once all strips are done; zeros if nobody had weight."""
+        """Returns the mean and the sum of weights, once all strips are done; zeros if nobody had weight.
+
+        Raises Diverged where that is because everybody's numbers were rejected.
+        """
+        if self.rejected and not self.total:
+            raise nobody_counts(self.what.name)
         return Averaged(v=self.out if self.total else self.v * 0.0, weight=self.total)
 
     def heard(self) -> None:
@@ -215,8 +236,9 @@ class Gathering(Meeting):
         gathering = gathering_for(what.schedule, len(what.among), what.hosts)
         if strip != self.me:
             return GatheredShare(gathering, self.me, strip)
-        v = self._coder.encode(self.v, self._series) if self.weight else self._nothing
-        return GatheredShare(gathering, self.me, strip, v, self.weight)
+        weight = self.weight_of(self.v)
+        v = self._coder.encode(self.v, self._series) if weight else self._nothing
+        return GatheredShare(gathering, self.me, strip, v, weight)
 
     def finished(self, strip: int) -> None:
         """Adds shares in the order of members, as far as they have come."""

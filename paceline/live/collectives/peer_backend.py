@@ -32,7 +32,7 @@ from paceline.core.collective.mean_server import Averaged
 from paceline.core.coordination import party
 from paceline.core.coordination.party import Party
 from paceline.core.effects import Mean
-from paceline.core.errors import PacelineError, PeerLost, ProtocolError
+from paceline.core.errors import Diverged, PacelineError, PeerLost, ProtocolError
 from paceline.core.message import message
 from paceline.core.validation import bounds
 from paceline.core.vector import Memory, Vector
@@ -88,10 +88,11 @@ class PeerCarrier:
         *,
         coder: MeanCoder | None = None,
         strip_bytes: int = STRIP_BYTES,
+        check: Callable[[Any], bool] | None = None,
     ) -> None:
-        """`coder`: of the run's codec, or None. `strip_bytes`: of a strip at most."""
+        """`coder`: of the run's codec, or None. `strip_bytes`: of a strip at most. `check`: see `Tools`."""
         self._transport, self._memory, self._adder, self._coder = transport, memory, adder, coder
-        self._tools = Tools(memory, adder, coder, strip_bytes)
+        self._tools = Tools(memory, adder, coder, strip_bytes, check)
         self._me = transport.me.index
         self._strip_bytes = strip_bytes
         self._open: dict[int, Meeting] = {}
@@ -281,7 +282,10 @@ class PeerCarrier:
     def _finish(self, key: int, meeting: Meeting) -> None:
         """Gives the result to whoever waits for it."""
         self._forget(key)
-        meeting.pending.put(0, meeting.result(), meeting.seconds_communicating)
+        try:
+            meeting.pending.put(0, meeting.result(), meeting.seconds_communicating)
+        except Diverged as error:
+            meeting.pending.fail(error)
 
     def _fail(self, key: int, error: BaseException) -> None:
         """Ends a mean with an error."""

@@ -8,8 +8,8 @@ none                the servers: a Mean is then a call like any other
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import torch
 
@@ -80,11 +80,15 @@ def measured_links(session: Session) -> control.Links:
 
 
 def make_carrier(
-    spec: ProcessSpec, session: Session, plan: control.Plan, coder: MeanCoder | None
+    spec: ProcessSpec,
+    session: Session,
+    plan: control.Plan,
+    coder: MeanCoder | None,
+    check: Callable[[Any], bool] | None = None,
 ) -> LiveCarrier | None:
     """Returns the carrier of the plan; None where the servers carry means. Raises ConfigError, naming the way out.
 
-    `coder`: of the codec of this run, if any; the node's `peers` have one of their own.
+    `coder`: of the codec of this run, if any; `check`: of this worker's parts. The node's `peers` have their own.
     """
     name, peers = plan.allreduce, session.node.peers
     if name == "servers" or (peers is None and name in PEERS):
@@ -102,4 +106,5 @@ def make_carrier(
         device=torch.device(spec.device),
         timeout_s=spec.timeout_s,
         coder=coder,
+        check=check,
     )

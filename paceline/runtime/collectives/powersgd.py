@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from paceline.core.collective.mean_server import Averaged
+from paceline.core.collective.mean_server import Averaged, nobody_counts
 from paceline.core.effects import EVERY_BIT, Mean
 from paceline.core.errors import PacelineError, ProtocolError, Stopped
 from paceline.engine.vectors.flat import Flat, FlatMemory
@@ -32,12 +32,14 @@ class LowRankMeans:
         carrier: LiveCarrier | None,
         *,
         timeout_s: float,
+        check: Callable[[Any], bool] | None = None,
     ) -> None:
         """`shapes`: of the model's tensors; `rank`: of the factors. `carrier` carries the factors' means; without one
-        the servers do."""
+        the servers do. `check`: returns False for a vector of this worker that is not to count; None: all count.
+        """
         self._carrier = carrier
         self._begin = carrier.begin if carrier is not None else by_servers
-        self._shapes, self._rank, self._timeout_s = shapes, rank, timeout_s
+        self._shapes, self._rank, self._timeout_s, self._check = shapes, rank, timeout_s, check
         self._rows: dict[int, LowRank] = {}  # by series of means
         self._length = sum(map(math.prod, shapes))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="low-rank means")
@@ -75,14 +77,19 @@ class LowRankMeans:
             pending.fail(ProtocolError(f"{pending.what} failed: {error}"))
 
     def _mean(self, effect: Mean) -> tuple[Averaged, float]:
-        """Returns the mean, and the seconds in which its bytes moved."""
+        """Returns the mean, and the seconds in which its bytes moved. Raises Diverged if nobody's vector may count."""
         if effect.series == EVERY_BIT or len(effect.v) != self._length:
             return self._exact(effect)
         row = self._rows.get(effect.series)
         if row is None:
             row = self._rows[effect.series] = LowRank(self._shapes, self._rank)
+        if rejected := bool(self._check and effect.weight and not self._check(effect.v)):
+            # The residual stays what it was: with this vector in it no later one would be finite.
+            effect = replace(effect, v=effect.v * 0.0, weight=0.0)
         v: Any = effect.v
         p, weight, seconds = self._factor(effect, "P", row.factor(v, effect.weight))
+        if rejected and not weight:
+            raise nobody_counts(effect.tag)
         q, _, more = self._factor(effect, "Q", row.cofactor(p))
         return Averaged(v=row.result(q), weight=weight), seconds + more
 

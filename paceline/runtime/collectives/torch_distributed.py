@@ -20,8 +20,9 @@ from __future__ import annotations
 import datetime
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,9 +31,9 @@ import torch.distributed as dist
 from paceline.codec.encoded import WHOLE, Encoded
 from paceline.codec.pipeline.collective import AS_IT_IS, CODINGS, SHARES, SUMS, Coding, MeanCoder
 from paceline.config.sections import TORCH_CARRIERS
-from paceline.core.collective.mean_server import Averaged
+from paceline.core.collective.mean_server import Averaged, nobody_counts
 from paceline.core.effects import Mean
-from paceline.core.errors import ConfigError, PeerLost, ProtocolError
+from paceline.core.errors import ConfigError, Diverged, PeerLost, ProtocolError
 from paceline.engine.adder import FlatAdder
 from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat, FlatMemory
@@ -67,14 +68,17 @@ class CollectiveCarrier:
         device: torch.device,
         timeout_s: float,
         coder: MeanCoder | None = None,
+        check: Callable[[Any], bool] | None = None,
     ) -> None:
         """Blocks until all `workers` are there, for `timeout_s` at most. `coder`: of the codec of this run, if any.
+
+        check: returns False for a vector of this worker that counts with weight zero; None: all count.
 
         `store`: torch's, where they meet; `bind`: the address on which Gloo listens. Raises PeerLost or TimedOut where
         somebody does not come, ConfigError for what MPI or `bind` is not.
         """
         check_built(backend)
-        self._backend, self._coder, self._adder = backend, coder, FlatAdder()
+        self._backend, self._coder, self._adder, self._check = backend, coder, FlatAdder(), check
         self._device, self._everybody = device, tuple(range(workers))
         before = socket_traffic.open_sockets()
         self._group = _group(backend, store, rank, workers, bind, timeout_s)
@@ -112,21 +116,25 @@ class CollectiveCarrier:
         """Carries one mean, on the thread; torch reports every failure of a peer as RuntimeError."""
         try:
             pending.put(0, *self._mean(effect))
-        except ProtocolError as error:
+        except (ProtocolError, Diverged) as error:
             pending.fail(error)
         except RuntimeError as error:
             pending.fail(PeerLost(f"{pending.what} failed: {error}"))
 
     def _mean(self, effect: Mean) -> tuple[Averaged, float]:
         """Returns the mean and the seconds its vectors took. Raises ProtocolError if another worker means
-        another mean."""
+        another mean, Diverged if nobody's vector may count."""
         v: Any = effect.v
+        if rejected := bool(self._check and effect.weight and not self._check(v)):
+            effect = replace(effect, weight=0.0)
         weight, name = effect.weight, f"{effect.tag} of {len(v)} numbers"
         coding = self._coding(effect)
         number = zlib.crc32(name.encode()) % NAMES
         weights, _, _, one_mean, _ = self._announce(weight, 1, len(v), number, coding)
         if not one_mean:
             raise ProtocolError(f"this worker's next mean is {name}, and another's is a different one")
+        if rejected and not weights:
+            raise nobody_counts(effect.tag)
         began = time.monotonic()
         if coding == SHARES and weights:
             return Averaged(v=self._gathered(effect), weight=weights), time.monotonic() - began

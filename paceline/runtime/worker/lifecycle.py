@@ -21,7 +21,7 @@ from paceline.core.effects import EVERY_BIT, Mean
 from paceline.core.errors import Diverged, PeerLost, Stopped
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.gradient_check import OFF
-from paceline.core.paramserver.peer_check import PeerCheck
+from paceline.core.paramserver.peer_check import OwnPartCheck, PeerCheck
 from paceline.core.role import Role, RoleContext, Update
 from paceline.engine.adder import FlatAdder
 from paceline.engine.model.flat_model import FlatModel
@@ -55,6 +55,8 @@ class WorkerLifecycle:
         self._rank = spec.who.index
         self._rest = SharedRest(session, flat.rest)
         self._carrier: LiveCarrier | None = None
+        self._own_parts = OwnPartCheck(session.reports.note)
+        self._check = None if recipe.gate.mode == OFF else self._counts
 
     # ---- joining -----------------------------------------------------------------------------------------
     def join(
@@ -100,7 +102,7 @@ class WorkerLifecycle:
         )
         session.tell(ready)
         plan = session.expect(control.Plan)
-        self._carrier = self._with_factors(make_carrier(spec, session, plan, self._coder()))
+        self._carrier = self._with_factors(make_carrier(spec, session, plan, self._coder(), self._check))
         if session.late:
             self._come_late(plan, update)
         else:
@@ -183,11 +185,16 @@ class WorkerLifecycle:
         if not rank:
             return carrier
         shapes, timeout_s = [shape for _, shape in self._flat.layout()], self._spec.timeout_s
-        return LowRankMeans(shapes, rank, self._node.out.mean_by_servers, carrier, timeout_s=timeout_s)
+        by_servers, check = self._node.out.mean_by_servers, self._check
+        return LowRankMeans(shapes, rank, by_servers, carrier, timeout_s=timeout_s, check=check)
 
     def _coder(self) -> MeanCoder | None:
         """Returns the codec of means that workers carry themselves; None if nothing is encoded."""
         return self._recipe.codecs.coder(FlatMemory(self._spec.device), self._scheme, self._flat.tensors)
+
+    def _counts(self, v: Any) -> bool:
+        """Returns True if `v`, this worker's part of a mean that workers carry, is finite; notes it if not."""
+        return self._own_parts.part(self._node.now(), self._rank, v) is None
 
     def _meet_workers(self) -> Links:
         """Connects to the other workers where the scheme or its means ask for that; returns the measured links,
@@ -195,7 +202,8 @@ class WorkerLifecycle:
         spec, session = self._spec, self._session
         means = meets_for_means(spec.allreduce, self._scheme, spec.servers, spec.workers)
         if means or self._scheme.connects_workers(spec.servers):
-            self._node.peers = PeerCarrier(session.transport, FlatMemory(spec.device), FlatAdder(), coder=self._coder())
+            memory, coder = FlatMemory(spec.device), self._coder()
+            self._node.peers = PeerCarrier(session.transport, memory, FlatAdder(), coder=coder, check=self._check)
             session.meet_workers()
         return measured_links(session) if means and spec.allreduce == "auto" and not session.late else ()
 

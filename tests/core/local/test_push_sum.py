@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 
-from paceline.core.effects import Call, Tell, Train
-from paceline.core.local.push_sum import QUANTUM, Holder, Returned
+import paceline.schemes  # noqa: F401  enters them into the registry
+from paceline.core.effects import KEEP, RESET, Call, Computed, Tell, Train, Trained
+from paceline.core.errors import Diverged
+from paceline.core.local.push_sum import QUANTUM, UNSOUND_MAX, Holder, Returned
+from paceline.core.scheme import make
+from paceline.core.trace import Decided, Record
 from paceline.schemes.gosgd import ReadyForShare
+from paceline.sim import LocalSteps, Simulation
 from tests.core.local.gossip import hear, share, worker
 
 
@@ -100,3 +108,95 @@ def test_who_goes_may_have_left_its_mass_to_somebody_so_all_are_asked_again() ->
     role.poor = {1, 2}
     list(role.on_worker_left(0.0, 2))
     assert isinstance(next(role.run()), Call)
+
+
+# ---- numbers that are not finite ------------------------------------------------------------------------------
+GOALS = np.array([[1.0, 0.0, 3.0], [5.0, 2.0, -1.0], [3.0, 1.0, 1.0], [3.0, 1.0, 1.0]])
+
+
+class Momentum:
+    """An update that remembers what it was given, as the optimizers of workers do."""
+
+    v: Any = 0.0
+
+    def __call__(self, w: Any, g: Any, samples: int) -> Any:
+        self.v = self.v * 0.5 + g
+        return w - self.v * 0.1
+
+    def reset(self) -> None:
+        self.v = 0.0
+
+
+@pytest.mark.parametrize(
+    ("scheme", "parameters"),
+    [
+        ("adpsgd", {}),
+        ("adpsgd", {"topology": "complete"}),
+        ("gosgd", {"p": 0.5}),
+        ("noloco", {"h": 4}),
+        ("prague", {"size": 2}),
+        ("prague", {"size": 0, "h": 3}),
+        ("sgp", {}),
+        ("sgp", {"tau": 2}),
+    ],
+)
+@pytest.mark.parametrize("memory", [KEEP, RESET])
+def test_one_gradient_that_is_not_finite_spoils_no_worker(scheme: str, parameters: dict[str, Any], memory: str) -> None:
+    """A NaN is in every gradient after it and in the momentum, until weights and momentum are new."""
+    steps, finite = Counter[int](), list[bool]()
+
+    def gradient(rank: int, w: Any) -> Any:
+        steps[rank] += 1
+        g = w - GOALS[rank] + w.sum() * (np.nan if (rank, steps[rank]) == (1, 9) else 0.0)
+        finite.append(bool(np.isfinite(g).all()))
+        return g
+
+    work = LocalSteps(lambda rank, rng: 1.0 + rank / 2, gradient, lr=0.1, momentum=0.5)
+    own = make(scheme, {**parameters, "memory": memory})
+    sim = Simulation(own, np.ones(3), work, workers=4, servers=0, update_factory=lambda length: Momentum())
+    sim.run(until=200)
+    assert 1 <= finite.count(False) <= 4, "those of the local steps that began with it"
+    assert all(finite[-100:])
+    for rank in range(4):
+        assert np.isfinite(sim.worker(rank).w).all()
+    assert sim.model() == pytest.approx(GOALS.mean(axis=0), abs=1.0), "worker 1 counts"
+
+
+@pytest.mark.parametrize("memory", [KEEP, RESET])
+def test_after_weights_that_are_not_finite_the_optimizer_forgets_and_the_model_stays(memory: str) -> None:
+    loop = worker(workers=2, p=0.0, memory=memory).run()
+    wanted = [next(loop)]
+    for x in (1.0, np.nan, 2.0):
+        wanted.append(loop.send(Trained(np.array([x]), 1, 1.0)))
+    assert [effect.x for effect in wanted] == [[0.0], [1.0], [1.0], [2.0]]
+    assert [effect.memory for effect in wanted] == [KEEP, KEEP, RESET, KEEP]
+
+
+def test_a_gradient_that_is_not_finite_reaches_no_optimizer() -> None:
+    role, update = worker(), Momentum()
+    role.update = update
+    for g in (np.array([1.0]), np.array([np.inf])):
+        role.w = role.updated(role.w, Computed(g, 1, 1.0))
+    assert (role.w, update.v) == (pytest.approx([-0.1]), [1.0])
+
+
+def test_a_share_that_is_not_finite_counts_for_the_receivers_own_model_and_no_mass_is_lost() -> None:
+    records: list[Record] = []
+    role = worker(workers=2, p=0.0)
+    role.note, role.w = records.append, np.array([3.0])
+    hear(role, 1, dataclasses.replace(share(1.0, 0.25), w=np.array([np.nan])))
+    hear(role, 1, share(1.0, 0.25))
+    assert role.model() == (pytest.approx([2.5]), 1.0)
+    (refused,) = records
+    assert isinstance(refused, Decided)
+    assert (refused.party, refused.rank, refused.verdict) == ("worker 0", 1, "refused")
+    assert refused.reason.startswith("not finite")
+
+
+def test_many_results_in_a_row_that_are_not_finite_say_that_the_model_has_diverged() -> None:
+    loop = worker(me=1, workers=2, p=0.0).run()
+    next(loop)
+    for x in [*[np.nan] * (UNSOUND_MAX - 1), 1.0, *[np.nan] * (UNSOUND_MAX - 1)]:
+        loop.send(Trained(np.array([x]), 1, 1.0))
+    with pytest.raises(Diverged, match=r"the model has diverged, or the machine of worker 1 .*: its last 8 results"):
+        loop.send(Trained(np.array([np.nan]), 1, 1.0))
