@@ -26,9 +26,10 @@ from paceline.sim.cluster.model import NetworkSpec
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import config_for, saved
 
+OFF = {"gate": {"mode": "off"}}
 WITHOUT_A_GATE = [
-    *((scheme, {"servers": 0}) for scheme in ("bsp", "localsgd", "gosgd", "adpsgd")),
-    *((scheme, {"gate": {"mode": "off"}}) for scheme in ("asp", "easgd")),
+    *((scheme, {"servers": 0, **OFF}) for scheme in ("bsp", "localsgd")),
+    *((scheme, OFF) for scheme in ("asp", "easgd")),
 ]
 IDS = [f"{scheme}-on-{more.get('servers', 1)}" for scheme, more in WITHOUT_A_GATE]
 
@@ -49,35 +50,73 @@ def config_of(out: Path, scheme: str, **more: Any) -> Config:
     return config_for(out, steps=0, scheme=scheme, stop={"seconds": 30.0}, **sections)
 
 
-@pytest.mark.parametrize(("scheme", "more"), WITHOUT_A_GATE, ids=IDS)
-def test_a_live_run_ends_with_one_line_and_leaves_the_last_finite_model(
-    monkeypatch: pytest.MonkeyPatch, threads: Runner, out: Path, scheme: str, more: dict[str, Any]
-) -> None:
+def poisoned_after_two_looks(monkeypatch: pytest.MonkeyPatch, out: Path) -> None:
+    """Losses are NaN once the model has been judged and a checkpoint is there."""
+    folder = FolderStore(out / "checkpoints")
     looks, judge_now = itertools.count(), Evaluator.judge_now
     poison: list[bool] = []
 
     def counted(self: Evaluator) -> None:
         judge_now(self)
-        if next(looks) == 2:
+        if next(looks) >= 2 and folder.numbers():
             poison.append(True)
 
     monkeypatch.setattr(Evaluator, "judge_now", counted)
     poisoned(monkeypatch, lambda: bool(poison))
+
+
+@pytest.mark.parametrize(("scheme", "more"), WITHOUT_A_GATE, ids=IDS)
+def test_a_live_run_ends_with_one_line_and_leaves_the_last_finite_model(
+    monkeypatch: pytest.MonkeyPatch, threads: Runner, out: Path, scheme: str, more: dict[str, Any]
+) -> None:
+    poisoned_after_two_looks(monkeypatch, out)
     config = config_of(out, scheme, **more)
     with pytest.raises(RunFailed, match=r"the model has diverged: .*is the last finite one, .*; lower --lr"):
         threads(config)
+    assert_nothing_else_is_left(config, out)
+
+
+def assert_nothing_else_is_left(config: Config, out: Path) -> None:
     assert all(torch.isfinite(v).all() for v in saved(config).values())
     folder = FolderStore(out / "checkpoints")
     assert folder.numbers()
     assert all(folder.manifest(number).finite for number in folder.numbers())
 
 
-def test_a_virtual_run_too(monkeypatch: pytest.MonkeyPatch, out: Path) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "why"),
+    [
+        ("bsp", "nobody's part of the mean bsp/[0-9]+ is finite; lower --lr"),
+        ("localsgd", "nobody's part of the mean localsgd/[0-9]+ is finite; lower --lr"),
+        ("gosgd", "its last 8 results had NaN or infinity; lower --lr"),
+        ("adpsgd", "its last 8 results had NaN or infinity; lower --lr"),
+    ],
+)
+def test_workers_end_a_run_in_which_nobody_has_anything_finite(
+    monkeypatch: pytest.MonkeyPatch, threads: Runner, out: Path, scheme: str, why: str
+) -> None:
+    poisoned_after_two_looks(monkeypatch, out)
+    config = config_of(out, scheme, servers=0)
+    with pytest.raises(RunFailed, match=rf"^worker [01]: the model has diverged.*{why}"):
+        threads(config)
+    assert_nothing_else_is_left(config, out)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "gate", "why"),
+    [
+        ("bsp", "off", ": .* the last finite one is that of .*; lower --lr"),
+        ("bsp", "warn", ": nobody's part of the mean bsp/75 is finite; lower --lr"),
+        ("gosgd", "warn", ", or the machine of worker [0-3] .* its last 8 results had NaN"),
+    ],
+)
+def test_a_virtual_run_too(monkeypatch: pytest.MonkeyPatch, out: Path, scheme: str, gate: str, why: str) -> None:
     steps = itertools.count()
-    poisoned(monkeypatch, lambda: next(steps) > 300)
-    config = config_of(out, "gosgd", servers=0, cluster={"step_ms": 10.0})
+    poisoned(monkeypatch, lambda: next(steps) >= 300)
+    cluster_options = {"step_ms": 10.0, "workers": 4}
+    config = config_of(out, scheme, servers=0, cluster=cluster_options, gate={"mode": gate})
     cluster = cluster_of(config, NetworkSpec(), lambda: 0.0)
-    with pytest.raises(Diverged, match=r"the model has diverged: .* the last finite one is that of .*; lower --lr"):
+    with pytest.raises(Diverged, match=rf"the model has diverged{why}"):
         VirtualRun(SimulationSetup(config=config, cluster=cluster), Silent()).run()
     assert all(torch.isfinite(v).all() for v in saved(config).values())
     assert not (out / "summary.json").exists()
@@ -86,18 +125,30 @@ def test_a_virtual_run_too(monkeypatch: pytest.MonkeyPatch, out: Path) -> None:
 def test_without_a_finite_model_none_is_left(monkeypatch: pytest.MonkeyPatch, threads: Runner, out: Path) -> None:
     poisoned(monkeypatch, lambda: True)
     monkeypatch.setattr("paceline.runtime.evaluator.evaluator.finite", lambda v: False)
-    config = config_of(out, "bsp", servers=0)
+    config = config_of(out, "bsp", servers=0, **OFF)
     with pytest.raises(RunFailed, match="none was finite before it, so no model was saved"):
         threads(config)
     assert not (out / "model.safetensors").exists()
 
 
-def test_an_own_loop_keeps_what_it_had_and_is_told() -> None:
+def own_loop(scheme: str, steps: int, nan_at: int) -> tuple[nn.Linear, paceline.Pace]:
     model = nn.Linear(2, 1)
-    pace = paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme="gosgd")
-    for step in range(4):
-        loss = model(torch.ones(1, 2)).sum() * (math.nan if step == 3 else 1.0)
+    pace = paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), scheme=scheme)
+    for step in range(steps):
+        loss = model(torch.ones(1, 2)).sum() * (math.nan if step == nan_at else 1.0)
         loss.backward()
         pace.step()
+    return model, pace
+
+
+@pytest.mark.parametrize("scheme", ["gosgd", "adpsgd", "noloco", "prague", "sgp"])
+def test_one_nan_does_not_spoil_an_own_loop_of_gossip(scheme: str) -> None:
+    model, pace = own_loop(scheme, 42, 3)
+    pace.close()
+    assert torch.isfinite(model.weight).all()
+
+
+def test_an_own_loop_keeps_what_it_had_and_is_told() -> None:
+    _, pace = own_loop("bsp", 4, 3)
     with pytest.raises(Diverged, match="was not loaded"):
         pace.close()

@@ -2,8 +2,8 @@
 
 A mean is found by its tag, its members and its series, which says of which part of the model it is. The carrier may
 close it when every member that is present has contributed; the weight of the result must be the sum of their weights,
-each counted once. A carrier that checks parts leaves out those that are not finite. All members must get the same result object, so that no worker goes on with another model than the
-others, and it must be of that series.
+each counted once. A carrier that checks parts leaves out those that are not finite. All members must get the same
+result object, so that no worker goes on with another model than the others, and it must be of that series.
 """
 
 from __future__ import annotations
