@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
 import pytest
 
 from paceline.core.collective import PEERS
-from paceline.core.errors import PeerLost, ProtocolError
+from paceline.core.errors import Diverged, PeerLost, ProtocolError
+from paceline.core.vector import is_finite
 from paceline.live.collectives.peer_backend import from_id, id_of, key_of
 from tests.live.collectives.three_workers import Workers, failure, numbers
 from tests.live.fakes import PATIENCE_SECONDS
@@ -71,3 +75,49 @@ def test_an_id_says_which_mean_which_strip_and_which_step() -> None:
     assert from_id(id_of(key, 65535, 16383)) == (key, 65535, 16383)
     assert len({key_of("bsp/7", ALL), key_of("bsp/8", ALL), key_of("bsp/7", (0, 1))}) == 3
     assert id_of(key, 65535, 16383) < 1 << 64
+
+
+# ---- numbers that are not finite ------------------------------------------------------------------------------
+@pytest.fixture
+def checked() -> Iterator[Workers]:
+    workers = Workers(3, is_finite)
+    yield workers
+    workers.close()
+
+
+@pytest.mark.parametrize("by", PEERS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_part_that_is_not_finite_counts_nothing(checked: Workers, by: str, bad: float) -> None:
+    parts = [[1.0] * 40, [bad] * 40, [3.0] * 40]
+    results = [checked.begin(rank, parts[rank], ALL, "m", by=by).wait for rank in ALL]
+    means = [wait(PATIENCE_SECONDS) for wait in results]
+    assert [(set(mean.v), mean.weight) for mean in means] == [({2.0}, 2.0)] * 3
+
+
+def test_one_bad_number_costs_its_strip_and_the_mean_weighs_what_all_of_it_has(checked: Workers) -> None:
+    length = 3 * STRIP_BYTES // 4
+    parts = [[float(rank)] * length for rank in ALL]
+    parts[2][20] = np.nan  # in the second of three strips
+    means = [
+        wait(PATIENCE_SECONDS) for wait in [checked.begin(rank, parts[rank], ALL, "m", weight=2.0).wait for rank in ALL]
+    ]
+    third = length // 3
+    expected = [1.0] * third + [0.5] * third + [1.0] * third
+    assert [list(mean.v) for mean in means] == [expected] * 3
+    assert [mean.weight for mean in means] == [4.0] * 3
+
+
+def test_if_nobody_has_finite_numbers_the_model_has_diverged(checked: Workers) -> None:
+    tickets = [checked.begin(rank, [np.nan] * 40, ALL, "bsp/7") for rank in ALL]
+    errors = [failure(ticket) for ticket in tickets]
+    assert {type(error) for error in errors} == {Diverged}
+    assert {str(error) for error in errors} == {
+        "the model has diverged: nobody's part of the mean bsp/7 is finite; lower --lr"
+    }
+
+
+def test_who_has_no_weight_gets_zeros_where_the_others_have_diverged(checked: Workers) -> None:
+    tickets = [checked.begin(rank, [np.nan if rank else 5.0] * 40, ALL, "m", weight=float(rank > 0)) for rank in ALL]
+    result = tickets[0].wait(PATIENCE_SECONDS)
+    assert (set(result.v), result.weight) == ({0.0}, 0.0)
+    assert {type(failure(ticket)) for ticket in tickets[1:]} == {Diverged}

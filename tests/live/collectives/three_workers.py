@@ -48,7 +48,7 @@ class NumpyAdder:
 class Workers:
     """So many workers on a hub that know how to carry means, and nothing else."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, check: Callable[[Any], bool] | None = None) -> None:
         self.hub = Hub()
         self.transports: list[HubTransport] = []
         self.nodes: list[Node] = []
@@ -58,7 +58,7 @@ class Workers:
             transport = self.hub.transport(worker(rank))
             node = Node(transport, NumpyMemory(), timeout_s=PATIENCE_SECONDS)
             self.adders.append(NumpyAdder())
-            node.peers = PeerCarrier(transport, NumpyMemory(), self.adders[-1], strip_bytes=STRIP_BYTES)
+            node.peers = PeerCarrier(transport, NumpyMemory(), self.adders[-1], strip_bytes=STRIP_BYTES, check=check)
             transport.open(Behind(node))
             self.transports.append(transport)
             self.nodes.append(node)

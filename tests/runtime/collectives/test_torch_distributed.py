@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,20 +12,28 @@ import torch
 import torch.distributed as dist
 
 from paceline.core.effects import Mean
-from paceline.core.errors import ConfigError, ProtocolError
+from paceline.core.errors import ConfigError, Diverged, ProtocolError
+from paceline.core.vector import is_finite
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.collectives.torch_distributed import CollectiveCarrier
 
 Member = Callable[[CollectiveCarrier], Any]
 
 
-def together(*members: Member) -> list[Any]:
+def together(*members: Member, check: Callable[[Any], bool] | None = None) -> list[Any]:
     """What each member returns, given its carrier."""
     store: Any = dist.HashStore()  # type: ignore[attr-defined]
 
     def incarnation(rank: int) -> Any:
         carrier = CollectiveCarrier(
-            "gloo", rank, len(members), store=store, bind="127.0.0.1", device=torch.device("cpu"), timeout_s=20.0
+            "gloo",
+            rank,
+            len(members),
+            store=store,
+            bind="127.0.0.1",
+            device=torch.device("cpu"),
+            timeout_s=20.0,
+            check=check,
         )
         try:
             return members[rank](carrier)
@@ -97,3 +106,17 @@ def test_a_mean_among_some_of_the_workers_is_refused_naming_who_can_carry_it() -
     (told, _) = together(member, member)
     assert told.startswith("half is a mean among 1 of 2 workers")
     assert "--allreduce servers" in told
+
+
+def test_a_vector_that_is_not_finite_counts_nothing_and_two_of_them_mean_that_the_model_has_diverged() -> None:
+    def member(first: float) -> Member:
+        def incarnation(carrier: CollectiveCarrier) -> tuple[list[float], float, str]:
+            good = carrier.begin(mean([first, 1.0], "one bad", weight=3.0)).wait(20.0)
+            with pytest.raises(Diverged) as error:
+                carrier.begin(mean([math.inf, first], "all bad")).wait(20.0)
+            return good.v.value().tolist(), good.weight, str(error.value)
+
+        return incarnation
+
+    said = "the model has diverged: nobody's part of the mean all bad is finite; lower --lr"
+    assert together(member(math.nan), member(7.0), check=is_finite) == [([7.0, 1.0], 3.0, said)] * 2
