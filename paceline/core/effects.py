@@ -75,7 +75,7 @@ KEEP: Literal["keep"] = "keep"
 RESET: Literal["reset"] = "reset"
 
 
-def memory_after(x: Any, wanted: Any = KEEP) -> Any:
+def memory_after(x: Any, wanted: str = KEEP) -> str:
     """Returns what a local optimizer starts with after local steps that led to `x`, if `wanted` is what a scheme says.
 
     That is nothing where it would keep what it has and `x` is not finite: then neither is what it remembers.

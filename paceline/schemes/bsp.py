@@ -78,7 +78,7 @@ class BSP(Delta):
 
     class Equals(Role):
         t = 0
-        memory: Any = None  # what the optimizer starts with in the next local steps; None: what the scheme says
+        memory: str | None = None  # what the optimizer starts with in the next local steps; None: what the scheme says
         common = ("t", "samples_seen")
 
         def run(self) -> Generator[Effect, Any, None]:

@@ -13,7 +13,8 @@ Theano-MPI use 0.5. `server_alpha` lets the centre move at a rate of its own. Th
 p alpha <= 1. eta is that of any local optimizer.
 
 Ours: the paper takes the gradient of the step after an exchange where x_i stood before it; here it is taken where
-x_i stands after it, as its own synchronous form for tau > 1 does.
+x_i stands after it, as its own synchronous form for tau > 1 does. A worker whose x_i is not finite goes on from x~, and
+its optimizer starts anew.
 
 Memory of the local optimizer: kept by default, as in the paper. Asynchronous workers never meet, so `average` needs the
 synchronous variant.

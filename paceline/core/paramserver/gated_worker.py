@@ -29,7 +29,7 @@ class ClockedWorker(Role):
         super().__init__(scheme, place)
         self.steps: int = getattr(scheme, "steps", 1)
         self.payload: str = getattr(scheme, "payload", GRADIENT)
-        self.memory: Any = getattr(scheme, "memory", KEEP)  # what the optimizer starts with in the next local steps
+        self.memory: str = getattr(scheme, "memory", KEEP)  # what the optimizer starts with in the next local steps
         self.pushed: Push | None = None
 
     def run(self) -> Generator[Effect, Any, None]:

@@ -1,9 +1,11 @@
 """The worker of clock-gated servers: pull once, then compute and push."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from paceline.core.effects import SERVERS, Call, Compute, Computed, Train, Trained
+from paceline.core.effects import KEEP, RESET, SERVERS, Call, Compute, Computed, Train, Trained, memory_after
 from paceline.core.paramserver.gated_server import Pull, Push, Weights
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.role import RoleContext
@@ -78,3 +80,22 @@ def test_weights_that_have_served_are_nobodys_until_the_next_answer(payload: str
     run.send(Weights(w=np.zeros(1), version=1))
     run.close()
     assert next(worker.run()) == Call(SERVERS, Pull()), "where it was closed at its work, it has none"
+
+
+@pytest.mark.parametrize(("x", "wanted", "then"), [(1.0, KEEP, KEEP), (np.nan, KEEP, RESET), (np.inf, RESET, RESET)])
+def test_an_optimizer_starts_anew_after_weights_that_are_not_finite(x: float, wanted: str, then: str) -> None:
+    assert memory_after(np.array([x, 0.0]), wanted) == then
+
+
+@pytest.mark.parametrize("payload", ["delta", "weights"])
+def test_after_local_steps_to_nan_the_optimizer_forgets_once(payload: str) -> None:
+    scheme = make("partial", {"payload": payload, "steps": 2})
+    run = ClockedWorker(scheme, RoleContext(me=0, workers=(0,), w=None, update=lambda w, g, samples: w)).run()
+    next(run)
+    answer, memories = Weights(w=np.zeros(2), version=0), list[Any]()
+    for x in (1.0, np.nan, 2.0, 3.0):
+        train = run.send(answer)
+        assert isinstance(train, Train)
+        memories.append(train.memory)
+        run.send(Trained(np.array([x, x]), 8, 0.1))
+    assert memories == [KEEP, KEEP, RESET, KEEP]

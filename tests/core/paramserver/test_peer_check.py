@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from paceline.core.paramserver.peer_check import PeerCheck
+from paceline.core.paramserver.peer_check import OwnPartCheck, PeerCheck
 from paceline.core.trace import Decided, Record
 
 GOOD, BAD = np.ones(3), np.array([1.0, np.nan, 0.0])
@@ -34,3 +34,16 @@ def test_who_is_gone_or_new_vouches_for_nobody() -> None:
         check.push(0.0, 1, GOOD)
         change(1)
         assert check.push(1.0, 2, BAD) is None
+
+
+def test_a_worker_leaves_its_own_part_out_whatever_the_others_bring() -> None:
+    records: list[Record] = []
+    check = OwnPartCheck(records.append)
+    assert check.part(1.0, 2, GOOD) is None
+    why = check.part(2.0, 2, BAD)
+    assert why is not None
+    assert records == [Decided(at=2.0, party="worker 2", rank=2, verdict="refused", reason=why)]
+    check.gone(2)
+    check.came(2)
+    assert check.push(3.0, 2, BAD) == why
+    assert OwnPartCheck(None).part(4.0, 2, BAD) == why

@@ -10,6 +10,8 @@ import pytest
 
 from paceline.core.collective.mean_server import Averaged, MeanServer
 from paceline.core.effects import Compute, Effect, Mean, Reply, Start, Wait
+from paceline.core.paramserver.gradient_check import GradientCheckPolicy, SliceGradientCheck
+from paceline.core.paramserver.peer_check import OwnPartCheck
 from paceline.core.role import Role
 from paceline.core.scheme import make
 from paceline.sim import LocalSteps, Simulation
@@ -35,6 +37,38 @@ def test_a_mean_that_weighs_more_than_its_members_brought_is_found(monkeypatch: 
     monkeypatch.setattr(MeanServer, "_close", heavier)
     with pytest.raises(InvariantBroken, match="a mean weighs 8; its members brought 6"):
         run(scheme_of(Meeter), servers=0)
+
+
+@pytest.mark.parametrize("servers", [0, 2])
+def test_a_part_that_is_not_finite_is_left_out_by_those_who_check_and_by_nobody_else(servers: int) -> None:
+    means: list[Averaged] = []
+
+    class Meeter(Role):
+        def run(self) -> Generator[Effect, Any, None]:
+            means.append((yield Mean(self.w * (np.nan if self.me == 1 else 1.0), self.workers, tag="m", weight=2.0)))
+
+    work = LocalSteps(lambda rank, rng: 1.0)
+
+    def check(shard: int) -> SliceGradientCheck | None:
+        return GradientCheckPolicy().gate(lambda v, onto: float(np.linalg.norm(v)), 3, shard, None)
+
+    Simulation(scheme_of(Meeter), np.ones(4), work, workers=3, servers=servers, gate=check).run(until=9)
+    assert [(mean.weight, list(mean.v)) for mean in means] == [(4.0, [1.0] * 4)] * 3
+    means.clear()
+    Simulation(scheme_of(Meeter), np.ones(4), work, workers=3, servers=servers).run(until=9)
+    assert [mean.weight for mean in means] == [6.0] * 3
+    assert not any(np.isfinite(mean.v).any() for mean in means)
+
+
+def test_a_carrier_that_leaves_out_a_finite_part_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Meeter(Role):
+        def run(self) -> Generator[Effect, Any, None]:
+            yield Mean(self.w, self.workers, tag="m", weight=2.0)
+
+    monkeypatch.setattr(OwnPartCheck, "part", lambda self, now, rank, v, onto=None: "bad" if rank == 1 else None)
+    work, check = LocalSteps(lambda rank, rng: 1.0), GradientCheckPolicy().gate(lambda v, onto: 1.0, 3, 0, None)
+    with pytest.raises(InvariantBroken, match="a mean weighs 4; its members brought 6"):
+        Simulation(scheme_of(Meeter), np.ones(4), work, workers=3, servers=0, gate=lambda shard: check).run(until=9)
 
 
 @pytest.mark.parametrize("servers", [0, 1, 3])
