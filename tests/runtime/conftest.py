@@ -55,7 +55,7 @@ def threads() -> Iterator[Runner]:
     before = set(threading.enumerate())
     yield in_threads
     for thread in set(threading.enumerate()) - before:
-        thread.join(5.0)
+        thread.join(60.0)
         assert not thread.is_alive(), thread.name
 
 

@@ -27,6 +27,7 @@ class End:
         self.failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self.came: queue.SimpleQueue[Envelope] = queue.SimpleQueue()
         self.closings: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.closed_by: list[str] = []  # names of threads
         self.causes: queue.SimpleQueue[LossCause] = queue.SimpleQueue()
         self.rooms: list[list[Any]] = []
         self.on_arrival: Callable[[], None] = lambda: None
@@ -45,6 +46,7 @@ class End:
         self.loop.start()
 
     def closed(self, why: str, cause: LossCause) -> None:
+        self.closed_by.append(threading.current_thread().name)
         self.closings.put(why)
         self.causes.put(cause)
 
