@@ -15,7 +15,7 @@ from paceline.live.event_loop import Loop
 from paceline.live.net.connection import Connection
 from paceline.live.protocol.pending_reply import rooms_for
 from paceline.live.protocol.transport import Envelope, Kind, LossCause
-from tests.live.fakes import NumpyMemory, happened, vector
+from tests.live.fakes import PATIENCE_SECONDS, NumpyMemory, happened, vector
 
 BODY_BYTES_MAX = 1 << 28
 
@@ -67,7 +67,7 @@ class End:
 
     def close(self) -> None:
         self.loop.call_soon(lambda: self.connection.close("end of the test"))
-        self.loop.end()
+        self.loop.end(PATIENCE_SECONDS)
         self.connection.close("end of the test")
 
 
