@@ -13,6 +13,7 @@ from paceline.core.coordination import party
 from paceline.launch.local.launcher import LocalHost
 from paceline.launch.local.train import Silent, make_supervisor
 from paceline.live.net.inprocess_transport import Hub
+from paceline.live.state.responsive_reads import Answering
 from paceline.observe.runs.summary import Summary
 from paceline.observe.terminal.progress import ProgressDisplay
 from paceline.runtime.supervisor.supervisor import RunSupervisor
@@ -41,6 +42,12 @@ def host() -> Iterator[LocalHost]:
 def processes(host: LocalHost) -> Runner:
     """Runs a configuration as `paceline train` does, in processes over TCP."""
     return lambda config: make_supervisor(config, host.launcher(), Silent()).run()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that answers late, as on a busy machine, is not left out of statistics and means."""
+    monkeypatch.setattr(Answering.__init__, "__defaults__", (60.0,))
 
 
 def in_threads(config: Config, view: ProgressDisplay | None = None, **more: Any) -> Summary:
