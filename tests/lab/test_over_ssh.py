@@ -45,16 +45,16 @@ def test_a_run_over_unlike_hosts_survives_the_death_of_one_and_leaves_nobody_any
     family = [process.pid, *descendants(process.pid)]
     lab.die("h3")
     assert launched.says("worker 3 (h3, pid", 30), launched.said
-    assert launched.says("3 of 4 continue", 5), launched.said
+    assert launched.says("3 of 4 continue", 30), launched.said
     assert launched.says("server 1 (h3, pid", 30), launched.said
     assert launched.says("was replaced", 30), launched.said  # on a host that is left
     before = launched.said.count("accuracy")
     assert within(30, lambda: launched.said.count("accuracy") > before), launched.said  # they go on
     process.send_signal(signal.SIGINT)
-    assert launched.ends(20) == 130, launched.said
+    assert launched.ends(60) == 130, launched.said
     assert all_gone(family)
     for name in ("h1", "h2"):
-        assert within(5, lambda name=name: not lab.running(name)), (name, lab.running(name))  # type: ignore[misc]
+        assert within(30, lambda name=name: not lab.running(name)), (name, lab.running(name))  # type: ignore[misc]
     summary = json.loads((lab.folder / "run" / "summary.json").read_text())
     assert len(summary["workers"]) == 4
     assert summary["samples"] > 0
