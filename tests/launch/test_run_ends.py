@@ -69,6 +69,7 @@ class Run:
             if alive(pid):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(10)
+        self._reader.join(10)  # it may be at the last lines
         self.process.stdout.close()
         self.process.stderr.close()
 
