@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from paceline.launch.local.environment import PREFIX
 from tests.launch.forked_cli import Warm
@@ -19,7 +19,8 @@ from tests.launch.forked_cli import Warm
 # Before torch is imported, here and in whatever a test starts.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-settings.register_profile("shared machine", deadline=None)  # how long an example takes is the machine's affair
+# How long an example takes, or to draw it, is the machine's affair.
+settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")
 
 

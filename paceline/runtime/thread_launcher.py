@@ -15,6 +15,9 @@ from paceline.runtime.spec.launcher import ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.train_loop import load_data
 
+END_SECONDS_MIN = 60.0
+"""Seconds that threads have to end, even where processes would be killed sooner."""
+
 
 class ThreadLauncher:
     """Starts the parties as threads on a hub. Threads cannot be killed: `end` waits for them, and says who is left."""
@@ -53,9 +56,9 @@ class ThreadLauncher:
         """Does nothing: the coordinator closes the connections of a party that was given up, and that ends it."""
 
     def end(self, seconds: float) -> None:
-        """Waits up to `seconds` for all threads together. Raises RuntimeError with the names of those that still
-        run."""
-        deadline = time.monotonic() + seconds
+        """Waits for all threads together, END_SECONDS_MIN where `seconds` are fewer. Raises RuntimeError with the names
+        of those that still run."""
+        deadline = time.monotonic() + max(seconds, END_SECONDS_MIN)
         for thread in self._threads.values():
             thread.join(max(0.0, deadline - time.monotonic()))
         left = [name for name, thread in self._threads.items() if thread.is_alive()]

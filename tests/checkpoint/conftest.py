@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from paceline.checkpoint.redis_store import connect
 from paceline.checkpoint.redis_url import Address
+from tests.free_port import free_port
 
 PASSWORD = "hush"
 
@@ -23,8 +23,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
     program = shutil.which("redis-server")
     if program is None:
         pytest.skip("no redis-server: make lab-packages installs it")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     folder: Path = tmp_path_factory.mktemp("redis")
     options = [
         "--port",

@@ -24,6 +24,7 @@ from paceline.checkpoint.redis_url import Address, StoreSecrets
 from paceline.core.errors import ConfigError
 from paceline.runtime.checkpointing.resume import _taken
 from tests.checkpoint.conftest import PASSWORD
+from tests.launch.process_tree import within
 
 SECRETS = StoreSecrets(PASSWORD)
 OLD, NEW = b"old" * 500, b"new" * 500
@@ -282,6 +283,7 @@ def test_a_server_that_hangs_is_asked_once_and_given_up(monkeypatch: pytest.Monk
         threading.Thread(target=listen, daemon=True).start()
         with pytest.raises(ConfigError, match="127.0.0.1.*[Tt]ime"):
             RedisStore(Address(host="127.0.0.1", port=server.getsockname()[1], run="a"), SECRETS)
+        assert within(60.0, lambda: bool(heard)), "what was sent waits until it is read"
         with contextlib.suppress(OSError):
             server.shutdown(socket.SHUT_RDWR)
     assert len([data for data in heard if b"AUTH" in data or b"PING" in data or b"HELLO" in data]) == 1

@@ -68,12 +68,22 @@ def test_it_finds_the_optimum_that_all_workers_share(case: Case, servers: int, f
     assert [record.reason for record in run.records if isinstance(record, Ended)] == ["enough"]
 
 
+def left_by(run: ThreadRun) -> list[MemberChange]:
+    return [r for r in run.records[:] if isinstance(r, MemberChange) and r.event == "left"]
+
+
 @on_the_sample(hub, unix, all_of_them=False)
 def test_a_worker_that_leaves_does_not_stall_the_others(case: Case, servers: int, fabric: Fabric) -> None:
     others = (0, 2, 3)
-    run = ThreadRun(case, servers, fabric, leave_after={1: 10}, enough=there(case, others, after=30)).run()
+    others_are_there = there(case, others, after=30)
+
+    def enough(run: ThreadRun) -> bool:
+        """Not before worker 1 is heard to have left, however slow its thread is."""
+        return others_are_there(run) and "worker 1" in {r.party for r in left_by(run)}
+
+    run = ThreadRun(case, servers, fabric, leave_after={1: 10}, enough=enough).run()
     assert 10 <= run.done[1] < case.steps
-    left = [(r.party, r.reason) for r in run.records if isinstance(r, MemberChange) and r.event == "left"]
+    left = [(r.party, r.reason) for r in left_by(run)]
     assert left[0] == ("worker 1", "steps")
     assert sorted(left[1:]) == [(f"worker {rank}", "enough") for rank in others]
     assert max(distance(run.models[rank]) for rank in others) < case.near

@@ -6,6 +6,7 @@ short wait, so that speeds differ.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
@@ -45,7 +46,7 @@ from tests.conformance.schemes_table import DIMENSION, W0, Case, distance, gradi
 from tests.live.fakes import NumpyMemory
 
 INITIAL = "initial weights"
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 SECONDS = (0.0005, 0.001, 0.0006, 0.0012)
 """Of one step, by rank."""
 
@@ -194,9 +195,12 @@ class ThreadRun:
             transport.close()
             for thread in threads:  # it grows by those that come back
                 thread.join(DEADLINE_SECONDS)
-        left = [t.name for t in threading.enumerate() if t in threads or t.name.startswith("net of")]
+        left = [t for t in threading.enumerate() if t in threads or t.name.startswith("net of")]
+        for thread in left:  # on a busy machine a net thread finishes its turn later than `close` waits for it
+            thread.join(DEADLINE_SECONDS)
+        left = [thread for thread in left if thread.is_alive()]
         assert left == [], "threads are left"
-        assert open_sockets() == before, "sockets are left"
+        assert open_sockets() <= before, "sockets are left"
         assert self._outcome.empty(), self._outcome.get()
         return self
 
@@ -390,13 +394,11 @@ class ThreadRun:
         self._outcome.put(why)
 
 
-def open_sockets() -> int:
-    """Of this process; 0 where nobody can tell."""
-    count = 0
+def open_sockets() -> set[str]:
+    """Of this process, by inode; none where nobody can tell. Earlier tests may have left some to a later collection."""
+    found: set[str] = set()
     if os.path.isdir("/proc/self/fd"):
         for fd in os.listdir("/proc/self/fd"):
-            try:
-                count += os.readlink(f"/proc/self/fd/{fd}").startswith("socket:")
-            except OSError:  # the descriptor of the listing itself
-                continue
-    return count
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself
+                found.add(os.readlink(f"/proc/self/fd/{fd}"))
+    return {name for name in found if name.startswith("socket:")}

@@ -119,7 +119,7 @@ class Lab:
             self._sshds.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
         probe = ["ssh", "-F", str(self.folder / "ssh_config"), "-o", "BatchMode=yes", name, "true"]
         login = self.command(name, *probe)
-        assert within(10, lambda: subprocess.run(login, capture_output=True, check=False).returncode == 0), (
+        assert within(60, lambda: subprocess.run(login, capture_output=True, check=False).returncode == 0), (
             self.folder / f"sshd_{name}.log"
         ).read_text()
 
@@ -184,9 +184,9 @@ class Lab:
                     os.kill(pid, signal.SIGKILL)
             subprocess.run(["ip", "netns", "del", self.space(name)], capture_output=True, check=False)
         for process in self._sshds:
-            process.wait(10)
+            process.wait(60)
         for group in self._groups.values():
-            assert within(5, lambda group=group: _removed(group)), group  # type: ignore[misc]
+            assert within(30, lambda group=group: _removed(group)), group  # type: ignore[misc]
 
 
 def _removed(group: Path) -> bool:

@@ -69,6 +69,7 @@ class Run:
             if alive(pid):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(10)
+        self._reader.join(10)  # it may be at the last lines
         self.process.stdout.close()
         self.process.stderr.close()
 
@@ -311,7 +312,7 @@ def test_leased_samples_of_killed_workers_are_done_by_others_and_each_of_an_epoc
             signal.SIGKILL,
             ["--scheme", "asp", "--model", "cnn", "--slice-mb", "0.02", "--optimizer", "adam"],
         ),
-        (signal.SIGSTOP, ["--scheme", "bsp", "--dead-after", "1"]),
+        (signal.SIGSTOP, ["--scheme", "bsp", "--dead-after", "3"]),
     ],
 )
 def test_a_lost_server_is_replaced_and_nobody_else_is_restarted(
@@ -351,7 +352,7 @@ def test_sigterm_to_a_worker_sends_it_home_and_the_others_go_on(train: Callable[
 
 def test_a_stopped_worker_is_given_up_after_a_while(train: Callable[..., Run]) -> None:
     victim = "worker 1"
-    run = train("--scheme", "bsp", "--dead-after", "1")
+    run = train("--scheme", "bsp", "--dead-after", "3")
     os.kill(run.parties[victim], signal.SIGSTOP)
     assert within(2 * BOUND_SECONDS, lambda: "lost after" in run.errors), run.errors
     assert "silent for" in run.errors

@@ -27,7 +27,7 @@ PROGRESS = Progress(
     bytes_up=4,
     bytes_down=5,
 )
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 60.0
 """Longer than anything here takes on a busy machine; a test that waits so long has failed."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from paceline.live.event_loop import Loop
-from tests.live.fakes import happened, take, tcp_pair
+from tests.live.fakes import PATIENCE_SECONDS, happened, take, tcp_pair
 
 
 class Watched:
@@ -37,7 +37,7 @@ def watched(pair: tuple[socket.socket, socket.socket]) -> Iterator[Watched]:
     watched = Watched()
     watched.loop.start()
     yield watched
-    watched.loop.end()
+    watched.loop.end(PATIENCE_SECONDS)
     assert watched.failures.empty()
 
 
@@ -53,7 +53,7 @@ def test_what_was_asked_for_before_the_start_runs_after_it() -> None:
     watched.loop.call_soon(lambda: watched.said.put("early"))
     watched.loop.start()
     assert take(watched.said) == "early"
-    watched.loop.end()
+    watched.loop.end(PATIENCE_SECONDS)
 
 
 def test_a_callback_may_ask_for_another_without_ringing(watched: Watched) -> None:
@@ -118,7 +118,7 @@ def test_an_exception_that_escapes_ends_the_loop_and_is_told() -> None:
 
     watched.loop.call_soon(fail)
     assert take(watched.failures) is error
-    watched.loop.end()
+    watched.loop.end(PATIENCE_SECONDS)
     watched.loop.call_soon(lambda: watched.said.put("never"))  # to a loop that has ended: no error, no effect
     assert watched.said.empty()
 
@@ -136,15 +136,15 @@ def test_ending_waits_for_what_is_being_done() -> None:
     watched.loop.call_soon(slow)
     assert happened(begun)
     go_on.set()
-    watched.loop.end()
+    watched.loop.end(PATIENCE_SECONDS)
     assert watched.said.get_nowait() == "done"
-    watched.loop.end()
+    watched.loop.end(PATIENCE_SECONDS)
 
 
 def test_a_loop_that_was_never_started_leaves_no_socket_open() -> None:
     loop = Watched().loop
     assert loop._bell.fileno() >= 0
-    loop.end()
+    loop.end(PATIENCE_SECONDS)
     assert loop._bell.fileno() == loop._ear.fileno() == -1
     with pytest.raises(ValueError, match="closed"):
         loop._selector.select(0)

@@ -13,6 +13,7 @@ from paceline.core.coordination import party
 from paceline.launch.local.launcher import LocalHost
 from paceline.launch.local.train import Silent, make_supervisor
 from paceline.live.net.inprocess_transport import Hub
+from paceline.live.state.responsive_reads import Answering
 from paceline.observe.runs.summary import Summary
 from paceline.observe.terminal.progress import ProgressDisplay
 from paceline.runtime.supervisor.supervisor import RunSupervisor
@@ -43,6 +44,12 @@ def processes(host: LocalHost) -> Runner:
     return lambda config: make_supervisor(config, host.launcher(), Silent()).run()
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that answers late, as on a busy machine, is not left out of statistics and means."""
+    monkeypatch.setattr(Answering.__init__, "__defaults__", (60.0,))
+
+
 def in_threads(config: Config, view: ProgressDisplay | None = None, **more: Any) -> Summary:
     """Runs a configuration in threads of this process, on a hub; `more`: for the supervisor."""
     hub = Hub()
@@ -55,7 +62,7 @@ def threads() -> Iterator[Runner]:
     before = set(threading.enumerate())
     yield in_threads
     for thread in set(threading.enumerate()) - before:
-        thread.join(5.0)
+        thread.join(60.0)
         assert not thread.is_alive(), thread.name
 
 

@@ -36,7 +36,7 @@ from paceline.runtime.spec.launcher import ProcessEnded
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.spec.who_updates import fitted
 from paceline.runtime.supervisor.supervisor import RunSupervisor
-from paceline.runtime.thread_launcher import ThreadLauncher
+from paceline.runtime.thread_launcher import END_SECONDS_MIN, ThreadLauncher
 from paceline.runtime.worker.pace import Pace
 
 Loop = Callable[[Pace, nn.Module], None]
@@ -164,7 +164,7 @@ class LoopLauncher(ThreadLauncher):
     def end(self, seconds: float) -> None:
         super().end(seconds)
         for thread in self._workers:
-            thread.join(seconds)
+            thread.join(END_SECONDS_MIN)
         assert not any(thread.is_alive() for thread in self._workers)
 
 

@@ -13,14 +13,15 @@ from typing import Any
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
 from paceline.core.errors import PeerLost
-from paceline.live.node.open_calls import OutgoingCalls
+from paceline.core.parties.outgoing_calls import OutgoingCalls
+from paceline.live.node.open_calls import OpenCall
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 
 
 class ServerMessages:
     """Tells the servers of one worker's changes; any thread may call it."""
 
-    def __init__(self, transport: Transport, calls: OutgoingCalls) -> None:
+    def __init__(self, transport: Transport, calls: OutgoingCalls[OpenCall]) -> None:
         self._transport, self._calls = transport, calls
         self._rate: tuple[int, control.Rate] | None = None  # how many servers were told, and what
 

@@ -18,10 +18,11 @@ from paceline.core.coordination.party import Party
 from paceline.core.effects import SERVERS, Mean, To
 from paceline.core.errors import PeerLost, Stopped, Undone
 from paceline.core.message import scatter, vector_fields
+from paceline.core.parties.outgoing_calls import OutgoingCalls
 from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory, is_arriving
 from paceline.live.node.deferred_send import DeferredSends
-from paceline.live.node.open_calls import OutgoingCalls
+from paceline.live.node.open_calls import OpenCall
 from paceline.live.node.peer_connections import PeerConnections
 from paceline.live.node.published_state import ReadState
 from paceline.live.protocol.channel import MessageChannel
@@ -66,7 +67,7 @@ class MessageSender:
         self._channel, self._lock = channel, lock
         self.streams = DeferredSends(channel)
         self.cut = Scatter(NOWHERE)
-        self.calls = OutgoingCalls()
+        self.calls = OutgoingCalls[OpenCall]()
         self.neighbours = PeerConnections(channel.me, self._ask_past_role, lock, timeout_s)
         self._confirmation = self.neighbours.confirmation
         self.server_view = 0  # grows whenever the servers go back
@@ -149,7 +150,8 @@ class MessageSender:
                 raise self.stopped
             if target.kind == "server" and server_view != self.server_view and not isinstance(piece, ReadState):
                 raise Undone("a server was replaced")  # those servers would not hear it
-            envelope = Envelope(Kind.CALL, piece, self.calls.open(pending, part, target), at, server_view)
+            number = self.calls.open(target, OpenCall(pending, part))
+            envelope = Envelope(Kind.CALL, piece, number, at, server_view)
         pending.sent.append(envelope)
         return envelope
 
@@ -159,7 +161,12 @@ class MessageSender:
         A restored server has all that was acknowledged, so a call that it knows already is answered, not applied again.
         """
         with self._lock:
-            asked = self.calls.asked_again(servers)
+            asked = [
+                (to, envelope)
+                for number, to, call in self.calls.asked_again(servers)
+                for envelope in call.pending.sent
+                if envelope.id == number and envelope.queued_at
+            ]
         for to, envelope in asked:
             self.post_if_there(to, envelope)  # the same bytes: codecs with error feedback assume that each arrives once
 
@@ -178,6 +185,6 @@ class MessageSender:
             calls = self.calls.close_all()
             if error is not None and not isinstance(error, Stopped):
                 self.calls.retries = False
-        for pending in calls:
-            pending.fail(stopped)
+        for call in calls:
+            call.pending.fail(stopped)
         return stopped

@@ -225,8 +225,8 @@ class Node(StateReader):
             if src.kind == "worker":
                 self._unanswered.gone(src.index)
             calls = self.calls.lost(src)
-        for pending in calls:
-            pending.fail(PeerLost(f"lost {src}: {why}"))
+        for call in calls:
+            call.pending.fail(PeerLost(f"lost {src}: {why}"))
         if self.peers is not None and src.kind == "worker":
             self.peers.lost(src, why)
 
@@ -244,8 +244,8 @@ class Node(StateReader):
                 self._loop.start_anew()
                 if role is not None:
                     role.on_rollback()
-        for pending in calls:
-            pending.fail(Undone("a server was replaced"))
+        for call in calls:
+            call.pending.fail(Undone("a server was replaced"))
 
     def begin_server_view(self, server_view: int) -> None:
         """Begins a server view: from now on messages of another one are dropped. Called between two messages."""
@@ -427,7 +427,7 @@ class Node(StateReader):
                 if self.stopped or self.calls.is_void(envelope.id):
                     return  # an answer that came too late to matter
                 raise ProtocolError(f"{src} answered a question that {self.me} did not ask")
-        pending, part, _ = call
+        pending, part = call
         if isinstance(envelope.message, IN_VAIN):
             pending.fail(envelope.message.error(src))
             return

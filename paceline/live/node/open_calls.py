@@ -1,100 +1,24 @@
-"""Holds the calls that are not answered yet: those that a process has made, and those that others made to it.
+"""What a process keeps of the calls that are not answered yet: those it has made, and those that others made to it.
 
-an outgoing call   input                                              then
-OPEN               REPLY with its number                              closed; the answer goes to its PendingReply
-OPEN               the other party is lost                            fails with PeerLost; a late answer is ignored
-OPEN               a server is lost that will be replaced (`retries`) stays open
-OPEN               that server is restored from a copy                the same call is sent again (`asked_again`)
-OPEN               servers went back to a snapshot                    void: fails with Undone, late answers are ignored
-OPEN               this process lost the coordinator                  fails; from then on no call waits for a new server
+What becomes of an outgoing call is decided in `paceline.core.parties.outgoing_calls`: its answer closes it, a loss or a
+server that went back fails it, and it is sent again where a lost server was replaced by its copy.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from paceline.core.coordination.party import Party
 from paceline.core.role import Role
 from paceline.live.protocol.pending_reply import PendingReply
-from paceline.live.protocol.transport import Envelope
 
 
 class OpenCall(NamedTuple):
-    """Names what a call is for: the answer of `to` is part `part` of `pending`."""
+    """Names what a call is for: the answer is part `part` of `pending`."""
 
     pending: PendingReply
     part: int
-    to: Party
-
-
-class OutgoingCalls:
-    """Holds the calls of one process to others, by number. Its owner lets one thread in at a time.
-
-    retries: calls to a lost server stay open, because another process will take its place.
-    """
-
-    def __init__(self) -> None:
-        self.retries = False
-        self._ids = itertools.count(1)
-        self._calls: dict[int, OpenCall] = {}
-        self._void = 0  # a call below this number that is not open is void
-
-    def open(self, pending: PendingReply, part: int, to: Party) -> int:
-        """Opens a call and returns its number, which its reply will name."""
-        number = next(self._ids)
-        self._calls[number] = OpenCall(pending, part, to)
-        return number
-
-    def find(self, number: int) -> OpenCall | None:
-        """Returns an open call, or None."""
-        return self._calls.get(number)
-
-    def close(self, number: int) -> OpenCall | None:
-        """Returns an open call and forgets it; None where it is not open."""
-        return self._calls.pop(number, None)
-
-    def close_all(self) -> list[PendingReply]:
-        """Forgets all calls; returns who waits for them."""
-        calls, self._calls = self._calls, {}
-        return [call.pending for call in calls.values()]
-
-    def waits_for(self, who: Party) -> bool:
-        """Returns True if calls to `who` stay open while it is lost, since it will be replaced."""
-        return self.retries and who.kind == "server"
-
-    def lost(self, who: Party) -> list[PendingReply]:
-        """Closes the calls that `who` will not answer any more, and returns their replies.
-
-        The coordinator may count as lost who only hung, so its answers can still arrive; they are void.
-        """
-        if self.waits_for(who):
-            return []
-        self._void = next(self._ids)
-        return [self._calls.pop(number).pending for number, call in list(self._calls.items()) if call.to == who]
-
-    def void(self) -> list[PendingReply]:
-        """Closes all calls to servers, and returns their replies; answers that still arrive are void."""
-        self._void = next(self._ids)
-        asked = [number for number, call in self._calls.items() if call.to.kind == "server"]
-        return [self._calls.pop(number).pending for number in asked]
-
-    def asked_again(self, whom: Collection[Party]) -> list[tuple[Party, Envelope]]:
-        """Returns the calls to send again: sent to these, and not answered. An answer may then arrive twice."""
-        self._void = next(self._ids)
-        open_there = [(number, call) for number, call in self._calls.items() if call.to in whom]
-        return [
-            (call.to, envelope)
-            for number, call in open_there
-            for envelope in call.pending.sent
-            if envelope.id == number and envelope.queued_at
-        ]
-
-    def is_void(self, number: int) -> bool:
-        """Returns True for a call from before a loss, or before servers went back: its reply counts no more."""
-        return number < self._void
 
 
 class IncomingCalls:

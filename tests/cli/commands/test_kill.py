@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline.cli.commands import kill
 from paceline.runtime.run_folder.status_file import STATUS
 from tests.cli.commands.runs import a_status, told
 from tests.cli.conftest import refused_here
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/1/stat").exists(), reason="reads
 STUBBORN = """
 import signal, sys, threading
 from pathlib import Path
+from paceline.cli.commands import kill
 from paceline.runtime.run_folder.status_file import StatusFile
 signal.signal(signal.SIGTERM, lambda *_: None)
 Path(sys.argv[1]).mkdir()
@@ -36,13 +38,20 @@ while True:
 def test_one_that_does_not_end_is_told_so_and_ends_by_force_and_nobody_else_does(
     here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paceline.cli.commands.kill.SECONDS", 0.1)
-    monkeypatch.setattr("paceline.cli.commands.kill.FORCED_SECONDS", 0.1)
+    send, waited, sent = kill._send, kill._waited, list[int]()
+
+    def noted(leader: int, number: signal.Signals) -> bool:
+        sent.append(number)
+        return send(leader, number)
+
+    monkeypatch.setattr(kill, "_send", noted)
+    monkeypatch.setattr(kill, "_waited", lambda leader, _: waited(leader, 60.0 if signal.SIGKILL in sent else 0.1))
     two = [subprocess.Popen([sys.executable, "-c", STUBBORN, str(here / name)]) for name in ("one", "other")]
     try:
         assert within(60, lambda: all((here / name / STATUS).exists() for name in ("one", "other")))
         assert "still ending; once more ends it at once" in told(capsys, "kill", "one", code=1)
         assert told(capsys, "kill", "one", "--force") == "runs/one has ended: at once"
+        assert sent == [signal.SIGTERM] * 3 + [signal.SIGKILL]
         assert two[0].wait(10) == -signal.SIGKILL
         assert "gone: process" in told(capsys, "status", "one", code=1)
         assert two[1].poll() is None
@@ -55,6 +64,7 @@ def test_one_that_does_not_end_is_told_so_and_ends_by_force_and_nobody_else_does
 STARTS = """
 import sys, threading
 from paceline.cli.support.run_and_report import _signals, ending_in_order
+from paceline.cli.commands import kill
 from paceline.runtime.run_folder.status_file import starting
 with ending_in_order(), starting(sys.argv[1], "bsp"):
     threading.Event().wait(60)

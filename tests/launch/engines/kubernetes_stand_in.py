@@ -23,7 +23,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -33,6 +32,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Protocol
+
+from tests.free_port import free_port
 
 KINDS = {"services": ("", "Service"), "secrets": ("", "Secret"), "pods": ("", "Pod"), "jobs": ("batch", "Job")}
 """By the plural: group and kind."""
@@ -300,8 +301,7 @@ class Cluster:
         """Returns the port of this machine that stands for that of a service."""
         assert any(plural == "services" and name == host for _, plural, name in self._objects), f"no service {host}"
         if f"{host}:{port}" not in self._ports:
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                self._ports[f"{host}:{port}"] = free.getsockname()[1]
+            self._ports[f"{host}:{port}"] = free_port()
         return self._ports[f"{host}:{port}"]
 
     def _end(self, state: JobState) -> None:

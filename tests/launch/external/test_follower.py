@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.free_port import free_port
 from tests.launch.forked_cli import Warm
 from tests.launch.process_tree import LIGHT
 
@@ -66,15 +66,9 @@ def started(
     return said
 
 
-def free_port() -> str:
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return str(listener.getsockname()[1])
-
-
 def test_a_manual_start_of_mxnet_role_by_role_trains(warm: Warm, tmp_path: Path) -> None:
     """mxnet.md: 'set 5 env vars per process and run the same command'."""
-    root = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": free_port()}
+    root = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": str(free_port())}
     job = {**root, "DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1"}
     roles = ("worker", "server", "worker", "scheduler")
     one, server, other, scheduler = started(warm, tmp_path, *({**job, "DMLC_ROLE": role} for role in roles))
@@ -114,6 +108,6 @@ def test_a_script_that_ends_with_a_bad_exit_code_among_others_fails_their_run_by
     lines = SCRIPT.replace("range(6)", "range(10**6)")
     lines = lines.replace("    pace.step(4)", "    pace.step(4)\n    if pace.rank == 1: import sys; sys.exit(3)")
     ranks = ({"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"} for rank in "01")
-    job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "TORCHELASTIC_RUN_ID": "x"}
+    job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": "x"}
     said = started(warm, tmp_path, *({**job, **rank} for rank in ranks), script=lines, codes=[1, 3])
     assert "worker 1: its script ended with exit code 3" in said[0]

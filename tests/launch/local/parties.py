@@ -28,5 +28,5 @@ def pid_of(host: LocalHost, party: str) -> int:
     def named() -> list[int]:
         return [pid for pid in descendants(os.getpid()) if comm(pid) == f"pace {party}"[:15]]
 
-    assert within(10, lambda: bool(named())), f"no process calls itself pace {party}"
+    assert within(60, lambda: bool(named())), f"no process calls itself pace {party}"
     return named()[0]

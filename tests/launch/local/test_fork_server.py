@@ -52,7 +52,7 @@ def test_requests_that_come_in_pieces_are_put_together(tmp_path: Path) -> None:
         assert isinstance(answer, LoadFailed)
         assert "unknown section [nowhere]" in answer.why
         ours.shutdown(socket.SHUT_WR)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

@@ -47,7 +47,7 @@ def test_a_party_is_named_after_what_it_is_and_its_end_is_told(
     launcher.start(spec_at(listener, tmp_path))
     pid = pid_of(host, "worker 0")
     os.kill(pid, signal.SIGKILL)
-    ended = launcher.ended.get(timeout=10)
+    ended = launcher.ended.get(timeout=60)
     assert str(ended.who) == "worker 0"
     assert ended.why == f"worker 0 (pid {pid}) was killed by SIGKILL"
     assert all_gone([pid])
@@ -58,7 +58,7 @@ def test_a_party_that_fails_is_told_with_its_last_words_and_its_log(host: LocalH
         spec = spec_at(closed, tmp_path)
     launcher = host.launcher()
     launcher.start(spec)
-    why = launcher.ended.get(timeout=10).why
+    why = launcher.ended.get(timeout=60).why
     assert "ended with exit code 1" in why
     assert "cannot reach coordinator" in why
     assert str(tmp_path / "logs" / "worker-0.log") in why
@@ -73,7 +73,7 @@ def test_the_end_of_a_crew_is_the_end_of_all_its_parties(
     launcher.start(spec_at(listener, tmp_path, "server 0"))
     pids = [pid_of(host, "worker 0"), pid_of(host, "server 0")]
     launcher.end(2.0)
-    assert all_gone(pids, 0.5)
+    assert all_gone(pids)
     while True:
         try:
             assert launcher.ended.get_nowait().why == ""  # asked to, so no failure
@@ -89,7 +89,7 @@ def test_a_party_stopped_by_a_signal_is_killed_all_the_same(
     pid = pid_of(host, "worker 0")
     os.kill(pid, signal.SIGSTOP)
     launcher.end(0.3)
-    assert all_gone([pid], 0.5)
+    assert all_gone([pid])
 
 
 def test_data_that_cannot_be_had_are_refused_before_anybody_is_started(host: LocalHost, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ threading.Event().wait()
     try:
         assert owner.stdout is not None
         assert owner.stdout.readline() == "up\n"
-        assert within(10, lambda: any(comm(pid) == "pace worker 0" for pid in descendants(owner.pid)))
+        assert within(60, lambda: any(comm(pid) == "pace worker 0" for pid in descendants(owner.pid)))
         family = descendants(owner.pid)
         assert len(family) >= 2
     finally:
@@ -138,7 +138,7 @@ def test_closing_leaves_nobody() -> None:
 def test_one_that_is_still_getting_warm_is_not_waited_for() -> None:
     host = LocalHost()
     host.launcher()
-    assert within(10, lambda: "torch" in _mapped(host._process.process.pid))
+    assert within(60, lambda: "torch" in _mapped(host._process.process.pid))
     host.close()
     assert host._process.process.returncode == -signal.SIGKILL
 

@@ -6,11 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from paceline.launch.local import script_output
 from paceline.launch.local.script_output import Output
 
 WARNING = "train.py:12: UserWarning: pace.step() found no gradient"
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning is held back until the end, however slow the machine is."""
+    monkeypatch.setattr(script_output, "HOLD_SECONDS", 600.0)
+
+
+@pytest.mark.usefixtures("unhurried")
 def test_forty_workers_that_warn_alike_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = Output(str(tmp_path))
     for rank in range(40):
@@ -21,6 +29,7 @@ def test_forty_workers_that_warn_alike_are_one_line(tmp_path: Path, capsys: pyte
     assert (tmp_path / "logs" / "worker-17.log").read_text() == f"{WARNING}\n  pace.step()\n"
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_who_warns_alone_is_named_with_its_host_and_other_lines_do_not_wait(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -32,7 +32,7 @@ pace = paceline.join(model, optimizer, scheme="asp", evaluate=evaluate)
 for batch, _ in pace.batches(TensorDataset(x, x), 10, epochs=20):
     model(batch).square().mean().backward()
     pace.step()
-    threading.Event().wait(0.01)
+    threading.Event().wait(0.02)
 pace.close()
 """
 BESIDE = ("-s", "1", "--eval-every", "0.05", "--checkpoint-every", "0.05")

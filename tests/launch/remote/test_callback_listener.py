@@ -7,6 +7,7 @@ import itertools
 import json
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -83,12 +84,20 @@ def test_an_agent_that_is_sent_away_before_it_was_let_in_calls_again(
 def test_an_agent_gives_up_after_some_time_and_says_why(
     door: CallbackListener, ticket: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doors, "introduce", lambda *_: False)
-    monkeypatch.setattr(doors, "CALL_SECONDS", 0.3)
+    now = 0.0
+
+    def sent_away(*_: object) -> bool:
+        nonlocal now
+        now += 25.0
+        return False
+
+    monkeypatch.setattr(doors, "introduce", sent_away)
+    monkeypatch.setattr(doors, "time", SimpleNamespace(monotonic=lambda: now))
     with pytest.raises(
         PacelineError, match=r"the launcher at 127.0.0.1:\d+ closed the connection before it had let this process in"
     ):
         enter(ticket, hello)
+    assert now == 75.0, "the third time was beyond 60 s"
 
 
 def test_one_that_was_let_in_is_evicted_no_more(door: CallbackListener, ticket: Path) -> None:

@@ -70,10 +70,17 @@ def test_paceline_train_runs_on_the_hosts_of_the_file(launch: Launch, tmp_path: 
 
 
 def test_a_script_is_known_by_its_rank_and_host_and_its_failure_by_its_cause(launch: Launch, tmp_path: Path) -> None:
-    script = (
-        "import os; print('rank', os.environ['PACELINE_RANK'], os.getpid(), flush=True)\nraise SystemExit('no disk')"
-    )
-    (tmp_path / "s.py").write_text(script)
+    there = f"""
+import os, threading
+from pathlib import Path
+rank = os.environ["PACELINE_RANK"]
+print("rank", rank, os.getpid(), flush=True)
+Path({str(tmp_path)!r}, "here-" + rank).touch()
+while len([*Path({str(tmp_path)!r}).glob("here-*")]) < 2:  # else the first to fail could end the run before the other
+    threading.Event().wait(0.02)
+raise SystemExit("no disk")
+"""
+    (tmp_path / "s.py").write_text(there)
     code, out, err = launch("a\nb\n", "-i", "127.0.0.1", "python", "s.py")
     assert code == 1
     assert "[worker 1 (a)] rank 1" in out  # the last address comes first, as MXNet counted

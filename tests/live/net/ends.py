@@ -15,7 +15,7 @@ from paceline.live.event_loop import Loop
 from paceline.live.net.connection import Connection
 from paceline.live.protocol.pending_reply import rooms_for
 from paceline.live.protocol.transport import Envelope, Kind, LossCause
-from tests.live.fakes import NumpyMemory, happened, vector
+from tests.live.fakes import PATIENCE_SECONDS, NumpyMemory, happened, vector
 
 BODY_BYTES_MAX = 1 << 28
 
@@ -27,6 +27,7 @@ class End:
         self.failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self.came: queue.SimpleQueue[Envelope] = queue.SimpleQueue()
         self.closings: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.closed_by: list[str] = []  # names of threads
         self.causes: queue.SimpleQueue[LossCause] = queue.SimpleQueue()
         self.rooms: list[list[Any]] = []
         self.on_arrival: Callable[[], None] = lambda: None
@@ -45,6 +46,7 @@ class End:
         self.loop.start()
 
     def closed(self, why: str, cause: LossCause) -> None:
+        self.closed_by.append(threading.current_thread().name)
         self.closings.put(why)
         self.causes.put(cause)
 
@@ -65,7 +67,7 @@ class End:
 
     def close(self) -> None:
         self.loop.call_soon(lambda: self.connection.close("end of the test"))
-        self.loop.end()
+        self.loop.end(PATIENCE_SECONDS)
         self.connection.close("end of the test")
 
 

@@ -134,6 +134,7 @@ def test_who_does_not_finish_in_time_is_sent_away(opened: Make) -> None:
     late = [one.stranger(), one.stranger(first=b"\x16\x03")]
     assert all(hung_up_on(sock) for sock in late)
     assert take(one.refused) == ("127.0.0.1", "no handshake within 0.05 s")
+    one.made._seconds = 600.0  # a handshake of somebody who belongs here may take longer on a busy machine
     assert one.is_let_in()
     close(*late)
 

@@ -10,7 +10,7 @@ import pytest
 from paceline.live.net.caller_reads import CallerReads
 from paceline.live.protocol.wakeable_event import WakeableEvent
 from tests.launch.process_tree import within
-from tests.live.fakes import happened, in_background, take, tcp_pair
+from tests.live.fakes import PATIENCE_SECONDS, happened, in_background, take, tcp_pair
 from tests.live.net.ends import End, push, total
 
 
@@ -27,12 +27,12 @@ class Waiter:
         self.threads.append(threading.current_thread().name)
         self.event.set()
 
-    def wait(self, timeout_s: float = 15.0) -> bool:
+    def wait(self, timeout_s: float = PATIENCE_SECONDS) -> bool:
         return self.reads.wait(self.event, [self.end.connection], timeout_s)
 
     def waits(self) -> None:
         """Returns when a thread has taken the connection over."""
-        assert within(15.0, lambda: self.end.connection._reader is not None)
+        assert within(PATIENCE_SECONDS, lambda: self.end.connection._reader is not None)
 
 
 def test_the_answer_comes_on_the_thread_that_waits_and_later_messages_on_the_loop(ends: tuple[End, End]) -> None:
@@ -108,11 +108,13 @@ def test_a_connection_that_is_closed_meanwhile_does_not_end_the_wait_for_others(
 def test_the_end_of_the_stream_is_heard_on_the_thread_that_waits(ends: tuple[End, End]) -> None:
     one, other = ends
     waiter = Waiter(one)
-    answer = in_background(lambda: waiter.wait(0.5))
+    answer = in_background(waiter.wait)
     waiter.waits()
     other.on_loop(lambda: other.connection.close("leaves"))
     assert take(one.closings) == "the other side closed the connection"
-    assert not answer()
+    assert one.closed_by == ["in background"]
+    waiter.event.set()  # which is what a transport does that hears of it
+    assert answer()
 
 
 def test_what_a_handler_raises_ends_the_loop_as_on_its_own_thread() -> None:
@@ -123,11 +125,12 @@ def test_what_a_handler_raises_ends_the_loop_as_on_its_own_thread() -> None:
         raise LookupError("in the handler")
 
     one.on_arrival = arrived
-    answer = in_background(lambda: waiter.wait(0.5))
+    answer = in_background(waiter.wait)
     waiter.waits()
     other.connection.send(total(1))
     assert isinstance(take(one.failures), LookupError)
-    assert not answer()
+    waiter.event.set()
+    assert answer()
     one.close()
     other.close()
 

@@ -65,6 +65,7 @@ def test_both_ends_count_the_bytes_that_went_over(ends: tuple[End, End]) -> None
         one.connection.send(frame)
     for _ in frames:
         take(other.came)
+    assert happened(one.connection.idle), "what the loop has sent is counted a moment later"
     sent = sum(len(bytes_of(frame)) for frame in frames)
     assert (one.connection.bytes_sent, one.connection.bytes_received) == (sent, 0)
     assert (other.connection.bytes_sent, other.connection.bytes_received) == (0, sent)

@@ -22,6 +22,7 @@ from paceline.live.protocol.transport import Envelope, Kind
 from paceline.live.security.handshake import Challenge, Greeting, Proof
 from tests.live.bare_transport import TOKEN, Someone, greeting_of
 from tests.live.fakes import (
+    PATIENCE_SECONDS,
     NumpyMemory,
     Recorder,
     happened,
@@ -111,14 +112,22 @@ def test_what_follows_a_good_proof_in_the_same_packet_is_heard(host: Someone) ->
 def test_one_who_never_says_who_it_is_is_sent_away(
     monkeypatch: pytest.MonkeyPatch, host: Someone, someone: Callable[..., Someone]
 ) -> None:
-    monkeypatch.setattr(tcp_transport, "GREETING_SECONDS", 0.02)
-    assert hung_up_on(host.call(greeting()[:10]))
-    friend = someone(worker(1))
+    ends, later = list[Callable[[], None]](), host.transport._loop.call_later
+
+    def noted(seconds: float, action: Callable[[], None]) -> None:
+        ends.append(action) if seconds == tcp_transport.GREETING_SECONDS else later(seconds, action)
+
+    monkeypatch.setattr(host.transport._loop, "call_later", noted)
+    silent, begun, friend = host.call(), host.call(greeting()[:10]), someone(worker(1))
     friend.transport.connect(COORDINATOR, host.transport.address)
     friend.say(COORDINATOR, 1)
     host.heard.next()
-    assert hung_up_on(host.call())  # a whole patience later the friend is still there
-    friend.say(COORDINATOR, 2)
+    assert len(ends) == 3, "each of them has so long to say who it is"
+    for end in ends:
+        host.transport.call_later(0.0, end)
+    assert hung_up_on(silent)
+    assert hung_up_on(begun)
+    friend.say(COORDINATOR, 2)  # which has said so, and is still there
     assert host.heard.next() == (worker(1), Total(samples=2))
 
 
@@ -164,14 +173,14 @@ def test_two_that_call_each_other_at_the_same_moment_hear_each_other(
     attempt: int, someone: Callable[..., Someone], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two workers that come back at once do: each reads the other's state over the connection it has called."""
-    pair, both = (someone(worker(4)), someone(worker(5))), threading.Barrier(2)
+    pair, both = (someone(worker(4)), someone(worker(5))), threading.Barrier(2, timeout=PATIENCE_SECONDS)
     for one in pair:
         call = one.transport._dialer.reach
 
         def reach(party: Party, address: str, *, lane: bool = False, call: Callable[..., Any] = call) -> socket.socket:
-            both.wait(5.0)  # each has seen by now that there is no connection yet
+            both.wait()  # each has seen by now that there is no connection yet
             sock = call(party, address, lane=lane)
-            both.wait(5.0)
+            both.wait()
             return sock
 
         monkeypatch.setattr(one.transport._dialer, "reach", reach)
@@ -183,7 +192,7 @@ def test_two_that_call_each_other_at_the_same_moment_hear_each_other(
     for call in calls:
         call.start()
     for call in calls:
-        call.join(5.0)
+        call.join(PATIENCE_SECONDS)
     for n in range(20):
         pair[0].say(worker(5), n)
         pair[1].say(worker(4), n)

@@ -84,7 +84,7 @@ class End:
 
     def close(self) -> None:
         self.loop.call_soon(lambda: self.connection.close("end of the test"))
-        self.loop.end()
+        self.loop.end(PATIENCE_SECONDS)
         self.connection.close("end of the test")
         assert self.failures.empty()
 

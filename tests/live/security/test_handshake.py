@@ -24,6 +24,7 @@ from paceline.live.protocol.transport import Envelope, Kind
 from paceline.live.same_host import unix_socket
 from paceline.live.same_host.shared_memory import Segments
 from paceline.live.security.handshake import LISTENER, Challenge, Greeting, Proof
+from tests.launch.process_tree import within
 from tests.live.bare_transport import TOKEN, Someone, bytes_of, challenge_from, greeting_of, proof_by, prove
 from tests.live.fakes import PATIENCE_SECONDS, take
 from tests.live.net.test_tcp_transport import hung_up_on, still_answers
@@ -152,7 +153,7 @@ def test_a_squatter_on_the_port_of_a_party_that_is_gone_sees_no_secret(
         caller.transport.connect(server(0), address)
     with pytest.raises(PeerLost, match="no connection to server 0"):
         caller.transport.send(server(0), push)
-    assert b"worker 0" in squatter.heard, "it was called, and recorded"
+    assert within(PATIENCE_SECONDS, lambda: b"worker 0" in squatter.heard), "it was called, and recorded"
     assert only_greetings(bytes(squatter.heard))
     assert TOKEN.encode() not in squatter.heard
     assert MODEL.tobytes() not in squatter.heard

@@ -15,7 +15,8 @@ from paceline.core.fault_tolerance.replication import Kept, SliceState
 from paceline.core.role import Role
 from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.state.replication import COMPLETE, SliceReplication
-from tests.live.fakes import in_background, vector
+from tests.launch.process_tree import within
+from tests.live.fakes import PATIENCE_SECONDS, in_background, vector
 from tests.live.node_fixture import PLACE, Ask, Said, Stage
 
 S0, S1, W0 = server(0), server(1), worker(0)
@@ -62,7 +63,7 @@ def asks(stage: Stage, times: int) -> Any:
     """A worker that asks server 0 so often, one after the other; the numbers of its answers."""
     node = stage.node(W0)
     asked = [node.ask(S0, 0, Ask(v=vector(1.0, 2.0), n=0), "an answer") for _ in range(times)]
-    return in_background(lambda: [pending.wait(15.0).n for pending in asked])
+    return in_background(lambda: [pending.wait(PATIENCE_SECONDS).n for pending in asked])
 
 
 def test_the_newest_state_is_on_the_other_server_when_the_answer_comes(stage: Stage, pair: Any) -> None:
@@ -81,9 +82,7 @@ def test_no_answer_goes_before_its_state_is_kept(stage: Stage, pair: Any) -> Non
     one.copies.begin()
     with other.node._lock:  # the other one is busy
         answers = asks(stage, 2)
-        while one.role.version < 2:
-            pass
-        assert len(one.copies._waiting[0]) == 2
+        assert within(PATIENCE_SECONDS, lambda: len(one.copies._waiting[0]) == 2)
     assert answers() == [1, 2]
 
 
@@ -92,8 +91,7 @@ def test_nobody_waits_for_a_keeper_that_is_lost(stage: Stage, pair: Any) -> None
     one.copies.begin()
     with other.node._lock:
         answers = asks(stage, 2)
-        while one.role.version < 2:
-            pass
+        assert within(PATIENCE_SECONDS, lambda: one.role.version == 2)
         one.node.between_messages(lambda: one.copies.lost(1))
         assert answers() == [1, 2]
 
@@ -113,7 +111,7 @@ def test_a_newcomer_is_known_to_the_copy_before_that_is_confirmed(pair: Any) -> 
         one.node.between_messages(lambda: one.copies.hold(0, one.role, ()))
         one.node.between_messages(lambda: one.copies.after_replicated(kept.set))
         assert not kept.is_set()
-    assert kept.wait(15.0)
+    assert kept.wait(PATIENCE_SECONDS)
     one.node.between_messages(lambda: one.copies.lost(1))
     one.node.between_messages(lambda: one.copies.after_replicated(at_once.set))
     assert at_once.is_set(), "nobody is there who could keep it"

@@ -223,7 +223,7 @@ def test_phases_are_kept_while_they_last_though_their_servers_count_no_versions(
     config = config_for(
         out,
         scheme="hybrid",
-        steps=40,
+        steps=150,
         checkpoint=often,
         evaluation={"every": 0.01},
         cluster={"step_ms": 8.0},

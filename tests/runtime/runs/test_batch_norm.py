@@ -13,6 +13,7 @@ from paceline.engine.model.trial_pass import unchanged
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import assert_same, config_for, one_process, saved
 
+pytestmark = pytest.mark.usefixtures("patient")
 STEPS = 4
 
 

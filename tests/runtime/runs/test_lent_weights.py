@@ -26,7 +26,7 @@ from tests.runtime.own_loops import Sockets, run_loops, toy_data
 
 pytestmark = pytest.mark.skipif(not Segments.available(), reason="memory is shared on Linux only")
 
-WIDTH, PATIENCE_SECONDS = 200, 10.0
+WIDTH, PATIENCE_SECONDS = 200, 60.0
 PIECE_BYTES = 2 << 20  # whole pages, also where those are huge
 MODEL_BYTES = 4 * (6 * WIDTH + WIDTH + WIDTH * WIDTH + WIDTH + WIDTH * 2 + 2)
 WAYS: dict[str, dict[str, Any]] = {

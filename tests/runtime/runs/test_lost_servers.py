@@ -42,7 +42,7 @@ def test_with_copies_every_update_counts_once(processes: Runner, out: Path, opti
         steps=STEPS,
         servers=2,
         optimizer=optimizer,
-        cluster={"ack": "replica", "snapshot_every": 0.0, "step_ms": 25.0},
+        cluster={"ack": "replica", "snapshot_every": 0.0, "step_ms": 50.0},
         checkpoint={"every": 0.0},
     )
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, record=True))

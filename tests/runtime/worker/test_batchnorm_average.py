@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,12 +17,12 @@ from paceline.core.errors import PeerLost, Undone
 from paceline.engine.model.batchnorm_stats import Buffers
 from paceline.engine.vectors.flat import Flat
 from paceline.live.node.published_state import PublishedState
-from paceline.live.state.responsive_reads import Answering
 from paceline.runtime.worker import batchnorm_average
 from paceline.runtime.worker.batchnorm_average import WorkerStatistics, statistics_of
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.own_loops import run_loops, toy_data, toy_model
 
+pytestmark = pytest.mark.usefixtures("patient")
 DATA = toy_data()
 PARAMETERS = {"diloco": {"h": 2}, "localsgd": {"tau": 2}}
 
@@ -100,12 +99,8 @@ def test_after_close_they_are_the_mean_of_all_by_their_samples(out: Path, scheme
 @pytest.mark.parametrize(
     "scheme", ["bsp", "localsgd", "diloco"]
 )  # not esync: one worker may wait for another in a step
-def test_the_shared_model_has_those_of_all_and_the_workers_own_are_back_afterwards(
-    out: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
-) -> None:
+def test_the_shared_model_has_those_of_all_and_the_workers_own_are_back_afterwards(out: Path, scheme: str) -> None:
     """Forward passes alone change them, so no scheme lets one worker wait for the other before both are compared."""
-    # On a busy machine a worker may answer late, and would be left out after two seconds.
-    monkeypatch.setattr(batchnorm_average, "Answering", functools.partial(Answering, patience_s=60.0))
     own: dict[int, Statistics] = {}
     together = threading.Barrier(2, timeout=60)
 

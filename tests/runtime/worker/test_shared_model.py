@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,12 @@ def test_the_shared_model_is_that_of_all_and_the_workers_own_is_back_afterwards(
     if servers == 0 and scheme in ("asp", "easgd"):
         pytest.skip("it needs a server")
     shared: dict[int, torch.Tensor] = {}
+    together = threading.Barrier(2, timeout=60.0)
 
     def loop(pace: Pace, model: nn.Module) -> None:
         for x, y in pace.batches(DATA, 8, epochs=3):
+            if pace.steps == 0:
+                together.wait()  # else one might have trained everything before the other begins
             nn.functional.cross_entropy(model(x), y).backward()
             pace.step()
             own = vector(model)

@@ -36,7 +36,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - before:  # those of the run end by themselves, a moment later
-        thread.join(5.0)
+        thread.join(60.0)
         assert not thread.is_alive(), thread.name
 
 

@@ -60,7 +60,7 @@ class LossyMembers(Members):
         self._joining = SimulatedNewcomers(sim, self)
         self._heartbeats = SimulatedHeartbeats(sim, self)
         self.orders = SimulatedOrders(sim, self, self.streams)
-        self._leavers = SimulatedLeavers(sim, self.streams, self._says_it_left)
+        self.leavers = SimulatedLeavers(sim, self, self.streams, self._says_it_left)
         self._left_cleanly: set[tuple[str, int]] = set()  # processes
         self._lease: control.Lease | None = None
         if hazards.servers_keep != "all" and can_be_replaced(sim.scheme, sim.cluster.servers):
@@ -256,7 +256,7 @@ class LossyMembers(Members):
                 case SendLast():
                     self._sends_its_last(incarnation)
                 case AwaitTaken():
-                    self._leavers.await_taken(incarnation.party)
+                    self.leavers.await_taken(incarnation.party)
 
     def _says_it_left(self, party: SimulatedProcess) -> None:
         if self._sim.invariants:

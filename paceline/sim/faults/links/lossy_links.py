@@ -42,36 +42,23 @@ PATIENCE_MAX_S = 1.0
 
 
 class Channel:
-    """Holds one direction between two processes. `waiting`: a timer will look for acknowledgements."""
+    """Holds one direction between two processes.
 
-    __slots__ = ("dst", "over", "patience_s", "questions", "sender", "src", "waiting")
+    waiting  a timer will look for acknowledgements
+    said     number of the last message that is for a role, or for the coordinator
+    """
+
+    __slots__ = ("dst", "over", "patience_s", "questions", "said", "sender", "src", "waiting")
 
     def __init__(self, src: SimulatedProcess, dst: SimulatedProcess) -> None:
         self.src, self.dst = src, dst
         self.sender = Sender()
         self.waiting = self.over = False
-        self.patience_s = 0.0
+        self.patience_s, self.said = 0.0, 0
         self.questions: list[tuple[Any, ...]] = []  # arguments of those that may not be answered yet
 
     def __str__(self) -> str:
         return f"{self.src.name}'s way to {self.dst.name}"
-
-
-class TakenQuestion:
-    """Asks the process `dst` whether it has taken what `src` had sent by now. It is no message, and costs none.
-
-    there    the channel to it; `number` is that of the last message on it
-    back     the channel from it, once it has taken that; None before, and while it has sent nothing
-    answer   the number of the last message on it then: the answer would be the next one
-    """
-
-    __slots__ = ("answer", "back", "dst", "number", "src", "there")
-
-    def __init__(self, src: SimulatedProcess, dst: tuple[str, int], there: Channel | None) -> None:
-        self.src, self.dst = src, dst
-        self.there, self.number = there, there.sender.sent if there else 0
-        self.back: Channel | None = None
-        self.answer = 0
 
 
 class LossyLinks:
@@ -131,13 +118,22 @@ class LossyLinks:
         self.posted(src, dst)
         return self.send(src, dst, nbytes, act, args)
 
-    def send(self, src: SimulatedProcess, dst: SimulatedProcess, nbytes: int, act: Act, args: tuple[Any, ...]) -> float:
+    def send(
+        self,
+        src: SimulatedProcess,
+        dst: SimulatedProcess,
+        nbytes: int,
+        act: Act,
+        args: tuple[Any, ...],
+        *,
+        past_role: bool = False,
+    ) -> float:
         """Makes `act(*args)` happen at `dst` exactly once. Returns the virtual time at which it arrives if nothing goes
         wrong.
 
         `nbytes`: bytes of vectors, which take time on the network. If `src` has fenced `dst`, nothing is sent, and
         `in_vain` is called. Nor is anything sent to a process that has exited; a call to it fails when `src` is told of
-        its loss.
+        its loss. `past_role`: no role hears it, and nobody has to wait until it is taken.
         """
         if self.receiver(src).refuses(dst.name, dst.incarnation):
             self._in_vain(dst, act, args)
@@ -152,7 +148,10 @@ class LossyLinks:
             # successor.
             way.questions = [*(asked for asked in way.questions if not asked[1].done), args]
         item = (nbytes, act, args, self.server_views.get(src.process, 0))
-        at = self._transmit(way, way.sender.put(item), item)
+        number = way.sender.put(item)
+        if not past_role:
+            way.said = number
+        at = self._transmit(way, number, item)
         self._watch(way)
         return at
 
@@ -402,27 +401,14 @@ class LossyLinks:
         )
 
     def sent_by(self, src: SimulatedProcess) -> Iterator[tuple[SimulatedProcess, int]]:
-        """Yields the number of the last message to each process that `src` has not given up."""
-        return ((way.dst, way.sender.sent) for (a, _), way in self._ways.items() if a == src.process)
+        """Yields, for each process that `src` has not given up, the number of the last message that it must take."""
+        return ((way.dst, way.said) for (a, _), way in self._ways.items() if a == src.process)
 
-    def asks_taken(self, src: SimulatedProcess, name: str) -> list[TakenQuestion]:
-        """Asks all processes of that name with which `src` has exchanged something."""
-        others = dict.fromkeys(b if a == src.process else a for a, b in self._ways if src.process in (a, b))
-        return [TakenQuestion(src, other, self._ways.get((src.process, other))) for other in others if other[0] == name]
-
-    def is_answered(self, question: TakenQuestion) -> bool:
-        """Returns True if the answer has come, behind all that the other side had sent by then.
-
-        Who was given up has nothing to take, and of one that is gone nothing comes any more.
-        """
-        there, src = question.there, question.src
-        if there and not there.over and there.sender.taken < question.number:
-            return False
-        if question.back is None:
-            question.back = self._ways.get((question.dst, src.process))
-            question.answer = question.back.sender.sent if question.back else 0
-        back = question.back
-        return back is None or back.over or not self.receiver(src).expects(*question.dst, question.answer)
+    def has_lost(self, src: SimulatedProcess, dst: SimulatedProcess) -> bool:
+        """Returns True if `src` has no connection to `dst`: it ended that, or `dst` is a worker that is dead."""
+        if dst.process in self._exited or self.receiver(src).refuses(dst.name, dst.incarnation):
+            return True
+        return dst.kind == "worker" and not dst.hears
 
     def unheard(self, src: SimulatedProcess, dst: SimulatedProcess) -> Iterator[tuple[Any, ...]]:
         """Yields the arguments of every message from `src` that `dst` has not acknowledged."""

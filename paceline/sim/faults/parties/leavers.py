@@ -1,58 +1,95 @@
 """Workers of a simulation that leave: whom they wait for before they say so.
 
-`paceline.core.parties.delivery_confirmation` decides, as for live workers. A live worker asks the others by a message,
-and gets the answer behind all that they had sent. Here that is read off the numbers of the channels, every LOOK_AGAIN_S
-seconds, so that a question is no message that could be lost.
+    a worker leaves                    it asks the others, behind all that it has sent them
+    the question arrives               the answer goes, behind all that was sent in return
+    a connection to one is gone        noticed within LOOK_AGAIN_S: nothing there is to be taken
+    a server is replaced by its copy   the question is sent again, to the one that is there now
+    servers went back                  what they were sent is void, and so is the question
+    it is told to stop                 all questions are void, and put again
+
+`paceline.core.parties.delivery_confirmation` and `outgoing_calls` decide, as for live workers. Question and answer are
+messages: they get lost, come late or twice, and end with their connection like all others. As in live runs no role sees
+them, and they belong to no server view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
-from paceline.core.coordination.party import Party
+from paceline.core.coordination.party import Party, server
 from paceline.core.parties.delivery_confirmation import AllTaken, AskTaken, DeliveryConfirmation, TakenAnswer
-from paceline.sim.faults.links.lossy_links import LossyLinks, TakenQuestion
+from paceline.core.parties.outgoing_calls import OutgoingCalls
+from paceline.sim.faults.links.lossy_links import LossyLinks
 from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
-    from paceline.sim.faulted_driver import FaultedDriver
+    from paceline.sim.faulted_driver import FaultedDriver, LossyFaultedMembers
 
 LOOK_AGAIN_S = 0.2
-"""Seconds between two looks whether the last messages of a worker that leaves have arrived."""
+"""Seconds between two looks at what comes as no message: a connection that is gone, what a role told itself."""
+
+
+class Leaver:
+    """Holds what one worker that leaves has asked. `party`: its process."""
+
+    def __init__(self, party: SimulatedProcess) -> None:
+        self.party = party
+        self.confirmation = DeliveryConfirmation(party.who)
+        self.calls = OutgoingCalls[SimulatedProcess](retries=True)  # whom it asks
+        self.has_left = False
 
 
 class SimulatedLeavers:
     """Waits for the others in the place of workers that leave. `left` is called with a worker that need not wait."""
 
-    def __init__(self, sim: FaultedDriver, streams: LossyLinks, left: Callable[[SimulatedProcess], None]) -> None:
-        self._sim, self._streams, self._left = sim, streams, left
-        self._confirmations: dict[tuple[str, int], DeliveryConfirmation] = {}  # of workers, by process
+    def __init__(
+        self,
+        sim: FaultedDriver,
+        members: LossyFaultedMembers,
+        streams: LossyLinks,
+        left: Callable[[SimulatedProcess], None],
+    ) -> None:
+        self._sim, self._members, self._streams, self._left = sim, members, streams, left
+        self._leavers: dict[tuple[str, int], Leaver] = {}  # all workers, by process
         streams.posted = self._sent
 
     def _sent(self, src: SimulatedProcess, dst: SimulatedProcess) -> None:
         if src.kind == "worker":
-            self._confirmation(src).sent(dst.who)
+            self._of(src).confirmation.sent(dst.who)
 
-    def _confirmation(self, party: SimulatedProcess) -> DeliveryConfirmation:
-        if party.process not in self._confirmations:
-            self._confirmations[party.process] = DeliveryConfirmation(party.who)
-        return self._confirmations[party.process]
+    def _of(self, party: SimulatedProcess) -> Leaver:
+        if party.process not in self._leavers:
+            self._leavers[party.process] = Leaver(party)
+        return self._leavers[party.process]
 
-    def await_taken(self, party: SimulatedProcess) -> None:
-        """Calls `left` with `party` once the others have taken what it sent; never if it dies before."""
-        if party.hears:
-            workers = [other.who for other in self._sim.world.workers]
-            self._carry_out(party, self._confirmation(party).begin(workers))
+    def await_taken(self, party: SimulatedProcess, others: Iterable[Party] = ()) -> None:
+        """Calls `left` with `party` once the others have taken what it sent; never if it dies before.
 
-    def _carry_out(self, party: SimulatedProcess, step: AskTaken | AllTaken) -> None:
+        others: parties that are asked though nothing was sent to them.
+        """
+        workers = [other.who for other in self._sim.world.workers]
+        leaver = self._of(party)
+        self._carry_out(leaver, leaver.confirmation.begin([*workers, *others]))
+        self._looks_later(leaver)
+
+    def _carry_out(self, leaver: Leaver, step: AskTaken | AllTaken | None) -> None:
         match step:
             case AskTaken(whom=whom):
-                self._look(party, {who: self._streams.asks_taken(party, str(who)) for who in whom})
-            case AllTaken() if self._is_at_rest(party):
-                self._left(party)
-            case AllTaken():
-                self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self.await_taken, party)
+                for who in whom:
+                    dst = self._process(leaver.party, who)
+                    self._ask(leaver, leaver.calls.open(who, dst), dst)
+            case AllTaken() if self._is_at_rest(leaver.party):
+                leaver.has_left = True
+                self._left(leaver.party)
+            case _:
+                pass  # others have not answered, or it is not at rest: `_looks`
+
+    def _process(self, party: SimulatedProcess, who: Party) -> SimulatedProcess:
+        """Returns the process to which `party` has a connection as to `who`."""
+        if who.kind == "server":
+            return self._sim.world.servers[who.index]
+        return self._members.worker_of(party, who.index)
 
     def _is_at_rest(self, party: SimulatedProcess) -> bool:
         """Returns True if nothing is under way that a live worker would not have to wait for.
@@ -62,17 +99,54 @@ class SimulatedLeavers:
         """
         return self._streams.settled(party, ("coordinator",)) and not any(self._streams.unheard(party, party))
 
-    def _look(self, party: SimulatedProcess, asked: dict[Party, list[TakenQuestion]]) -> None:
-        """Looks which questions are answered, and again later for the others."""
-        if not party.hears:
+    # ---- question and answer -------------------------------------------------------------------------------
+    def _ask(self, leaver: Leaver, number: int, dst: SimulatedProcess) -> None:
+        self._streams.send(leaver.party, dst, 0, self._is_asked, (dst, leaver.party, number), past_role=True)
+
+    def _is_asked(self, dst: SimulatedProcess, party: SimulatedProcess, number: int) -> None:
+        """Answers at `dst` that all is taken which came before the question."""
+        self._streams.send(dst, party, 0, self._is_answered, (party, dst, number), past_role=True)
+
+    def _is_answered(self, party: SimulatedProcess, dst: SimulatedProcess, number: int) -> None:
+        """Takes an answer; one to a question that is void, or was answered before, changes nothing."""
+        leaver = self._of(party)
+        if leaver.calls.close(number) is not None:
+            self._carry_out(leaver, leaver.confirmation.answered(dst.who, TakenAnswer.TAKEN))
+
+    def _end(self, leaver: Leaver, asked: Iterable[SimulatedProcess], answer: TakenAnswer) -> None:
+        for dst in asked:
+            self._carry_out(leaver, leaver.confirmation.answered(dst.who, answer))
+
+    def _looks_later(self, leaver: Leaver) -> None:
+        if not leaver.has_left:
+            self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self._looks, leaver.party)
+
+    def _looks(self, party: SimulatedProcess) -> None:
+        """Looks which connections are gone, and whether it is at rest now."""
+        leaver = self._of(party)
+        if not party.hears or leaver.has_left:
             return
-        step: AskTaken | AllTaken | None = None
-        for who, questions in list(asked.items()):
-            asked[who] = [question for question in questions if not self._streams.is_answered(question)]
-            if not asked[who]:
-                del asked[who]
-                step = self._confirmation(party).answered(who, TakenAnswer.TAKEN)
-        if step:
-            self._carry_out(party, step)
-        else:
-            self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self._look, party, asked)
+        asked = leaver.calls.unanswered
+        for dst in asked:
+            if self._streams.has_lost(party, dst):
+                self._end(leaver, leaver.calls.lost(dst.who), TakenAnswer.GONE)
+        if not asked:  # it was not at rest
+            self._carry_out(leaver, leaver.confirmation.begin(()))
+        self._looks_later(leaver)
+
+    # ---- what a leaver is told meanwhile -------------------------------------------------------------------
+    def repeats_calls(self, party: SimulatedProcess, servers: Collection[int]) -> None:
+        """Sends the open questions to these servers again, which were restored from copies."""
+        leaver = self._of(party)
+        for number, who, _ in leaver.calls.asked_again([server(shard) for shard in servers]):
+            self._ask(leaver, number, self._process(party, who))
+
+    def servers_went_back(self, party: SimulatedProcess) -> None:
+        """Ends the questions to servers: what they were sent is void."""
+        leaver = self._of(party)
+        self._end(leaver, leaver.calls.void(), TakenAnswer.GONE)
+
+    def stopped(self, party: SimulatedProcess) -> None:
+        """Puts all questions again: the end of the run has voided all that is open."""
+        leaver = self._of(party)
+        self._end(leaver, leaver.calls.close_all(), TakenAnswer.VOID)

@@ -30,11 +30,13 @@ from paceline.core.parties.orders import (
     PassHeld,
     RefuseIncarnation,
     ReleaseBeforeLeave,
+    RepeatCalls,
     ReportNotUnderWay,
     ReportPending,
     ReportResolved,
     RolesHearJoined,
     RolesHearLeft,
+    VoidCalls,
 )
 from paceline.sim.faults.links.lossy_links import Act, LossyLinks
 from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
@@ -92,6 +94,7 @@ class SimulatedOrders:
                     if self._sim.message_checks:
                         self._sim.message_checks.servers_went_back(party)
                 case EndLoop() if self._members.ends:
+                    self._members.leavers.stopped(party)
                     self._members.ends.stops(party)
                 case MayExit() if self._members.ends:
                     self._members.ends.exits(party)
@@ -170,6 +173,17 @@ class SimulatedOrders:
             case _:
                 assert members.servers is not None
                 members.servers.carry_out(party, action)
+                self._ends_questions(party, action)
+
+    def _ends_questions(self, party: SimulatedProcess, action: OrderAction) -> None:
+        """Repeats or voids what a worker that leaves has asked servers, behind its calls."""
+        match action:
+            case RepeatCalls(servers=servers):
+                self._members.leavers.repeats_calls(party, servers)
+            case VoidCalls():
+                self._members.leavers.servers_went_back(party)
+            case _:
+                pass
 
     def roles(self, party: SimulatedProcess) -> Iterable[SimulatedProcess]:
         """Returns all roles of the process of `party`: a server also carries means."""

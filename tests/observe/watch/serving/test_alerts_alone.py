@@ -15,7 +15,7 @@ from paceline.observe.trace.trace_file import TraceWriter
 from paceline.observe.watch.serving import alerts_alone
 from tests.launch.process_tree import within
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 def test_alerts_are_told_until_the_owner_has_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

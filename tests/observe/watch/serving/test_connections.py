@@ -21,7 +21,7 @@ pytest.importorskip("uvicorn", reason="`make` installs what the page needs")
 from paceline.observe.watch.serving import connections
 from paceline.observe.watch.serving.server import serve
 
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 60.0
 
 
 class Page:
@@ -124,6 +124,7 @@ def test_who_does_not_finish_its_request_is_cut_off(page: Page, monkeypatch: pyt
     monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.05)
     with page.call(first) as sock:
         assert ended(sock)
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", PATIENCE_SECONDS)  # the next may be slow on a busy machine
     assert page.answers()
 
 
@@ -133,6 +134,7 @@ def test_who_does_not_take_its_answers_is_cut_off(page: Page, monkeypatch: pytes
     with page.call() as sock, pytest.raises(ConnectionError):
         for _ in range(100_000):
             sock.sendall(asked * 100)  # until nobody reads them any more, and then until it is closed
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", PATIENCE_SECONDS)
     assert page.answers()
 
 

@@ -17,7 +17,7 @@ pytest.importorskip("uvicorn", reason="`make` installs what the page needs")
 from paceline.observe.watch.serving.server import serve
 
 SLOW = 20
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 60.0
 
 
 def got(page: http.client.HTTPConnection, path: str, headers: Any = None) -> http.client.HTTPResponse:

@@ -5,33 +5,32 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from paceline.core.coordination.party import server, worker
-from paceline.sim.faults.parties.leavers import LOOK_AGAIN_S, SimulatedLeavers
+import pytest
+
+from paceline.core.coordination.party import Party, server, worker
+from paceline.sim.faults.parties.leavers import SimulatedLeavers
 
 
-def process(who: Any) -> Any:
-    return SimpleNamespace(name=str(who), process=(str(who), 0), who=who, kind=who.kind, hears=True)
-
-
-W0, W1, S0 = process(worker(0)), process(worker(1)), process(server(0))
+def process(who: Party) -> Any:
+    return SimpleNamespace(name=str(who), process=(str(who), 0), who=who, kind=who.kind, me=who.index, hears=True)
 
 
 class Streams:
-    """Channels on which a question is answered once its party is in `answered`."""
+    """Connections on which a message waits until it is passed on."""
 
     posted: Any
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.answered: set[str] = set()
+        self.under_way: list[tuple[Any, Any, tuple[Any, ...]]] = []
+        self.lost: set[str] = set()
         self.behind: list[str] = []  # kinds whose process has not taken all
 
-    def asks_taken(self, src: Any, name: str) -> list[str]:
-        self.asked.append(name)
-        return [name]
+    def send(self, src: Any, dst: Any, nbytes: int, act: Any, args: Any, *, past_role: bool) -> None:
+        assert past_role, "no role hears it"
+        self.under_way.append((dst, act, args))
 
-    def is_answered(self, question: str) -> bool:
-        return question in self.answered
+    def has_lost(self, src: Any, dst: Any) -> bool:
+        return dst.name in self.lost
 
     def settled(self, party: Any, kinds: Any) -> bool:
         return not set(self.behind) & set(kinds)
@@ -41,14 +40,19 @@ class Streams:
 
 
 class Stage:
-    """One worker of two that leaves; `look` is what happens LOOK_AGAIN_S later."""
+    """One worker of two that leaves, with two servers; `look` is what happens LOOK_AGAIN_S later."""
 
     def __init__(self) -> None:
         self.now, self.later, self.left = 0.0, list[Any](), list[Any]()
-        self.heap, self.world = self, SimpleNamespace(workers=[W0, W1])
+        self.w0, self.w1 = process(worker(0)), process(worker(1))
+        servers = [process(server(shard)) for shard in range(2)]
+        self.heap, self.world = self, SimpleNamespace(workers=[self.w0, self.w1], servers=servers)
         self.streams = Streams()
         sim: Any = self
-        self.leavers = SimulatedLeavers(sim, self.streams, self.left.append)  # type: ignore[arg-type]
+        self.leavers = SimulatedLeavers(sim, sim, self.streams, self.left.append)  # type: ignore[arg-type]
+
+    def worker_of(self, src: Any, rank: int) -> Any:
+        return self.world.workers[rank]
 
     def push(self, at: float, act: Any, *args: Any) -> None:
         self.later.append((at, act, args))
@@ -58,50 +62,120 @@ class Stage:
         self.later.clear()
         act(*args)
 
+    @property
+    def asked(self) -> list[str]:
+        """Whom messages that are under way go to."""
+        return [dst.name for dst, _, _ in self.streams.under_way]
 
-def test_it_asks_the_workers_and_whom_it_has_sent_something_until_all_have_answered() -> None:
-    stage = Stage()
-    stage.streams.posted(W0, S0)
-    stage.streams.posted(S0, W1)  # what others send concerns nobody who leaves
-    stage.leavers.await_taken(W0)
-    assert stage.streams.asked == ["server 0", "worker 1"]
-    stage.streams.answered.add("server 0")
+    def arrives(self, *names: str) -> None:
+        """What is under way to these parties arrives."""
+        for message in list(self.streams.under_way):
+            dst, act, args = message
+            if dst.name in names:
+                self.streams.under_way.remove(message)
+                act(*args)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_it_asks_the_workers_and_whom_it_has_sent_something_until_all_have_answered(stage: Stage) -> None:
+    stage.streams.posted(stage.w0, stage.world.servers[0])
+    stage.streams.posted(stage.world.servers[0], stage.w1)  # what others send concerns nobody who leaves
+    stage.leavers.await_taken(stage.w0)
+    assert stage.asked == ["server 0", "worker 1"]
+    stage.arrives("server 0", "worker 1")
+    assert stage.asked == ["worker 0", "worker 0"]
+    assert stage.left == []
+    stage.arrives("worker 0")
+    assert stage.left == [stage.w0]
     stage.look()
-    assert (stage.now, stage.left) == (LOOK_AGAIN_S, [])
-    stage.streams.answered.add("worker 1")
+    assert (stage.later, stage.asked, stage.left) == ([], [], [stage.w0])
+
+
+def test_a_worker_that_is_drained_asks_the_servers_as_well(stage: Stage) -> None:
+    stage.leavers.await_taken(stage.w0, [server(0), server(1)])
+    assert stage.asked == ["server 0", "server 1", "worker 1"]
+
+
+def test_whom_it_sends_something_meanwhile_is_asked_again(stage: Stage) -> None:
+    stage.leavers.await_taken(stage.w0)
+    stage.arrives("worker 1")
+    stage.streams.posted(stage.w0, stage.world.servers[0])
+    stage.arrives("worker 0")
+    assert (stage.asked, stage.left) == (["server 0"], [])
+    stage.arrives("server 0")
+    stage.arrives("worker 0")
+    assert stage.left == [stage.w0]
+
+
+def test_what_is_under_way_to_the_coordinator_and_to_itself_comes_first(stage: Stage) -> None:
+    stage.streams.behind = ["coordinator"]
+    stage.leavers.await_taken(stage.w0)
+    stage.arrives("worker 1")
+    stage.arrives("worker 0")
+    assert stage.left == []
+    stage.streams.behind = ["itself"]
     stage.look()
-    assert (stage.left, stage.later) == ([W0], [])
-    assert stage.streams.asked == ["server 0", "worker 1"]
-
-
-def test_whom_it_sends_something_meanwhile_is_asked_again() -> None:
-    stage = Stage()
-    stage.leavers.await_taken(W0)
-    stage.streams.posted(W0, S0)
-    stage.streams.answered.add("worker 1")
-    stage.look()
-    assert (stage.streams.asked, stage.left) == (["worker 1", "server 0"], [])
-    stage.streams.answered.add("server 0")
-    stage.look()
-    assert stage.left == [W0]
-
-
-def test_what_is_under_way_to_the_coordinator_and_to_itself_comes_first() -> None:
-    stage = Stage()
-    stage.streams.answered.add("worker 1")
-    for behind in ("coordinator", "itself"):
-        stage.streams.behind = [behind]
-        stage.look() if stage.later else stage.leavers.await_taken(W0)
-        assert stage.left == [], behind
+    assert stage.left == []
     stage.streams.behind = []
     stage.look()
-    assert stage.left == [W0]
+    assert stage.left == [stage.w0]
 
 
-def test_one_that_dies_while_it_waits_says_nothing() -> None:
-    stage, dying = Stage(), process(worker(0))
-    stage.leavers.await_taken(dying)
-    dying.hears = False
-    stage.streams.answered.add("worker 1")
+def test_one_whose_connection_is_gone_has_nothing_to_take(stage: Stage) -> None:
+    stage.leavers.await_taken(stage.w0)
+    stage.look()
+    assert stage.left == []
+    stage.streams.lost.add("worker 1")
+    stage.look()
+    assert stage.left == [stage.w0]
+    stage.arrives("worker 1")
+    stage.arrives("worker 0")
+    assert stage.left == [stage.w0], "a late answer changes nothing"
+
+
+def test_a_server_that_is_lost_is_asked_again_when_it_is_replaced(stage: Stage) -> None:
+    stage.leavers.await_taken(stage.w0, [server(0), server(1)])
+    stage.arrives("worker 1", "server 1")
+    stage.arrives("worker 0")
+    stage.streams.lost.add("server 0")
+    stage.streams.under_way.clear()
+    stage.look()
+    assert (stage.asked, stage.left) == ([], [])
+    stage.world.servers[0] = process(server(0))
+    stage.leavers.repeats_calls(stage.w0, [0])
+    stage.leavers.repeats_calls(stage.w0, [0])
+    assert stage.asked == ["server 0", "server 0"], "it was replaced twice"
+    stage.arrives("server 0")
+    stage.arrives("worker 0")
+    assert stage.left == [stage.w0]
+
+
+def test_where_servers_went_back_what_they_were_sent_is_void(stage: Stage) -> None:
+    stage.leavers.await_taken(stage.w0, [server(0), server(1)])
+    stage.arrives("worker 1")
+    stage.arrives("worker 0")
+    assert stage.left == []
+    stage.leavers.servers_went_back(stage.w0)
+    assert stage.left == [stage.w0]
+
+
+def test_the_end_of_the_run_voids_all_questions_and_they_are_put_again(stage: Stage) -> None:
+    stage.leavers.await_taken(stage.w0)
+    stage.arrives("worker 1")
+    stage.leavers.stopped(stage.w0)
+    stage.arrives("worker 0")  # the answer to the first one
+    assert (stage.asked, stage.left) == (["worker 1"], [])
+    stage.arrives("worker 1")
+    stage.arrives("worker 0")
+    assert stage.left == [stage.w0]
+
+
+def test_one_that_dies_while_it_waits_says_nothing(stage: Stage) -> None:
+    stage.leavers.await_taken(stage.w0)
+    stage.w0.hears = False
     stage.look()
     assert (stage.left, stage.later) == ([], [])

@@ -1,0 +1,96 @@
+"""Holds the calls of one process that are not answered yet.
+
+an outgoing call   input                                              then
+OPEN               its answer (`close`)                               closed
+OPEN               the other party is lost (`lost`)                   fails; a late answer is ignored
+OPEN               a server is lost that will be replaced (`retries`) stays open
+OPEN               that server is restored from a copy                the same call is sent again (`asked_again`)
+OPEN               servers went back to a snapshot (`void`)           fails with Undone; late answers are ignored
+OPEN               the run is over for this process (`close_all`)     fails; from then on it is not sent again
+
+Live runs keep all calls of a process here (`paceline.live.node.open_calls`), simulated ones the questions of workers
+that leave (`paceline.sim.faults.parties.leavers`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection
+from typing import Generic, TypeVar
+
+from paceline.core.coordination.party import Party
+
+Of = TypeVar("Of")
+"""What a driver keeps of a call."""
+
+
+class OutgoingCalls(Generic[Of]):
+    """Holds the calls of one process to others, by number. Its owner lets one thread in at a time.
+
+    retries: calls to a lost server stay open, because another process will take its place.
+    """
+
+    def __init__(self, *, retries: bool = False) -> None:
+        self.retries = retries
+        self._ids = itertools.count(1)
+        self._calls: dict[int, tuple[Party, Of]] = {}
+        self._void = 0  # a call below this number that is not open is void
+
+    @property
+    def unanswered(self) -> list[Of]:
+        """Returns the open calls, oldest first."""
+        return [call for _, call in self._calls.values()]
+
+    def open(self, to: Party, call: Of) -> int:
+        """Opens a call to `to` and returns its number, which its answer will name."""
+        number = next(self._ids)
+        self._calls[number] = to, call
+        return number
+
+    def find(self, number: int) -> Of | None:
+        """Returns an open call, or None."""
+        call = self._calls.get(number)
+        return call[1] if call else None
+
+    def close(self, number: int) -> Of | None:
+        """Returns an open call and forgets it; None where it is not open."""
+        call = self._calls.pop(number, None)
+        return call[1] if call else None
+
+    def close_all(self) -> list[Of]:
+        """Forgets all calls, and returns them."""
+        return self._closed(list(self._calls))
+
+    def waits_for(self, who: Party) -> bool:
+        """Returns True if calls to `who` stay open while it is lost, since it will be replaced."""
+        return self.retries and who.kind == "server"
+
+    def lost(self, who: Party) -> list[Of]:
+        """Closes the calls that `who` will not answer any more, and returns them.
+
+        The coordinator may count as lost who only hung, so its answers can still arrive; they are void.
+        """
+        if self.waits_for(who):
+            return []
+        self._void = next(self._ids)
+        return self._closed([number for number, (to, _) in self._calls.items() if to == who])
+
+    def void(self) -> list[Of]:
+        """Closes all calls to servers, and returns them; answers that still arrive are void."""
+        self._void = next(self._ids)
+        return self._closed([number for number, (to, _) in self._calls.items() if to.kind == "server"])
+
+    def _closed(self, numbers: list[int]) -> list[Of]:
+        return [self._calls.pop(number)[1] for number in numbers]
+
+    def asked_again(self, whom: Collection[Party]) -> list[tuple[int, Party, Of]]:
+        """Returns the calls to send again, oldest first: those to `whom` that are not answered.
+
+        An answer may then arrive twice.
+        """
+        self._void = next(self._ids)
+        return [(number, to, call) for number, (to, call) in self._calls.items() if to in whom]
+
+    def is_void(self, number: int) -> bool:
+        """Returns True for a call from before a loss, or before servers went back: its answer counts no more."""
+        return number < self._void

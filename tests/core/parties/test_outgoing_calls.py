@@ -1,0 +1,63 @@
+"""Which calls of a process are open, fail, or are sent again."""
+
+from __future__ import annotations
+
+from paceline.core.coordination.party import server, worker
+from paceline.core.parties.outgoing_calls import OutgoingCalls
+
+S0, S1, W1 = server(0), server(1), worker(1)
+
+
+def calls(*, retries: bool = True) -> OutgoingCalls[str]:
+    """Three open calls: 1 to server 0, 2 to worker 1, 3 to server 1."""
+    of = OutgoingCalls[str](retries=retries)
+    for who, call in ((S0, "a"), (W1, "b"), (S1, "c")):
+        of.open(who, call)
+    return of
+
+
+def test_an_answer_closes_its_call_once() -> None:
+    of = calls()
+    assert of.find(2) == "b"
+    assert of.close(2) == "b"
+    assert of.close(2) is None
+    assert of.find(2) is None
+    assert of.unanswered == ["a", "c"]
+
+
+def test_calls_to_a_worker_that_is_lost_fail_and_late_answers_to_them_are_void() -> None:
+    of = calls()
+    assert not of.is_void(2)
+    assert of.lost(W1) == ["b"]
+    assert of.is_void(2)
+    assert of.unanswered == ["a", "c"]
+
+
+def test_calls_to_a_server_stay_open_if_it_will_be_replaced_and_are_sent_again_oldest_first() -> None:
+    of = calls()
+    number = of.open(S0, "d")
+    assert of.lost(S0) == []
+    assert of.asked_again([S0]) == [(1, S0, "a"), (number, S0, "d")]
+    assert of.close(1) == "a"
+    assert of.asked_again([S0, S1]) == [(3, S1, "c"), (number, S0, "d")]
+    assert of.is_void(1), "the second answer to it"
+
+
+def test_calls_to_a_server_fail_if_nobody_replaces_it() -> None:
+    assert calls(retries=False).lost(S0) == ["a"]
+
+
+def test_where_servers_went_back_all_calls_to_them_are_void_and_no_others() -> None:
+    of = calls()
+    assert of.void() == ["a", "c"]
+    assert of.unanswered == ["b"]
+    assert of.is_void(1)
+    assert of.asked_again([S0, S1]) == []
+
+
+def test_after_the_end_of_the_run_none_is_open_and_later_ones_have_other_numbers() -> None:
+    of = calls()
+    assert of.close_all() == ["a", "b", "c"]
+    assert of.unanswered == []
+    assert of.open(S0, "e") > 3
+    assert of.asked_again([S0]) == [(4, S0, "e")]
