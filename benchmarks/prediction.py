@@ -1,5 +1,6 @@
 """Does the simulator tell the truth? Seconds of live runs against seconds predicted for them.
 
+python benchmarks/prediction.py                                  all of it, in a folder that goes at the end
 python benchmarks/prediction.py --runs FOLDER --widths 16        one part: trains what is not in FOLDER yet
 python benchmarks/prediction.py --runs FOLDER --page docs/benchmarks-prediction.md        the page of all parts there
 
@@ -25,6 +26,7 @@ import statistics
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -267,19 +269,31 @@ def draw(rows: list[Row], image: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--runs", type=Path, required=True, help="folder of the runs; those that are there are not made"
+        "--runs",
+        type=Path,
+        help="folder of the runs; those that are there are not made (default: one that goes at the end)",
     )
-    parser.add_argument("--widths", default="", help="of the mlp, to train now: " + ",".join(f"{w:g}" for w in WIDTHS))
+    parser.add_argument(
+        "--widths", default="", help="of the mlp, to train now (default: all, where no --runs are given)"
+    )
     parser.add_argument("--schemes", default=",".join(SCHEMES))
     parser.add_argument("--repeats", type=int, default=1, help="runs of each scheme")
     parser.add_argument("--page", type=Path, help="write the figures of all runs there, with a picture")
     parser.add_argument("--conditions", default="", help="of the machine, for the page: quiet, loaded")
     options = parser.parse_args()
+    if options.runs is None:
+        options.widths = options.widths or ",".join(f"{width:g}" for width in WIDTHS)
+    with contextlib.nullcontext(options.runs) if options.runs else TemporaryDirectory() as runs:
+        return compare(Path(runs), options)
+
+
+def compare(runs: Path, options: argparse.Namespace) -> int:
+    """Trains what is missing in `runs`, prints what was predicted of each run, and returns the exit code."""
     if options.widths:
         schemes, more = options.schemes.split(","), [f"-{n}" for n in range(2, options.repeats + 1)]
         names = [scheme + number for number in ("", *more) for scheme in schemes]
-        train(options.runs, tuple(map(float, options.widths.split(","))), names)
-    folders = sorted(options.runs.glob("width-*"), key=lambda folder: float(folder.name.removeprefix("width-")))
+        train(runs, tuple(map(float, options.widths.split(","))), names)
+    folders = sorted(runs.glob("width-*"), key=lambda folder: float(folder.name.removeprefix("width-")))
     by_width = [rows_of(folder) for folder in folders]
     print_row(HEAD)
     for row in (row for some in by_width for row in some):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,7 +84,7 @@ def test_what_is_sent_is_run_where_it_arrives_and_who_cannot_be_reached_is_named
     assert "h99: ssh: Could not resolve hostname h99" in launched.said
 
 
-def test_a_probe_finds_the_slow_link_and_who_cannot_be_reached(lab: Lab) -> None:
+def test_a_probe_finds_the_slow_link_by_which_tiers_are_grouped_and_who_cannot_be_reached(lab: Lab) -> None:
     lab.throttle("h3", "50mbit")
     (lab.folder / "hosts").write_text(HOSTS + "10.77.0.99\n")
     options = ["-H", "hosts", "--ssh-config", "ssh_config", "-i", "10.77.0.0/24", "--steps", "10", "-s", "2"]
@@ -101,6 +102,13 @@ def test_a_probe_finds_the_slow_link_and_who_cannot_be_reached(lab: Lab) -> None
     (link,) = cluster.links
     assert link.bandwidth_gbps < 0.1 < cluster.network.bandwidth_gbps
     assert main(["advise", "--cluster", str(lab.folder / "mine.toml"), "--parameters", "1000", "--schemes", "bsp"]) == 0
+    (lab.folder / "hosts").write_text(HOSTS)
+    train = ["paceline", "train", "--data", "digits", "--scheme", "tiers", "--tiers.groups", "links:mine.toml"]
+    launched = Launched(lab, *options[:6], "--out", "run", *train, "--epochs", "0", "--steps", "60", "--step-ms", "5")
+    assert launched.ends(90) == 0, launched.said
+    assert tomllib.loads((lab.folder / "run" / "config.toml").read_text())["tiers"]["groups"] == "0,1,2;3"
+    summary = json.loads((lab.folder / "run" / "summary.json").read_text())
+    assert [worker["steps"] for worker in summary["workers"]] == [60] * 4
 
 
 def test_a_race_of_a_script_takes_its_schemes_to_all_hosts(lab: Lab) -> None:

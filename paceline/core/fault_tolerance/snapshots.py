@@ -1,12 +1,15 @@
 """Snapshots of all servers at one version: when one is taken, what is in it, which one is kept.
 
     keeper      input                                          then                                       next
-    IDLE        `every_s` after the last one; at once at first  `begin`: Capture to all servers            TAKING
-    IDLE        the same, while one is held (`hold`)           asked again after HELD_SECONDS             IDLE
+    IDLE        it is `due`: at once at first                  AskVersions: how far are the servers?      IDLE
+    IDLE        the same, while one is held (`hold`)           SnapshotPause of HELD_SECONDS              IDLE
+    IDLE        their `versions`                               WantedVersion: Capture to all servers      TAKING
+    IDLE        the same, while one is held since              SnapshotPause of HELD_SECONDS              IDLE
     TAKING      a state of this capture                        kept                                       TAKING
     TAKING      the last one                                   it is the newest; the former one is freed  IDLE
     TAKING      a state of another capture                     ignored: both together never existed       TAKING
-    TAKING      `hold`: a server is replaced                   dropped                                    IDLE
+    TAKING      `hold`: a server is replaced                   dropped; SnapshotPause of `every_s`        IDLE
+    any         it has `ended`: complete, or a server is lost  dropped; SnapshotPause of `every_s`        IDLE
 
     server      input                                          then
                 Capture(version, number) (`want`)              what was kept for another one is dropped
@@ -21,7 +24,8 @@ now: until it is complete a lost server ends the run. Live runs drive this by `r
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 State = TypeVar("State")
@@ -41,6 +45,18 @@ class WantedVersion(NamedTuple):
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class AskVersions:
+    """Asks all servers for their versions; the keeper gives them to `versions`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPause:
+    """Lets the keeper wait so many seconds until a snapshot is due again."""
+
+    seconds: float
+
+
 class SnapshotRounds(Generic[State]):
     """Decides for the keeper of one run's snapshots.
 
@@ -54,21 +70,18 @@ class SnapshotRounds(Generic[State]):
         self._every_s, self._number = every_s, 0
         self._missing: set[int] | None = None  # slices of the snapshot that is being taken; None while none is
         self._coming: dict[int, State] = {}
-        self._refused = False
 
     @property
     def taking(self) -> bool:
         return self._missing is not None
 
-    @property
-    def wait_s(self) -> float:
-        """Returns the seconds from the end of a snapshot, or from a refusal, until the next one is to begin."""
-        return HELD_SECONDS if self._refused else self._every_s
+    def due(self) -> AskVersions | SnapshotPause:
+        """Returns what to do when a snapshot is due."""
+        return SnapshotPause(HELD_SECONDS) if self.held else AskVersions()
 
-    def may_begin(self) -> bool:
-        """Returns True if a snapshot may begin now."""
-        self._refused = self.held
-        return not self.held
+    def versions(self, slices: Collection[int], newest: Iterable[int]) -> WantedVersion | SnapshotPause:
+        """Begins a snapshot of `slices`, unless a server was lost meanwhile. `newest`: the version of each server."""
+        return SnapshotPause(HELD_SECONDS) if self.held else self.begin(slices, max(newest))
 
     def begin(self, slices: Collection[int], newest_version: int) -> WantedVersion:
         """Begins a snapshot of `slices`, the furthest of which is at `newest_version`; returns what to ask for."""
@@ -87,14 +100,18 @@ class SnapshotRounds(Generic[State]):
         self.newest, self._missing = self._coming, None
         return True
 
-    def drop(self) -> None:
-        """Drops the snapshot that is being taken: a server is lost, or has part of it no more."""
+    def ended(self) -> SnapshotPause:
+        """Returns the pause until the next one. What is not complete now is dropped: a server is lost, or has part of
+        it no more.
+        """
         self._missing, self._coming = None, {}
+        return SnapshotPause(self._every_s)
 
-    def hold(self) -> None:
-        """Keeps the newest one, and takes no other until `release`."""
-        self.held = True
-        self.drop()
+    def hold(self) -> SnapshotPause | None:
+        """Keeps the newest one, and takes no other until `release`; returns the pause after one that is dropped."""
+        taking, self.held = self.taking, True
+        pause = self.ended()
+        return pause if taking else None
 
     def release(self) -> None:
         self.held = False

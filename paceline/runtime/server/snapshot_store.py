@@ -16,7 +16,7 @@ from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
 from paceline.core.errors import PacelineError, Stopped
 from paceline.core.fault_tolerance.replication import SliceState
-from paceline.core.fault_tolerance.snapshots import FORGET, SnapshotRounds
+from paceline.core.fault_tolerance.snapshots import FORGET, AskVersions, SnapshotPause, SnapshotRounds
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE, PublishedState
 from paceline.live.protocol.transport import Envelope, Kind, Transport
@@ -75,22 +75,35 @@ class SnapshotStore(SnapshotPolicy):
     def _run(self) -> None:
         """Takes snapshots until `close`; a failure of one, such as a lost server, only drops it."""
         while not self._over.is_set():
-            if self._rounds.may_begin():  # a server that is being replaced has nothing to be kept yet
-                with contextlib.suppress(PacelineError, Stopped):  # a server was lost meanwhile
-                    self._capture()
-            self._over.wait(self._rounds.wait_s)
+            self._over.wait(self._round().seconds)
 
-    def _capture(self) -> None:
-        """Asks all servers for one version, fetches slice by slice to disk, and publishes them when all are there."""
-        version = int(max(self._node.version_of(server, VERSION) for server in self._servers))
+    def _round(self) -> SnapshotPause:
+        """Takes a snapshot if one may be taken now; returns the pause until the next look."""
+        step: AskVersions | SnapshotPause | None = self._rounds.due()
+        if isinstance(step, AskVersions):
+            step = None
+            with contextlib.suppress(PacelineError, Stopped):  # a server was lost meanwhile
+                step = self._capture()
         with self._lock:
-            wanted = self._rounds.begin(range(len(self._homes)), version)
+            return step or self._rounds.ended()
+
+    def _capture(self) -> SnapshotPause | None:
+        """Asks all servers for one version, fetches slice by slice to disk, and publishes them when all are there.
+
+        Returns a pause, having fetched nothing, if a server was lost while they were asked how far they are.
+        """
+        versions = [int(self._node.version_of(server, VERSION)) for server in self._servers]
+        with self._lock:
+            wanted = self._rounds.versions(range(len(self._homes)), versions)
+        if isinstance(wanted, SnapshotPause):
+            return wanted
         self._tell_all(control.Capture(version=wanted.version, purpose=SNAPSHOT, number=wanted.number))
         spool = DiskBuffer(self._node.out.memory)
         for number, (home, at) in enumerate(self._homes):
             (state,) = fetch(self._node, party.server(home), [at], SNAPSHOT)
             self._take(number, on_disk(state, spool))
         self._tell_all(control.Capture(version=FORGET, purpose=SNAPSHOT))
+        return None
 
     @property
     def _servers(self) -> list[party.Party]:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from paceline.core.fault_tolerance.snapshots import AHEAD, FORGET, HELD_SECONDS, SnapshotRounds, WantedCapture
+from paceline.core.fault_tolerance.snapshots import (
+    AHEAD,
+    FORGET,
+    HELD_SECONDS,
+    AskVersions,
+    SnapshotPause,
+    SnapshotRounds,
+    WantedCapture,
+)
 
 
 def rounds(every_s: float = 30.0) -> SnapshotRounds[str]:
@@ -47,15 +55,46 @@ def test_while_servers_are_restored_from_it_the_newest_stays_and_what_was_being_
     of = rounds()
     taken(of, 0, "a")
     number = of.begin([0], 3).number
-    of.hold()
+    assert of.hold() == SnapshotPause(30.0)
     assert not of.arrived(number, 0, "b")
-    assert not of.may_begin()
-    assert of.wait_s == HELD_SECONDS
+    assert of.due() == SnapshotPause(HELD_SECONDS)
     of.release()
     assert not of.arrived(number, 0, "b"), "the lost server had part of it"
-    assert of.may_begin()
-    assert of.wait_s == 30.0
+    assert of.due() == AskVersions()
     assert of.newest == {0: "a"}
+
+
+def test_the_version_is_ahead_of_the_furthest_server() -> None:
+    of = rounds()
+    assert of.due() == AskVersions()
+    assert of.versions([0, 1], [4, 6]) == (6, 1)
+    of.arrived(1, 0, "a")
+    of.arrived(1, 1, "b")
+    assert of.versions([0, 1], [9, 8]) == (9 + AHEAD, 2)
+
+
+def test_none_is_begun_where_a_server_was_lost_while_they_were_asked_for_their_versions() -> None:
+    of = rounds()
+    taken(of, 0, "a", "b")
+    assert of.due() == AskVersions()
+    assert of.hold() is None, "none was being taken"
+    assert of.versions([0, 1], [3, 4]) == SnapshotPause(HELD_SECONDS)
+    assert not of.taking
+    of.release()
+    assert of.due() == AskVersions()
+    assert of.versions([0, 1], [3, 4]) == (4 + AHEAD, 2)
+
+
+def test_the_next_one_is_due_so_long_after_the_end_of_the_last_and_the_rest_of_a_failed_one_is_dropped() -> None:
+    of = rounds()
+    number = of.begin([0, 1], 0).number
+    of.arrived(number, 0, "a")
+    assert of.ended() == SnapshotPause(30.0)
+    assert not of.arrived(number, 1, "b"), "one of two states is no snapshot"
+    assert of.newest is None
+    taken(of, 0, "a", "b")
+    assert of.ended() == SnapshotPause(30.0)
+    assert of.newest == {0: "a", 1: "b"}
 
 
 def test_a_server_keeps_each_slice_once_when_it_has_come_to_the_version() -> None:

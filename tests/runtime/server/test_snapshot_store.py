@@ -8,10 +8,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from paceline.core.coordination.party import COORDINATOR, server
+from paceline.core.coordination.control_messages import Capture
+from paceline.core.coordination.party import COORDINATOR, Party, server
 from paceline.core.errors import PeerLost
 from paceline.core.fault_tolerance import snapshots
 from paceline.core.fault_tolerance.replication import SliceState
+from paceline.core.fault_tolerance.snapshots import SnapshotPause
 from paceline.core.paramserver.gated_server import Push
 from paceline.core.role import RoleContext
 from paceline.core.scheme import make
@@ -172,6 +174,25 @@ def test_none_is_begun_while_a_server_is_being_replaced(room: Room, monkeypatch:
     assert not looked.wait(0.2)
     room.snapshots.release()
     assert looked.wait(15.0)
+
+
+def test_none_is_begun_where_a_server_was_lost_while_they_were_asked_for_their_versions(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The servers are restored from the newest one meanwhile, slice by slice."""
+    take(room.snapshots, slice_with(1.0))
+    ordered: list[Capture] = []
+
+    def version_of(who: Party, name: str) -> float:
+        room.snapshots.hold()
+        return 0.0
+
+    monkeypatch.setattr(room.keeper, "version_of", version_of)
+    monkeypatch.setattr(room.snapshots, "_tell_all", ordered.append)
+    room.snapshots._homes = ((0, 0),)
+    assert room.snapshots._round() == SnapshotPause(snapshots.HELD_SECONDS)
+    assert not ordered
+    assert room.seen() == 1.0
 
 
 def test_one_that_a_lost_server_breaks_off_leaves_the_one_before(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.fault_tolerance.replication import SliceState
-from paceline.core.fault_tolerance.snapshots import SnapshotRounds, WantedCapture, WantedVersion
+from paceline.core.fault_tolerance.snapshots import (
+    AskVersions,
+    SnapshotPause,
+    SnapshotRounds,
+    WantedCapture,
+    WantedVersion,
+)
 from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
@@ -103,10 +109,8 @@ class SimulatedSnapshots:
 
     def hold(self) -> None:
         """Keeps the newest snapshot; the one that is being taken is dropped, as a lost server has part of it."""
-        taking = self._rounds.taking
-        self._rounds.hold()
-        if taking:
-            self._over()
+        if pause := self._rounds.hold():
+            self._carry_out(pause)
 
     def release(self) -> None:
         """Takes snapshots again."""
@@ -121,22 +125,22 @@ class SimulatedSnapshots:
             self._whole.streams.send(server.party, self._control, nbytes_of(state), self._captured, there)
 
     def _begin(self) -> None:
-        """Asks all servers for their state at one version that none has passed."""
-        whole = self._whole
-        self._going = any(party.here for party in whole.sim.world.workers)
-        if not self._going:
-            return
-        if not self._rounds.may_begin():
-            self._over()
-            return
-        shards = range(len(whole.servers))
-        wanted = self._rounds.begin(shards, max(server.version for server in whole.servers))
-        for server in whole.servers:
-            whole.streams.send(self._control, server.party, 0, self._want, (server, wanted))
+        """Looks whether a snapshot may be taken now, as long as somebody trains."""
+        self._going = any(party.here for party in self._whole.sim.world.workers)
+        if self._going:
+            self._carry_out(self._rounds.due())
 
-    def _over(self) -> None:
-        """Schedules the next snapshot: the last one is complete, dropped or refused."""
-        self._whole.sim.heap.push(self._whole.sim.now + self._rounds.wait_s, self._begin)
+    def _carry_out(self, step: AskVersions | WantedVersion | SnapshotPause) -> None:
+        whole = self._whole
+        match step:
+            case AskVersions():
+                versions = [server.version for server in whole.servers]
+                self._carry_out(self._rounds.versions(range(len(versions)), versions))
+            case WantedVersion():
+                for server in whole.servers:
+                    whole.streams.send(self._control, server.party, 0, self._want, (server, step))
+            case SnapshotPause(seconds=seconds):
+                whole.sim.heap.push(whole.sim.now + seconds, self._begin)
 
     def _want(self, server: SnapshotServer, wanted: WantedVersion) -> None:
         """Notes at a server which version is wanted; it may have that version already."""
@@ -146,7 +150,7 @@ class SimulatedSnapshots:
     def _captured(self, control: SimulatedProcess, number: int, shard: int, state: SliceState) -> None:
         """Takes the state of one shard; the last one completes the snapshot."""
         if self._rounds.arrived(number, shard, state):
-            self._over()
+            self._carry_out(self._rounds.ended())
             self.taken(self._rounds.newest or {})
 
 
