@@ -52,7 +52,7 @@ def test_with_batches_that_follow_the_speeds_it_is_one_process(runner: Runner, o
         scheme="lbbsp",
         workers=3,
         lbbsp={"global_batch": GLOBAL, "hysteresis": 0.0},
-        cluster={"slowdown": [1, 2, 4], "step_ms": 4},
+        cluster={"slowdown": [1, 2, 4], "step_ms": 10},
         optimizer={"momentum": 0.9},
         data={"batch_size": 24},
         **fabric,
@@ -61,5 +61,6 @@ def test_with_batches_that_follow_the_speeds_it_is_one_process(runner: Runner, o
     rounds = sizes_of(out, 3)
     assert len(rounds) == STEPS
     assert {sum(sizes) for sizes in rounds} == {GLOBAL}
-    assert rounds[-1][0] > rounds[-1][2]
+    fast, _, slow = map(sum, zip(*rounds, strict=True))  # a single round may follow a stall
+    assert fast > slow
     assert_same(saved(config), one_process(config, rounds))

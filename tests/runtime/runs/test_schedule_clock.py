@@ -99,7 +99,7 @@ def test_live_a_cosine_ends_at_nothing_for_every_worker(
 ) -> None:
     """Within one exchange of all workers, though one is four times slower and nobody reports in so short a run."""
     rates, workers, steps = Rates(monkeypatch), 3, {"diloco": 20, "slowmo": 12, "easgd": 10}.get(scheme, 8)
-    how = {"cluster": {"slowdown": [1, 4, 1], "step_ms": 1.0}, "stop": {"epochs": 4.0}, **COSINE}
+    how = {"cluster": {"slowdown": [1, 4, 1], "step_ms": 5.0}, "stop": {"epochs": 4.0}, **COSINE}
     summary = threads(config_for(out, steps=0, scheme=scheme, workers=workers, **how))
     assert summary.samples >= 4 * SAMPLES
     assert len(rates.last) == workers
