@@ -28,6 +28,7 @@ from paceline.core.effects import Piece, Reply, Tell
 from paceline.core.fault_tolerance.membership import MembershipState
 from paceline.core.parties.lifecycle import AwaitTaken, SendLast
 from paceline.core.role import Role, RoleContext
+from paceline.sim.checking.oracles.drains import Drains
 from paceline.sim.faults.coordination.heartbeats import SimulatedHeartbeats
 from paceline.sim.faults.coordination.members import ASKED, Members, RunLost
 from paceline.sim.faults.coordination.newcomers import SimulatedNewcomers
@@ -62,6 +63,8 @@ class LossyMembers(Members):
         self.orders = SimulatedOrders(sim, self, self.streams)
         self.leavers = SimulatedLeavers(sim, self, self.streams, self._says_it_left)
         self._left_cleanly: set[tuple[str, int]] = set()  # processes
+        self.streams.has_left = lambda party: party.process in self._left_cleanly
+        self._drains = Drains(sim.invariants.broken if sim.invariants else AssertionError)
         self._lease: control.Lease | None = None
         if hazards.servers_keep != "all" and can_be_replaced(sim.scheme, sim.cluster.servers):
             copied = hazards.servers_keep == "replica"
@@ -248,21 +251,25 @@ class LossyMembers(Members):
         A zombie is out of the membership already, so nobody is told.
         """
         if not incarnation.party.here:
-            self.leaving.discard(incarnation.rank)
+            self.stays(incarnation.rank)
             self.end(incarnation.party)
             return
-        for action in self.orders.lifecycle(incarnation.party).leaves():
+        party, drained = incarnation.party, incarnation.rank in self.draining
+        if drained:
+            self._drains.begins(party.process)
+        for action in self.orders.lifecycle(party).leaves(drained=drained):
             match action:
                 case SendLast():
                     self._sends_its_last(incarnation)
-                case AwaitTaken():
-                    self.leavers.await_taken(incarnation.party)
+                case AwaitTaken(by_servers=by_servers):
+                    self.leavers.await_taken(party, [of.who for of in self._sim.world.servers] if by_servers else ())
 
     def _says_it_left(self, party: SimulatedProcess) -> None:
         if self._sim.invariants:
             sent = ((dst, number) for dst, number in self.streams.sent_by(party) if dst is not self.control)
             self._sim.invariants.deliveries.left(party, sent)
-        self.orders.says(party, self.orders.lifecycle(party).has_left(ASKED))
+        drained = self._drains.began(party.process)
+        self.orders.says(party, self.orders.lifecycle(party).has_left(ASKED, drained=drained))
 
     def crash(self, rank: int) -> None:
         """Crashes the process of worker `rank`, or that which is to take its place; its silence is noticed.
@@ -361,6 +368,13 @@ class LossyMembers(Members):
             if other.process == party.process:
                 other.hears = False
         self.streams.closed(party)
+
+    def exits_drained(self, party: SimulatedProcess) -> None:
+        """Ends the process of a worker that may exit though the run goes on."""
+        self._drains.exits(party, [worker.name for worker in self._sim.world.workers if worker.here])
+        if self.ends:
+            self.ends.gone(party)
+        self.exits(party)
 
     def ends_newcomer(self, party: SimulatedProcess) -> bool:
         """Ends the process of a newcomer that is told to stop before it trains; returns False if `party` is none."""

@@ -100,6 +100,9 @@ class LossyLinks:
         self.loses: Callable[[SimulatedProcess], bool] = lambda party: (
             False
         )  # dies with all that it holds, if it is such a party
+        self.has_left: Callable[[SimulatedProcess], bool] = lambda party: (
+            False
+        )  # returns True for a worker of which the coordinator knows that it has left
         # Called with sender and receiver of each message of a role.
         self.posted: Callable[[SimulatedProcess, SimulatedProcess], object] = lambda src, dst: None
 
@@ -198,10 +201,11 @@ class LossyLinks:
 
         The timer ends when nothing is unacknowledged, when the sender is dead, or when the channel is over. If the
         receiver is dead it ends when the run is over, where nobody looks for the silent any more, or for a worker that
-        leaves or has left, which is not told of losses: a live one notices that the connection is gone.
+        leaves or has left, which is not told of losses: a live one notices that the connection is gone. Nor is anybody
+        told that a worker has died which had left.
         """
         unheard = src.kind == way.dst.kind == "worker" and not src.here
-        in_vain = not way.dst.hears and (unheard or self.over())
+        in_vain = not way.dst.hears and (unheard or self.has_left(way.dst) or self.over())
         way.waiting = src.hears and not way.over and len(way.sender) > 0 and not in_vain
         if not way.waiting:
             if in_vain and unheard:  # nor does it wait for an answer to that, before it says that it has left
