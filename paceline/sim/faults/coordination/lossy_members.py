@@ -374,7 +374,7 @@ class LossyMembers(Members):
         self._drains.exits(party, [worker.name for worker in self._sim.world.workers if worker.here])
         if self.ends:
             self.ends.gone(party)
-        self.exits(party)
+        self.end(party)
 
     def ends_newcomer(self, party: SimulatedProcess) -> bool:
         """Ends the process of a newcomer that is told to stop before it trains; returns False if `party` is none."""
