@@ -28,7 +28,7 @@ from paceline.core.effects import Piece, Reply, Tell
 from paceline.core.fault_tolerance.membership import MembershipState
 from paceline.core.parties.lifecycle import AwaitTaken, SendLast
 from paceline.core.role import Role, RoleContext
-from paceline.sim.checking.oracles.drains import Drains
+from paceline.sim.checking.oracles.views import Drains
 from paceline.sim.faults.coordination.heartbeats import SimulatedHeartbeats
 from paceline.sim.faults.coordination.members import ASKED, Members, RunLost
 from paceline.sim.faults.coordination.newcomers import SimulatedNewcomers
@@ -64,7 +64,7 @@ class LossyMembers(Members):
         self.leavers = SimulatedLeavers(sim, self, self.streams, self._says_it_left)
         self._left_cleanly: set[tuple[str, int]] = set()  # processes
         self.streams.has_left = lambda party: party.process in self._left_cleanly
-        self._drains = Drains(sim.invariants.broken if sim.invariants else AssertionError)
+        self._drains = Drains(sim.invariants.broken if sim.invariants else AssertionError, ends=sim.wish is not None)
         self._lease: control.Lease | None = None
         if hazards.servers_keep != "all" and can_be_replaced(sim.scheme, sim.cluster.servers):
             copied = hazards.servers_keep == "replica"
@@ -144,6 +144,8 @@ class LossyMembers(Members):
 
     # ---- messages of the control plane ---------------------------------------------------------------------
     def _send(self, to: tuple[Party, ...], message: Any) -> None:
+        if not self.over:
+            self._drains.sent(to, message, self._roster.training)
         if isinstance(message, control.Lease):
             self._lease = message
             return
@@ -256,7 +258,7 @@ class LossyMembers(Members):
             return
         party, drained = incarnation.party, incarnation.rank in self.draining
         if drained:
-            self._drains.begins(party.process)
+            self._drains.begins(party)
         for action in self.orders.lifecycle(party).leaves(drained=drained):
             match action:
                 case SendLast():
@@ -268,7 +270,7 @@ class LossyMembers(Members):
         if self._sim.invariants:
             sent = ((dst, number) for dst, number in self.streams.sent_by(party) if dst is not self.control)
             self._sim.invariants.deliveries.left(party, sent)
-        drained = self._drains.began(party.process)
+        drained = self._drains.began(party)
         self.orders.says(party, self.orders.lifecycle(party).has_left(ASKED, drained=drained))
 
     def crash(self, rank: int) -> None:
@@ -369,11 +371,17 @@ class LossyMembers(Members):
                 other.hears = False
         self.streams.closed(party)
 
+    def begins(self, party: SimulatedProcess, later_s: float = 0.0) -> None:
+        self._drains.enters(party.me)
+        super().begins(party, later_s)
+
     def exits_drained(self, party: SimulatedProcess) -> None:
         """Ends the process of a worker that may exit though the run goes on."""
-        self._drains.exits(party, [worker.name for worker in self._sim.world.workers if worker.here])
+        self._drains.exits(party)
         if self.ends:
             self.ends.gone(party)
+        if self._sim.invariants and self._sim.invariants.mass:
+            self._sim.invariants.mass.lost(party)  # it holds nothing; what is on its way to it may vanish
         self.end(party)
 
     def ends_newcomer(self, party: SimulatedProcess) -> bool:

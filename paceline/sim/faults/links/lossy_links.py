@@ -371,12 +371,14 @@ class LossyLinks:
         return [asked[1] for asked in way.questions if not asked[1].done] if way else []
 
     def unanswered(self, src: SimulatedProcess, dst: SimulatedProcess) -> list[tuple[int, Act, PendingCall, Any]]:
-        """Returns what the present incarnation of `src` has asked the server `dst`: shard, action, call and message."""
+        """Returns what the present incarnation of `src`, which may leave just now, has asked the server `dst`: shard,
+        action, call and message."""
         way, asked = self._ways.get((src.process, dst.process)), self._sim.messaging.asked
+        present = self._sim.incarnations[src.me]
         return [
             (dst.me, asked, call, message)
             for _, call, message in (way.questions if way else ())
-            if call.incarnation.alive and not call.has_answer_of(dst.me)
+            if call.incarnation is present and not call.has_answer_of(dst.me)
         ]
 
     def forget(self, party: SimulatedProcess) -> None:
@@ -407,6 +409,11 @@ class LossyLinks:
     def sent_by(self, src: SimulatedProcess) -> Iterator[tuple[SimulatedProcess, int]]:
         """Yields, for each process that `src` has not given up, the number of the last message that it must take."""
         return ((way.dst, way.said) for (a, _), way in self._ways.items() if a == src.process)
+
+    def first_of(self, src: SimulatedProcess, name: str) -> SimulatedProcess | None:
+        """Returns the earliest incarnation of a party to which `src` has sent something, and has not given up."""
+        there = (way.dst for (a, b), way in self._ways.items() if a == src.process and b[0] == name)
+        return min(there, key=lambda dst: dst.incarnation, default=None)
 
     def has_lost(self, src: SimulatedProcess, dst: SimulatedProcess) -> bool:
         """Returns True if `src` has no connection to `dst`: it ended that, or `dst` is a worker that is dead."""
