@@ -407,8 +407,18 @@ class LossyLinks:
         )
 
     def sent_by(self, src: SimulatedProcess) -> Iterator[tuple[SimulatedProcess, int]]:
-        """Yields, for each process that `src` has not given up, the number of the last message that it must take."""
-        return ((way.dst, way.said) for (a, _), way in self._ways.items() if a == src.process)
+        """Yields, for each process that `src` has not given up, the number of the last message that it must take.
+
+        What a server has not taken of an earlier server view is void.
+        """
+        return ((way.dst, self._last_valid(src, way)) for (a, _), way in self._ways.items() if a == src.process)
+
+    def _last_valid(self, src: SimulatedProcess, way: Channel) -> int:
+        view = self.server_views.get(src.process, 0)
+        if way.dst.kind != "server" or not view:
+            return way.said
+        valid = [number for number, item in way.sender.unacknowledged() if number <= way.said and item[3] == view]
+        return max(valid, default=min(way.said, way.sender.taken))
 
     def first_of(self, src: SimulatedProcess, name: str) -> SimulatedProcess | None:
         """Returns the earliest incarnation of a party to which `src` has sent something, and has not given up."""
