@@ -40,7 +40,7 @@ from paceline.sim.faults.parties.party_orders import SimulatedOrders
 from paceline.sim.faults.parties.run_end import SimulatedRunEnd
 from paceline.sim.faults.servers.recoverable_server import can_be_replaced
 from paceline.sim.faults.servers.server_recovery import Servers
-from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
+from paceline.sim.kernel.processes import Incarnation, PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.cluster.model import Hazards
@@ -265,6 +265,26 @@ class LossyMembers(Members):
                     self._sends_its_last(incarnation)
                 case AwaitTaken(by_servers=by_servers):
                     self.leavers.await_taken(party, [of.who for of in self._sim.world.servers] if by_servers else ())
+
+    def _declines_as_it_leaves(self, party: SimulatedProcess) -> None:
+        """Declines the calls that wait at a worker that leaves: the callers hear that behind its last messages."""
+        for call in [call for calls in party.open.values() for call in calls]:
+            self._sends_decline(party, call)
+        party.open.clear()
+
+    def asked_in_vain(self, party: SimulatedProcess, call: PendingCall) -> None:
+        if self.is_missed(party) or not party.hears:
+            super().asked_in_vain(party, call)
+        else:  # it has left
+            self._sends_decline(party, call)
+
+    def _sends_decline(self, party: SimulatedProcess, call: PendingCall) -> None:
+        who = call.incarnation.party
+        self.streams.send(party, who, 0, self._is_declined, (who, party, call), past_role=True)
+
+    def _is_declined(self, _who: SimulatedProcess, party: SimulatedProcess, call: PendingCall) -> None:
+        if not call.done:
+            self._sim.messaging.lost(call, party.name)
 
     def _says_it_left(self, party: SimulatedProcess) -> None:
         if self._sim.invariants:

@@ -201,7 +201,7 @@ class Members:
         party.here = False
         if sim.invariants and sim.invariants.mass:
             sim.invariants.mass.left(party)
-        self._declines(party)
+        self._declines_as_it_leaves(party)
 
     def _left(self, party: SimulatedProcess) -> None:
         """Tells the coordinator that a worker has left."""
@@ -284,6 +284,10 @@ class Members:
             return None if sender is party else at
 
         self._sim.heap.change(unless_its_own)
+
+    def _declines_as_it_leaves(self, party: SimulatedProcess) -> None:
+        """Declines the calls that wait at a worker that leaves."""
+        self._declines(party)
 
     def _declines(self, party: SimulatedProcess) -> None:
         """Fails the calls that wait at a worker that is gone."""
