@@ -259,6 +259,11 @@ class Simulation:
         """Makes worker `rank` leave, cleanly, when it would begin its next step."""
         self.members.leaving.add(rank)
 
+    def drain(self, rank: int) -> None:
+        """Makes worker `rank` leave like that, and end at once; it needs hazards, as the `drain` fault does."""
+        self.members.leaving.add(rank)
+        self.members.draining.add(rank)
+
     def crash(self, rank: int) -> None:
         """Crashes worker `rank`; the others hear of it after `suspect_after_s` of silence."""
         self.members.crash(rank)

@@ -3,7 +3,7 @@
 an outgoing call   input                                              then
 OPEN               its answer (`close`)                               closed
 OPEN               the other party is lost (`lost`)                   fails; a late answer is ignored
-OPEN               a server is lost that will be replaced (`retries`) stays open
+OPEN               a server is lost that will be replaced (`retries`) stays open; the server `is_away`
 OPEN               that server is restored from a copy                the same call is sent again (`asked_again`)
 OPEN               servers went back to a snapshot (`void`)           fails with Undone; late answers are ignored
 OPEN               the run is over for this process (`close_all`)     fails; from then on it is not sent again
@@ -34,6 +34,7 @@ class OutgoingCalls(Generic[Of]):
         self.retries = retries
         self._ids = itertools.count(1)
         self._calls: dict[int, tuple[Party, Of]] = {}
+        self._away: set[Party] = set()  # lost servers of which nobody has said yet that they are restored
         self._void = 0  # a call below this number that is not open is void
 
     @property
@@ -71,12 +72,14 @@ class OutgoingCalls(Generic[Of]):
         The coordinator may count as lost who only hung, so its answers can still arrive; they are void.
         """
         if self.waits_for(who):
+            self._away.add(who)
             return []
         self._void = next(self._ids)
         return self._closed([number for number, (to, _) in self._calls.items() if to == who])
 
     def void(self) -> list[Of]:
         """Closes all calls to servers, and returns them; answers that still arrive are void."""
+        self._away.clear()
         self._void = next(self._ids)
         return self._closed([number for number, (to, _) in self._calls.items() if to.kind == "server"])
 
@@ -88,8 +91,16 @@ class OutgoingCalls(Generic[Of]):
 
         An answer may then arrive twice.
         """
+        self._away.difference_update(whom)
         self._void = next(self._ids)
         return [(number, to, call) for number, (to, call) in self._calls.items() if to in whom]
+
+    def is_away(self, who: Party) -> bool:
+        """Returns True for a lost server until its calls are sent again or void.
+
+        Its successor may be connected already. What it is asked now it would answer before those calls have come.
+        """
+        return self.retries and who in self._away
 
     def is_void(self, number: int) -> bool:
         """Returns True for a call from before a loss, or before servers went back: its answer counts no more."""

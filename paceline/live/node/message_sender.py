@@ -73,8 +73,10 @@ class MessageSender:
         self.server_view = 0  # grows whenever the servers go back
         self.stopped: BaseException | None = None
 
-    def send(self, to: Party, envelope: Envelope, part: int) -> None:
+    def send(self, to: Party, envelope: Envelope, part: int, *, behind_calls: bool = False) -> None:
         """Sends one part, now or when its vectors are there. `part`: the slice that it is for or comes from.
+
+        behind_calls: where calls to `to` will be sent again, this goes behind them.
 
         Raises PeerLost, unless `to` is a server that will be replaced: then the call stays open and is repeated.
         """
@@ -82,6 +84,8 @@ class MessageSender:
             self.loopback(envelope)
             return
         message = envelope.message
+        if behind_calls and self._goes_with_calls(to, envelope):
+            return
         if type(message) is not ReadState:
             self._confirmation.sent(to)
         try:
@@ -98,6 +102,13 @@ class MessageSender:
             if not self.calls.waits_for(to):
                 raise
 
+    def _goes_with_calls(self, to: Party, envelope: Envelope) -> bool:
+        """Returns True if `to` is a server that is being replaced: a call to it is sent with all that are open."""
+        with self._lock:
+            if self.calls.is_away(to):
+                envelope.queued_at = time.monotonic()
+            return self.calls.is_away(to)
+
     def tell(self, to: To, whole: Any, server_view: int | None = None) -> None:
         """Sends `whole` to `to`, in that server view, the present one by default. Raises PeerLost."""
         server_view = self.server_view if server_view is None else server_view
@@ -110,8 +121,8 @@ class MessageSender:
         return self.ask(self.cut.parts(to, whole), what, self.cut.edges if streams else (), server_view)
 
     def _ask_past_role(self, who: Party, question: ReadState) -> PendingReply:
-        """Asks `who` itself, not its role; returns the pending reply."""
-        return self.ask([(0, who, 0, question)], f"the {question.what} of {who}")
+        """Asks `who` itself, not its role, behind all calls to it; returns the pending reply."""
+        return self.ask([(0, who, 0, question)], f"the {question.what} of {who}", behind_calls=True)
 
     def mean_by_servers(self, effect: Mean) -> PendingReply:
         """Asks the servers for a mean; returns its pending reply."""
@@ -123,11 +134,14 @@ class MessageSender:
         what: str,
         edges: Sequence[int] = (),
         server_view: int | None = None,
+        *,
+        behind_calls: bool = False,
     ) -> PendingReply:
         """Sends the parts of one call and returns the pending reply that joins the answers.
 
         what: names the call in a timeout. edges: slice borders, if the answer may be read while it arrives.
-        server_view: of the call, the present one by default; when that ends, the call is void.
+        server_view: of the call, the present one by default; when that ends, the call is void. behind_calls: see
+        `send`.
         """
         whom = [target for _, target, _, _ in parts]
         pending = PendingReply(
@@ -136,7 +150,8 @@ class MessageSender:
         server_view = self.server_view if server_view is None else server_view
         for part, target, at, piece in parts:
             try:
-                self.send(target, self.asking(target, at, piece, pending, part, server_view), part)
+                envelope = self.asking(target, at, piece, pending, part, server_view)
+                self.send(target, envelope, part, behind_calls=behind_calls)
             except PeerLost as error:  # for whoever waits for the answer, now or later
                 pending.fail(error)
         return pending

@@ -255,11 +255,11 @@ class Hazards:
 
 FAULTS = ("crash", "restart", "leave", "join", "pause", "clog", "partition", "slow-disk", "lie")
 """Kinds of faults that any cluster may have."""
-OF_HAZARDS = ("mute", "deaf", "reset", "clock-step", "disk-full", "torn-write")
-"""Kinds of faults that need a table `[hazards]`, since they act on messages that are sent again until acknowledged."""
+OF_HAZARDS = ("mute", "deaf", "reset", "clock-step", "disk-full", "torn-write", "drain")
+"""Kinds of faults that need a table `[hazards]`, since they concern processes and what these have acknowledged."""
 LASTING = ("pause", "clog", "partition", "slow-disk", "mute", "deaf", "disk-full", "torn-write")
 """Kinds that need `for_s`, because they end by themselves."""
-OF_WORKERS = ("restart", "leave", "join", "slow-disk", "lie")
+OF_WORKERS = ("restart", "leave", "join", "slow-disk", "lie", "drain")
 """Kinds that hit workers only; servers on the same host are left alone."""
 MAY_LAST = ("crash", "lie")
 """Kinds for which `for_s` is optional: without it they last until the end of the run."""
@@ -290,6 +290,7 @@ class Fault:
     clock-step the hosts' clocks jump ahead by `extra_s`
     disk-full  the hosts' servers can take nothing for `for_s`
     torn-write the hosts' servers crash, for `for_s`, while they write down the next message
+    drain      the worker leaves like that, its process ends at once, and it does not come back (live: SIGTERM)
     """
 
     kind: str

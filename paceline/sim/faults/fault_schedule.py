@@ -91,6 +91,7 @@ class _Happening:
             "crash": self._crash,
             "restart": lambda: self._each(self._sim.restart),
             "leave": lambda: self._each(self._sim.leave),
+            "drain": lambda: self._each(self._sim.drain),
             "join": lambda: self._each(self._sim.join),
             "pause": self._pause,
             "clog": self._clog,

@@ -47,6 +47,8 @@ DIES_WITHIN_S = 3.0
 """Within how many seconds after all were asked to leave."""
 LOOK_S = 0.03
 """Seconds between two looks whether it has begun to."""
+DRAINS_ONE_IN = 3
+"""One seed in so many makes a run whose workers are drained."""
 LENGTH = 12
 """Parameters of the model, which has no content: only sizes and order matter here."""
 SUSPECT_AFTER_S = 3.0
@@ -57,10 +59,11 @@ OF_WORKERS = ("crash", "restart", "leave", "pause", "mute", "deaf", "reset", "cl
 OF_SERVERS = ("crash", "pause", "mute", "deaf", "reset", "clock-step", "disk-full", "torn-write", "clog")
 """Faults that hit a server's host."""
 
-RUNS = ("faults", "stall", "liar", "stop", "clock", "bring-up", "upgrade", "servers")
+RUNS = ("faults", "stall", "liar", "stop", "clock", "bring-up", "upgrade", "servers", "drain")
 """The runs that may belong to a plan: the drawn faults, a slow worker without faults, the faults with a liar, the
 faults in a run that is to end, in one whose clocks drift and jump, in one that is brought up, in one in which processes
-of other versions come, and in one of several servers that are lost while others are."""
+of other versions come, in one of several servers that are lost while others are, and in one whose workers are
+drained."""
 
 
 @dataclass(frozen=True)
@@ -168,9 +171,10 @@ def _fault(random: Random, workers: int, servers: int, kinds: Sequence[str] = ()
 def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None, *, digest: bool = True) -> FuzzOutcome:
     """Carries `plan` out, and returns its outcome. Raises InvariantBroken.
 
-    Eight runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), one that is to end
+    Nine runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), one that is to end
     (`stopping`), one whose clocks drift and jump (`clocks`), one that is brought up (`bring_up`), one in which other
-    versions come (`upgrades`), one that loses servers when it hurts most (`server_losses`), and one with a liar.
+    versions come (`upgrades`), one that loses servers when it hurts most (`server_losses`), one with a liar, and one
+    whose workers are drained.
     `trace` gets the records of all but the second. The digest covers them too, so two machines can be compared; without
     it and `trace` no record is made that no invariant reads, which saves a tenth of the time.
     """
@@ -212,6 +216,10 @@ def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None, *, diges
         go_on_to_the_end(liar)
         assert liar.lies is not None
         faults["lie"] += liar.lies.told.total()
+    if draining := with_drains(plan):
+        outcome = play(draining, trace, digest=digest)
+        faults["drain"] += outcome.faults["drain"]
+        written.update(outcome.digest.encode())
     if "faults" in plan.runs:
         written.update(f"{sim.events} {sim.now!r} {sim.steps}".encode())
     return FuzzOutcome(events, now, faults, written.hexdigest()[:16] if digest else "")
@@ -250,6 +258,26 @@ def with_server_losses(plan: FuzzPlan) -> FuzzPlan | None:
     """Returns the plan of the run that loses servers when it hurts most, or None if this seed has none."""
     cluster = server_losses.draw(plan.seed, plan.scheme, plan.cluster) if "servers" in plan.runs else None
     return replace(plan, cluster=cluster, runs=("servers",)) if cluster else None
+
+
+def with_drains(plan: FuzzPlan) -> FuzzPlan | None:
+    """Returns the plan of the run whose workers are drained, or None if this seed has none.
+
+    All but one may be, at drawn times, and servers that can be lost may end just then. Where the seed draws what ends a
+    run, this one ends by it, too.
+    """
+    random, cluster = Random(f"fuzz/{plan.seed}/drains"), plan.cluster
+    if "drain" not in plan.runs or random.randrange(DRAINS_ONE_IN):
+        return None
+    faults = list(cluster.faults)
+    for rank in random.sample(range(cluster.workers), random.randint(1, cluster.workers - 1)):
+        at_s = random.uniform(0.0, CALM_S - 2.0)
+        faults.append(Fault(kind="drain", at_s=at_s, workers=(rank,)))
+        if can_be_replaced(plan.scheme, cluster.servers) and random.randrange(2):
+            loss = _fault(random, cluster.workers, cluster.servers, kinds=("crash",))
+            faults.append(replace(loss, at_s=at_s + random.uniform(0.0, 2.0)))
+    ends = stopping.draw(plan.seed, cluster, plan.leased[0])
+    return replace(plan, cluster=replace(cluster, faults=tuple(faults)), runs=("stop" if ends else "faults",))
 
 
 def go_on_to_the_end(sim: Simulation, stop: Callable[[Simulation], bool] | None = None) -> str:
@@ -310,7 +338,8 @@ def go_on(sim: Simulation) -> None:
             return False
         return sim.all_but_the_wrongful(lambda rank: rank in goal and sim.steps[rank] >= goal[rank])
 
-    sim.members.leaving.clear()
+    for rank in range(sim.cluster.workers):
+        sim.members.stays(rank)
     for at in (0.0, 2 * SUSPECT_AFTER_S, 4 * SUSPECT_AFTER_S):  # one that is about to be declared dead is here still
         for rank in range(sim.cluster.workers):
             sim.heap.push(began + at, sim.join, rank)

@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import make
 from paceline.sim.cluster.model import LASTING, Cluster, Fault
-from paceline.sim.fuzzing.fuzz import FuzzPlan, play, with_a_liar
+from paceline.sim.fuzzing.fuzz import FuzzPlan, play, with_a_liar, with_drains
 
 WORDS = 5
 """Words of the text of a failure by which it is known again."""
@@ -105,12 +105,14 @@ def shrink_by(
 
 # ---- candidates: plans with a little less -------------------------------------------------------------------
 def _runs(plan: FuzzPlan) -> Iterator[FuzzPlan]:
-    """One run alone. The liar of a plan becomes one of its faults."""
+    """One run alone. The liar of a plan becomes one of its faults, and so do its drains."""
     if len(plan.runs) > 1:
         alone = ("faults", "stall", "stop", "clock", "bring-up", "upgrade", "servers")
         yield from (replace(plan, runs=(run,)) for run in alone if run in plan.runs)
     if liar := with_a_liar(plan):
         yield liar
+    if draining := with_drains(plan):
+        yield draining
 
 
 def fewer(faults: Sequence[Fault]) -> Iterator[tuple[Fault, ...]]:

@@ -43,6 +43,20 @@ def test_calls_to_a_server_stay_open_if_it_will_be_replaced_and_are_sent_again_o
     assert of.is_void(1), "the second answer to it"
 
 
+def test_a_lost_server_is_away_until_its_calls_are_sent_again_or_void() -> None:
+    of = calls()
+    assert not of.is_away(S0)
+    for restored in (lambda: of.asked_again([S0]), of.void):
+        of.lost(S0)
+        of.lost(W1)
+        assert of.is_away(S0)
+        assert not of.is_away(W1), "nobody takes its place as to this process"
+        of.asked_again([S1])
+        assert of.is_away(S0)
+        restored()
+        assert not of.is_away(S0)
+
+
 def test_calls_to_a_server_fail_if_nobody_replaces_it() -> None:
     assert calls(retries=False).lost(S0) == ["a"]
 

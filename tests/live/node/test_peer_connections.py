@@ -189,6 +189,27 @@ def test_one_that_leaves_waits_for_whoever_was_told_something(stage: Stage, to: 
     assert slow.order_of(node) == ["taken in", "left"]
 
 
+def test_a_successor_is_not_asked_before_the_calls_that_its_server_has_not_answered_are_there(stage: Stage) -> None:
+    """It would answer that it has taken everything, and the coordinator would hear that the worker has left."""
+    before, slow = Answerer(nothing), SlowTaker()
+    stage.node(server(0)).host([ServedSlice(WHOLE.length, before)])
+    node = stage.node(worker(0))
+    node.calls.retries = True
+    node.place(Asker(Start(Call(SERVERS, Ask(v=TEN, n=1))), WORK), WHOLE)
+    node.advance()
+    assert before.heard()
+    lost = stage.hub.find(server(0))
+    assert lost is not None
+    lost.close()
+    assert node.calls.is_away(server(0))
+    stage.node(server(0)).host([ServedSlice(WHOLE.length, Answerer(slow.takes))])
+    restored = threading.Timer(0.1, lambda: node.out.ask_again([server(0)]))
+    restored.start()
+
+    assert slow.order_of(node) == ["taken in", "left"]
+    restored.join()
+
+
 def test_one_that_leaves_waits_for_what_it_passes_on_of_what_comes_back(stage: Stage) -> None:
     """Worker 1 has left before and sends the share back; the leaver hands it over to worker 2."""
 

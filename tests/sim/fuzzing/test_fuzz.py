@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -107,6 +108,16 @@ def test_servers_are_lost_and_replaced_from_copies_and_from_snapshots() -> None:
     reasons = [record.reason for record in told if record.event == "replaced"]
     assert sum(reason.startswith("restored from its copy") for reason in reasons) >= 3
     assert sum(reason.startswith("all shards were restored to version") for reason in reasons) >= 3
+
+
+def test_workers_are_drained_and_the_others_go_on() -> None:
+    told: list[MemberChange] = []
+    for seed in range(SEEDS):
+        plan = replace(draw(seed, schemes_of(seed, names())), runs=("drain",))
+        play(plan, lambda record: told.append(record) if isinstance(record, MemberChange) else None)
+    drained = [record for record in told if record.event == "drained"]
+    assert len(drained) >= 20
+    assert all(record.reason.startswith("asked to; ") for record in drained)
 
 
 def test_the_seeds_draw_every_scheme_and_every_fault() -> None:

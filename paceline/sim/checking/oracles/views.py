@@ -1,18 +1,23 @@
-"""Checks that the view counts the changes of who takes part: no two of them have the same number.
+"""Checks the changes of who takes part: no two have the same number, and workers are drained as they should be.
 
 The coordinator tells a party of each change in order, and only a join says its view. So from one join that a party
 hears of to the next the view must have grown by one for that join, and by one for each worker that was lost or left in
-between. A party acknowledges all changes up to a view: were two of them one, it would acknowledge one that it has not
-heard of.
+between. That the process of one that had left has ended is no change. A party acknowledges all changes up to a view:
+were two of them one, it would acknowledge one that it has not heard of.
+
+A worker that is drained ends while the others go on, and does not come back. What it sent and what it holds is checked
+by the oracles of deliveries, samples, contributions and mass, like that of all who leave. Shares on their way to its
+process may vanish with it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection
 from typing import Any
 
 from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import Party
 from paceline.sim.kernel.processes import SimulatedProcess
 
 
@@ -23,14 +28,18 @@ class Views:
         self._broken = broken
         self._views: dict[tuple[str, int], int] = {}  # by process: of the last join that it heard of
         self._gone: Counter[tuple[str, int]] = Counter()  # losses and leaves since then
+        self._left: dict[tuple[str, int], set[int]] = defaultdict(set)  # who has left, and has not come again
 
     def told(self, party: SimulatedProcess, message: Any) -> None:
         """Notes what the coordinator tells `party`. Raises if a join has a view that an earlier change has."""
         process = party.process
         if isinstance(message, control.WorkerLeft):
-            self._gone[process] += 1
+            self._gone[process] += message.rank not in self._left[process]
+            if not message.lost:
+                self._left[process].add(message.rank)
         if not isinstance(message, control.WorkerJoined):
             return
+        self._left[process].discard(message.rank)
         before, gone = self._views.get(process), self._gone.pop(process, 0)
         if before is not None and message.view < before + gone + 1:
             raise self._broken(
@@ -38,3 +47,58 @@ class Views:
                 f"since another joined in view {before}"
             )
         self._views[process] = message.view
+
+
+class Drains:
+    """Notes who is drained. `broken` makes the error of a violation. `ends`: the run needs a worker that trains."""
+
+    def __init__(self, broken: Callable[[str], AssertionError], *, ends: bool) -> None:
+        self._broken, self._ends = broken, ends
+        self._began: set[tuple[str, int]] = set()  # processes
+        self._exited: set[tuple[str, int]] = set()
+        self._told: set[int] = set()  # ranks of which the others are told that the process has ended
+        self._let_go: set[int] = set()
+
+    def begins(self, party: SimulatedProcess) -> None:
+        """Notes that a process leaves because it is drained."""
+        self._began.add(party.process)
+
+    def began(self, party: SimulatedProcess) -> bool:
+        """Returns True if that process is drained."""
+        return party.process in self._began
+
+    def sent(self, to: Collection[Party], message: Any, others: Collection[Party]) -> None:
+        """Notes what the coordinator sends while the run goes on. `others`: the workers that train.
+
+        Raises if a worker may exit that is missed by the others, or by the run.
+        """
+        match message:
+            case control.WorkerLeft(rank=rank, lost=True):
+                self._told.add(rank)
+            case control.Exit():
+                for who in to:
+                    self._lets_go(who, others)
+
+    def _lets_go(self, who: Party, others: Collection[Party]) -> None:
+        if others and who.index not in self._told:
+            raise self._broken(f"{who} may exit, and the others are not told that its process ends")
+        if self._ends and not others:
+            raise self._broken(f"{who} may exit, and nobody else trains")
+        self._let_go.add(who.index)
+
+    def exits(self, party: SimulatedProcess) -> None:
+        """Notes that the process of `party` may exit while the run goes on. Raises if it was not drained, still takes
+        part, or is told so twice."""
+        if party.process not in self._began:
+            raise self._broken(f"{party.name} may exit while the run goes on, and is not drained")
+        if party.here:
+            raise self._broken(f"{party.name} is drained, and still trains when it may exit")
+        if party.process in self._exited:
+            raise self._broken(f"{party.name} is drained, and may exit twice")
+        self._exited.add(party.process)
+
+    def enters(self, rank: int) -> None:
+        """Notes that worker `rank` trains again. Raises if it was drained."""
+        if rank in self._let_go:
+            raise self._broken(f"worker {rank} was drained, and trains again")
+        self._told.discard(rank)

@@ -28,6 +28,7 @@ from paceline.core.effects import Piece, Reply, Tell
 from paceline.core.fault_tolerance.membership import MembershipState
 from paceline.core.parties.lifecycle import AwaitTaken, SendLast
 from paceline.core.role import Role, RoleContext
+from paceline.sim.checking.oracles.views import Drains
 from paceline.sim.faults.coordination.heartbeats import SimulatedHeartbeats
 from paceline.sim.faults.coordination.members import ASKED, Members, RunLost
 from paceline.sim.faults.coordination.newcomers import SimulatedNewcomers
@@ -39,7 +40,7 @@ from paceline.sim.faults.parties.party_orders import SimulatedOrders
 from paceline.sim.faults.parties.run_end import SimulatedRunEnd
 from paceline.sim.faults.servers.recoverable_server import can_be_replaced
 from paceline.sim.faults.servers.server_recovery import Servers
-from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
+from paceline.sim.kernel.processes import Incarnation, PendingCall, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.cluster.model import Hazards
@@ -62,6 +63,8 @@ class LossyMembers(Members):
         self.orders = SimulatedOrders(sim, self, self.streams)
         self.leavers = SimulatedLeavers(sim, self, self.streams, self._says_it_left)
         self._left_cleanly: set[tuple[str, int]] = set()  # processes
+        self.streams.has_left = lambda party: party.process in self._left_cleanly
+        self._drains = Drains(sim.invariants.broken if sim.invariants else AssertionError, ends=sim.wish is not None)
         self._lease: control.Lease | None = None
         if hazards.servers_keep != "all" and can_be_replaced(sim.scheme, sim.cluster.servers):
             copied = hazards.servers_keep == "replica"
@@ -141,6 +144,8 @@ class LossyMembers(Members):
 
     # ---- messages of the control plane ---------------------------------------------------------------------
     def _send(self, to: tuple[Party, ...], message: Any) -> None:
+        if not self.over:
+            self._drains.sent(to, message, self._roster.training)
         if isinstance(message, control.Lease):
             self._lease = message
             return
@@ -248,21 +253,45 @@ class LossyMembers(Members):
         A zombie is out of the membership already, so nobody is told.
         """
         if not incarnation.party.here:
-            self.leaving.discard(incarnation.rank)
+            self.stays(incarnation.rank)
             self.end(incarnation.party)
             return
-        for action in self.orders.lifecycle(incarnation.party).leaves():
+        party, drained = incarnation.party, incarnation.rank in self.draining
+        if drained:
+            self._drains.begins(party)
+        for action in self.orders.lifecycle(party).leaves(drained=drained):
             match action:
                 case SendLast():
                     self._sends_its_last(incarnation)
-                case AwaitTaken():
-                    self.leavers.await_taken(incarnation.party)
+                case AwaitTaken(by_servers=by_servers):
+                    self.leavers.await_taken(party, [of.who for of in self._sim.world.servers] if by_servers else ())
+
+    def _declines_as_it_leaves(self, party: SimulatedProcess) -> None:
+        """Declines the calls that wait at a worker that leaves: the callers hear that behind its last messages."""
+        for call in [call for calls in party.open.values() for call in calls]:
+            self._sends_decline(party, call)
+        party.open.clear()
+
+    def asked_in_vain(self, party: SimulatedProcess, call: PendingCall) -> None:
+        if self.is_missed(party) or not party.hears:
+            super().asked_in_vain(party, call)
+        else:  # it has left
+            self._sends_decline(party, call)
+
+    def _sends_decline(self, party: SimulatedProcess, call: PendingCall) -> None:
+        who = call.incarnation.party
+        self.streams.send(party, who, 0, self._is_declined, (who, party, call), past_role=True)
+
+    def _is_declined(self, _who: SimulatedProcess, party: SimulatedProcess, call: PendingCall) -> None:
+        if not call.done:
+            self._sim.messaging.lost(call, party.name)
 
     def _says_it_left(self, party: SimulatedProcess) -> None:
         if self._sim.invariants:
             sent = ((dst, number) for dst, number in self.streams.sent_by(party) if dst is not self.control)
             self._sim.invariants.deliveries.left(party, sent)
-        self.orders.says(party, self.orders.lifecycle(party).has_left(ASKED))
+        drained = self._drains.began(party)
+        self.orders.says(party, self.orders.lifecycle(party).has_left(ASKED, drained=drained))
 
     def crash(self, rank: int) -> None:
         """Crashes the process of worker `rank`, or that which is to take its place; its silence is noticed.
@@ -361,6 +390,19 @@ class LossyMembers(Members):
             if other.process == party.process:
                 other.hears = False
         self.streams.closed(party)
+
+    def begins(self, party: SimulatedProcess, later_s: float = 0.0) -> None:
+        self._drains.enters(party.me)
+        super().begins(party, later_s)
+
+    def exits_drained(self, party: SimulatedProcess) -> None:
+        """Ends the process of a worker that may exit though the run goes on."""
+        self._drains.exits(party)
+        if self.ends:
+            self.ends.gone(party)
+        if self._sim.invariants and self._sim.invariants.mass:
+            self._sim.invariants.mass.lost(party)  # it holds nothing; what is on its way to it may vanish
+        self.end(party)
 
     def ends_newcomer(self, party: SimulatedProcess) -> bool:
         """Ends the process of a newcomer that is told to stop before it trains; returns False if `party` is none."""

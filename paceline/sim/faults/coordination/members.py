@@ -61,7 +61,7 @@ class RunLost(Exception):  # noqa: N818  names what happened
 class Members:
     """Drives the coordinator of `sim`, and ends and begins the incarnations of its workers.
 
-    leaving: ranks that leave at their next step.
+    leaving: ranks that leave at their next step. draining: those of them whose process ends then.
     """
 
     streams: LossyLinks | None = None  # a cluster without hazards loses no message
@@ -72,7 +72,7 @@ class Members:
 
     def __init__(self, sim: FaultedDriver, snapshots: Snapshots | None = None) -> None:
         """`snapshots`: those from which lost servers are restored; None where servers keep what they acknowledged."""
-        self.leaving: set[int] = set()
+        self.leaving, self.draining = set[int](), set[int]()
         self._sim = sim
         self._lost: set[SimulatedProcess] = set()  # crashed, and the others do not know yet
         self._carrying_out = False
@@ -187,16 +187,21 @@ class Members:
         else:
             self._sim.sharing.in_turn(party, lambda *_: self._left(party))
 
+    def stays(self, rank: int) -> None:
+        """Forgets that worker `rank` was asked to leave."""
+        self.leaving.discard(rank)
+        self.draining.discard(rank)
+
     def _sends_its_last(self, incarnation: Incarnation) -> None:
         """Ends a loop, lets its role send its last messages, and declines the calls that wait for it."""
         sim, party = self._sim, incarnation.party
-        self.leaving.discard(incarnation.rank)
+        self.stays(incarnation.rank)
         incarnation.end()
         sim.messaging.say_all(party, party.role.leave(sim.now + party.skew_s))
         party.here = False
         if sim.invariants and sim.invariants.mass:
             sim.invariants.mass.left(party)
-        self._declines(party)
+        self._declines_as_it_leaves(party)
 
     def _left(self, party: SimulatedProcess) -> None:
         """Tells the coordinator that a worker has left."""
@@ -280,6 +285,10 @@ class Members:
 
         self._sim.heap.change(unless_its_own)
 
+    def _declines_as_it_leaves(self, party: SimulatedProcess) -> None:
+        """Declines the calls that wait at a worker that leaves."""
+        self._declines(party)
+
     def _declines(self, party: SimulatedProcess) -> None:
         """Fails the calls that wait at a worker that is gone."""
         for calls in party.open.values():
@@ -318,7 +327,7 @@ class Members:
 
         This does nothing for a worker that is present. One that crashed unnoticed is reported as lost first.
         """
-        self.leaving.discard(rank)
+        self.stays(rank)
         party = self._sim.world.workers[rank]
         if party in self._lost:
             self.reports_lost(party, "came back")

@@ -39,15 +39,16 @@ class SimulatedNewcomers:
     def join(self, rank: int) -> None:
         """Starts a new process of worker `rank`, which says Hello.
 
-        This does nothing for a worker that is present or that already joins. A zombie joins later, when it has learnt
-        of its eviction.
+        This does nothing for a worker that is present, that already joins, or that may not come again. A zombie joins
+        later, when it has learnt of its eviction.
         """
         members, sim = self._members, self._sim
-        members.leaving.discard(rank)
+        members.stays(rank)
         party, newcomer = sim.world.workers[rank], self.waiting.get(rank)
         if newcomer and not newcomer.hears:
             self.ends_early(newcomer)
-        if party.here or sim.incarnations[rank].alive or rank in self.waiting:
+        banned = worker(rank) in members.machine.run.roster.banned  # it was drained since somebody wanted it to join
+        if party.here or sim.incarnations[rank].alive or rank in self.waiting or banned:
             return
         if members.is_missed(party):
             members.reports_lost(party, "came back")

@@ -100,6 +100,9 @@ class LossyLinks:
         self.loses: Callable[[SimulatedProcess], bool] = lambda party: (
             False
         )  # dies with all that it holds, if it is such a party
+        self.has_left: Callable[[SimulatedProcess], bool] = lambda party: (
+            False
+        )  # returns True for a worker of which the coordinator knows that it has left
         # Called with sender and receiver of each message of a role.
         self.posted: Callable[[SimulatedProcess, SimulatedProcess], object] = lambda src, dst: None
 
@@ -198,10 +201,11 @@ class LossyLinks:
 
         The timer ends when nothing is unacknowledged, when the sender is dead, or when the channel is over. If the
         receiver is dead it ends when the run is over, where nobody looks for the silent any more, or for a worker that
-        leaves or has left, which is not told of losses: a live one notices that the connection is gone.
+        leaves or has left, which is not told of losses: a live one notices that the connection is gone. Nor is anybody
+        told that a worker has died which had left.
         """
         unheard = src.kind == way.dst.kind == "worker" and not src.here
-        in_vain = not way.dst.hears and (unheard or self.over())
+        in_vain = not way.dst.hears and (unheard or self.has_left(way.dst) or self.over())
         way.waiting = src.hears and not way.over and len(way.sender) > 0 and not in_vain
         if not way.waiting:
             if in_vain and unheard:  # nor does it wait for an answer to that, before it says that it has left
@@ -367,12 +371,14 @@ class LossyLinks:
         return [asked[1] for asked in way.questions if not asked[1].done] if way else []
 
     def unanswered(self, src: SimulatedProcess, dst: SimulatedProcess) -> list[tuple[int, Act, PendingCall, Any]]:
-        """Returns what the present incarnation of `src` has asked the server `dst`: shard, action, call and message."""
+        """Returns what the present incarnation of `src`, which may leave just now, has asked the server `dst`: shard,
+        action, call and message."""
         way, asked = self._ways.get((src.process, dst.process)), self._sim.messaging.asked
+        present = self._sim.incarnations[src.me]
         return [
             (dst.me, asked, call, message)
             for _, call, message in (way.questions if way else ())
-            if call.incarnation.alive and not call.has_answer_of(dst.me)
+            if call.incarnation is present and not call.has_answer_of(dst.me)
         ]
 
     def forget(self, party: SimulatedProcess) -> None:
@@ -401,8 +407,23 @@ class LossyLinks:
         )
 
     def sent_by(self, src: SimulatedProcess) -> Iterator[tuple[SimulatedProcess, int]]:
-        """Yields, for each process that `src` has not given up, the number of the last message that it must take."""
-        return ((way.dst, way.said) for (a, _), way in self._ways.items() if a == src.process)
+        """Yields, for each process that `src` has not given up, the number of the last message that it must take.
+
+        What a server has not taken of an earlier server view is void.
+        """
+        return ((way.dst, self._last_valid(src, way)) for (a, _), way in self._ways.items() if a == src.process)
+
+    def _last_valid(self, src: SimulatedProcess, way: Channel) -> int:
+        view = self.server_views.get(src.process, 0)
+        if way.dst.kind != "server" or not view:
+            return way.said
+        valid = [number for number, item in way.sender.unacknowledged() if number <= way.said and item[3] == view]
+        return max(valid, default=min(way.said, way.sender.taken))
+
+    def first_of(self, src: SimulatedProcess, name: str) -> SimulatedProcess | None:
+        """Returns the earliest incarnation of a party to which `src` has sent something, and has not given up."""
+        there = (way.dst for (a, b), way in self._ways.items() if a == src.process and b[0] == name)
+        return min(there, key=lambda dst: dst.incarnation, default=None)
 
     def has_lost(self, src: SimulatedProcess, dst: SimulatedProcess) -> bool:
         """Returns True if `src` has no connection to `dst`: it ended that, or `dst` is a worker that is dead."""

@@ -86,9 +86,12 @@ class SimulatedLeavers:
                 pass  # others have not answered, or it is not at rest: `_looks`
 
     def _process(self, party: SimulatedProcess, who: Party) -> SimulatedProcess:
-        """Returns the process to which `party` has a connection as to `who`."""
+        """Returns the process to which `party` has a connection as to `who`.
+
+        It has none to one in the place of a lost server before it is told so: what the lost one was sent comes first.
+        """
         if who.kind == "server":
-            return self._sim.world.servers[who.index]
+            return self._streams.first_of(party, str(who)) or self._sim.world.servers[who.index]
         return self._members.worker_of(party, who.index)
 
     def _is_at_rest(self, party: SimulatedProcess) -> bool:

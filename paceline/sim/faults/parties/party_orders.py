@@ -96,6 +96,8 @@ class SimulatedOrders:
                 case EndLoop() if self._members.ends:
                     self._members.leavers.stopped(party)
                     self._members.ends.stops(party)
+                case MayExit() if not self._members.over:
+                    self._members.exits_drained(party)
                 case MayExit() if self._members.ends:
                     self._members.ends.exits(party)
                 case OwnThread(message=message):

@@ -443,14 +443,14 @@ class Servers:
         """Sends what no incarnation of `servers` has answered to the present ones.
 
         A present one may have been restored twice, since another server was lost meanwhile: it has dropped what it was
-        asked between.
+        asked between. A worker that leaves repeats its calls, too. Where it stops, the end of the run has voided them.
         """
         former, present = self._former(servers), self.sim.world.servers
         there = (*(dead.party for dead in former), *(present[shard] for shard in servers))
         asked = [question for server in there for question in self.streams.unanswered(party, server)]
         for dead in former:
             self.streams.fence(party, dead.party)
-        for shard, act, call, message in asked if party.here else ():
+        for shard, act, call, message in asked if not self._members.stopped(party) else ():
             server = present[shard]
             self.streams.send(party, server, size(message), act, (server, call, message))
 

@@ -32,6 +32,9 @@ class Streams:
     def has_lost(self, src: Any, dst: Any) -> bool:
         return dst.name in self.lost
 
+    def first_of(self, src: Any, name: str) -> None:
+        """Nothing was sent to an earlier incarnation."""
+
     def settled(self, party: Any, kinds: Any) -> bool:
         return not set(self.behind) & set(kinds)
 
