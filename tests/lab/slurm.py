@@ -70,18 +70,18 @@ def running(lab: Lab) -> Iterator[dict[str, str]]:
     munge += [f"--key-file={key}", f"--pid-file={folder}/munge.pid", f"--log-file={folder}/munge.log"]
     munge += [f"--seed-file={folder}/munge.seed", "--origin=127.0.0.1"]
     started = [_start(lab, "h1", munge, environment)]
-    assert within(10, lambda: (folder / "munge.socket").exists()), (folder / "munge.log").read_text()
+    assert within(60, lambda: (folder / "munge.socket").exists()), (folder / "munge.log").read_text()
     try:
         started.append(_start(lab, "h1", [DAEMONS["slurmctld"], "-D", "-c"], environment))
         started += [_start(lab, name, [DAEMONS["slurmd"], "-D", "-N", name], environment) for name in lab.names]
         idle = lab.command("h1", "env", f"SLURM_CONF={settings}", "sinfo", "-h", "-t", "idle", "-o", "%D")
-        assert within(30, lambda: _said(idle) == str(len(lab.names))), (folder / "slurmctld.log").read_text()
+        assert within(60, lambda: _said(idle) == str(len(lab.names))), (folder / "slurmctld.log").read_text()
         yield environment
     finally:
         for process in started:
             process.terminate()
         for process in started:
-            process.wait(10)
+            process.wait(60)
 
 
 def _start(lab: Lab, host: str, command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
