@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from paceline.core.collective.mean_server import Averaged
 from paceline.core.effects import Effect, Mean, Start, Wait
@@ -22,6 +22,7 @@ class OuterNesterovWorker(Trainer):
     """Runs the box without eager updates. x: its weights; w, v: those of all workers and their momentum."""
 
     common = ("round", "samples_seen", "v")
+    private: ClassVar[tuple[str, ...]] = ("x",)
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
@@ -29,10 +30,8 @@ class OuterNesterovWorker(Trainer):
         self.v: Any = place.w * 0.0
         self.parts = cut(len(place.w), scheme.fragments)
         self.whole = len(self.parts) == 1  # nothing is cut
-
-    @property
-    def private(self) -> tuple[str, ...]:  # type: ignore[override]
-        return () if self.whole and not self.scheme.delay else ("x",)  # without it, x is w after an exchange
+        if self.whole and not scheme.delay:
+            self.private = ()  # type: ignore[misc]  # x is w after an exchange
 
     def run(self) -> Generator[Effect, Any, None]:
         tau, between = self.scheme.delay, self.scheme.h // self.scheme.fragments
