@@ -395,10 +395,15 @@ class LossyLinks:
             self._ways.pop(key).over = True
 
     def quiet(self, party: SimulatedProcess) -> bool:
-        """Returns True if nothing is unacknowledged to or from that process; a worker that is dead acknowledges
-        nothing."""
+        """Returns True if nothing is unacknowledged to or from that process, other than by those that never will."""
         its_own = (way for key, way in self._ways.items() if party.process in key)
-        return not any(way.sender and (way.dst.hears or way.dst.kind != "worker") for way in its_own)
+        return not any(way.sender and self._acknowledges(way.dst) for way in its_own)
+
+    def _acknowledges(self, dst: SimulatedProcess) -> bool:
+        """Returns False for a worker that is dead, and for a server that is dead and has been replaced."""
+        if dst.hears or dst.kind not in ("worker", "server"):
+            return True
+        return dst.kind == "server" and self._sim.world.servers[dst.me] is dst
 
     def settled(self, party: SimulatedProcess, kinds: Sequence[str]) -> bool:
         """Returns True if the processes of these kinds have acknowledged all that `party` has sent to them."""
