@@ -37,12 +37,11 @@ from typing import Any, ClassVar
 from paceline.core.effects import KEEP, RESET, Call, Computed, Effect, Reply, Tell
 from paceline.core.errors import Diverged, PeerLost
 from paceline.core.message import STATE, Nature, message
-from paceline.core.paramserver.peer_check import REFUSED
+from paceline.core.paramserver.peer_check import refusal
 from paceline.core.role import Remembering, Role, RoleContext
 from paceline.core.spans import updated
-from paceline.core.trace import Decided
 from paceline.core.validation import bounds
-from paceline.core.vector import NOT_FINITE, Vector, is_finite
+from paceline.core.vector import Vector, is_finite
 
 QUANTUM = 2.0**-40
 """The unit of weights. Their sums are exact up to 2^53 units: with a weight of 1 each, 8,192 workers."""
@@ -176,8 +175,7 @@ class Holder(Role):
         """Returns True, and notes it, if the vector `v` of worker `src` is not finite."""
         if is_finite(v):
             return False
-        if self.note:
-            self.note(Decided(at=now, party=f"worker {self.me}", rank=src, verdict=REFUSED, reason=NOT_FINITE))
+        refusal(self.note, now, self.me, src)
         return True
 
     def give(self, to: tuple[int, ...], round: int = 0) -> Generator[Tell, Any, None]:

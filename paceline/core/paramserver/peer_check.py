@@ -22,6 +22,13 @@ from paceline.core.vector import NOT_FINITE, is_finite
 REFUSED = "refused"
 
 
+def refusal(note: Callable[[Record], None] | None, now: float, me: int, rank: int) -> str:
+    """Returns why worker `me` leaves out a vector of worker `rank` that is not finite, and notes that in the trace."""
+    if note is not None:
+        note(Decided(at=now, party=f"worker {me}", rank=rank, verdict=REFUSED, reason=NOT_FINITE))
+    return NOT_FINITE
+
+
 class PeerCheck:
     """Is the gradient check of a worker that sums up what others send. `note` takes trace records of worker `me`."""
 
@@ -35,11 +42,7 @@ class PeerCheck:
             self._finite.add(rank)
             return None
         self._finite.discard(rank)
-        if not self._finite:
-            return None
-        if self._note is not None:
-            self._note(Decided(at=now, party=f"worker {self._me}", rank=rank, verdict=REFUSED, reason=NOT_FINITE))
-        return NOT_FINITE
+        return refusal(self._note, now, self._me, rank) if self._finite else None
 
     def part(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
         """Does the same for a worker's part of a mean."""
@@ -65,11 +68,7 @@ class OwnPartCheck:
 
     def part(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
         """Returns why the part `v` of worker `rank` counts with weight zero, or None."""
-        if is_finite(v):
-            return None
-        if self._note is not None:
-            self._note(Decided(at=now, party=f"worker {rank}", rank=rank, verdict=REFUSED, reason=NOT_FINITE))
-        return NOT_FINITE
+        return None if is_finite(v) else refusal(self._note, now, rank, rank)
 
     push = part
 

@@ -7,6 +7,7 @@ OPEN               a server is lost that will be replaced (`retries`) stays open
 OPEN               that server is restored from a copy                the same call is sent again (`asked_again`)
 OPEN               servers went back to a snapshot (`void`)           fails with Undone; late answers are ignored
 OPEN               the run is over for this process (`close_all`)     fails; from then on it is not sent again
+any                the coordinator is lost: `retries` ends            no call waits for a server's successor any more
 
 Live runs keep all calls of a process here (`paceline.live.node.open_calls`), simulated ones the questions of workers
 that leave (`paceline.sim.faults.parties.leavers`).

@@ -105,9 +105,10 @@ class MessageSender:
     def _goes_with_calls(self, to: Party, envelope: Envelope) -> bool:
         """Returns True if `to` is a server that is being replaced: a call to it is sent with all that are open."""
         with self._lock:
-            if self.calls.is_away(to):
+            away = self.calls.is_away(to)
+            if away:
                 envelope.queued_at = time.monotonic()
-            return self.calls.is_away(to)
+        return away
 
     def tell(self, to: To, whole: Any, server_view: int | None = None) -> None:
         """Sends `whole` to `to`, in that server view, the present one by default. Raises PeerLost."""
