@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 # Without a torch there already, this release is installed first, so that no other one is drawn in with it.
 TORCH  ?= torch==2.13.0
 
-.PHONY: help demo test nightly lab-packages lab-test package sbom container-test timm-test page-test metrics-test screenshots check format lint types bench fuzz pages readme docs papers clean
+.PHONY: help demo test nightly explore lab-packages lab-test package sbom container-test timm-test page-test metrics-test screenshots check format lint types bench fuzz pages readme docs papers clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -96,6 +96,12 @@ bench: $(READY)  ## every benchmark script; at the end, those that fell short
 THIRD ?= today
 nightly: $(READY)  ## a third of the schemes, live, with killed and stopped workers; THIRD=1, 2, 3 or today; five minutes
 	$(BIN)/python benchmarks/losses.py --third $(THIRD)
+
+TIMES ?= 10
+explore: $(READY)  ## property tests with new examples, TIMES=10 times; tests of a change draw the same ones each time
+	@for i in $$(seq $(TIMES)); do \
+	  $(BIN)/python -m pytest -q -n $(PROCESSES) -m hypothesis --hypothesis-profile "new examples" tests || exit 1; \
+	done
 
 SECONDS ?= 60
 fuzz: $(READY)  ## schemes under seeded faults in virtual time, for SECONDS=60

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from paceline.config.config import SECTIONS
-from paceline.config.parsing import convert, described, parse, shown
+from paceline.config.parsing import convert, described, one_line, parse, shown
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
 from paceline.core.scheme import Limits, limits_of, lookup, names, types_of
@@ -85,7 +85,7 @@ class Flag:
         for single in value if isinstance(value, tuple) else (value,):
             refused = self.limits.refuse(single)
             if refused:
-                raise ConfigError(f"--{self.flag} {shown(single)}: {refused}{self._hint(single)}")
+                raise ConfigError(f"--{self.flag} {shown(single)}: {one_line(refused)}{self._hint(single)}")
         return value
 
     def _contents(self, path: Path) -> str:
@@ -109,7 +109,7 @@ class Flag:
         try:
             return written(groups_by_links(load(cluster)))
         except ConfigError as error:
-            raise ConfigError(f"--{self.flag} links:{shown(cluster)}: {error}") from None
+            raise ConfigError(f"--{self.flag} links:{shown(cluster)}: {one_line(str(error))}") from None
 
     def _hint(self, value: Any) -> str:
         """Returns the end of an error message: the nearest choice, where there is a list of them."""

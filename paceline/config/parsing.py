@@ -64,6 +64,11 @@ def shown(value: Any) -> str:
     return text if text.isprintable() else repr(text)
 
 
+def one_line(text: str) -> str:
+    """Returns `text`, a message with what a user wrote in it, with line breaks and control characters escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def described(wanted: Any) -> str:
     """Returns the type in words, for an error message."""
     known = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}

@@ -98,8 +98,7 @@ def parse_binding(text: str) -> tuple[frozenset[int], ...]:
         return tuple(map(parse_cpus, text.split("/")))
     except ValueError:
         raise ConfigError(
-            f"--bind-cores {text}: give auto, none, CPUs for all workers (0-7,16), or CPUs for each worker of a host "
-            "(0-3/4-7)"
+            "give auto, none, CPUs for all workers (0-7,16), or CPUs for each worker of a host (0-3/4-7)"
         ) from None
 
 

@@ -80,6 +80,24 @@ def test_junk_on_a_command_line_is_refused_too(setting: Flag, text: str) -> None
     assert told_well
 
 
+@pytest.mark.parametrize("text", ["\n", "0\n1", "\x1b[2J", "links:\n", "file:\n", "none\u2028"])
+def test_what_is_refused_is_shown_in_one_line(text: str) -> None:
+    told_of = {setting.flag: _refused(setting, text) for setting in SETTINGS}
+    assert told_of["bind-cores"]
+    for flag, message in told_of.items():
+        assert message.isprintable(), flag
+        assert message.count(f"--{flag} ") <= 1
+
+
+def _refused(setting: Flag, text: str) -> str:
+    """Why the setting cannot be `text`; empty where it can."""
+    try:
+        setting.parse(text)
+    except ConfigError as refused:
+        return str(refused)
+    return ""
+
+
 def test_whoever_reads_flags_goes_without_the_simulator() -> None:
     lines = "import sys, paceline.config.group_names, paceline.config; print('paceline.sim' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=60, check=True)
