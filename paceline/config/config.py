@@ -28,7 +28,8 @@ from paceline.config.sections import (
     ScheduleSettings,
     StopSettings,
 )
-from paceline.core.paramserver.gradient_check import GradientCheckPolicy
+from paceline.core.coordination.lifecycle import OwnResultRule
+from paceline.core.paramserver.gradient_check import OFF, GradientCheckPolicy
 from paceline.core.paramserver.robust_mean import RobustPolicy
 from paceline.core.scheme import Scheme, make
 
@@ -87,6 +88,11 @@ class Config:
     def gate_policy(self) -> GradientCheckPolicy:
         """Returns the rule by which servers reject gradients, made of the section `[gate]`."""
         return GradientCheckPolicy(**dataclasses.asdict(self.gate))
+
+    def own_result_rule(self) -> OwnResultRule:
+        """Returns who is expelled for results that no server sees, by the same section."""
+        strikes = 0 if self.gate.mode == OFF else self.gate.strikes
+        return OwnResultRule(strikes=strikes, workers_min=self.cluster.min_workers)
 
     def robust_policy(self) -> RobustPolicy:
         """Returns the rule of robust means, made of the section `[robust]`."""

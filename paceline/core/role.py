@@ -65,6 +65,12 @@ class GradientCheck(Protocol):
         """Tells the check that a worker takes part again."""
 
 
+class OwnResultCheck(Protocol):
+    """Hears of each result of a worker whether it is finite (`paceline.core.paramserver.peer_check.OwnResults`)."""
+
+    def judged(self, *, finite: bool, mean: bool = False) -> None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleContext:
     """Tells a role who it is, who else takes part, and what its driver lends it.
@@ -79,6 +85,7 @@ class RoleContext:
     note: takes trace records, in particular decisions with their reasons; None when no trace is written.
     gate: says which contributions are accepted, on a shard and on a worker that sums up what others send; None where
     all are.
+    own: on a worker that judges its own results, hears of each; None where nobody counts them.
     rounds: on a shard, makes rounds with a robust mean, from their members; None where the plain mean is used.
     settled: on one shard of all, is told what became of contributions of leased data: rank, fate, which samples.
     samples_seen: samples that all workers trained before this run began (a resumed run begins above 0).
@@ -97,6 +104,7 @@ class RoleContext:
     seconds_per_step: tuple[float, ...] = ()
     note: Callable[[Record], None] | None = None
     gate: GradientCheck | None = None
+    own: OwnResultCheck | None = None
     rounds: Callable[[Iterable[int]], Any] | None = None
     settled: Callable[[int, str, Data], None] | None = None
     samples_seen: int = 0

@@ -104,10 +104,15 @@ class Decided(Record):
     whom: tuple[int, ...] = ()
 
 
+OWN = -1
+"""The shard of a fault that a worker has found in its own result."""
+
+
 @keyword_record
 class Gated(Record):
     """Shard `shard` found a fault in what worker `rank` sent.
 
+    A `shard` of OWN says that the worker itself found it, in a result of its own that no server sees.
     From the gradient check, `number` is that of the contribution (from 1). If `refused`, the contribution was left out
     of the update; otherwise it was only noted. The message checks always refuse, and their `number` counts the worker's
     strikes; the third strike expels the worker.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.lifecycle import OwnResultRule
 from paceline.core.coordination.party import Party
 from paceline.core.coordinator.machine import CoordinatorMachine
 from paceline.core.effects import Data, Piece
@@ -123,6 +124,7 @@ class FaultedDriver(MessagingDriver, Protocol):
 
     lender  leases samples, or None
     wish    what ends the run, or None
+    own_results  who is expelled for results that only it sees
     resumed_done  leased samples that are in the checkpoint from which the run was resumed
     """
 
@@ -136,6 +138,8 @@ class FaultedDriver(MessagingDriver, Protocol):
     def wish(self) -> StopWish | None: ...
     @property
     def resumed_done(self) -> Data: ...
+    @property
+    def own_results(self) -> OwnResultRule: ...
     def begin(self, party: SimulatedProcess, incarnation: int, at: float = 0.0) -> Incarnation: ...
     def join(self, rank: int) -> None: ...
     def leave(self, rank: int) -> None: ...

@@ -31,6 +31,8 @@ from heapq import heappop
 from random import Random
 from typing import Any
 
+from paceline.core.coordination.lifecycle import NOBODY_EXPELLED, OwnResultRule
+from paceline.core.coordination.loop_messages import OwnResult
 from paceline.core.effects import KEEP, RESET, Compute, Computed, Data, Train, Trained
 from paceline.core.paramserver.gradient_check import SliceGradientCheck
 from paceline.core.paramserver.round import Round
@@ -124,6 +126,7 @@ class Simulation:
         batch_samples: int = 0,
         wish: StopWish | None = None,
         tables: dict[str, Any] | None = None,
+        own_results: OwnResultRule = NOBODY_EXPELLED,
         **plain: Any,
     ) -> None:
         self.scheme, self.cluster = scheme, cluster or uniform(**plain)
@@ -145,21 +148,26 @@ class Simulation:
             gate=gate,
             rounds=rounds,
             settled=lender.settled if lender else None,
+            own_result=self._own_result,
             shards=shards,
             most_samples=scheme.most_samples(batch_samples, self.cluster.workers),
         )
-        self.lender, self._limit, self.wish, self._tables = lender, limit, wish, tables
+        self.lender, self._limit, self.wish, self._tables, self.own_results = lender, limit, wish, tables, own_results
         self.leasing = SimulatedLeases(self, leases, work) if leases and SimulatedLeases.suits(self) else None
         self._resume_and_watch()
         self._work, self.worked = self.leasing or work, self._worked  # bound once, for every step needs it
-        hazards = self.cluster.hazards
-        self.members: Members = LossyMembers(self, hazards, passage) if hazards else Members(self)
-        self.streams = self.members.streams
+        self._place_coordinator(passage)
         self.network, self.sharing = self.world.network, CoreSharing.of(self, passage, counter_of(w0))
         self.messaging = Messaging(self, mean or "ring", passage, coding)
         self._arms = self._make_arms()
         self.incarnations = [self.begin(party, 0, self.members.begin_s) for party in self.world.workers]
         schedule(self)
+
+    def _place_coordinator(self, passage: WireCodec | None) -> None:
+        """Makes what drives the coordinator: where the cluster has hazards, its messages may be lost."""
+        hazards = self.cluster.hazards
+        self.members: Members = LossyMembers(self, hazards, passage) if hazards else Members(self)
+        self.streams = self.members.streams
 
     def _make_arms(self) -> Arms:
         """Returns what carries out the effects of workers."""
@@ -423,6 +431,10 @@ class Simulation:
             self.note_span(incarnation, "computing", result.seconds, *done)
         incarnation.exchanges = 0
         self.resume(incarnation, result)
+
+    def _own_result(self, rank: int, number: int, finite: bool, mean: bool) -> None:
+        """Lets the coordinator hear what worker `rank` found of its own result, after the present event."""
+        self.heap.push(self.now, self.members.tells_result, rank, OwnResult(number=number, finite=finite, mean=mean))
 
     def _leave(self, incarnation: Incarnation) -> object:
         self.members.leave(incarnation)

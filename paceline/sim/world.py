@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -16,12 +17,13 @@ from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.gradient_check import SliceGradientCheck
-from paceline.core.paramserver.peer_check import OwnPartCheck, PeerCheck
+from paceline.core.paramserver.peer_check import OwnPartCheck, OwnResults, PeerCheck
 from paceline.core.paramserver.round import Round
 from paceline.core.parties.takeover import taken_over
 from paceline.core.role import Role, RoleContext, Update
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
+from paceline.core.vector import Ghost
 from paceline.sim.cluster.model import Cluster, DevicePlacement
 from paceline.sim.cluster.network import Network, Nic
 from paceline.sim.cluster.step_times import speed_of
@@ -59,6 +61,7 @@ class World:
         gate: Callable[[int], SliceGradientCheck | None] = lambda shard: None,
         rounds: Callable[[Iterable[int]], Round] | None = None,
         settled: Callable[[int, str, Data], None] | None = None,
+        own_result: Callable[[int, int, bool, bool], None] | None = None,
         shards: Sequence[ModelShard] = (),
         most_samples: int = 0,
     ) -> None:
@@ -82,6 +85,8 @@ class World:
         self._update_factory, self._length = update_factory, len(w0)
         self._clocks = Random(f"{seed}/clocks")
         self._cards: dict[str, Nic] = {}
+        self._tells = None if isinstance(w0, Ghost) else own_result  # what has no numbers is not judged
+        self._own: dict[int, OwnResults] = {}  # by rank, of its present incarnation
         # The very numbers of `ranks`: a table by rank then finds them without reading what it has stored.
         self.workers = [self._worker(*at, w0) for at in zip(self.ranks, cluster.worker_placements(), strict=True)]
         self.cards = [party.nic for party in self.workers]
@@ -90,7 +95,7 @@ class World:
         update = update_factory(len(w0))
         self.control = Nic(cluster.network.latency_s / 2, cluster.network.bandwidth_gbps, "", self._home().site)
         among_workers = by_peers or not self.servers
-        own = OwnPartCheck(note) if self._checks_peers else None
+        own = OwnPartCheck(self._own) if self._checks_peers and self._own else None
         self.peers = (
             self._party("all-reduce", MeanServer, 0, w0, update, self.control, gate=own) if among_workers else None
         )
@@ -128,11 +133,17 @@ class World:
     def _worker(self, rank: int, placement: DevicePlacement, w: Any) -> SimulatedProcess:
         assert placement.device is not None
         box = self.scheme.worker(self.cluster.servers)
-        check = PeerCheck(rank, self._place["note"]) if self._checks_peers else None  # type: ignore[arg-type]
         update, card = self._update_factory(self._length), self._card(placement)
-        party = self._party(f"worker {rank}", box, rank, w, update, card, gate=check)
+        party = self._party(f"worker {rank}", box, rank, w, update, card, **self._lent(rank))
         party.speed = speed_of(placement.device, self.cluster.step_s, f"{self.seed}/speed/{rank}")
         return party
+
+    def _lent(self, rank: int) -> dict[str, Any]:
+        """Returns what an incarnation of a worker is lent: its checks, which begin anew."""
+        if self._tells is not None:
+            self._own[rank] = OwnResults(partial(self._tells, rank))
+        note: Any = self._place["note"]
+        return {"gate": PeerCheck(rank, note) if self._checks_peers else None, "own": self._own.get(rank)}
 
     def _server(self, shard: int, placement: DevicePlacement, w0: Any) -> SimulatedProcess:
         """Makes server number `shard` with its part of `w0`. Without a server box it has a plain Role and carries means
@@ -202,7 +213,8 @@ class World:
         same_everywhere = self.scheme.model_of(len(self.servers)) == "any worker"
         w = peer.role.w if peer and same_everywhere else self.model()
         update = self._update_factory(self._length)
-        role = type(old.role)(self.scheme, RoleContext(me=rank, w=w, update=update, **self._place))  # type: ignore[arg-type]
+        place = RoleContext(me=rank, w=w, update=update, **self._lent(rank), **self._place)  # type: ignore[arg-type]
+        role = type(old.role)(self.scheme, place)
         if peer:
             role.load_join_state(peer.role.join_state())
         party = self.workers[rank] = party or self.next_worker(rank, old.incarnation + 1)

@@ -180,28 +180,29 @@ def report(s: Summary, left: Mapping[str, Sequence[str]]) -> str:
 
 
 def faults_of(s: Summary) -> Iterator[str]:
-    """Yields a line for the workers of which the servers refused something, and one for those with one push in ten
-    wild.
-    """
+    """Yields a line for the workers of which something was refused, and one for those with one push in ten wild."""
     # Workers that were refused are left out of the second line: one line for each worker is enough to find it.
     refused = [w for w in s.workers if w.refused]
-    if refused:
+    if refused and s.servers:
         counts = _counts(refused, [w.refused for w in refused])
         yield f"{counts[0]} refused {counts[1]}, for bad numbers or false claims; the reasons are in trace.jsonl"
+    elif refused:
+        counts = _counts(refused, [w.refused for w in refused], by="workers")
+        yield f"{counts[0]} left out {counts[1]}, for NaN or infinity; each is in trace.jsonl"
     wild = [w for w in s.workers if not w.refused and w.wild > WILD_SHARE * w.exchanges]
     if wild:
         counts = _counts(wild, [w.wild for w in wild])
         yield f"{counts[0]} found {counts[1]} far longer than most, and used them; --gate reject would not"
 
 
-def _counts(workers: Sequence[WorkerSummary], counts: Sequence[int]) -> tuple[str, str]:
+def _counts(workers: Sequence[WorkerSummary], counts: Sequence[int], by: str = "servers") -> tuple[str, str]:
     """Returns, of one worker, `worker 3 (cpu): of 50 exchanges the servers` and `7`; of several workers their sums."""
     of = number_format.counted(sum(w.exchanges for w in workers), "exchange")
     if len(workers) == 1:
-        return f"worker {workers[0].rank} ({workers[0].device}): of {of} the servers", str(counts[0])
+        return f"worker {workers[0].rank} ({workers[0].device}): of {of} the {by}", str(counts[0])
     ranks = number_format.ranks_text(w.rank for w in workers)
     each = f"{number_format.range_text(counts)} of each"
-    return f"{len(workers)} workers ({ranks}): of {of} the servers", f"{sum(counts)} ({each})"
+    return f"{len(workers)} workers ({ranks}): of {of} the {by}", f"{sum(counts)} ({each})"
 
 
 @contextmanager

@@ -3,6 +3,7 @@
     state       input                                   then                                                  next
     TRAINING    lost: connection, silence, no step      WorkerLeft to the others; rounds close without it     LOST
     TRAINING    expelled: bad messages or gradients     the same; it is not restarted                         LOST
+    TRAINING    set aside: its own results are bad      Drain to it, and then as Left                         TRAINING
     TRAINING    Left                                    WorkerLeft to the others; if drained, Exit to it      LEFT
     LEFT        lost                                    recorded only; nobody has to react                    LEFT
     LOST        Hello of a later incarnation            Roster to it                                          JOINING
@@ -62,6 +63,7 @@ class Elasticity:
         self._leasing, self._min_workers = leasing, min_workers
         self.quotas = quotas
         self._asked: set[Party] = set()  # for a stack trace, since their step takes long
+        self._set_aside: dict[Party, str] = {}  # why
         self._waiting: dict[Party, control.Hello] = {}  # said while servers were being replaced
 
     def begin(self) -> None:
@@ -133,6 +135,16 @@ class Elasticity:
             self._roster.banned.add(who)
             self.lost(who, f"expelled: {why}; it is not started again")
 
+    def set_aside(self, who: Party, why: str) -> None:
+        """Expels a worker without losing it: it leaves after its step, as if it were drained, and is not started again.
+
+        So its mass goes to others, in gossip. Its process ends if the run survives that; otherwise it stays, and passes
+        on what the others average.
+        """
+        if who in self._roster.training and not self._state.stopping and who not in self._set_aside:
+            self._set_aside[who] = why
+            self._decide.send([who], loop_messages.Drain(reason=f"expelled: {why}"))
+
     def left(self, who: Party, reason: str, *, drained: bool) -> None:
         """Takes a worker that sent Left out of training.
 
@@ -147,8 +159,11 @@ class Elasticity:
             self._roster.banned.add(who)
             self._roster.lost.add(who)
             reason += f"; {self._roster.count('continue')}"
-        now = self._run.now()
-        self._decide.record(MemberChange(at=now, party=str(who), event="drained" if drained else "left", reason=reason))
+        now, event = self._run.now(), "drained" if drained else "left"
+        if why := self._set_aside.pop(who, ""):
+            self._roster.banned.add(who)
+            event, reason = "expelled", f"{why}; it trains no more; {self._roster.count('continue')}"
+        self._decide.record(MemberChange(at=now, party=str(who), event=event, reason=reason))
         self._recovery.departed.add(who.index)
         entering = self._members.left(now, who)
         self.quotas.gone(who.index)

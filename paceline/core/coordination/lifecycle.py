@@ -140,6 +140,21 @@ class RunSize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnResultRule:
+    """Says who is expelled for results of its own that are not finite, where no server sees these.
+
+    strikes      so many among its last 100 expel a worker; 0: nobody is expelled
+    workers_min  nobody is expelled where no more than these train
+    """
+
+    strikes: int = 0
+    workers_min: int = 1
+
+
+NOBODY_EXPELLED = OwnResultRule()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRules:
     """Says when a run stops, and when a process counts as lost.
 
@@ -149,6 +164,7 @@ class RunRules:
     min_workers       the run ends when a loss leaves fewer; with 0 it goes on when all have left, too
     model_on_servers  the servers hold the model, so no worker is needed for the last one
     done              leased samples that were finished before this run was resumed
+    own_results       who is expelled for results that only it sees
     """
 
     stop: StopRule = field(default_factory=StopRule)
@@ -159,6 +175,7 @@ class RunRules:
     min_workers: int = 1
     model_on_servers: bool = False
     done: Data = ()
+    own_results: OwnResultRule = NOBODY_EXPELLED
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Messages of a user's own training loop to the coordinator: it draws samples, reports evaluations, ends the run.
 
-At the end: what a person asks of loops and of the evaluator, by way of the coordinator.
+Then what a worker says of its own results. At the end: what a person asks of loops and of the evaluator, by way of the
+coordinator.
 """
 
 from __future__ import annotations
@@ -55,6 +56,18 @@ class EndRun:
     """Asks that the run ends for all, from a worker's loop."""
 
     reason: bounds.Name
+
+
+@message("control.OwnResult", plane="control")
+class OwnResult:
+    """Tells whether result `number` of its sender, from 1, is finite: sent if it is not, and for the next one that is.
+
+    mean: it is a part of a mean that workers carry, in which the others took part.
+    """
+
+    number: bounds.Count
+    finite: bool
+    mean: bool = False
 
 
 # ---- what a person asks (`operator_orders.py`) -----------------------------------------------------------------

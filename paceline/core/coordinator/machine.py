@@ -7,6 +7,7 @@
     Progress                    workers                     roster, and membership
     EvaluationReport            the evaluator               ending
     Left, Aware, Unfit          workers, servers            elasticity
+    OwnResult                   workers                     own_results
     SamplesResolved, Want, ...  workers, the first server   sample_leases
     Failed                      a party                     it is lost, or the run fails (`_failed`)
     an order                    the operator                operator_orders
@@ -38,6 +39,7 @@ from paceline.core.coordination.sample_leases import Leasing, Quotas
 from paceline.core.coordination.server_recovery import Recovery, Snapshots
 from paceline.core.coordinator.bring_up import TRAINING_AND_AFTER, BringUp, RunPlanner, TrainingParts
 from paceline.core.coordinator.evaluator_watch import EvaluatorLives
+from paceline.core.coordinator.own_results import OwnResultStrikes
 from paceline.core.coordinator.process_starts import ProcessStarts
 from paceline.core.errors import ProtocolError
 from paceline.core.fault_tolerance.membership import Membership, Patience
@@ -86,6 +88,7 @@ class CoordinatorMachine:
         self.ending = RunEnding(run, rules.stop, self.recovery, self.leasing)
         quotas = Quotas(rules.stop, run.totals)
         self.elasticity = Elasticity(run, self.recovery, self.ending, self.leasing, quotas, rules.min_workers)
+        self.own_results = OwnResultStrikes(run, self.elasticity, rules.own_results)
         self._operator = OperatorOrders(run, self.elasticity, self.ending)
         self._evaluator = EvaluatorLives(run, self.recovery, self.ending, rules.dead_after_s)
         self.starts = ProcessStarts(run, rules.start_after_s)
@@ -249,6 +252,9 @@ class CoordinatorMachine:
             case control.Unfit(rank=rank, reason=reason):
                 self.expel(rank, reason)
                 self.ending.go_on()  # where the run ends, it is not waited for
+            case loop_messages.OwnResult() as said:
+                self.own_results.told(src, said)
+                self.ending.go_on()
             case control.Beat():
                 pass
             case control.Ask() as ask:
@@ -283,12 +289,14 @@ class CoordinatorMachine:
             steps = progress.steps - progress.steps_before
             usual = progress.seconds_computing / max(1, steps)
             run.members.progressed(run.now(), src, steps, waits=not progress.seconds_at_batch, step_s=usual)
-        run.decide.add(ProgressReported(src.index, run.totals.told(src.index, progress)))
+        total = run.totals.told(src.index, progress)
+        self.own_results.progressed(src.index, total.exchanges)
+        run.decide.add(ProgressReported(src.index, total))
         if run.state.training:
-            total = control.Total(
+            of_all = control.Total(
                 samples=run.totals.samples, epochs=self.leasing.epochs, exchanges=run.totals.exchanges
             )
-            run.decide.send([src, *run.roster.evaluator], total)
+            run.decide.send([src, *run.roster.evaluator], of_all)
             self.ending.stop_at_epochs()
 
     def _left(self, src: Party, reason: str, *, drained: bool) -> None:

@@ -25,7 +25,7 @@ The scheme's `memory` says what absorbing does to the memory m of the worker's o
 What is not finite spoils nobody's model:
 
     a gradient, or weights after local steps   the worker's model stays as it was; m <- nothing, if it was used
-    UNSOUND_MAX of these in a row              Diverged: the model is at fault, or the machine, and nobody can tell
+    many of these                              the coordinator hears of each; it expels the worker, or ends the run
     another worker's model                     its weight counts for the receiver's own model
 """
 
@@ -53,7 +53,7 @@ MASS_MAX = 2.0
 A worker cuts its own mass to it: otherwise it would pass the false number on, and be expelled for it."""
 
 UNSOUND_MAX = 8
-"""Results of a worker in a row that are not finite, by which the model has diverged."""
+"""Results in a row that are not finite, by which the model has diverged where no coordinator counts them."""
 
 
 def whole(weight: float) -> float:
@@ -162,9 +162,14 @@ class Holder(Role):
         return self.w
 
     def is_sound(self, v: Any) -> bool:
-        """Returns True if `v`, which this worker has computed, is finite. Raises Diverged when too many were not."""
+        """Returns True if `v`, which this worker has computed, is finite, and says so to whoever counts that.
+
+        Raises Diverged when too many were not and nobody counts.
+        """
         self.unsound = 0 if is_finite(v) else self.unsound + 1
-        if self.unsound >= UNSOUND_MAX:
+        if self.place.own is not None:
+            self.place.own.judged(finite=not self.unsound)
+        elif self.unsound >= UNSOUND_MAX:
             raise Diverged(
                 f"the model has diverged, or the machine of worker {self.me} is at fault: its last {self.unsound} "
                 "results had NaN or infinity; lower --lr or give --clip-norm"

@@ -37,6 +37,12 @@ REFUSED_IN_A_ROW = 8
 """After so many pushes of each worker, all rejected and none accepted in between, the model has diverged."""
 
 
+def bad_numbers(refused: int, of: int) -> str:
+    """Returns why a worker is expelled, of whose last `of` contributions so many were rejected."""
+    which = f"{refused} of its last {of}" if of > refused else f"all of its last {of}"
+    return f"bad numbers: {which} contributions were refused"
+
+
 class Norm(Protocol):
     """Returns the Euclidean length of `v`. onto: the vector it is about to be added to, which may
     share the pass, or None.
@@ -118,8 +124,7 @@ class Strikes:
         if len(strikes) < self._most or of > STRIKES_OF or last.passed - first.passed <= refused - first.refused:
             return None
         strikes.clear()  # if the worker stays nevertheless, this is reported again after as many more
-        which = f"{self._most} of its last {of}" if of > self._most else f"all of its last {of}"
-        return f"bad numbers: {which} contributions were refused"
+        return bad_numbers(self._most, of)
 
 
 class SliceGradientCheck:

@@ -8,12 +8,13 @@ So a worker whose gradient is NaN spoils nobody else's work, and the one that su
 has diverged still reaches the servers, whose check (`gradient_check.py`) ends the run. Workers expel nobody.
 
 Where workers carry means among themselves nobody sees what each of them brings, so each looks at its own part: one that
-is not finite counts with weight zero (`OwnPartCheck`).
+is not finite counts with weight zero. In gossip each looks at its own results. What it finds it tells the coordinator
+(`OwnResults`), which expels a worker whose machine must be broken (`paceline.core.coordinator.own_results`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from paceline.core.trace import Decided, Record
@@ -57,18 +58,53 @@ class PeerCheck:
         self._finite.discard(rank)
 
 
-class OwnPartCheck:
-    """Is the check of parts of means that workers carry among themselves: each worker looks at its own.
+class OwnResults:
+    """Looks at what one worker brings: its results in gossip, and its parts of means that workers carry.
 
-    `note` takes trace records of that worker.
+    tell: is called with the number of a result (from 1), whether it is finite, and whether it is a part of a mean. It
+    hears of each that is not finite and of the first one after it that is, so finite results cost no message.
     """
 
-    def __init__(self, note: Callable[[Record], None] | None) -> None:
-        self._note = note
+    __slots__ = ("_bad", "_tell", "number")
+
+    def __init__(self, tell: Callable[[int, bool, bool], None]) -> None:
+        self.number, self._bad, self._tell = 0, False, tell
+
+    def __call__(self, v: Any) -> bool:
+        """Returns True if `v`, or a strip of it, is finite."""
+        return is_finite(v)
+
+    def rejects(self, v: Any, weight: float) -> bool:
+        """Judges a whole part of a mean; returns True if it is to count with weight zero. One without weight is not
+        judged.
+        """
+        if not weight:
+            return False
+        self.judged(finite=(finite := self(v)), mean=True)
+        return not finite
+
+    def judged(self, *, finite: bool, mean: bool = False) -> None:
+        """Counts a result. `mean`: it is a part of a mean, which others take part in."""
+        self.number += 1
+        if self._bad or not finite:
+            self._bad = not finite
+            self._tell(self.number, finite, mean)
+
+
+class OwnPartCheck:
+    """Is the check of parts of means that workers carry, where one process stands for all workers: each worker's part
+    is judged by its own `OwnResults`, by rank.
+    """
+
+    def __init__(self, own: Mapping[int, OwnResults]) -> None:
+        self._own = own
 
     def part(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
         """Returns why the part `v` of worker `rank` counts with weight zero, or None."""
-        return None if is_finite(v) else refusal(self._note, now, rank, rank)
+        own = self._own[rank]
+        finite = own(v)
+        own.judged(finite=finite, mean=True)
+        return None if finite else NOT_FINITE
 
     push = part
 

@@ -25,6 +25,7 @@ from paceline.core.collective.mean_server import Averaged, nobody_counts
 from paceline.core.effects import Mean
 from paceline.core.errors import ProtocolError
 from paceline.core.message import message
+from paceline.core.paramserver.peer_check import OwnResults
 from paceline.core.validation import bounds
 from paceline.core.vector import Memory
 from paceline.live.protocol.pending_reply import PendingReply
@@ -85,14 +86,14 @@ class Strip(Protocol):
 class Tools(NamedTuple):
     """Bundles what a worker needs for its means. `coder`: of the run's codec, or None; `strip_bytes`: at most.
 
-    check: returns False for a vector of this worker that is not to count; None: all count.
+    check: judges this worker's vectors; None: all count.
     """
 
     memory: Memory
     adder: VectorAdder
     coder: MeanCoder | None
     strip_bytes: int
-    check: Callable[[Any], bool] | None = None
+    check: OwnResults | None = None
 
 
 class Meeting:
@@ -174,6 +175,8 @@ class Meeting:
 
         Raises Diverged where that is because everybody's numbers were rejected.
         """
+        if self._check is not None and self.weight:
+            self._check.judged(finite=not self.rejected, mean=True)
         if self.rejected and not self.total:
             raise nobody_counts(self.what.name)
         return Averaged(v=self.out if self.total else self.v * 0.0, weight=self.total)

@@ -34,6 +34,7 @@ from paceline.core.coordination.party import Party
 from paceline.core.effects import Mean
 from paceline.core.errors import Diverged, PacelineError, PeerLost, ProtocolError
 from paceline.core.message import message
+from paceline.core.paramserver.peer_check import OwnResults
 from paceline.core.validation import bounds
 from paceline.core.vector import Memory, Vector
 from paceline.live.collectives.operations import Meeting, Take, Tools, VectorAdder, meeting_of
@@ -88,7 +89,7 @@ class PeerCarrier:
         *,
         coder: MeanCoder | None = None,
         strip_bytes: int = STRIP_BYTES,
-        check: Callable[[Any], bool] | None = None,
+        check: OwnResults | None = None,
     ) -> None:
         """`coder`: of the run's codec, or None. `strip_bytes`: of a strip at most. `check`: see `Tools`."""
         self._transport, self._memory, self._adder, self._coder = transport, memory, adder, coder

@@ -42,7 +42,7 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
         cls: (frozenset({WORKER}), frozenset({COORDINATOR}))
         for cls in (
             *(control.Ready, control.Progress, control.Left),
-            *(control.Ask, loop_messages.Draw, control.Want, control.Past),
+            *(control.Ask, loop_messages.Draw, control.Want, control.Past, loop_messages.OwnResult),
             *(loop_messages.Reported, loop_messages.EndRun),
         )
     },

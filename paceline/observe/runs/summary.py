@@ -37,7 +37,7 @@ class WorkerSummary:
     slowdown        how many times slower it was made
     staleness_*     in versions; None where nothing is ever stale
     seconds_hidden  of communication while it computed, besides `seconds_communicating`
-    refused         contributions of which a server used nothing, or not all
+    refused         contributions of which nothing was used, or not all; found by a server, or by the worker itself
     wild            contributions that were noted and used (docs/numbers.md)
     incarnations    how often it was started
     host            where it ran, if that is known
@@ -75,7 +75,7 @@ class WorkerSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Describes a change of membership, `at` seconds after the start: `event` is lost, returned or drained.
+    """Describes a change of membership, `at` seconds after the start: `event` is lost, returned, drained or expelled.
 
     `steps`: how many the worker had made.
     """
@@ -87,7 +87,7 @@ class Change:
     steps: int
 
 
-CHANGES = ("lost", "returned", "drained")
+CHANGES = ("lost", "returned", "drained", "expelled")
 """Changes of membership that a summary counts, by worker."""
 
 

@@ -8,8 +8,8 @@ none                the servers: a Mean is then a call like any other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 
@@ -18,6 +18,7 @@ from paceline.core.collective import PEERS, groups, homes_of
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
 from paceline.core.effects import Mean
+from paceline.core.paramserver.peer_check import OwnResults
 from paceline.live.collectives.peer_backend import PeerCarrier
 from paceline.live.control.link_probe import measure_link
 from paceline.live.control.session import Session
@@ -84,7 +85,7 @@ def make_carrier(
     session: Session,
     plan: control.Plan,
     coder: MeanCoder | None,
-    check: Callable[[Any], bool] | None = None,
+    check: OwnResults | None = None,
 ) -> LiveCarrier | None:
     """Returns the carrier of the plan; None where the servers carry means. Raises ConfigError, naming the way out.
 

@@ -15,6 +15,7 @@ from typing import Any
 from paceline.core.collective.mean_server import Averaged, nobody_counts
 from paceline.core.effects import EVERY_BIT, Mean
 from paceline.core.errors import PacelineError, ProtocolError, Stopped
+from paceline.core.paramserver.peer_check import OwnResults
 from paceline.engine.vectors.flat import Flat, FlatMemory
 from paceline.engine.vectors.low_rank import LowRank
 from paceline.live.protocol.pending_reply import PendingReply
@@ -32,10 +33,10 @@ class LowRankMeans:
         carrier: LiveCarrier | None,
         *,
         timeout_s: float,
-        check: Callable[[Any], bool] | None = None,
+        check: OwnResults | None = None,
     ) -> None:
         """`shapes`: of the model's tensors; `rank`: of the factors. `carrier` carries the factors' means; without one
-        the servers do. `check`: returns False for a vector of this worker that is not to count; None: all count.
+        the servers do. `check`: judges this worker's vectors; None: all count.
         """
         self._carrier = carrier
         self._begin = carrier.begin if carrier is not None else by_servers
@@ -83,7 +84,7 @@ class LowRankMeans:
         row = self._rows.get(effect.series)
         if row is None:
             row = self._rows[effect.series] = LowRank(self._shapes, self._rank)
-        if rejected := bool(self._check and effect.weight and not self._check(effect.v)):
+        if rejected := self._check is not None and self._check.rejects(effect.v, effect.weight):
             # The residual stays what it was: with this vector in it no later one would be finite.
             effect = replace(effect, v=effect.v * 0.0, weight=0.0)
         v: Any = effect.v

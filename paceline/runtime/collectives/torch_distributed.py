@@ -20,7 +20,7 @@ from __future__ import annotations
 import datetime
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -34,6 +34,7 @@ from paceline.config.sections import TORCH_CARRIERS
 from paceline.core.collective.mean_server import Averaged, nobody_counts
 from paceline.core.effects import Mean
 from paceline.core.errors import ConfigError, Diverged, PeerLost, ProtocolError
+from paceline.core.paramserver.peer_check import OwnResults
 from paceline.engine.adder import FlatAdder
 from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat, FlatMemory
@@ -68,11 +69,11 @@ class CollectiveCarrier:
         device: torch.device,
         timeout_s: float,
         coder: MeanCoder | None = None,
-        check: Callable[[Any], bool] | None = None,
+        check: OwnResults | None = None,
     ) -> None:
         """Blocks until all `workers` are there, for `timeout_s` at most. `coder`: of the codec of this run, if any.
 
-        check: returns False for a vector of this worker that counts with weight zero; None: all count.
+        check: judges this worker's vectors, of which a rejected one counts with weight zero; None: all count.
 
         `store`: torch's, where they meet; `bind`: the address on which Gloo listens. Raises PeerLost or TimedOut where
         somebody does not come, ConfigError for what MPI or `bind` is not.
@@ -125,7 +126,7 @@ class CollectiveCarrier:
         """Returns the mean and the seconds its vectors took. Raises ProtocolError if another worker means
         another mean, Diverged if nobody's vector may count."""
         v: Any = effect.v
-        if rejected := bool(self._check and effect.weight and not self._check(v)):
+        if rejected := self._check is not None and self._check.rejects(v, effect.weight):
             effect = replace(effect, weight=0.0)
         weight, name = effect.weight, f"{effect.tag} of {len(v)} numbers"
         coding = self._coding(effect)

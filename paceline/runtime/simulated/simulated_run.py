@@ -50,6 +50,7 @@ from paceline.runtime.worker.train_loop import build_model, load_data, recipe_of
 from paceline.sim import Simulation
 from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.cluster.collective_time import choice_for
+from paceline.sim.faults.coordination.members import RunLost
 from paceline.sim.kernel.vectors import CountedGhost, PassCounter, memory_for
 from paceline.sim.kernel.workload import ModelShard
 
@@ -189,6 +190,8 @@ class VirtualRun:
             self._show()
         except InvariantBroken as broken:
             raise RunBroken(f"{sim.scheme.name}: {broken}") from broken
+        except RunLost as lost:
+            raise RunBroken(f"{sim.scheme.name}: {lost}") from lost
         finally:
             self._display.close()
         return self._statistics.summary()
@@ -331,6 +334,7 @@ class VirtualRun:
             mean=self._carrier(),
             passage=self._encoding() if recipe.codecs.in_messages else None,
             gate=self._gate,
+            own_results=self._config.own_result_rule(),
             rounds=None if setting.timing_only else recipe.robust.rounds(Sorting()),
             coding=self._mean_encoding(),
             lender=self._lending,

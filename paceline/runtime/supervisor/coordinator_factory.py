@@ -57,6 +57,7 @@ def make_coordinator(
         start_after_s=cluster.connect_timeout,
         min_workers=cluster.min_workers,
         done=setup.done,
+        own_results=config.own_result_rule(),
         model_on_servers=config.scheme().model_of(cluster.servers) == "servers",
     )
     size = RunSize(cluster.workers, cluster.servers, setup.evaluator, not_started)

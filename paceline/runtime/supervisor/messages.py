@@ -103,7 +103,7 @@ class MessagesForUser:
         return ""
 
     def _line_of_member(self, who: Party, record: MemberChange) -> str:
-        """Returns the line about a party that was lost, returned, was drained or was replaced; "" for other events."""
+        """Returns the line about a party that was lost, drained, expelled, replaced or returned; "" otherwise."""
         match record.event:
             case "lost":
                 self._lost_at[who] = self._where[who]
@@ -115,6 +115,8 @@ class MessagesForUser:
             case "drained":
                 steps = self._statistics.steps(who)
                 return f"{who} ({self._where[who]}) was drained after {steps} steps: {record.reason}"
+            case "expelled":
+                return f"{who} ({self._where[who]}) was expelled{self.after_steps(who)}: {record.reason}"
             case "replaced":
                 before, now = self._lost_at[who], self._where[who]
                 return f"{who} ({before if now == before else f'{before}; now {now}'}) was replaced: {record.reason}"

@@ -15,13 +15,13 @@ from typing import Any
 
 from paceline.codec.pipeline.collective import MeanCoder
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination import party
+from paceline.core.coordination import loop_messages, party
 from paceline.core.coordination.control_messages import Links
 from paceline.core.effects import EVERY_BIT, Mean
 from paceline.core.errors import Diverged, PeerLost, Stopped
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.gradient_check import OFF
-from paceline.core.paramserver.peer_check import OwnPartCheck, PeerCheck
+from paceline.core.paramserver.peer_check import OwnResults, PeerCheck
 from paceline.core.role import Role, RoleContext, Update
 from paceline.engine.adder import FlatAdder
 from paceline.engine.model.flat_model import FlatModel
@@ -55,8 +55,8 @@ class WorkerLifecycle:
         self._rank = spec.who.index
         self._rest = SharedRest(session, flat.rest)
         self._carrier: LiveCarrier | None = None
-        self._own_parts = OwnPartCheck(session.reports.note)
-        self._check = None if recipe.gate.mode == OFF else self._counts
+        self._own = OwnResults(self._tell_result)
+        self._check = None if recipe.gate.mode == OFF else self._own
 
     # ---- joining -----------------------------------------------------------------------------------------
     def join(
@@ -172,6 +172,7 @@ class WorkerLifecycle:
             seconds_per_step=plan.seconds_per_step,
             note=self._session.reports.note,
             gate=None if self._recipe.gate.mode == OFF else PeerCheck(self._rank, self._session.reports.note),
+            own=self._own,
             samples_seen=self._samples_seen,
             hosts=plan.hosts,
         )
@@ -192,9 +193,10 @@ class WorkerLifecycle:
         """Returns the codec of means that workers carry themselves; None if nothing is encoded."""
         return self._recipe.codecs.coder(FlatMemory(self._spec.device), self._scheme, self._flat.tensors)
 
-    def _counts(self, v: Any) -> bool:
-        """Returns True if `v`, this worker's part of a mean that workers carry, is finite; notes it if not."""
-        return self._own_parts.part(self._node.now(), self._rank, v) is None
+    def _tell_result(self, number: int, finite: bool, mean: bool) -> None:
+        """Tells the coordinator that a result of this worker is not finite, or is so again."""
+        with contextlib.suppress(PeerLost):  # `lost` is about to be told
+            self._session.tell(loop_messages.OwnResult(number=number, finite=finite, mean=mean))
 
     def _meet_workers(self) -> Links:
         """Connects to the other workers where the scheme or its means ask for that; returns the measured links,

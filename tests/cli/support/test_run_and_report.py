@@ -37,3 +37,11 @@ def test_of_the_heading_of_a_run_of_scripts_checkpoints_and_cores_are_told(capsy
         "paceline: cores of h1: worker 0 has 0-3",
         "paceline: worker 1 (h1, pid 7) lost",
     ]
+
+
+def test_without_servers_the_line_says_that_the_workers_left_results_out() -> None:
+    one = dataclasses.replace(summary(), servers=0, workers=(worker(0), worker(1, refused=7)))
+    (line,) = faults_of(one)
+    assert line == (
+        "worker 1 (cpu): of 100 exchanges the workers left out 7, for NaN or infinity; each is in trace.jsonl"
+    )

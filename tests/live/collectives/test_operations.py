@@ -9,7 +9,6 @@ import pytest
 
 from paceline.core.collective import PEERS
 from paceline.core.errors import Diverged, PeerLost, ProtocolError
-from paceline.core.vector import is_finite
 from paceline.live.collectives.peer_backend import from_id, id_of, key_of
 from tests.live.collectives.three_workers import Workers, failure, numbers
 from tests.live.fakes import PATIENCE_SECONDS
@@ -80,7 +79,7 @@ def test_an_id_says_which_mean_which_strip_and_which_step() -> None:
 # ---- numbers that are not finite ------------------------------------------------------------------------------
 @pytest.fixture
 def checked() -> Iterator[Workers]:
-    workers = Workers(3, is_finite)
+    workers = Workers(3, checked=True)
     yield workers
     workers.close()
 
@@ -105,6 +104,10 @@ def test_one_bad_number_costs_its_strip_and_the_mean_weighs_what_all_of_it_has(c
     expected = [1.0] * third + [0.5] * third + [1.0] * third
     assert [list(mean.v) for mean in means] == [expected] * 3
     assert [mean.weight for mean in means] == [4.0] * 3
+    assert checked.told == [(2, 1, False, True)], "a mean counts once, whatever its strips"
+    for wait in [checked.begin(rank, [1.0] * length, ALL, "next").wait for rank in ALL]:
+        wait(PATIENCE_SECONDS)
+    assert checked.told[1:] == [(2, 2, True, True)]
 
 
 def test_if_nobody_has_finite_numbers_the_model_has_diverged(checked: Workers) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from paceline.core.coordination.party import worker
 from paceline.core.effects import Mean
 from paceline.core.errors import PacelineError
+from paceline.core.paramserver.peer_check import OwnResults
 from paceline.live.collectives.peer_backend import PeerCarrier
 from paceline.live.net.inprocess_transport import Hub, HubTransport
 from paceline.live.node.node import Node
@@ -46,9 +48,13 @@ class NumpyAdder:
 
 
 class Workers:
-    """So many workers on a hub that know how to carry means, and nothing else."""
+    """So many workers on a hub that know how to carry means, and nothing else.
 
-    def __init__(self, count: int, check: Callable[[Any], bool] | None = None) -> None:
+    told: what they say of their own parts, if they check them: rank, number, whether it is finite, whether of a mean.
+    """
+
+    def __init__(self, count: int, *, checked: bool = False) -> None:
+        self.told: list[tuple[int, int, bool, bool]] = []
         self.hub = Hub()
         self.transports: list[HubTransport] = []
         self.nodes: list[Node] = []
@@ -58,11 +64,15 @@ class Workers:
             transport = self.hub.transport(worker(rank))
             node = Node(transport, NumpyMemory(), timeout_s=PATIENCE_SECONDS)
             self.adders.append(NumpyAdder())
+            check = OwnResults(partial(self._tell, rank)) if checked else None
             node.peers = PeerCarrier(transport, NumpyMemory(), self.adders[-1], strip_bytes=STRIP_BYTES, check=check)
             transport.open(Behind(node))
             self.transports.append(transport)
             self.nodes.append(node)
             self.carriers.append(node.peers)
+
+    def _tell(self, rank: int, number: int, finite: bool, mean: bool) -> None:
+        self.told.append((rank, number, finite, mean))
 
     def begin(
         self, rank: int, v: Any, among: tuple[int, ...], tag: str, weight: float = 1.0, by: str = "ring"

@@ -13,14 +13,14 @@ import torch.distributed as dist
 
 from paceline.core.effects import Mean
 from paceline.core.errors import ConfigError, Diverged, ProtocolError
-from paceline.core.vector import is_finite
+from paceline.core.paramserver.peer_check import OwnResults
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.collectives.torch_distributed import CollectiveCarrier
 
 Member = Callable[[CollectiveCarrier], Any]
 
 
-def together(*members: Member, check: Callable[[Any], bool] | None = None) -> list[Any]:
+def together(*members: Member, check: OwnResults | None = None) -> list[Any]:
     """What each member returns, given its carrier."""
     store: Any = dist.HashStore()  # type: ignore[attr-defined]
 
@@ -118,5 +118,8 @@ def test_a_vector_that_is_not_finite_counts_nothing_and_two_of_them_mean_that_th
 
         return incarnation
 
+    told: list[tuple[int, bool, bool]] = []
+    own = OwnResults(lambda *said: told.append(said))
     said = "the model has diverged: nobody's part of the mean all bad is finite; lower --lr"
-    assert together(member(math.nan), member(7.0), check=is_finite) == [([7.0, 1.0], 3.0, said)] * 2
+    assert together(member(math.nan), member(7.0), check=own) == [([7.0, 1.0], 3.0, said)] * 2
+    assert [finite for _, finite, mean in told if mean].count(False) == 3

@@ -17,7 +17,7 @@ import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.config import build
 from paceline.core.effects import Compute, Computed, Train, Trained
 from paceline.core.scheme import make, names
-from paceline.core.trace import Decided
+from paceline.core.trace import OWN, Gated
 from paceline.engine.model.mixed_precision import Precision
 from paceline.launch.local.train import Silent
 from paceline.observe.trace.trace_file import read_trace
@@ -140,6 +140,7 @@ def test_in_a_live_run_too(
     assert [w.steps for w in summary.workers] == [60, 60, 60]
     assert_that_it_costs_a_round_at_most(losses, 10)
     assert all(torch.isfinite(v).all() for v in saved(config).values())
-    if scheme in ("bsp", "localsgd"):
-        decisions = [r for r in read_trace(out / "trace.jsonl") if isinstance(r, Decided) and r.verdict == "refused"]
-        assert {(r.party, r.rank) for r in decisions} == {("worker 1", 1)}
+    if servers == 0:
+        found = [r for r in read_trace(out / "trace.jsonl") if isinstance(r, Gated)]
+        assert {(r.shard, r.rank, r.refused) for r in found} == {(OWN, 1, True)}
+        assert [w.refused for w in summary.workers] == [0, len(found), 0]

@@ -47,6 +47,7 @@ def change(who: Party, event: str, reason: str = "why") -> MemberChange:
         (worker(0), "lost", "worker 0 (h1, pid 7) lost after 12 steps: why"),
         (server(0), "lost", "server 0 (h2, pid 8) lost: why"),
         (worker(0), "drained", "worker 0 (h1, pid 7) was drained after 12 steps: why"),
+        (worker(0), "expelled", "worker 0 (h1, pid 7) was expelled after 12 steps: why"),
         (worker(0), "returned", "worker 0 (h1, pid 7) is back: why"),
         (worker(0), "left", ""),
     ],

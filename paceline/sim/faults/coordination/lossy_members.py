@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import loop_messages
 from paceline.core.coordination.decisions import Action, PartyJoined, RunFailure, StartTimer, StartTraining
 from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.coordination.party import EVALUATOR, Party, worker
@@ -179,6 +180,9 @@ class LossyMembers(Members):
         """Sends a message of a party to the coordinator."""
         self.streams.send(src, self.control, 0, self._is_told, (self.control, src, message))
 
+    def _tells(self, rank: int, said: loop_messages.OwnResult) -> None:
+        self.tell(self._sim.world.workers[rank], said)
+
     def _is_told(self, _control: SimulatedProcess, src: SimulatedProcess, message: Any) -> None:
         """Handles a message of a party as the live coordinator does."""
         who = src.who
@@ -218,6 +222,8 @@ class LossyMembers(Members):
                 self.servers.begin(party)
             case control.Finish() if self.ends:
                 self.ends.finishes(party)
+            case loop_messages.Drain() if party.here:
+                self._sim.leave(party.me)
             case _:
                 pass
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import loop_messages
 from paceline.core.coordination.decisions import (
     Action,
     CloseConnection,
@@ -85,6 +86,7 @@ class Members:
             stuck_after_s=wish.stuck_s if wish else math.inf,
             min_workers=1 if wish else 0,
             done=sim.resumed_done,
+            own_results=sim.own_results,
         )
         hosts = [placement.host for placement in sim.cluster.worker_placements()]
         absent = {rank for rank, host in enumerate(hosts) if host.joins_at_s > 0}
@@ -116,6 +118,21 @@ class Members:
     def banned(self) -> set[int]:
         """Returns the ranks of workers that were expelled and may not rejoin."""
         return {who.index for who in self._roster.banned}
+
+    def tells_result(self, rank: int, said: loop_messages.OwnResult) -> None:
+        """Lets the coordinator hear what worker `rank` says of its own result, and first how far all are.
+
+        Live workers report that by themselves, several times a second.
+        """
+        if not self._sim.world.workers[rank].here:
+            return
+        for other, steps in enumerate(self._sim.steps):
+            self.machine.own_results.progressed(other, steps)
+        self._tells(rank, said)
+
+    def _tells(self, rank: int, said: loop_messages.OwnResult) -> None:
+        """Tells it: without hazards at once."""
+        self._told(worker(rank), said)
 
     def _told(self, who: Party, message: Any) -> None:
         """Hands the coordinator a message, and carries out what follows."""
@@ -163,6 +180,8 @@ class Members:
                 self._announce(rank, to, self.hears_gone)
             case control.WorkerJoined(rank=rank, view=view):
                 self._announce(rank, to, self.hears_came, view)
+            case loop_messages.Drain():
+                self._sim.leave(to[0].index)
             case control.Roster():
                 self._told(to[0], MODEL)
             case control.Go():
