@@ -37,6 +37,10 @@ SKIPPED_MAX = 255
 """Waits without a spin after many that found nothing."""
 COUNTED_FOR_SECONDS = 0.01
 """Time between two counts of the tasks that want to run; one takes 10 microseconds."""
+BUSY_FOR_SECONDS = 0.5e-3
+"""Time until the next count after one that found no idle core, twice as long after each further one. A task that ran
+for a moment, such as the one that asked for the exchanges, would else cost all those of the next 10 ms their spins.
+"""
 
 
 _computing = [sys.maxsize]
@@ -85,7 +89,8 @@ class AdaptiveSpin:
         """
         self._runnable, self._give_way, self._clock = runnable, give_way, clock
         self._cores = cores()
-        self._counted_at = float("-inf")
+        self._count_at = float("-inf")
+        self._busy_for = BUSY_FOR_SECONDS
         self._idle_core = False
         self._penalty = self._skipped = 0
 
@@ -116,8 +121,12 @@ class AdaptiveSpin:
         """Returns True if no other task wants the core of this thread, as far as was counted lately."""
         if _computing[0] > self._cores:
             return False
-        if now - self._counted_at >= COUNTED_FOR_SECONDS:
-            self._counted_at = now
+        if now >= self._count_at:
             wanted = self._runnable() if self._cores > 1 else None
             self._idle_core = wanted is not None and wanted <= self._cores
+            if self._idle_core:
+                self._count_at, self._busy_for = now + COUNTED_FOR_SECONDS, BUSY_FOR_SECONDS
+            else:
+                self._count_at = now + self._busy_for
+                self._busy_for = min(2 * self._busy_for, COUNTED_FOR_SECONDS)
         return self._idle_core

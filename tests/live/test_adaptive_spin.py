@@ -7,7 +7,13 @@ import itertools
 import pytest
 
 from paceline.live import adaptive_spin
-from paceline.live.adaptive_spin import COUNTED_FOR_SECONDS, SKIPPED_MAX, SPIN_SECONDS, AdaptiveSpin
+from paceline.live.adaptive_spin import (
+    BUSY_FOR_SECONDS,
+    COUNTED_FOR_SECONDS,
+    SKIPPED_MAX,
+    SPIN_SECONDS,
+    AdaptiveSpin,
+)
 
 LOOK_SECONDS = 1e-6
 
@@ -80,6 +86,30 @@ def test_nobody_spins_where_no_core_is_idle(monkeypatch: pytest.MonkeyPatch, cor
     assert [machine.waits(0.5 * SPIN_SECONDS) for _ in range(3)] == [(False, 0)] * 3
     machine.tasks = 1
     assert machine.waits(0.5 * SPIN_SECONDS)[0] == (cores > 1)
+
+
+def test_a_task_that_ran_for_a_moment_costs_few_spins_and_a_busy_machine_few_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = Machine(monkeypatch)
+    counted: list[float] = []
+
+    def runnable() -> int:
+        counted.append(machine.now)
+        return 3 if len(counted) == 1 or machine.now > 1.0 else 2
+
+    spin = AdaptiveSpin(runnable=runnable, clock=lambda: machine.now)
+
+    def wait_ends_at(now: float) -> bool:
+        machine.now = machine.comes_at = now
+        return bool(spin.look(machine.poll, 1.0))
+
+    assert not wait_ends_at(0.0), "somebody else wants a core"
+    assert not wait_ends_at(0.9 * BUSY_FOR_SECONDS), "that is not asked again yet"
+    assert wait_ends_at(BUSY_FOR_SECONDS)
+    for at in range(1000):  # 1 s of waits, one a millisecond, on a machine that stays busy
+        wait_ends_at(2.0 + at * 1e-3)
+    assert len([now for now in counted if now >= 2.0]) <= 1.0 / COUNTED_FOR_SECONDS + 6
 
 
 def test_nobody_spins_where_the_run_has_more_processes_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
