@@ -4,7 +4,8 @@ python benchmarks/exchange_hops.py [--mbytes 0.1,0.25,1] [--rounds 30] [--transp
 
 One worker, one server, ASP, plain SGD, one process each, as in `benchmarks/exchange.py`. Three parts:
 
-  times    push and pull in turn with plain sockets over the loopback address, 20 of each a round
+  times    push and pull in turn with plain sockets over the loopback address and with the least that Python needs for
+           it (`_bare_exchange.py`), 20 of each a round
   hops     the median moments of one exchange in both processes, in microseconds since the worker began
   counts   of one exchange, worker and server: calls of Python functions, calls of built-in ones, those of them that
            enter the kernel, voluntary switches of threads, and microseconds of processor time
@@ -34,6 +35,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
+from _bare_exchange import BareExchange
 from _verdict import verdict
 
 from paceline.bench import exchange
@@ -265,19 +267,21 @@ class RunningPair:
 
 
 def times(mbytes: float, transports: Sequence[str], rounds: int) -> dict[str, list[float]]:
-    """Returns the seconds of each exchange by transport, and of plain sockets, measured in turn."""
+    """Returns the seconds of each exchange by transport, and of bare Python and plain sockets, in turn."""
     length = floats(mbytes)
     seconds: dict[str, list[float]] = collections.defaultdict(list)
     with contextlib.ExitStack() as held:
         running = {
             name: held.enter_context(RunningPair(ExchangeJob(transport=name, length=length))) for name in transports
         }
+        bare = held.enter_context(BareExchange(length))
         raw = held.enter_context(RawSockets(FLOAT_BYTES * length, FLOAT_BYTES * length))
         for number in range(rounds + 1):
             if number == 1:
                 seconds.clear()  # the first round warms up
             for name, one in running.items():
                 seconds[name] += one.exchange(A_ROUND)
+            seconds["bare Python"] += [bare.once() for _ in range(A_ROUND)]
             seconds["plain sockets"] += [raw.once() for _ in range(A_ROUND)]
     return seconds
 
