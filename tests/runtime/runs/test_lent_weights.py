@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import queue
 import random
 import threading
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from paceline.live.net.zero_copy import ZeroCopy
 from paceline.live.protocol.transport import Transport
 from paceline.live.same_host.shared_memory import Segments
 from paceline.runtime.worker.pace import Pace
+from tests.live.fakes import until
 from tests.runtime.own_loops import Sockets, run_loops, toy_data
 
 pytestmark = pytest.mark.skipif(not Segments.available(), reason="memory is shared on Linux only")
@@ -83,17 +83,6 @@ class Host(Sockets):
 
 def lent(sharing: ZeroCopy) -> int:
     return sum(v.nbytes for v in list(sharing._lent.values()))
-
-
-def until(condition: Callable[[], bool]) -> bool:
-    """Both sides go on meanwhile; what no message takes along comes back by itself."""
-    turn = queue.SimpleQueue[None]()
-    for _ in range(round(PATIENCE_SECONDS / 0.01)):
-        if condition():
-            return True
-        with pytest.raises(queue.Empty):
-            turn.get(timeout=0.01)
-    return False
 
 
 def wide_model() -> nn.Module:
