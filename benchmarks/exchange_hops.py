@@ -4,7 +4,8 @@ python benchmarks/exchange_hops.py [--mbytes 0.1,0.25,1] [--rounds 30] [--transp
 
 One worker, one server, ASP, plain SGD, one process each, as in `benchmarks/exchange.py`. Three parts:
 
-  times    push and pull in turn with plain sockets over the loopback address, 20 of each a round
+  times    push and pull in turn with plain sockets over the loopback address and with the least that Python needs for
+           it (`_bare_exchange.py`), 20 of each a round
   hops     the median moments of one exchange in both processes, in microseconds since the worker began
   counts   of one exchange, worker and server: calls of Python functions, calls of built-in ones, those of them that
            enter the kernel, voluntary switches of threads, and microseconds of processor time
@@ -20,6 +21,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import dataclasses
 import json
 import os
 import resource
@@ -33,6 +35,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
+from _bare_exchange import BareExchange
 from _verdict import verdict
 
 from paceline.bench import exchange
@@ -226,21 +229,59 @@ def forked(act: Callable[[], None]) -> int:
     return child
 
 
+class RunningPair:
+    """Starts a worker and a server on entry, and ends them on exit.
+
+    Both are forks of this process, as those of a run are forks of one. Their code then lies at the same addresses, so
+    where they share a core neither spoils what the branch predictors know of the other.
+    """
+
+    def __init__(self, job: ExchangeJob) -> None:
+        self._plain = {**dataclasses.asdict(job), "me": 0, "credentials": ""}
+        self._children: list[int] = []
+
+    def _started(self, main: Callable[[dict[str, Any], Any], None]) -> Lines:
+        """Starts a process that runs `main`; returns what it is spoken with."""
+        mine, others = socket.socketpair()
+        self._children.append(forked(lambda: main(dict(self._plain), Lines(others))))
+        others.close()
+        return Lines(mine)
+
+    def __enter__(self) -> RunningPair:
+        server, self._worker = self._started(exchange.serve), self._started(exchange.work)
+        address = server.hear()
+        self._worker.hear()  # that it is here
+        self._worker.tell([address])
+        self._worker.hear()  # that it is ready
+        return self
+
+    def exchange(self, times: int) -> list[float]:
+        """Returns the seconds of each of `times` exchanges."""
+        self._worker.tell(times)
+        return list(self._worker.hear())
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
 def times(mbytes: float, transports: Sequence[str], rounds: int) -> dict[str, list[float]]:
-    """Returns the seconds of each exchange by transport, and of plain sockets, measured in turn."""
+    """Returns the seconds of each exchange by transport, and of bare Python and plain sockets, in turn."""
     length = floats(mbytes)
     seconds: dict[str, list[float]] = collections.defaultdict(list)
     with contextlib.ExitStack() as held:
         running = {
-            name: held.enter_context(exchange.Running(ExchangeJob(transport=name, length=length)))
-            for name in transports
+            name: held.enter_context(RunningPair(ExchangeJob(transport=name, length=length))) for name in transports
         }
+        bare = held.enter_context(BareExchange(length))
         raw = held.enter_context(RawSockets(FLOAT_BYTES * length, FLOAT_BYTES * length))
         for number in range(rounds + 1):
             if number == 1:
                 seconds.clear()  # the first round warms up
             for name, one in running.items():
                 seconds[name] += one.exchange(A_ROUND)
+            seconds["bare Python"] += [bare.once() for _ in range(A_ROUND)]
             seconds["plain sockets"] += [raw.once() for _ in range(A_ROUND)]
     return seconds
 

@@ -6,7 +6,6 @@ connection is taken out and put back (`net/caller_reads.py`). On Linux `Epoll` m
 
 from __future__ import annotations
 
-import contextlib
 import math
 import select
 import selectors
@@ -86,8 +85,10 @@ if sys.platform == "linux":
 
         def unregister(self, number: int) -> None:
             """Stops watching a registered descriptor; nothing is left to do if it is closed."""
-            with contextlib.suppress(OSError):
+            try:  # noqa: SIM105  three calls less, with each wait for an answer
                 self._epoll.unregister(number)
+            except OSError:
+                pass
 
         def select(self, seconds: float | None) -> list[tuple[int, int]]:
             """Returns the descriptors that are ready, each with its events; waits for one, for `seconds` at most."""

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import os
 
 import pytest
 
 from paceline.live import adaptive_spin
-from paceline.live.adaptive_spin import COUNTED_FOR_SECONDS, SKIPPED_MAX, SPIN_SECONDS, AdaptiveSpin
+from paceline.live.adaptive_spin import (
+    BUSY_FOR_SECONDS,
+    COUNTED_FOR_SECONDS,
+    SHARED_MAX,
+    SHARED_SECONDS,
+    SKIPPED_MAX,
+    SPIN_SECONDS,
+    AdaptiveSpin,
+)
 
 LOOK_SECONDS = 1e-6
 
@@ -80,6 +89,68 @@ def test_nobody_spins_where_no_core_is_idle(monkeypatch: pytest.MonkeyPatch, cor
     assert [machine.waits(0.5 * SPIN_SECONDS) for _ in range(3)] == [(False, 0)] * 3
     machine.tasks = 1
     assert machine.waits(0.5 * SPIN_SECONDS)[0] == (cores > 1)
+
+
+def test_a_task_that_ran_for_a_moment_costs_few_spins_and_a_busy_machine_few_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = Machine(monkeypatch)
+    counted: list[float] = []
+
+    def runnable() -> int:
+        counted.append(machine.now)
+        return 3 if len(counted) == 1 or machine.now > 1.0 else 2
+
+    spin = AdaptiveSpin(runnable=runnable, clock=lambda: machine.now)
+
+    def wait_ends_at(now: float) -> bool:
+        machine.now = machine.comes_at = now
+        return bool(spin.look(machine.poll, 1.0))
+
+    assert not wait_ends_at(0.0), "somebody else wants a core"
+    assert not wait_ends_at(0.9 * BUSY_FOR_SECONDS), "that is not asked again yet"
+    assert wait_ends_at(BUSY_FOR_SECONDS)
+    for at in range(1000):  # 1 s of waits, one a millisecond, on a machine that stays busy
+        wait_ends_at(2.0 + at * 1e-3)
+    assert len([now for now in counted if now >= 2.0]) <= 1.0 / COUNTED_FOR_SECONDS + 6
+
+
+def test_a_thread_leaves_the_core_on_which_the_other_side_runs_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    moved: list[float] = []
+    other_runs = 0.0
+
+    def give_way() -> None:
+        machine.now += other_runs
+
+    spin = AdaptiveSpin(
+        runnable=lambda: 2, give_way=give_way, clock=lambda: machine.now, move=lambda: moved.append(machine.now)
+    )
+
+    def waits(times: int) -> int:
+        before = len(moved)
+        for _ in range(times):
+            machine.comes_at = machine.now + 2 * SHARED_SECONDS
+            assert spin.look(machine.poll, 1.0)
+        return len(moved) - before
+
+    assert waits(3 * SHARED_MAX) == 0, "the other side is elsewhere"
+    other_runs = 3 * SHARED_SECONDS
+    assert waits(SHARED_MAX - 1) == 0
+    assert waits(1) == 1
+    assert waits(SHARED_MAX - 1) == 0, "the row began anew"
+    other_runs = 0.0
+    waits(1)
+    other_runs = 3 * SHARED_SECONDS
+    assert waits(SHARED_MAX - 1) == 0, "they must be in a row"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="threads have no affinity here")
+def test_a_thread_that_moved_may_use_all_its_cores() -> None:
+    before = os.sched_getaffinity(0)
+    for _ in range(4):
+        adaptive_spin.leave_core()
+        assert os.sched_getaffinity(0) == before
 
 
 def test_nobody_spins_where_the_run_has_more_processes_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,12 @@ import torch
 from torch import Tensor
 
 FLOAT32 = np.dtype(np.float32)
+PAGE_BYTES, WITHIN_PAGE = 4096, 2048
+"""Where in a page a new buffer begins. The kernel copies what it receives by one instruction, which takes four times as
+long on AMD's processors where the target lies 1 to 63 bytes further into its page than the source. Bytes of a message
+begin a header into a page, and large ones of the C library 64 bytes into one, which is just that. Half a page is far
+from both (docs/benchmarks.md).
+"""
 
 
 class LentArray(np.ndarray[Any, np.dtype[np.float32]]):
@@ -118,7 +124,9 @@ class Pool:
         room = self.source(4 * length) if self.source else None
         if room is not None:
             return np.frombuffer(room, FLOAT32)
-        made: np.ndarray[Any, Any] = torch.empty(length, dtype=torch.float32).numpy()
+        whole = torch.empty(length + PAGE_BYTES // FLOAT32.itemsize, dtype=torch.float32)
+        begin = (WITHIN_PAGE - whole.data_ptr()) % PAGE_BYTES // FLOAT32.itemsize
+        made: np.ndarray[Any, Any] = whole.numpy()[begin : begin + length]
         return made
 
     def idle(self, length: int) -> int:

@@ -170,10 +170,13 @@ class Connection:
     def send(self, envelope: Envelope) -> None:
         """Sends without waiting for the receiver, and without a copy. Raises PeerLost if the connection is closed."""
         buffers = frames.encode(envelope, self._memory, self._sharing)
+        size = 0
+        for view in buffers:
+            size += view.nbytes
         with self._lock:
             if not self._open:
                 raise PeerLost("the connection is closed")
-            outbox, size = self._outbox, sum([view.nbytes for view in buffers])
+            outbox = self._outbox
             if outbox.idle and (size < STRIPED_BYTES_MIN or not self._lanes.ready):
                 done = self._send_now(envelope, buffers, size)
             else:

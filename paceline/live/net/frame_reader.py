@@ -181,6 +181,10 @@ class FrameReader:
         if lengths:
             there = _with_encoded(shared, lengths, forms) if forms else shared
             frame.vectors = self._room(prefix.kind, prefix.id, head.codec.cls, lengths, there)
+            if len(lengths) == 1 and not (forms or places):  # the usual vector, in fewer calls
+                if (view := self._memory.bytes_of(frame.vectors[0])).nbytes:
+                    frame.targets.append(view)
+                return
             for at, form in enumerate(forms):
                 if form is not None:
                     frame.vectors[at] = self._encoded(form, lengths[at])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import random
 import threading
 
 import numpy as np
 import torch
 
-from paceline.engine.vectors.buffer_pool import Pool
+from paceline.engine.vectors.buffer_pool import PAGE_BYTES, WITHIN_PAGE, Pool
 from paceline.engine.vectors.flat import Flat, FlatMemory
 from tests.engine.vectors.numbers import numbers_of, random_flat
 
@@ -103,6 +104,15 @@ def test_short_vectors_are_left_to_the_allocator() -> None:
     pool = Pool(length_min=100)
     assert [len(pool.take(n)) for n in (0, 99, 100)] == [0, 99, 100]
     assert pool.made == 1
+
+
+def test_buffers_begin_far_from_where_the_body_of_a_message_lies_in_a_page() -> None:
+    pool = Pool()
+    held = [pool.take(length) for length in (16384, 25000, 62500, 250000, 250000, 1 << 20)]
+    assert [v.data_ptr() % PAGE_BYTES for v in held] == [WITHIN_PAGE] * len(held)
+    assert [v.numel() for v in held] == [16384, 25000, 62500, 250000, 250000, 1 << 20]
+    places = sorted((v.data_ptr(), v.data_ptr() + 4 * v.numel()) for v in held)
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(places))
 
 
 def test_a_buffer_in_a_cycle_comes_back_when_the_cycle_is_collected(host: Pool) -> None:
