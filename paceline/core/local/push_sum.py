@@ -219,6 +219,8 @@ class Holder(Role):
                     yield from self._hand_over()
             case Begin():
                 self.away.discard(src)  # it asks, so it is here: its message may overtake the change of membership
+                if not self.weight:
+                    self.absorb()  # this one begins, too, and what it was sent since it asked would count as none
                 yield from self.give((src,))
                 yield Reply(src, message)
             case _:
