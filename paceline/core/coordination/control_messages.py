@@ -355,9 +355,7 @@ class Stop:
 
 @message("control.Left", plane="control")
 class Left:
-    """Says that a worker trains no more. `drained`: it is being drained; it gets Exit when all others know, if the run
-    survives that, else Finish, like the others.
-    """
+    """Says that a worker trains no more. `drained`: it gets Exit when all know, or Finish if the run ends with it."""
 
     reason: bounds.Name
     drained: bool = False
@@ -427,16 +425,12 @@ class Resume:
 
 @message("control.WorkerLeft", plane="control")
 class WorkerLeft:
-    """Tells that worker `rank` takes no further part.
-
-    lost  it failed, or its process has ended, so nothing can be read from it any more
-    view  of this change, which is to be acknowledged; 0 where nobody waits for that
-    """
+    """Tells that worker `rank` takes no further part. `lost`: nothing can be read from it any more."""
 
     rank: int
     lost: bool = False
     incarnation: int = 0
-    view: int = 0
+    view: int = 0  # of this change, which is to be acknowledged; 0 where nobody waits for that
 
 
 @message("control.NewcomerLost", plane="control")
