@@ -48,7 +48,7 @@ class RunRoster:
         late: the membership, for a party that joins during training; the roster then has the workers' incarnations.
         The lost are marked, so that nobody calls them: if a whole host is down, each call costs a timeout.
         """
-        away = set(self.workers).difference(late.here()) if late else self.not_started | self.lost
+        away = set(self.workers).difference(late.here()) if late else self.not_started | self.lost | self.drained
         hellos = self.hellos | self.joining
         return control.Roster(
             addresses={str(who): hello.address for who, hello in hellos.items()},
