@@ -120,6 +120,7 @@ class Holder(Role):
                 self.poor.add(peer)
             except PeerLost:
                 self.away.add(peer)
+                self.poor.clear()  # they may have got something since they were asked
             self.absorb()
 
     def _first_of_the_poor(self) -> bool:

@@ -3,7 +3,8 @@
     order                         actions, in this order
     WorkerLeft, lost              RefuseIncarnation, RolesHearLeft
     WorkerLeft                    ReleaseBeforeLeave, RolesHearLeft; ConfirmChange where it has a view
-    WorkerLeft, lost, after that  RefuseIncarnation: its process has ended before the run
+    WorkerLeft, lost, after that  ReleaseBeforeLeave, RefuseIncarnation: its process has ended before the run; what it
+                                  had sent is good
     NewcomerLost                  RefuseIncarnation: no role has ever heard of it
     WorkerJoined                  RolesHearJoined, ConfirmChange
     Fence, at a server            ReportResolved, ReportPending
@@ -149,10 +150,14 @@ class PartyOrders:
         """Returns what follows from `order`."""
         match order:
             case control.WorkerLeft(rank=rank, lost=lost, incarnation=incarnation, view=view):
-                hears = [RolesHearLeft(rank)] if rank not in self._known.departed else []
-                confirms = [ConfirmChange(view)] if view else []
+                left_before = rank in self._known.departed
                 self._known.gone(rank, lost=lost)
-                return [RefuseIncarnation(rank, incarnation) if lost else ReleaseBeforeLeave(rank), *hears, *confirms]
+                return [
+                    *([ReleaseBeforeLeave(rank)] if left_before or not lost else []),
+                    *([RefuseIncarnation(rank, incarnation)] if lost else []),
+                    *([] if left_before else [RolesHearLeft(rank)]),
+                    *([ConfirmChange(view)] if view else []),
+                ]
             case control.WorkerJoined() as came:
                 self._known.came(came)
                 return [RolesHearJoined(came.rank), ConfirmChange(came.view)]
