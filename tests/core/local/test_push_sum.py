@@ -11,7 +11,7 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.effects import KEEP, RESET, Call, Computed, Tell, Train, Trained
-from paceline.core.errors import Diverged
+from paceline.core.errors import Diverged, PeerLost
 from paceline.core.local.push_sum import QUANTUM, UNSOUND_MAX, Begin, Holder, Returned
 from paceline.core.scheme import make
 from paceline.core.trace import Decided, Record
@@ -211,3 +211,18 @@ def test_a_newcomer_that_another_one_asks_gives_of_what_it_was_sent_meanwhile() 
     given, _ = hear(role, 1, Begin())
     assert (given.to, given.message.weight, role.weight) == (1, 0.5, 0.5)
     assert given.message.w == [3.0]
+
+
+def test_when_one_that_is_asked_is_gone_those_that_had_nothing_are_asked_again() -> None:
+    """They may have got something since, and a newcomer that does not ask makes a mass of its own."""
+    role = worker(0)
+    role.load_join_state({"away": []})
+    loop = role.run()
+    first = next(loop)
+    assert isinstance(first, Call)
+    second = loop.send(None)
+    while isinstance(second, Call) and second.to == first.to:
+        second = loop.send(None)
+    again = loop.throw(PeerLost("it is gone"))
+    assert isinstance(again, Call)
+    assert (again.to, role.weight) == (first.to, 0.0)
