@@ -121,7 +121,7 @@ def a_newcomer_enters_before_everybody_knows(patch: Patch) -> None:
         announced = ready(self, now, who)
         for member in self._announced.values():
             member.unaware.clear()
-        return [*announced, *self._entering(now)]
+        return [*announced, *self._known_to_all(now)]
 
     patch.setattr(Membership, "ready", at_once)
 

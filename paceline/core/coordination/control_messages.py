@@ -6,7 +6,7 @@ Ready             my model and its speed (workers)         Plan          what ea
 Prepared          my role is in place                      Go            training starts now
 Progress          what I have done so far (workers)        Total         samples trained by all workers
 Records           lines of the trace                       WorkerLeft    a worker takes no further part
-Aware             I have heard who joins                   WorkerJoined  a worker joins or rejoins
+Aware             I have heard who joins or leaves         WorkerJoined  a worker joins or rejoins
 EvaluationReport  an evaluation (evaluator)                Stop          the run is over
 Unfit             a worker must be expelled (servers)      Explain       print your stack trace (workers)
 Left              I take no further part (workers)         Finish        evaluate and save the last model (evaluator)
@@ -355,9 +355,7 @@ class Stop:
 
 @message("control.Left", plane="control")
 class Left:
-    """Says that a worker trains no more. `drained`: it is being drained; it gets Exit if the run survives that, else
-    Finish, like the others.
-    """
+    """Says that a worker trains no more. `drained`: it gets Exit when all know, or Finish if the run ends with it."""
 
     reason: bounds.Name
     drained: bool = False
@@ -427,11 +425,12 @@ class Resume:
 
 @message("control.WorkerLeft", plane="control")
 class WorkerLeft:
-    """Tells that worker `rank` takes no further part. `lost`: it failed, so nothing can be read from it any more."""
+    """Tells that worker `rank` takes no further part. `lost`: nothing can be read from it any more."""
 
     rank: int
     lost: bool = False
     incarnation: int = 0
+    view: int = 0  # of this change, which is to be acknowledged; 0 where nobody waits for that
 
 
 @message("control.NewcomerLost", plane="control")

@@ -4,7 +4,9 @@
     TRAINING    lost: connection, silence, no step      WorkerLeft to the others; rounds close without it     LOST
     TRAINING    expelled: bad messages or gradients     the same; it is not restarted                         LOST
     TRAINING    set aside: its own results are bad      Drain to it, and then as Left                         TRAINING
-    TRAINING    Left                                    WorkerLeft to the others; if drained, Exit to it      LEFT
+    TRAINING    Left                                    WorkerLeft to the others                              LEFT
+    LEFT        Aware from all others, if drained       Exit to it                                            LEFT
+    LEFT        lost, if drained                        WorkerLeft, lost, to the others                       LEFT
     LEFT        lost                                    recorded only; nobody has to react                    LEFT
     LOST        Hello of a later incarnation            Roster to it                                          JOINING
     LOST        Hello, but banned or the run stops      Stop to it                                            LOST
@@ -16,11 +18,13 @@
     ANNOUNCED
 
 The states are those of `paceline.core.fault_tolerance.membership`, which decides. This file turns its decisions (Evict,
-Announce, Enter, Refuse) into messages, trace records and calls to the coordinator's role. A run that does not survive a
-loss fails (`survives`). Lost servers are the subject of `server_recovery.py`.
+Announce, Enter, Refuse, LetExit) into messages, trace records and calls to the coordinator's role. A run that does not
+survive a loss fails (`survives`). Lost servers are the subject of `server_recovery.py`.
 
 ANNOUNCED exists because rounds and means are formed from the membership that each process knows: a newcomer may train
-only when every other process has acknowledged that it counts with it.
+only when every other process has acknowledged that it counts with it. In the same way a drained worker may exit only
+when every other process has acknowledged that it has left: until then somebody may send it what must not be lost, such
+as a share under gossip. A worker that was drained hears of losses until it has ended, as it may wait for who is lost.
 """
 
 from __future__ import annotations
@@ -44,7 +48,15 @@ from paceline.core.coordination.same_model import other_model
 from paceline.core.coordination.sample_leases import Leasing, Quotas
 from paceline.core.coordination.server_recovery import Recovery
 from paceline.core.errors import ProtocolError
-from paceline.core.fault_tolerance.membership import Announce, Enter, Evict, MembershipDecision, MembershipState, Refuse
+from paceline.core.fault_tolerance.membership import (
+    Announce,
+    Enter,
+    Evict,
+    LetExit,
+    MembershipDecision,
+    MembershipState,
+    Refuse,
+)
 from paceline.core.trace import MemberChange
 
 
@@ -79,6 +91,7 @@ class Elasticity:
         who       when                                    survives if
         server    during training                         it can be replaced
         anybody   already lost                            always
+        worker    it was drained                          always
         worker    it trains, the run is not stopping      more than `min_workers` train, and servers carry the means
         worker    the run stops, or it has left           another worker has the last model, or can fetch it
 
@@ -87,7 +100,7 @@ class Elasticity:
         roster, state = self._roster, self._state
         if who.kind == "server":
             return state.training and self._recovery.can_replace(who)
-        if who in roster.lost:
+        if who in roster.lost or who in roster.drained:
             return True
         if who.kind != "worker" or state.phase not in (RunPhase.TRAINING, RunPhase.FINISHING):
             return False
@@ -101,7 +114,8 @@ class Elasticity:
         return ending and self._other_holder(who) is not None
 
     def _other_holder(self, who: Party) -> Party | None:
-        return next((other for other in self._roster.workers if other != who and other not in self._roster.lost), None)
+        gone = self._roster.lost | self._roster.drained | {who}
+        return next((other for other in self._roster.workers if other not in gone), None)
 
     def why_last(self, who: Party) -> str:
         """Returns why losing `who` ends a run that otherwise survives losses, as the end of a line; else nothing."""
@@ -113,9 +127,11 @@ class Elasticity:
     def lost(self, who: Party, why: str) -> None:
         """Handles the loss of a worker or a server: the others go on without it, or the run fails."""
         self._waiting.pop(who, None)  # that process does not come any more
-        if who in self._roster.lost and self._members.state(who) is MembershipState.LEFT:
+        if who in self._roster.drained:
+            self._drained_ends(who)
+        elif who in self._roster.lost and self._members.state(who) is MembershipState.LEFT:
             return  # it was drained, or this loss has been recorded
-        if self.survives(who) and who not in self._roster.lost and self._members.state(who) is MembershipState.LEFT:
+        elif self.survives(who) and who not in self._roster.lost and self._members.state(who) is MembershipState.LEFT:
             self._roster.lost.add(who)  # it has left training, so nobody waits for it
             if self._state.holder == who:
                 self._state.holder = self._other_holder(who) if self._state.phase is RunPhase.FINISHING else None
@@ -131,7 +147,7 @@ class Elasticity:
 
         A worker that the run cannot lose (`survives`) stays, and the servers continue to reject its bad messages.
         """
-        if who not in self._roster.lost and self.survives(who):
+        if who not in self._roster.lost | self._roster.drained and self.survives(who):
             self._roster.banned.add(who)
             self.lost(who, f"expelled: {why}; it is not started again")
 
@@ -148,8 +164,8 @@ class Elasticity:
     def left(self, who: Party, reason: str, *, drained: bool) -> None:
         """Takes a worker that sent Left out of training.
 
-        `drained`: it is being drained and exits at once, so nobody can read its state any more. A worker that left
-        otherwise stays connected until the end of the run, and holds the last model if it left last.
+        `drained`: it is being drained and exits when all others know that it has left. A worker that left otherwise
+        stays connected until the end of the run, and holds the last model if it left last.
         """
         drained = drained and self.survives(who) and not self._state.stopping
         self._roster.training.discard(who)
@@ -157,7 +173,7 @@ class Elasticity:
             self._state.holder = who
         if drained:
             self._roster.banned.add(who)
-            self._roster.lost.add(who)
+            self._roster.drained.add(who)
             reason += f"; {self._roster.count('continue')}"
         now, event = self._run.now(), "drained" if drained else "left"
         if why := self._set_aside.pop(who, ""):
@@ -165,20 +181,31 @@ class Elasticity:
             event, reason = "expelled", f"{why}; it trains no more; {self._roster.count('continue')}"
         self._decide.record(MemberChange(at=now, party=str(who), event=event, reason=reason))
         self._recovery.departed.add(who.index)
-        entering = self._members.left(now, who)
+        known = self._members.left(now, who, drained=drained)
         self.quotas.gone(who.index)
         if self._state.training and not self._state.stopping:
-            incarnation = self._members.incarnation(who)
-            gone = [control.WorkerLeft(rank=who.index)]
-            if drained:  # what it has told a newcomer counts, which keeps it; but nobody can ask it for anything more
-                gone.append(control.WorkerLeft(rank=who.index, lost=True, incarnation=incarnation))
-            for message in gone:
-                self._decide.send(self._roster.present(), message)
+            gone = control.WorkerLeft(rank=who.index, view=self._members.view if drained else 0)
+            self._decide.send(self._roster.present(), gone)
             self._decide.add(NotifyWorkerLeft(who.index))
-            self._end_leases(who, incarnation)
-        if drained:
+            self._end_leases(who, self._members.incarnation(who))
+        self.carry_out(known)
+
+    def _let_exit(self, who: Party) -> None:
+        """Lets the process of a drained worker end, unless it has ended; if the run ends, it stays for that."""
+        goes_on = self._state.training and not self._state.stopping
+        goes_on = goes_on and bool(self._roster.training or not self._min_workers)
+        if who in self._roster.drained and goes_on:
+            self._roster.lost.add(who)
             self._decide.send([who], control.Exit())
-        self.carry_out(entering)
+
+    def _drained_ends(self, who: Party) -> None:
+        """Tells the others that the process of a drained worker has ended: nobody can ask it for anything more."""
+        self._roster.drained.discard(who)
+        self._roster.lost.add(who)
+        if self._state.training:
+            incarnation = self._members.incarnation(who)
+            gone = control.WorkerLeft(rank=who.index, lost=True, incarnation=incarnation)
+            self._decide.send(self._roster.present(), gone)
 
     def look(self) -> None:
         """Looks for silent and stuck workers and servers, several times a second during training.
@@ -206,6 +233,8 @@ class Elasticity:
                     self._announce(who, decision.incarnation, decision.view)
                 case Enter(who=who):
                     self._enter(who)
+                case LetExit(who=who):
+                    self._let_exit(who)
                 case Refuse(who=who, incarnation=incarnation, reason=reason):
                     self._decide.close_connection(who, incarnation, reason)
 
@@ -224,7 +253,7 @@ class Elasticity:
         self._decide.add(FailCallsTo(who, why))
         if decision.known:  # the others were told of it, so they must be told that it is lost
             gone = control.WorkerLeft(rank=who.index, lost=True, incarnation=decision.incarnation)
-            self._decide.send(self._roster.present(), gone)
+            self._decide.send([*self._roster.present(), *sorted(self._roster.drained)], gone)
             self._decide.add(NotifyWorkerLeft(who.index))
             self._end_leases(who, decision.incarnation)
         elif newcomer and self._roster.joining:  # those who came later call it, and would wait for its answer

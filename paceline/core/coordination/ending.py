@@ -90,14 +90,19 @@ class RunEnding:
             self.finish()
 
     def finish(self) -> None:
-        """Asks everybody for the last model, once no worker trains any more; nothing happens the second time."""
+        """Asks everybody for the last model, once no worker trains any more; nothing happens the second time.
+
+        A drained worker that may exit already is not asked.
+        """
         if not self._run.state.training:
             return  # a newcomer that came too late was lost, too
         if self._recovery.under_way:  # the last model is not whole yet
             self._recovery.afterwards(self.finish)
             return
         self._run.state.phase = RunPhase.FINISHING
-        self._run.decide.send(self._run.roster.everybody(), self.finish_order())
+        roster = self._run.roster
+        exiting = roster.drained & roster.lost
+        self._run.decide.send([who for who in roster.everybody() if who not in exiting], self.finish_order())
 
     def finish_order(self) -> control.Finish:
         state = self._run.state

@@ -14,6 +14,7 @@ class RunRoster:
     """Lists who takes part in a run, and which workers train, join, are lost or banned.
 
     A worker trains, has left, or is lost. One that is `joining`, or not started yet, counts as lost until it trains.
+    One that is `drained` has left, and its process has not ended; it counts as lost when it may exit.
     """
 
     def __init__(self, workers: int, servers: int, evaluator: bool, not_started: Collection[int]) -> None:
@@ -26,6 +27,7 @@ class RunRoster:
         self.training = set(self.beginning)
         self.joining: dict[Party, control.Hello] = {}  # newcomers that do not train yet
         self.lost = set(self.not_started)
+        self.drained: set[Party] = set()
         self.banned: set[Party] = set()  # those of them that nobody starts again, or lets in
         self.hellos: dict[Party, control.Hello] = {}  # what those said that have been there
 
@@ -46,7 +48,7 @@ class RunRoster:
         late: the membership, for a party that joins during training; the roster then has the workers' incarnations.
         The lost are marked, so that nobody calls them: if a whole host is down, each call costs a timeout.
         """
-        away = set(self.workers).difference(late.here()) if late else self.not_started | self.lost
+        away = set(self.workers).difference(late.here()) if late else self.not_started | self.lost | self.drained
         hellos = self.hellos | self.joining
         return control.Roster(
             addresses={str(who): hello.address for who, hello in hellos.items()},

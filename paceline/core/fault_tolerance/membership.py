@@ -11,6 +11,7 @@
       training
     training               no step for stuck_s, though it waits for nobody     Evict             lost
     any                    left                                                                  left
+    left, and drained      acknowledged by all that are here                   LetExit           left
     left, lost             hello of a later incarnation                                          joining
     any other              hello of a later incarnation                        Evict             joining
     any                    hello of a burnt incarnation                        Refuse            as it was
@@ -20,7 +21,8 @@ grows with each restart. To evict a member is to burn its incarnation: nothing t
 wake up after its eviction. The view counts the changes that others have to know.
 
 A newcomer goes through `announced` so that nothing begins with it before all others know it. A mean over the workers
-would otherwise have one more member for some than for others, and nobody would ever complete it.
+would otherwise have one more member for some than for others, and nobody would ever complete it. A member whose process
+shall end is let go when all others know that it has left: from then on nobody sends it anything.
 
 The machine has no clock and sends nothing: it is told what happened and when, on one monotonic clock, and returns
 decisions with their reasons. `paceline.core.coordination.elasticity` runs it, in live runs and in simulated ones, so
@@ -116,17 +118,24 @@ class Refuse(Generic[Who]):
     reason: str
 
 
-MembershipDecision = Evict[Who] | Announce[Who] | Enter[Who] | Refuse[Who]
+@dataclass(frozen=True, slots=True)
+class LetExit(Generic[Who]):
+    """All members know that `who` has left: nobody begins to send it anything any more."""
+
+    who: Who
+
+
+MembershipDecision = Evict[Who] | Announce[Who] | Enter[Who] | Refuse[Who] | LetExit[Who]
 
 
 @dataclass(slots=True)
 class MemberRecord(Generic[Who]):
     """Says what is known of one member. The times are on the caller's clock, in seconds.
 
-    burnt: the highest incarnation that may not come back. view: the view in which it was announced. since: when it came
-    into its state. heard: when anything last came from it. progressed: when it last made a step or waited for others.
-    steps: of this incarnation. step_s: what a step usually takes it. unaware: who has not heard yet that it joins.
-    begun: it has reported progress, or began with the run.
+    burnt: the highest incarnation that may not come back. view: the view in which it was announced, or left. since:
+    when it came into its state. heard: when anything last came from it. progressed: when it last made a step or waited
+    for others. steps: of this incarnation. step_s: what a step usually takes it. unaware: who has not heard yet that it
+    joins, or has left. begun: it has reported progress, or began with the run.
     """
 
     state: MembershipState = MembershipState.NOT_STARTED
@@ -156,6 +165,7 @@ class Membership(Generic[Who]):
         self.view = 0
         self._members: dict[Who, MemberRecord[Who]] = {}
         self._announced: dict[Who, MemberRecord[Who]] = {}  # those of them in that state, in their order
+        self._drained: dict[Who, MemberRecord[Who]] = {}  # those that have left, and are not let go yet
         self._ticked: float | None = None
 
     # ---- looking at it -----------------------------------------------------------------------------------
@@ -215,23 +225,27 @@ class Membership(Generic[Who]):
         member.unaware = set(self.here())
         member.state, member.view = MembershipState.ANNOUNCED, self.view
         self._announced[who] = member
-        return [Announce(who, member.incarnation, self.view), *self._entering(now)]
+        return [Announce(who, member.incarnation, self.view), *self._known_to_all(now)]
 
     def acknowledged(self, now: float, who: Who, view: int) -> list[MembershipDecision[Who]]:
         """`who` has heard of every change up to `view`."""
-        for member in self._announced.values():
+        for member in (*self._announced.values(), *self._drained.values()):
             if member.view <= view:
                 member.unaware.discard(who)
-        return self._entering(now)
+        return self._known_to_all(now)
 
-    def _entering(self, now: float) -> list[MembershipDecision[Who]]:
-        entering: list[MembershipDecision[Who]] = []
+    def _known_to_all(self, now: float) -> list[MembershipDecision[Who]]:
+        """Lets those enter, and those exit, of whom all others have heard."""
+        decisions: list[MembershipDecision[Who]] = []
         for who, member in list(self._announced.items()):
             if not member.unaware:
                 del self._announced[who]
                 self._enters(now, member)
-                entering.append(Enter(who, member.incarnation, member.view))
-        return entering
+                decisions.append(Enter(who, member.incarnation, member.view))
+        known = [who for who, member in self._drained.items() if not member.unaware]
+        for who in known:
+            del self._drained[who]
+        return [*decisions, *map(LetExit, known)]
 
     def _enters(self, now: float, member: MemberRecord[Who]) -> None:
         member.state, member.since, member.heard, member.progressed = MembershipState.TRAINING, now, now, now
@@ -255,13 +269,19 @@ class Membership(Generic[Who]):
         member.steps, member.step_s, member.begun = steps, step_s, True
 
     # ---- going -------------------------------------------------------------------------------------------
-    def left(self, now: float, who: Who) -> list[MembershipDecision[Who]]:
-        """`who` has left cleanly and takes no further part; nobody waits for what it would still acknowledge."""
+    def left(self, now: float, who: Who, *, drained: bool = False) -> list[MembershipDecision[Who]]:
+        """`who` has left cleanly and takes no further part; nobody waits for what it would still acknowledge.
+
+        drained: its process shall end as soon as all others have acknowledged that.
+        """
         member = self._members[who]
         member.state, member.since = MembershipState.LEFT, now
         self._announced.pop(who, None)
         self.view += 1
-        return self._entering_without(now, who)
+        if drained:
+            member.unaware, member.view = set(self.here()), self.view
+            self._drained[who] = member
+        return self._known_without(now, who)
 
     def lost(self, now: float, who: Who, incarnation: int, reason: str) -> list[MembershipDecision[Who]]:
         """Ends that incarnation of `who`, after a reset connection or a failed call; a second report of the same is
@@ -279,14 +299,15 @@ class Membership(Generic[Who]):
         self.view += known
         member.state, member.burnt, member.since = MembershipState.LOST, incarnation, now
         self._announced.pop(who, None)
+        self._drained.pop(who, None)
         evicted: MembershipDecision[Who] = Evict(who, incarnation, self.view, reason, known)
-        return [evicted, *self._entering_without(now, who)]
+        return [evicted, *self._known_without(now, who)]
 
-    def _entering_without(self, now: float, who: Who) -> list[MembershipDecision[Who]]:
-        """Lets those enter that only `who` had not acknowledged, which never will."""
-        for other in self._announced.values():
+    def _known_without(self, now: float, who: Who) -> list[MembershipDecision[Who]]:
+        """Lets those enter, and those exit, that only `who` had not acknowledged, which never will."""
+        for other in (*self._announced.values(), *self._drained.values()):
             other.unaware.discard(who)
-        return self._entering(now)
+        return self._known_to_all(now)
 
     def tick(self, now: float) -> list[MembershipDecision[Who]]:
         """Evicts the members whose time is up. It is to be called every `Patience.tick_s` seconds.

@@ -120,6 +120,7 @@ class Holder(Role):
                 self.poor.add(peer)
             except PeerLost:
                 self.away.add(peer)
+                self.poor.clear()  # they may have got something since they were asked
             self.absorb()
 
     def _first_of_the_poor(self) -> bool:
@@ -224,6 +225,8 @@ class Holder(Role):
                     yield from self._hand_over()
             case Begin():
                 self.away.discard(src)  # it asks, so it is here: its message may overtake the change of membership
+                if not self.weight:
+                    self.absorb()  # this one begins, too, and what it was sent since it asked would count as none
                 yield from self.give((src,))
                 yield Reply(src, message)
             case _:

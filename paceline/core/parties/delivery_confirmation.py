@@ -15,6 +15,9 @@ That is why one round is not enough. A worker that had left before sends back wh
 may then pass that on to somebody else.
 
 Nobody waits for the coordinator: it gets Left over the same connection, behind all else.
+
+A worker that is drained asks all once more (`begin`) before its process ends, when they know that it has left. What
+they had sent it without knowing has been handled then, and what its role sent back for that has been taken.
 """
 
 from __future__ import annotations

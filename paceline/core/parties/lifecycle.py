@@ -8,14 +8,17 @@
     Stop      EndLoop                                               leaves (`leaves`)         Left (`has_left`)
     Restore                                                         `server_restore.py`
     Finish                                                          takes the last model      Saved (`saved`)
-    Exit      MayExit                                               ends
+    Exit      MayExit                                               ends; while others train, when all that they
+                                                                    sent is handled (`ends_early`)
 
 At once means: before the next message of the coordinator, and before any message of another party that may follow from
 it. So a message that is sent in a server view, or with the plan's bounds, is never judged by those of before. All else
 takes time, and is left to the party's own thread (`OwnThread`); in a simulation it is an event.
 
 The order of leaving matters. A worker says Left when all that it told others has been taken: once the coordinator has
-told them that it is gone, they drop what still comes. And no record of a party may come after the run is over.
+told them that it is gone, they drop what still comes. And no record of a party may come after the run is over. A worker
+that is drained gets Exit when all others know that it has left. What they had sent before may still be on its way: its
+role sends that back, or passes it on, before the process ends.
 
 `orders.py` has what the coordinator tells of others meanwhile.
 """
@@ -152,6 +155,11 @@ class PartyLifecycle:
     def has_left(self, reason: str, *, drained: bool = False) -> list[StepAction]:
         """Returns what a worker does when all that was carried out: it takes no further part, for `reason`."""
         return [FlushRecords(), Say(control.Left(reason=reason, drained=drained))]
+
+    def ends_early(self) -> list[StepAction]:
+        """Returns what a worker does that may exit while others train: what they sent before they knew that it has left
+        is on this side of their answers."""
+        return [AwaitTaken(by_servers=False)]
 
     def saved(self, *, flushed: bool = False) -> list[StepAction]:
         """Returns what a party does when it has the last model, and needs nobody any more.

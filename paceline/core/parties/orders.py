@@ -2,10 +2,11 @@
 
     order                         actions, in this order
     WorkerLeft, lost              RefuseIncarnation, RolesHearLeft
-    WorkerLeft                    ReleaseBeforeLeave, RolesHearLeft
-    WorkerLeft, lost, after that  RefuseIncarnation: its process has ended before the run
+    WorkerLeft                    ReleaseBeforeLeave, RolesHearLeft; ConfirmChange where it has a view
+    WorkerLeft, lost, after that  ReleaseBeforeLeave, RefuseIncarnation: its process has ended before the run; what it
+                                  had sent is good
     NewcomerLost                  RefuseIncarnation: no role has ever heard of it
-    WorkerJoined                  RolesHearJoined, ConfirmJoined
+    WorkerJoined                  RolesHearJoined, ConfirmChange
     Fence, at a server            ReportResolved, ReportPending
     Resume, at a server           BeginCopies
     Resume, from a copy           RepeatRate, RepeatCalls: the calls of a worker are still good; ReportNotUnderWay
@@ -16,8 +17,8 @@
                                   since, RolesHearLeft, RolesHearJoined, PassHeld of all others
 
 A loss comes first: from then on nothing of that incarnation may reach a role, which is told that it is gone. A newcomer
-is confirmed last, when everything here knows it. What is resolved is reported before what is pending, since the
-coordinator gives the samples of all others to somebody else.
+is confirmed last, when everything here knows it, and so is a leave: what any role sends that worker came before. What
+is resolved is reported before what is pending, since the coordinator gives the samples of all others to somebody else.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ class RolesHearJoined:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfirmJoined:
-    """Sends Aware, once the copy of this party's state knows what the party knows."""
+class ConfirmChange:
+    """Sends Aware of a join or a leave, once the copy of this party's state knows what the party knows."""
 
     view: int
 
@@ -128,7 +129,7 @@ OrderAction = (
     | PassHeld
     | RolesHearLeft
     | RolesHearJoined
-    | ConfirmJoined
+    | ConfirmChange
     | ReportResolved
     | ReportPending
     | ReportNotUnderWay
@@ -148,13 +149,18 @@ class PartyOrders:
     def told(self, order: Order) -> list[OrderAction]:
         """Returns what follows from `order`."""
         match order:
-            case control.WorkerLeft(rank=rank, lost=lost, incarnation=incarnation):
-                hears = [RolesHearLeft(rank)] if rank not in self._known.departed else []
+            case control.WorkerLeft(rank=rank, lost=lost, incarnation=incarnation, view=view):
+                left_before = rank in self._known.departed
                 self._known.gone(rank, lost=lost)
-                return [RefuseIncarnation(rank, incarnation) if lost else ReleaseBeforeLeave(rank), *hears]
+                return [
+                    *([ReleaseBeforeLeave(rank)] if left_before or not lost else []),
+                    *([RefuseIncarnation(rank, incarnation)] if lost else []),
+                    *([] if left_before else [RolesHearLeft(rank)]),
+                    *([ConfirmChange(view)] if view else []),
+                ]
             case control.WorkerJoined() as came:
                 self._known.came(came)
-                return [RolesHearJoined(came.rank), ConfirmJoined(came.view)]
+                return [RolesHearJoined(came.rank), ConfirmChange(came.view)]
             case control.NewcomerLost(rank=rank, incarnation=incarnation):
                 return [RefuseIncarnation(rank, incarnation)]
             case control.Fence(rank=rank, incarnation=incarnation):

@@ -48,7 +48,7 @@ from paceline.core.parties.lifecycle import (
 )
 from paceline.core.parties.orders import (
     BeginCopies,
-    ConfirmJoined,
+    ConfirmChange,
     OrderAction,
     PartyOrders,
     PassHeld,
@@ -281,7 +281,7 @@ class MessageHandlers:
             case RolesHearJoined(rank=rank):
                 self._node.came(rank)
                 self._callbacks.on_worker_joined(rank)
-            case ConfirmJoined(view=view):
+            case ConfirmChange(view=view):
                 self._callbacks.after_replicated(lambda: self._tell(control.Aware(view=view)))
             case ReportResolved():
                 self._reports.tell_settled()

@@ -305,13 +305,17 @@ class Session:
     def wait_for_finish(self) -> control.Finish | None:
         """Waits until nobody trains any more, so that the model is final; None for one that may end before.
 
-        The coordinator watches over this wait.
-        Raises PeerLost when the coordinator was lost, or what went wrong on the transport's thread.
+        Such a one has handled by then what others had sent it before they knew that it has left. The coordinator
+        watches over this wait. Raises PeerLost when the coordinator was lost, or what went wrong on the transport's
+        thread.
         """
         while not isinstance(message := self.mailbox.take(), control.Finish | control.Exit):
             if isinstance(message, BaseException) and not isinstance(message, Stopped):
                 raise message
-        return message if isinstance(message, control.Finish) else None
+        if isinstance(message, control.Finish):
+            return message
+        self._carry_out(self.handlers.lifecycle.ends_early())
+        return None
 
     def done(self) -> None:
         """Says that this party needs the others no longer, and waits until it may end."""

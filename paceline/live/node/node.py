@@ -383,6 +383,7 @@ class Node(StateReader):
         self.message_checks.came(rank)
         with self._lock:
             self._unanswered.came(rank)
+            self.neighbours.came(rank)
             for role in self._roles():
                 self._carry_out(role, role.on_worker_joined(self.now(), rank))
 

@@ -31,6 +31,11 @@ class PeerConnections:
             with contextlib.suppress(PeerLost):  # one that is lost has nothing to take in
                 pending.wait(self._timeout_s)
 
+    def came(self, rank: int) -> None:
+        """Notes a newcomer, which has connected to this worker as to all others; its owner holds the lock."""
+        if self._met and worker(rank) not in self._met:
+            self._met.append(worker(rank))
+
     def await_taken(self, others: Iterable[Party] = ()) -> None:
         """Returns when all whom this worker sent something have taken it, and what they sent in return is handled.
 

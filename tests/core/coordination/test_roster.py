@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import worker
+from paceline.core.coordination.roster import RunRoster
 from paceline.core.trace import MemberChange
 from tests.live.scripted_parties import Company
 
@@ -17,3 +19,12 @@ def test_everybody_learns_where_everybody_is(companies: Any) -> None:
         assert company.hears(who).addresses == {str(other): f"hub:{other}" for other in company.everybody}
     joined = [record.party for record in company.ears.records if isinstance(record, MemberChange)]
     assert sorted(joined) == sorted(map(str, company.everybody))
+
+
+def test_a_server_in_the_place_of_a_lost_one_learns_who_was_drained_and_may_be_asked_until_it_exits() -> None:
+    """It hears when that process has ended, and must not take it for another loss."""
+    run = RunRoster(3, 1, evaluator=False, not_started=())
+    run.drained.add(worker(1))
+    assert (run.roster(4).gone, run.roster(4).lost) == ((1,), ())
+    run.lost.add(worker(1))
+    assert (run.roster(4).gone, run.roster(4).lost) == ((1,), (1,))

@@ -11,6 +11,7 @@ from paceline.core.fault_tolerance.membership import (
     Announce,
     Enter,
     Evict,
+    LetExit,
     Membership,
     MembershipDecision,
     MembershipState,
@@ -175,6 +176,52 @@ def test_nobody_waits_for_what_one_that_has_left_would_acknowledge() -> None:
     members.ready(1.0, "new")
     assert members.acknowledged(1.1, "a", members.view) == []
     assert members.left(1.2, "b") == [Enter("new", 0, 2)]
+
+
+def test_a_drained_one_may_exit_when_all_that_are_here_have_acknowledged_that_it_has_left() -> None:
+    members = training("a", "b", "c")
+    assert members.left(1.0, "c", drained=True) == []
+    assert members.acknowledged(1.1, "a", members.view - 1) == [], "that it left is a later change"
+    assert members.acknowledged(1.2, "a", members.view) == []
+    assert members.acknowledged(1.3, "b", members.view) == [LetExit("c")]
+    assert members.acknowledged(1.4, "b", members.view) == [], "it is let go once"
+    assert members.state("c") is MembershipState.LEFT
+
+
+def test_one_that_leaves_otherwise_is_not_let_go() -> None:
+    members = training("a", "b")
+    assert members.left(1.0, "b") == []
+    assert members.acknowledged(1.1, "a", members.view) == []
+
+
+def test_who_is_lost_or_leaves_does_not_keep_a_drained_one() -> None:
+    members = training("a", "b", "c", "d")
+    members.left(1.0, "d", drained=True)
+    assert members.lost(1.1, "a", 0, "reset") == [Evict("a", 0, 3, "reset", known=True)]
+    members.acknowledged(1.2, "b", members.view)
+    assert members.left(1.3, "c") == [LetExit("d")]
+    alone = training("a")
+    assert alone.left(1.0, "a", drained=True) == [LetExit("a")], "nobody is there who has to hear"
+
+
+def test_two_that_are_drained_at_once_wait_for_the_others_and_not_for_one_another() -> None:
+    members = training("a", "b", "c")
+    members.left(1.0, "b", drained=True)
+    first = members.view
+    assert members.left(1.1, "c", drained=True) == []
+    assert members.acknowledged(1.2, "a", first) == [LetExit("b")]
+    assert members.acknowledged(1.3, "a", members.view) == [LetExit("c")]
+
+
+def test_a_newcomer_that_was_announced_has_to_hear_that_a_drained_one_has_left() -> None:
+    members = training("a", "b")
+    members.hello(0.5, "new", 0)
+    members.ready(0.6, "new")
+    joined = members.view
+    assert members.left(1.0, "b", drained=True) == []
+    assert members.acknowledged(1.1, "a", joined) == [Enter("new", 0, joined)]
+    assert members.acknowledged(1.2, "a", members.view) == []
+    assert members.acknowledged(1.3, "new", members.view) == [LetExit("b")]
 
 
 def test_a_later_incarnation_of_one_that_has_left_is_let_in_and_nobody_hears_of_a_loss() -> None:

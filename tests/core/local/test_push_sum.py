@@ -11,8 +11,8 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.effects import KEEP, RESET, Call, Computed, Tell, Train, Trained
-from paceline.core.errors import Diverged
-from paceline.core.local.push_sum import QUANTUM, UNSOUND_MAX, Holder, Returned
+from paceline.core.errors import Diverged, PeerLost
+from paceline.core.local.push_sum import QUANTUM, UNSOUND_MAX, Begin, Holder, Returned
 from paceline.core.scheme import make
 from paceline.core.trace import Decided, Record
 from paceline.schemes.gosgd import ReadyForShare
@@ -200,3 +200,29 @@ def test_many_results_in_a_row_that_are_not_finite_say_that_the_model_has_diverg
         loop.send(Trained(np.array([x]), 1, 1.0))
     with pytest.raises(Diverged, match=r"the model has diverged, or the machine of worker 1 .*: its last 8 results"):
         loop.send(Trained(np.array([np.nan]), 1, 1.0))
+
+
+def test_a_newcomer_that_another_one_asks_gives_of_what_it_was_sent_meanwhile() -> None:
+    """It waits for an answer itself. Had it nothing, the other one would make a mass of its own."""
+    role = worker(workers=3)
+    role.load_join_state({"away": []})
+    assert isinstance(next(role.run()), Call)
+    hear(role, 2, share(3.0, 1.0))
+    given, _ = hear(role, 1, Begin())
+    assert (given.to, given.message.weight, role.weight) == (1, 0.5, 0.5)
+    assert given.message.w == [3.0]
+
+
+def test_when_one_that_is_asked_is_gone_those_that_had_nothing_are_asked_again() -> None:
+    """They may have got something since, and a newcomer that does not ask makes a mass of its own."""
+    role = worker(0)
+    role.load_join_state({"away": []})
+    loop = role.run()
+    first = next(loop)
+    assert isinstance(first, Call)
+    second = loop.send(None)
+    while isinstance(second, Call) and second.to == first.to:
+        second = loop.send(None)
+    again = loop.throw(PeerLost("it is gone"))
+    assert isinstance(again, Call)
+    assert (again.to, role.weight) == (first.to, 0.0)

@@ -100,6 +100,11 @@ def test_one_that_is_drained_waits_for_the_servers_too_since_its_process_ends_at
     assert machine.has_left("SIGTERM", drained=True)[-1] == Say(control.Left(reason="SIGTERM", drained=True))
 
 
+def test_one_that_may_exit_while_others_train_first_handles_what_they_had_sent_it() -> None:
+    machine, _ = lifecycle(worker(0), FIRST)
+    assert machine.ends_early() == [AwaitTaken(by_servers=False)]
+
+
 def test_the_records_of_a_server_are_told_before_anybody_may_end() -> None:
     assert lifecycle(server(0), FIRST)[0].saved() == [FlushRecords(), Say(control.Saved())]
     assert lifecycle(worker(0), FIRST)[0].saved(flushed=True) == [Say(control.Saved())]

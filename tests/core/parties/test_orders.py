@@ -9,7 +9,7 @@ from paceline.core.coordination.party import EVALUATOR, Party, server, worker
 from paceline.core.parties.known_workers import KnownWorkers
 from paceline.core.parties.orders import (
     BeginCopies,
-    ConfirmJoined,
+    ConfirmChange,
     OrderAction,
     PartyOrders,
     PassHeld,
@@ -49,14 +49,20 @@ def test_who_left_cleanly_is_heard_to_the_end() -> None:
     assert orders().told(control.WorkerLeft(rank=2)) == [ReleaseBeforeLeave(2), RolesHearLeft(2)]
 
 
+def test_a_leave_that_somebody_waits_for_is_confirmed_when_the_roles_know_it() -> None:
+    drained = control.WorkerLeft(rank=2, view=8)
+    assert orders().told(drained) == [ReleaseBeforeLeave(2), RolesHearLeft(2), ConfirmChange(8)]
+
+
 def test_roles_hear_once_of_a_worker_that_leaves_and_whose_process_ends() -> None:
     told = orders()
     told.told(control.WorkerLeft(rank=2))
-    assert told.told(control.WorkerLeft(rank=2, lost=True, incarnation=3)) == [RefuseIncarnation(2, 3)]
+    ended = [ReleaseBeforeLeave(2), RefuseIncarnation(2, 3)]  # a newcomer may hold a share that it handed over late
+    assert told.told(control.WorkerLeft(rank=2, lost=True, incarnation=3)) == ended
 
 
 def test_a_newcomer_is_confirmed_after_the_roles_know_it() -> None:
-    assert orders().told(joined(1)) == [RolesHearJoined(1), ConfirmJoined(7)]
+    assert orders().told(joined(1)) == [RolesHearJoined(1), ConfirmChange(7)]
 
 
 def test_what_is_resolved_is_reported_before_what_is_pending() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination.party import COORDINATOR, server, worker
+from paceline.core.coordination.party import COORDINATOR, Party, server, worker
 from paceline.core.errors import PeerLost, Stopped
 from paceline.core.sharding import lay_out
 from paceline.core.trace import CpuUsed, Decided, Ended, Record, Span
@@ -19,7 +19,8 @@ from paceline.live.control.reports import records_of
 from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
-from paceline.live.protocol.transport import Envelope, Kind
+from paceline.live.node.published_state import PublishedState, ReadState
+from paceline.live.protocol.transport import Envelope, Kind, Transport
 from tests.live.control.scene import Scene
 from tests.live.fakes import PATIENCE_SECONDS, PROGRESS, NumpyMemory, Recorder, happened, in_background, take, vector
 from tests.live.node_fixture import Ask
@@ -276,3 +277,45 @@ def test_a_server_in_a_long_update_is_heard_of_but_not_one_that_never_comes_out_
     assert script.next() == (server(0), control.Beat())
     of_server.close()
     coordinator.close()
+
+
+class Neighbour(Recorder):
+    """Worker 1, which says in order what it is asked whether it has taken, and answers when the test lets it."""
+
+    def __init__(self, transport: Transport) -> None:
+        super().__init__()
+        self.transport, self.asked = transport, queue.SimpleQueue[int]()
+
+    def deliver(self, src: Party, envelope: Envelope) -> None:
+        assert isinstance(envelope.message, ReadState)
+        self.asked.put(envelope.id)
+
+    def answers(self) -> None:
+        answer = PublishedState(v=NumpyMemory().empty(0))
+        self.transport.send(worker(0), Envelope(Kind.REPLY, answer, take(self.asked)))
+
+
+def test_a_drained_worker_ends_when_the_others_have_answered_and_not_at_exit(scene: Scene) -> None:
+    scene.begin()
+    there = scene.hub.transport(worker(1))
+    neighbour = Neighbour(there)
+    there.open(neighbour)
+    scene.node.neighbours.meet([1], [])
+    leaving = in_background(lambda: scene.session.leave("SIGTERM", drained=True))
+    neighbour.answers()
+    leaving()
+    assert scene.hears() == control.Left(reason="SIGTERM", drained=True)
+    ending = threading.Event()
+
+    def wait() -> control.Finish | None:
+        finish = scene.session.wait_for_finish()
+        ending.set()
+        return finish
+
+    waiting = in_background(wait)
+    scene.tell(control.Exit())
+    number = take(neighbour.asked)
+    assert not ending.is_set(), "what worker 1 had sent it may be on its way"
+    there.send(worker(0), Envelope(Kind.REPLY, PublishedState(v=NumpyMemory().empty(0)), number))
+    assert waiting() is None
+    there.close()

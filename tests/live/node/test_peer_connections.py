@@ -246,6 +246,29 @@ def test_one_that_leaves_waits_for_what_it_passes_on_of_what_comes_back(stage: S
     assert order == ["taken in: 3", "left"]
 
 
+def test_one_that_waits_again_after_it_has_left_gives_back_what_comes_late_also_of_a_newcomer(stage: Stage) -> None:
+    """Worker 2 came later. It had not heard that the leaver was gone when it sent it something."""
+    returned: list[int] = []
+
+    def back(src: int, message: Any) -> Iterator[Any]:
+        yield Tell(src, Ask(v=TEN, n=2))
+
+    def keep(src: int, message: Any) -> Iterator[Any]:
+        returned.append(message.n)
+        yield from ()
+
+    leaver, _ = peers(stage, Answerer(back), Answerer(nothing))
+    leaver.leave()
+    leaver.await_taken()
+    newcomer = stage.node(worker(2))
+    newcomer.place(Answerer(keep), WHOLE)
+    newcomer.neighbours.meet([0, 1], [0, 1])
+    leaver.came(2)
+    newcomer.out.tell(0, Ask(v=TEN, n=1))
+    leaver.await_taken()
+    assert returned == [2]
+
+
 def test_one_that_leaves_does_not_wait_for_a_worker_that_dies_before_it_has_taken_its_last_words(stage: Stage) -> None:
     """That worker may have left, too: then nobody tells of its loss, and the broken connection is all there is."""
     came, go_on = threading.Semaphore(0), threading.Event()

@@ -55,7 +55,14 @@ class Mass:
         self._under_way: dict[Process, list[tuple[Process, Any]]] = defaultdict(list)  # by receiver
 
     def watch(self, party: SimulatedProcess) -> None:
-        """Checks the mass a worker begins with: a newcomer has none, unless no other worker is present."""
+        """Checks the mass a worker begins with: a newcomer has none, unless no other worker is present.
+
+        Those that came before and have none may have made some until now, when this one was not there.
+        """
+        for process, books in self._books.items():
+            former = self._parties[process]
+            if former.incarnation and not books and process not in self._lost and former.me not in self._sim.liars:
+                self._look_at(former, but=party)
         self._parties[party.process] = party
         held = self._books[party.process] = held_by(party)
         if held and party.incarnation and any(other.here for other in self._sim.world.workers if other is not party):
@@ -101,11 +108,11 @@ class Mass:
             if process not in self._lost and party.me not in self._sim.liars:
                 self._look_at(party)
 
-    def _look_at(self, party: SimulatedProcess) -> None:
-        """Raises if a worker holds other mass than its books say, or has left with mass."""
+    def _look_at(self, party: SimulatedProcess, but: SimulatedProcess | None = None) -> None:
+        """Raises if a worker holds other mass than its books say, or has left with mass. `but`: who begins just now."""
         process = party.process
         held, books = held_by(party), self._books[process]
-        if self._begins_anew(party, held - books):
+        if self._begins_anew(party, held - books, but):
             self._books[process] = books = books + BEGUN_WITH
         wrong = held - books if self._sim.liars else abs(held - books)  # who was given too much does not take it all
         if wrong > TOLERANCE * max(1.0, books):
@@ -113,7 +120,7 @@ class Mass:
         if process in self._left and held > TOLERANCE and any(other.here for other in self._sim.world.workers):
             raise self._broken(f"{party.name} has left with {held:.9g} that it was to hand over")
 
-    def _begins_anew(self, party: SimulatedProcess, more: float) -> bool:
+    def _begins_anew(self, party: SimulatedProcess, more: float, but: SimulatedProcess | None) -> bool:
         """Returns True if this newcomer may have made its mass itself, since nobody present has any.
 
         Or a liar has sent it a share that came without a weight, as from one that has nothing.
@@ -122,7 +129,7 @@ class Mass:
             return False
         if any(self._parties[src].me in self._sim.liars for src, _ in self._under_way[party.process]):
             return True
-        here = {party.process, *(other.process for other in self._sim.world.workers if other.here)}
+        here = {party.process, *(other.process for other in self._sim.world.workers if other.here and other is not but)}
         there = sum(books for process, books in self._books.items() if process in here)
         # What a lost worker has sent may never come.
         coming = sum(weight_of(of) for to in here for src, of in self._under_way[to] if src not in self._lost)

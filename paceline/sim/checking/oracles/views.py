@@ -2,12 +2,12 @@
 
 The coordinator tells a party of each change in order, and only a join says its view. So from one join that a party
 hears of to the next the view must have grown by one for that join, and by one for each worker that was lost or left in
-between. That the process of one that had left has ended is no change. A party acknowledges all changes up to a view:
-were two of them one, it would acknowledge one that it has not heard of.
+between. That the process of one that had left has ended is no change, also to a newcomer that the roster told of the
+leave. A party acknowledges all changes up to a view: were two of them one, it would acknowledge one that it has not
+heard of.
 
-A worker that is drained ends while the others go on, and does not come back. What it sent and what it holds is checked
-by the oracles of deliveries, samples, contributions and mass, like that of all who leave. Shares on their way to its
-process may vanish with it.
+A worker that is drained ends while the others go on, and does not come back. What it sent, what it holds and what is on
+its way to it is checked by the oracles of deliveries, samples, contributions and mass, like that of all who leave.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class Views:
     def told(self, party: SimulatedProcess, message: Any) -> None:
         """Notes what the coordinator tells `party`. Raises if a join has a view that an earlier change has."""
         process = party.process
+        if isinstance(message, control.Roster):
+            self._left[process].update(message.gone)
         if isinstance(message, control.WorkerLeft):
             self._gone[process] += message.rank not in self._left[process]
             if not message.lost:
@@ -56,7 +58,8 @@ class Drains:
         self._broken, self._ends = broken, ends
         self._began: set[tuple[str, int]] = set()  # processes
         self._exited: set[tuple[str, int]] = set()
-        self._told: set[int] = set()  # ranks of which the others are told that the process has ended
+        self._left: set[int] = set()  # ranks of which the others are told that they have left
+        self._told: set[int] = set()  # and that the process has ended
         self._let_go: set[int] = set()
 
     def begins(self, party: SimulatedProcess) -> None:
@@ -73,15 +76,17 @@ class Drains:
         Raises if a worker may exit that is missed by the others, or by the run.
         """
         match message:
-            case control.WorkerLeft(rank=rank, lost=True):
-                self._told.add(rank)
+            case control.WorkerLeft(rank=rank, lost=lost):
+                (self._told if lost else self._left).add(rank)
             case control.Exit():
                 for who in to:
                     self._lets_go(who, others)
 
     def _lets_go(self, who: Party, others: Collection[Party]) -> None:
-        if others and who.index not in self._told:
-            raise self._broken(f"{who} may exit, and the others are not told that its process ends")
+        if others and who.index not in self._left:
+            raise self._broken(f"{who} may exit, and the others are not told that it has left")
+        if who.index in self._told:
+            raise self._broken(f"{who} may exit, and the others are told that its process has ended")
         if self._ends and not others:
             raise self._broken(f"{who} may exit, and nobody else trains")
         self._let_go.add(who.index)
@@ -97,8 +102,16 @@ class Drains:
             raise self._broken(f"{party.name} is drained, and may exit twice")
         self._exited.add(party.process)
 
+    def ended(self, party: SimulatedProcess, others: Collection[Party]) -> None:
+        """Notes that a drained process has ended. Raises if it was not to, or the `others` that train are not told."""
+        if party.process not in self._exited:
+            raise self._broken(f"{party.name} has ended, and may not exit yet")
+        if others and party.me not in self._told:
+            raise self._broken(f"{party.name} was drained, and the others are not told that its process has ended")
+
     def enters(self, rank: int) -> None:
         """Notes that worker `rank` trains again. Raises if it was drained."""
         if rank in self._let_go:
             raise self._broken(f"worker {rank} was drained, and trains again")
         self._told.discard(rank)
+        self._left.discard(rank)

@@ -9,6 +9,9 @@
     Roster: it fences those that are lost; Ready      WorkerJoined to all others; Go when all know
     a worker leaves: Left, when the others have       WorkerLeft to all others
     taken all that it sent (`leavers.py`)
+    WorkerLeft with a view: Aware                     lets the drained worker exit when all have answered
+    it may exit: its process ends when all that the   WorkerLeft, lost, to all others
+    others sent it is handled
 
 A fence means that the receiver takes nothing more of that incarnation; a live process closes the connection instead.
 Who is heard is not simulated by messages: a process counts as heard while it lives and no fault silences it. The
@@ -402,13 +405,20 @@ class LossyMembers(Members):
         super().begins(party, later_s)
 
     def exits_drained(self, party: SimulatedProcess) -> None:
-        """Ends the process of a worker that may exit though the run goes on."""
+        """Ends the process of a worker that may exit though the run goes on, when it has handled what comes to it."""
         self._drains.exits(party)
         if self.ends:
             self.ends.gone(party)
-        if self._sim.invariants and self._sim.invariants.mass:
-            self._sim.invariants.mass.lost(party)  # it holds nothing; what is on its way to it may vanish
+        for action in self.orders.lifecycle(party).ends_early():
+            if isinstance(action, AwaitTaken):
+                self.leavers.await_taken(party, then=self._drained_ends)
+
+    def _drained_ends(self, party: SimulatedProcess) -> None:
+        """Ends the process of a drained worker; its connection to the coordinator ends with it."""
         self.end(party)
+        self.machine.lost(party.who, "its process ended")
+        self._carry_out()
+        self._drains.ended(party, self._roster.training)
 
     def ends_newcomer(self, party: SimulatedProcess) -> bool:
         """Ends the process of a newcomer that is told to stop before it trains; returns False if `party` is none."""

@@ -6,6 +6,7 @@
     a server is replaced by its copy   the question is sent again, to the one that is there now
     servers went back                  what they were sent is void, and so is the question
     it is told to stop                 all questions are void, and put again
+    it was drained, and may exit       it asks all once more, then its process ends
 
 `paceline.core.parties.delivery_confirmation` and `outgoing_calls` decide, as for live workers. Question and answer are
 messages: they get lost, come late or twice, and end with their connection like all others. As in live runs no role sees
@@ -31,13 +32,13 @@ LOOK_AGAIN_S = 0.2
 
 
 class Leaver:
-    """Holds what one worker that leaves has asked. `party`: its process."""
+    """Holds what one worker that leaves has asked. `party`: its process. `then`: what follows on all answers."""
 
-    def __init__(self, party: SimulatedProcess) -> None:
-        self.party = party
+    def __init__(self, party: SimulatedProcess, then: Callable[[SimulatedProcess], None]) -> None:
+        self.party, self.then = party, then
         self.confirmation = DeliveryConfirmation(party.who)
         self.calls = OutgoingCalls[SimulatedProcess](retries=True)  # whom it asks
-        self.has_left = False
+        self.waits = False
 
 
 class SimulatedLeavers:
@@ -60,16 +61,22 @@ class SimulatedLeavers:
 
     def _of(self, party: SimulatedProcess) -> Leaver:
         if party.process not in self._leavers:
-            self._leavers[party.process] = Leaver(party)
+            self._leavers[party.process] = Leaver(party, self._left)
         return self._leavers[party.process]
 
-    def await_taken(self, party: SimulatedProcess, others: Iterable[Party] = ()) -> None:
-        """Calls `left` with `party` once the others have taken what it sent; never if it dies before.
+    def await_taken(
+        self,
+        party: SimulatedProcess,
+        others: Iterable[Party] = (),
+        then: Callable[[SimulatedProcess], None] | None = None,
+    ) -> None:
+        """Calls `then`, or else `left`, with `party` once the others have taken what it sent; never if it dies before.
 
         others: parties that are asked though nothing was sent to them.
         """
         workers = [other.who for other in self._sim.world.workers]
         leaver = self._of(party)
+        leaver.waits, leaver.then = True, then or self._left
         self._carry_out(leaver, leaver.confirmation.begin([*workers, *others]))
         self._looks_later(leaver)
 
@@ -80,8 +87,8 @@ class SimulatedLeavers:
                     dst = self._process(leaver.party, who)
                     self._ask(leaver, leaver.calls.open(who, dst), dst)
             case AllTaken() if self._is_at_rest(leaver.party):
-                leaver.has_left = True
-                self._left(leaver.party)
+                leaver.waits = False
+                leaver.then(leaver.party)
             case _:
                 pass  # others have not answered, or it is not at rest: `_looks`
 
@@ -121,13 +128,13 @@ class SimulatedLeavers:
             self._carry_out(leaver, leaver.confirmation.answered(dst.who, answer))
 
     def _looks_later(self, leaver: Leaver) -> None:
-        if not leaver.has_left:
+        if leaver.waits:
             self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self._looks, leaver.party)
 
     def _looks(self, party: SimulatedProcess) -> None:
         """Looks which connections are gone, and whether it is at rest now."""
         leaver = self._of(party)
-        if not party.hears or leaver.has_left:
+        if not party.hears or not leaver.waits:
             return
         asked = leaver.calls.unanswered
         for dst in asked:

@@ -24,7 +24,7 @@ from paceline.core.parties.lifecycle import (
     StepAction,
 )
 from paceline.core.parties.orders import (
-    ConfirmJoined,
+    ConfirmChange,
     OrderAction,
     PartyOrders,
     PassHeld,
@@ -69,6 +69,8 @@ class SimulatedOrders:
                 for action in self._of(party).told(order):
                     self._carry_out(party, action)
             case _:
+                if self._sim.invariants and isinstance(message, control.Roster):
+                    self._sim.invariants.views.told(party, message)
                 self._carry_on(party, message)
 
     def says(self, party: SimulatedProcess, actions: Iterable[StepAction]) -> None:
@@ -167,7 +169,7 @@ class SimulatedOrders:
             case RolesHearJoined(rank=rank):
                 for role in self.roles(party):
                     members.hears_came(role, rank)
-            case ConfirmJoined(view=view):
+            case ConfirmChange(view=view):
                 members.after_replicated(party, lambda: members.tell(party, control.Aware(view=view)))
             case ReportResolved() | ReportPending() | ReportNotUnderWay():
                 if self._sim.leasing:

@@ -49,8 +49,17 @@ def test_that_the_process_of_one_that_left_has_ended_is_no_change() -> None:
         views.told(PARTY, joins(3, 12))
 
 
+def test_a_newcomer_hears_of_such_an_end_alone_since_the_roster_said_that_it_had_left() -> None:
+    views = Views(AssertionError)
+    roster = control.Roster(addresses={}, hosts={}, gone=(1,))
+    for message in (roster, joins(2, 7), left(1), joins(3, 8), joins(1, 9), left(1)):
+        views.told(PARTY, message)
+    with pytest.raises(AssertionError, match="joins in view 10; 1 are gone since another joined in view 9"):
+        views.told(PARTY, joins(4, 10))
+
+
 def process(*, here: bool = False) -> Any:
-    return SimpleNamespace(name="worker 0", process=("worker 0", 0), here=here)
+    return SimpleNamespace(name="worker 0", process=("worker 0", 0), me=0, here=here)
 
 
 def drains(*, ends: bool = True) -> Drains:
@@ -58,25 +67,39 @@ def drains(*, ends: bool = True) -> Drains:
 
 
 def told(of: Drains) -> Drains:
-    """The others know that the process of worker 0 ends."""
+    """The others are told that worker 0 has left."""
     of.sent([W1, S0], control.WorkerLeft(rank=0), [W1])
-    of.sent([W1, S0], control.WorkerLeft(rank=0, lost=True), [W1])
     return of
 
 
-def test_who_is_drained_exits_when_the_others_know_that_its_process_ends() -> None:
+def test_who_is_drained_exits_when_the_others_are_told_and_they_hear_when_its_process_has_ended() -> None:
     of = drains()
     of.begins(process())
     assert of.began(process())
     told(of).sent([W0], control.Exit(), [W1])
     of.exits(process())
+    of.sent([W1, S0], control.WorkerLeft(rank=0, lost=True), [W1])
+    of.ended(process(), [W1])
 
 
-def test_others_that_know_only_that_it_has_left_would_ask_its_process() -> None:
+def test_nobody_may_exit_of_whom_the_others_do_not_know_that_it_has_left_or_believe_that_it_has_ended() -> None:
     of = drains()
-    of.sent([W1, S0], control.WorkerLeft(rank=0), [W1])
-    with pytest.raises(AssertionError, match="worker 0 may exit, and the others are not told that its process ends"):
+    with pytest.raises(AssertionError, match="worker 0 may exit, and the others are not told that it has left"):
         of.sent([W0], control.Exit(), [W1])
+    told(of).sent([W1, S0], control.WorkerLeft(rank=0, lost=True), [W1])
+    with pytest.raises(AssertionError, match="worker 0 may exit, and the others are told that its process has ended"):
+        of.sent([W0], control.Exit(), [W1])
+
+
+def test_others_that_know_only_that_it_has_left_would_ask_a_process_that_has_ended() -> None:
+    of = told(drains())
+    of.begins(process())
+    with pytest.raises(AssertionError, match="worker 0 has ended, and may not exit yet"):
+        of.ended(process(), [W1])
+    of.exits(process())
+    with pytest.raises(AssertionError, match="worker 0 was drained, and the others are not told that its process has"):
+        of.ended(process(), [W1])
+    of.ended(process(), [])
 
 
 def test_the_last_one_stays_where_the_run_needs_it() -> None:

@@ -103,6 +103,22 @@ def test_a_worker_that_is_drained_asks_the_servers_as_well(stage: Stage) -> None
     assert stage.asked == ["server 0", "server 1", "worker 1"]
 
 
+def test_one_that_may_exit_asks_all_once_more_and_then_its_process_ends(stage: Stage) -> None:
+    stage.leavers.await_taken(stage.w0)
+    stage.arrives("worker 1")
+    stage.arrives("worker 0")
+    ended: list[Any] = []
+    stage.leavers.await_taken(stage.w0, then=ended.append)
+    assert stage.asked == ["worker 1"]
+    stage.streams.posted(stage.w0, stage.w1)  # its role sends a late share back
+    stage.arrives("worker 1")
+    stage.arrives("worker 0")
+    assert (stage.asked, ended) == (["worker 1"], [])
+    stage.arrives("worker 1")
+    stage.arrives("worker 0")
+    assert (ended, stage.left) == ([stage.w0], [stage.w0]), "it has left once, and ended once"
+
+
 def test_whom_it_sends_something_meanwhile_is_asked_again(stage: Stage) -> None:
     stage.leavers.await_taken(stage.w0)
     stage.arrives("worker 1")
