@@ -77,8 +77,8 @@ def _ksync(r: Random) -> Drawn:
 
 
 def _lbbsp(r: Random) -> Drawn:
-    """Draws the global batch, and whether small changes of the parts are passed over."""
-    return {"global_batch": r.choice((0, 24)), "hysteresis": r.choice((0.0, 0.05))}
+    """Draws a global batch that a slow worker alone can train in time, and whether small changes are passed over."""
+    return {"global_batch": r.choice((0, 12)), "hysteresis": r.choice((0.0, 0.05))}
 
 
 def _esync(r: Random) -> Drawn:
