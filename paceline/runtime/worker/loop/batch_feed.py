@@ -43,6 +43,20 @@ AUTO, DYNAMIC = "auto", "dynamic"
 Stream = Batches | DealtBatches | LeasedBatches
 
 
+def whole_epochs(epochs: Any) -> int | None:
+    """Returns the epochs that a loop asks for, where they are a whole number or None (without end).
+
+    Raises ConfigError for others.
+    """
+    if epochs is None:
+        return None
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        whole = int(epochs)
+        if whole == epochs and whole >= 0:
+            return whole
+    raise ConfigError(f"epochs={epochs!r}: give a whole number, 0 or more, or None to go on until the run ends")
+
+
 class BatchFeed:
     """Feeds one worker's loop. Streams are kept by data set, so that a later call goes on where the last one ended."""
 
@@ -140,7 +154,8 @@ class BatchFeed:
             self._resume(shard, batch_size or 1)
         allowance = self._sizes.in_rounds(0, self._run.plan.samples)
         count = settings.samples_of or (samples_in if batch_size is None else None)
-        for _ in itertools.count() if epochs is None else range(epochs):
+        passes = whole_epochs(epochs)
+        for _ in itertools.count() if passes is None else range(passes):
             batches = 0
             for batch, items in ShardBatches(shard, batch_size, settings):
                 batches += 1
@@ -235,7 +250,7 @@ class BatchFeed:
             stream = self._streams[id(data)] = self._make_stream(data, batch_size, partition, order)
             self._resume(stream, batch_size)
         assert not isinstance(stream, StreamShard)
-        stream.extend(self._bounded(epochs, stream))
+        stream.extend(self._bounded(whole_epochs(epochs), stream))
         return stream
 
     def _make_stream(

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from paceline.core.errors import ConfigError
 from paceline.core.scheme import names
+from paceline.runtime.worker.loop.batch_feed import whole_epochs
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.own_loops import plain_steps, run_loops, toy_data
 from tests.runtime.worker.test_pace import weights
@@ -56,3 +58,10 @@ def test_every_sample_is_in_one_share_exactly(out: Path) -> None:
     run_loops(out, "asp", loop)
     rows = torch.cat([x for batches in seen.values() for x in batches])
     assert sorted(rows.tolist()) == sorted(data.tensors[0].tolist())
+
+
+def test_epochs_are_whole_numbers_or_without_end() -> None:
+    assert [whole_epochs(epochs) for epochs in (None, 0, 3, 3.0, torch.tensor(2))] == [None, 0, 3, 3, 2]
+    for epochs in (-1, 0.5, float("inf"), float("nan"), "3", [3]):
+        with pytest.raises(ConfigError, match=r"^epochs=.*: give a whole number, 0 or more, or None"):
+            whole_epochs(epochs)
