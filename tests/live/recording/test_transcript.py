@@ -21,7 +21,9 @@ def test_a_lost_worker_reads_as_a_story(tmp_path: Path) -> None:
     lines = [*input_lines(last), *decided_lines(last.outputs)]
     assert lines[0] == "      9     4.000 s  worker 1 is lost (closed): reset"
     assert lines[1].strip() == "then at once: worker 1 is lost (closed): reset"
-    assert "send server 0, worker 0: WorkerLeft rank=1 lost=True incarnation=0 view=0" in [line.strip() for line in lines]
+    assert "send server 0, worker 0: WorkerLeft rank=1 lost=True incarnation=0 view=0" in [
+        line.strip() for line in lines
+    ]
 
 
 def test_reports_and_looks_at_the_clock_are_routine_and_what_changes_the_run_is_not(tmp_path: Path) -> None:
