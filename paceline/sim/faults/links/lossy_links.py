@@ -397,10 +397,12 @@ class LossyLinks:
     def quiet(self, party: SimulatedProcess) -> bool:
         """Returns True if nothing is unacknowledged to or from that process, other than by those that never will."""
         its_own = (way for key, way in self._ways.items() if party.process in key)
-        return not any(way.sender and self._acknowledges(way.dst) for way in its_own)
+        return not any(way.sender and self._acknowledges(way.src, way.dst) for way in its_own)
 
-    def _acknowledges(self, dst: SimulatedProcess) -> bool:
-        """Returns False for a worker that is dead, and for a server that is dead and has been replaced."""
+    def _acknowledges(self, src: SimulatedProcess, dst: SimulatedProcess) -> bool:
+        """Returns False where `dst` refuses `src`, or is a dead worker or a dead server with a successor."""
+        if self.receiver(dst).refuses(src.name, src.incarnation):
+            return False
         if dst.hears or dst.kind not in ("worker", "server"):
             return True
         return dst.kind == "server" and self._sim.world.servers[dst.me] is dst
