@@ -232,12 +232,12 @@ class Invariants:
         shard = self._shards[party.me] = kept.again(order, gates=copied or party.me == 0)
         if party.role.version != shard.updates:  # type: ignore[attr-defined]
             raise self.broken(f"{party.name} goes on at another version than that of what was kept, {shard.updates}")
-        if self._sim.leasing and self._sim.leasing.samples and not party.me:
-            self._sim.leasing.samples.replaced(before)
+        samples = self._sim.leasing.samples if self._sim.leasing and not party.me else None
+        if samples:
+            samples.replaced(before)
+            (samples.goes_on_as if copied else samples.goes_back_to)(before, shard)
         if copied:
             before.goes_on_as(shard)
-            if self._sim.leasing and self._sim.leasing.samples and not party.me:
-                self._sim.leasing.samples.goes_on_as(before, shard)
             # A contribution that was dropped changes no weights, so the copy need not know it. Other shards have heard
             # it all the same, and by so many contributions they may be ahead.
             self._torn.update(before.dropped - shard.dropped)  # of which a copy need not know

@@ -28,12 +28,14 @@ class Samples:
         self._given: dict[Place, int] = {}  # and the rank of whom it was last given to
         self._unknown: list[tuple[int, Data]] = []  # what was dropped, and the server that comes does not know of it
         self._judged_again: set[Place] = set()  # and was given to somebody else by then
+        self._gives: Counter[Place] = Counter()  # how often each was given to somebody
         self._former: list[ShardRecount] = []  # of the first server, in its earlier incarnations
         self._epochs = 0  # the most that counted as whole
 
     def given(self, piece: Piece, rank: int) -> None:
         """Notes that a worker took a lease; a place that is given again has the newer holder."""
         self._given.update(dict.fromkeys(places((piece,)), rank))
+        self._gives.update(places((piece,)))
 
     def given_before(self, done: Data) -> None:
         """Notes samples that are in the checkpoint from which the run is resumed: nobody may have them again."""
@@ -46,6 +48,15 @@ class Samples:
         Such a one is judged again if it is asked again, though its samples may have been given to somebody else.
         """
         self._unknown = before.refused[len(after.refused) :]
+
+    def goes_back_to(self, before: ShardRecount, after: ShardRecount) -> None:
+        """All servers return to a snapshot in which samples are done that a copy of the first server had lacked.
+
+        Such a one may have been given to somebody else since, who still has it.
+        """
+        lacked = {place for data in after.done for place in places(data)}
+        lacked.difference_update(place for data in before.done for place in places(data))
+        self._judged_again.update(place for place in lacked if self._gives[place] > 1)
 
     def replaced(self, before: ShardRecount) -> None:
         """Notes what the first server had counted before it became what a copy or a snapshot says."""
