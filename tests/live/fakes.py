@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import socket
 import threading
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -123,14 +122,6 @@ def take(source: queue.SimpleQueue[T]) -> T:
 
 def happened(event: threading.Event) -> bool:
     return event.wait(PATIENCE_SECONDS)
-
-
-def until(condition: Callable[[], bool]) -> bool:
-    """Whether the condition holds by and by; other threads go on meanwhile."""
-    ends = time.monotonic() + PATIENCE_SECONDS
-    while not (holds := condition()) and time.monotonic() < ends:
-        time.sleep(0.001)
-    return holds
 
 
 def tcp_pair() -> tuple[socket.socket, socket.socket]:

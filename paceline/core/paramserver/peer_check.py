@@ -101,10 +101,7 @@ class OwnPartCheck:
 
     def part(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
         """Returns why the part `v` of worker `rank` counts with weight zero, or None."""
-        own = self._own[rank]
-        finite = own(v)
-        own.judged(finite=finite, mean=True)
-        return None if finite else NOT_FINITE
+        return NOT_FINITE if self._own[rank].rejects(v, weight=1.0) else None
 
     push = part
 

@@ -16,7 +16,8 @@ from paceline.core.errors import PeerLost, ProtocolError, Stopped
 from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import FINAL
-from tests.live.fakes import PATIENCE_SECONDS, in_background, until
+from tests.launch.process_tree import within
+from tests.live.fakes import PATIENCE_SECONDS, in_background
 from tests.live.node_fixture import LAYOUT, PLACE, TEN, WHOLE, WORK, Answerer, Ask, Asker, Loop, Said, Stage, nothing
 
 
@@ -201,7 +202,7 @@ def test_a_successor_is_not_asked_before_the_calls_that_its_server_has_not_answe
     lost = stage.hub.find(server(0))
     assert lost is not None
     lost.close()
-    assert until(lambda: node.calls.is_away(server(0)))
+    assert within(PATIENCE_SECONDS, lambda: node.calls.is_away(server(0)))
     stage.node(server(0)).host([ServedSlice(WHOLE.length, Answerer(slow.takes))])
     restored = threading.Timer(0.1, lambda: node.out.ask_again([server(0)]))
     restored.start()

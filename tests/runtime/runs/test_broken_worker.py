@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,22 +10,19 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from paceline.config import build
-from paceline.core.effects import Compute, Computed, Train, Trained
 from paceline.core.trace import OWN, Gated, MemberChange
-from paceline.engine.model.mixed_precision import Precision
 from paceline.launch.local.train import Silent
 from paceline.observe.runs.summary import Summary
 from paceline.observe.trace.trace_file import read_trace
 from paceline.runtime.simulated.setup import SimulationSetup, cluster_of
 from paceline.runtime.simulated.simulated_run import RunBroken, VirtualRun
-from paceline.runtime.simulated.workload import Training
 from paceline.runtime.supervisor.phase_deadlines import RunFailed
 from paceline.sim.cluster.model import NetworkSpec
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import config_for, saved
+from tests.runtime.runs.changed_losses import LossOf, change_losses
 
 Break = Callable[[int, int], bool]
 """Says of a rank and the number of its mini-batch, from 1, whether its loss is NaN."""
@@ -36,23 +32,15 @@ GOSSIP = ["adpsgd", "gosgd", "noloco", "prague", "sgp"]
 
 @pytest.fixture
 def breaks(monkeypatch: pytest.MonkeyPatch) -> Callable[[Break], None]:
-    """Makes losses NaN. Simulated workers share a thread, live ones are known by theirs."""
-    work, backward, at_work, steps = Training._work, Precision.backward, threading.local(), Counter[int]()
-    is_bad: list[Break] = []
+    """Makes losses NaN."""
+    steps, is_bad = Counter[int](), list[Break]()
 
-    def working(self: Training, rank: int, wanted: Compute | Train) -> Computed | Trained:
-        at_work.rank = rank
-        return work(self, rank, wanted)
-
-    def faulty(self: Precision, loss_of: Callable[..., Tensor], *batch: Tensor) -> None:
-        name = threading.current_thread().name
-        rank = int(name.removeprefix("worker ")) if name.startswith("worker ") else at_work.rank
+    def changed(rank: int, loss_of: LossOf) -> LossOf:
         steps[rank] += 1
         factor = math.nan if is_bad[0](rank, steps[rank]) else 1.0
-        backward(self, lambda *batch: loss_of(*batch) * factor, *batch)
+        return lambda *batch: loss_of(*batch) * factor
 
-    monkeypatch.setattr(Training, "_work", working)
-    monkeypatch.setattr(Precision, "backward", faulty)
+    change_losses(monkeypatch, changed)
     return is_bad.append
 
 

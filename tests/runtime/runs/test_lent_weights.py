@@ -21,7 +21,7 @@ from paceline.live.net.zero_copy import ZeroCopy
 from paceline.live.protocol.transport import Transport
 from paceline.live.same_host.shared_memory import Segments
 from paceline.runtime.worker.pace import Pace
-from tests.live.fakes import until
+from tests.launch.process_tree import within
 from tests.runtime.own_loops import Sockets, run_loops, toy_data
 
 pytestmark = pytest.mark.skipif(not Segments.available(), reason="memory is shared on Linux only")
@@ -112,7 +112,7 @@ def test_while_a_worker_computes_a_gradient_the_server_has_its_weights_back(
     host, kept = Host(monkeypatch), list[int]()
 
     def looked(rank: int) -> None:
-        if not kept and not until(lambda: host.lent_to(rank) == 0):
+        if not kept and not within(PATIENCE_SECONDS, lambda: host.lent_to(rank) == 0):
             kept.append(host.lent_to(rank))
 
     run(host, out, scheme, way, looked)

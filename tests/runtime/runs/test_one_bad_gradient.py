@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,16 @@ from torch import Tensor
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.config import build
-from paceline.core.effects import Compute, Computed, Train, Trained
 from paceline.core.scheme import make, names
 from paceline.core.trace import OWN, Gated
-from paceline.engine.model.mixed_precision import Precision
 from paceline.launch.local.train import Silent
 from paceline.observe.trace.trace_file import read_trace
 from paceline.runtime.simulated.setup import SimulationSetup, cluster_of
 from paceline.runtime.simulated.simulated_run import VirtualRun
-from paceline.runtime.simulated.workload import Training
 from paceline.sim.cluster.model import NetworkSpec
 from tests.runtime.conftest import Runner
 from tests.runtime.one_process import config_for, saved
+from tests.runtime.runs.changed_losses import LossOf, change_losses
 
 BAD_STEP = 10
 """The step of worker 1 whose loss is NaN."""
@@ -36,17 +33,10 @@ MUON = {"name": "muon", "lr": 0.02}
 
 @pytest.fixture
 def losses(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[float]]:
-    """The losses of each worker, by rank. Simulated workers share a thread, live ones are known by theirs."""
+    """The losses of each worker, by rank."""
     found: dict[int, list[float]] = defaultdict(list)
-    work, backward, at_work = Training._work, Precision.backward, threading.local()
 
-    def working(self: Training, rank: int, wanted: Compute | Train) -> Computed | Trained:
-        at_work.rank = rank
-        return work(self, rank, wanted)
-
-    def faulty(self: Precision, loss_of: Callable[..., Tensor], *batch: Tensor) -> None:
-        name = threading.current_thread().name
-        rank = int(name.removeprefix("worker ")) if name.startswith("worker ") else at_work.rank
+    def changed(rank: int, loss_of: LossOf) -> LossOf:
         factor = math.nan if (rank, len(found[rank])) == (1, BAD_STEP - 1) else 1.0
 
         def loss(*batch: Tensor) -> Tensor:
@@ -54,10 +44,9 @@ def losses(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[float]]:
             found[rank].append(float(value.detach()))
             return value
 
-        backward(self, loss, *batch)
+        return loss
 
-    monkeypatch.setattr(Training, "_work", working)
-    monkeypatch.setattr(Precision, "backward", faulty)
+    change_losses(monkeypatch, changed)
     return found
 
 
