@@ -10,7 +10,7 @@ S0, S1, W1 = server(0), server(1), worker(1)
 
 def calls(*, retries: bool = True) -> OutgoingCalls[str]:
     """Three open calls: 1 to server 0, 2 to worker 1, 3 to server 1."""
-    of = OutgoingCalls[str](retries=retries)
+    of = OutgoingCalls[str](worker(0), retries=retries)
     for who, call in ((S0, "a"), (W1, "b"), (S1, "c")):
         of.open(who, call)
     return of

@@ -40,6 +40,7 @@ from paceline.sim.faults.coordination.supervisor import SimulatedSupervisor
 from paceline.sim.faults.links.lossy_links import LossyLinks
 from paceline.sim.faults.parties.bring_up import SimulatedBringUp
 from paceline.sim.faults.parties.leavers import SimulatedLeavers
+from paceline.sim.faults.parties.open_calls import SimulatedCalls
 from paceline.sim.faults.parties.party_orders import SimulatedOrders
 from paceline.sim.faults.parties.run_end import SimulatedRunEnd
 from paceline.sim.faults.servers.recoverable_server import can_be_replaced
@@ -56,16 +57,18 @@ class LossyMembers(Members):
     """Does what `Members` does, over lossy links: a party knows what has reached it."""
 
     streams: LossyLinks
+    calls: SimulatedCalls
     supervisor: SimulatedSupervisor | None = None
 
     def __init__(self, sim: FaultedDriver, hazards: Hazards, passage: WireCodec | None) -> None:
-        self.streams = LossyLinks(sim, hazards, passage, self.learns_it_is_fenced, self._sent_in_vain)
+        self.calls = SimulatedCalls(sim)
+        self.streams = LossyLinks(sim, hazards, passage, self.calls, self.learns_it_is_fenced, self._sent_in_vain)
         place = RoleContext(me=0, workers=sim.world.ranks, w=None, update=lambda w, g, samples: w)
         self.control = SimulatedProcess("control plane", Role(sim.scheme, place), sim.world.control, 0.0)
         self._joining = SimulatedNewcomers(sim, self)
         self._heartbeats = SimulatedHeartbeats(sim, self)
         self.orders = SimulatedOrders(sim, self, self.streams)
-        self.leavers = SimulatedLeavers(sim, self, self.streams, self._says_it_left)
+        self.leavers = SimulatedLeavers(sim, self, self.streams, self.calls, self._says_it_left)
         self._left_cleanly: set[tuple[str, int]] = set()  # processes
         self.streams.has_left = lambda party: party.process in self._left_cleanly
         self._drains = Drains(sim.invariants.broken if sim.invariants else AssertionError, ends=sim.wish is not None)
@@ -251,9 +254,9 @@ class LossyMembers(Members):
         return self._joining.processes[name, incarnation]
 
     def _sent_in_vain(self, dst: SimulatedProcess, act: Callable[..., None], args: tuple[Any, ...]) -> None:
-        """Handles a message to a process known to be dead: a call fails at once."""
+        """Handles a message to a process known to be dead."""
         if act is self._sim.messaging.asked:
-            self._sim.heap.push(self._sim.now, self._sim.messaging.lost, args[1], dst.name)
+            self.calls.is_not_sent(args[1], dst)
 
     # ---- lost and left -------------------------------------------------------------------------------------
     def leave(self, incarnation: Incarnation) -> None:
@@ -281,10 +284,13 @@ class LossyMembers(Members):
             self._sends_decline(party, call)
         party.open.clear()
 
+    def _declines(self, party: SimulatedProcess) -> None:
+        """Drops the calls that wait at a worker that is gone: the callers fail them when they are told of that."""
+        party.open.clear()
+
     def asked_in_vain(self, party: SimulatedProcess, call: PendingCall) -> None:
-        if self.is_missed(party) or not party.hears:
-            super().asked_in_vain(party, call)
-        else:  # it has left
+        """Declines a call to a worker that has left, or that was declared lost and does not know it."""
+        if party.hears:
             self._sends_decline(party, call)
 
     def _sends_decline(self, party: SimulatedProcess, call: PendingCall) -> None:
@@ -292,8 +298,7 @@ class LossyMembers(Members):
         self.streams.send(party, who, 0, self._is_declined, (who, party, call), past_role=True)
 
     def _is_declined(self, _who: SimulatedProcess, party: SimulatedProcess, call: PendingCall) -> None:
-        if not call.done:
-            self._sim.messaging.lost(call, party.name)
+        self.calls.has_no_answer(call, party)
 
     def _says_it_left(self, party: SimulatedProcess) -> None:
         if self._sim.invariants:
@@ -389,6 +394,12 @@ class LossyMembers(Members):
     def over(self) -> bool:
         """Returns True once everybody was told that the run is over."""
         return self.machine.phase is RunPhase.OVER
+
+    def restarted(self, ended: Incarnation) -> None:
+        """Forgets what a worker still asks that is restarted in place; see `Members` for the rest."""
+        if self.calls.of(ended.party).unanswered:
+            self.calls.forget(ended.party)
+        super().restarted(ended)
 
     def exits(self, party: SimulatedProcess) -> None:
         """Ends the process of a party that may exit: its connections are closed."""

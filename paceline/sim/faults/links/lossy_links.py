@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING, Any
 from paceline.core.message import size
 from paceline.sim.faults.links.reliable_delivery import DeliveryVerdict, Receiver, Sender
 from paceline.sim.kernel.event_queue import Event
-from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
+from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.cluster.model import Hazards
     from paceline.sim.faulted_driver import FaultedDriver
+    from paceline.sim.faults.parties.open_calls import SimulatedCalls
     from paceline.sim.messaging import WireCodec
 
 Act = Callable[..., None]
@@ -48,14 +49,13 @@ class Channel:
     said     number of the last message that is for a role, or for the coordinator
     """
 
-    __slots__ = ("dst", "over", "patience_s", "questions", "said", "sender", "src", "waiting")
+    __slots__ = ("dst", "over", "patience_s", "said", "sender", "src", "waiting")
 
     def __init__(self, src: SimulatedProcess, dst: SimulatedProcess) -> None:
         self.src, self.dst = src, dst
         self.sender = Sender()
         self.waiting = self.over = False
         self.patience_s, self.said = 0.0, 0
-        self.questions: list[tuple[Any, ...]] = []  # arguments of those that may not be answered yet
 
     def __str__(self) -> str:
         return f"{self.src.name}'s way to {self.dst.name}"
@@ -64,6 +64,7 @@ class Channel:
 class LossyLinks:
     """Connects all processes of `sim` by links with `hazards`, until `calm`. `injected`: counts of injected faults.
 
+    calls     where the calls of roles are opened
     fenced    called with a process whose messages were rejected, since it was declared lost
     in_vain   called with a message to a process that is known to be lost
     """
@@ -73,10 +74,11 @@ class LossyLinks:
         sim: FaultedDriver,
         hazards: Hazards,
         passage: WireCodec | None,
+        calls: SimulatedCalls,
         fenced: Callable[[SimulatedProcess], None],
         in_vain: Callable[[SimulatedProcess, Act, tuple[Any, ...]], None],
     ) -> None:
-        self._sim, self._hazards, self._passage = sim, hazards, passage
+        self._sim, self._hazards, self._passage, self._calls = sim, hazards, passage, calls
         self._refused, self._in_vain = fenced, in_vain
         self._rng = Random(f"{sim.seed}/hazards")
         self._stormy = True
@@ -119,6 +121,8 @@ class LossyLinks:
         src.sent += nbytes
         dst.received += nbytes
         self.posted(src, dst)
+        if act is self._sim.messaging.asked:
+            self._calls.opens(src, dst, args[1], args[2])
         return self.send(src, dst, nbytes, act, args)
 
     def send(
@@ -141,15 +145,11 @@ class LossyLinks:
         if self.receiver(src).refuses(dst.name, dst.incarnation):
             self._in_vain(dst, act, args)
             return self._sim.now
-        if dst.process in self._exited and act is not self._sim.messaging.asked:
+        if dst.process in self._exited:
             return self._sim.now
         way = self._ways.get((src.process, dst.process))
         if way is None:
             way = self._ways[src.process, dst.process] = Channel(src, dst)
-        if act is self._sim.messaging.asked:
-            # Calls that are not answered are kept, so that they can fail when `dst` is lost, or be repeated at its
-            # successor.
-            way.questions = [*(asked for asked in way.questions if not asked[1].done), args]
         item = (nbytes, act, args, self.server_views.get(src.process, 0))
         number = way.sender.put(item)
         if not past_role:
@@ -365,25 +365,10 @@ class LossyLinks:
         if way:
             way.over = True
 
-    def questions(self, src: SimulatedProcess, dst: SimulatedProcess) -> list[PendingCall]:
-        """Returns the calls of `src` that `dst` has not answered, whether or not they got there."""
-        way = self._ways.get((src.process, dst.process))
-        return [asked[1] for asked in way.questions if not asked[1].done] if way else []
-
-    def unanswered(self, src: SimulatedProcess, dst: SimulatedProcess) -> list[tuple[int, Act, PendingCall, Any]]:
-        """Returns what the present incarnation of `src`, which may leave just now, has asked the server `dst`: shard,
-        action, call and message."""
-        way, asked = self._ways.get((src.process, dst.process)), self._sim.messaging.asked
-        present = self._sim.incarnations[src.me]
-        return [
-            (dst.me, asked, call, message)
-            for _, call, message in (way.questions if way else ())
-            if call.incarnation is present and not call.has_answer_of(dst.me)
-        ]
-
     def forget(self, party: SimulatedProcess) -> None:
         """Forgets a process that is gone for good, and everything it sent that was not acknowledged."""
         self._receivers.pop(party.process, None)
+        self._calls.forget(party)
         for key in [key for key in self._ways if key[0] == party.process]:
             self._ways.pop(key).over = True
 

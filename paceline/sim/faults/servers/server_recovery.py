@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party as parties
 from paceline.core.coordination.decisions import Action, BeginSnapshots, CloseConnection, SendMessage, SnapshotOrder
 from paceline.core.coordination.party import COORDINATOR, Party
 from paceline.core.effects import Data, Reply, Tell
 from paceline.core.fault_tolerance.replication import Kept, SliceState
 from paceline.core.fault_tolerance.snapshots import FORGET
-from paceline.core.message import size
 from paceline.core.paramserver.gated_server import among_others
 from paceline.core.parties.orders import (
     BeginCopies,
@@ -439,20 +439,16 @@ class Servers:
             if old.shard in replaced and old.party.incarnation < present[old.shard].incarnation
         ]
 
-    def _repeats_calls(self, party: SimulatedProcess, servers: Iterable[int]) -> None:
-        """Sends what no incarnation of `servers` has answered to the present ones.
+    def _repeats_calls(self, party: SimulatedProcess, replaced: Iterable[int]) -> None:
+        """Sends what no incarnation of these servers has answered to the present ones.
 
         A present one may have been restored twice, since another server was lost meanwhile: it has dropped what it was
-        asked between. A worker that leaves repeats its calls, too. Where it stops, the end of the run has voided them.
+        asked between.
         """
-        former, present = self._former(servers), self.sim.world.servers
-        there = (*(dead.party for dead in former), *(present[shard] for shard in servers))
-        asked = [question for server in there for question in self.streams.unanswered(party, server)]
-        for dead in former:
+        for dead in self._former(replaced):
             self.streams.fence(party, dead.party)
-        for shard, act, call, message in asked if not self._members.stopped(party) else ():
-            server = present[shard]
-            self.streams.send(party, server, size(message), act, (server, call, message))
+        there = self.sim.world.servers
+        self._members.calls.sends_again(party, [parties.server(shard) for shard in replaced], lambda who: there[who.index])
 
     def _starts_anew(self, party: SimulatedProcess, void: VoidCalls) -> None:
         """Voids the calls of a worker to servers, which have gone back, and starts it anew.
@@ -463,10 +459,12 @@ class Servers:
             self.streams.fence(party, dead.party)
         self.streams.server_views[party.process] = void.server_view
         self._members.orders.servers_went_back(party)
+        self._members.calls.servers_went_back(party)
         if not party.here:
             return
         if self.sim.leasing:
             self.sim.leasing.on_rollback(party)
         party.role.on_rollback()
-        if self.sim.incarnations[party.me].party is party:
+        incarnation = self.sim.incarnations[party.me]
+        if incarnation.party is party and not self._members.calls.is_open(incarnation.awaited):  # or nothing wakes it
             self.sim.restart(party.me)
