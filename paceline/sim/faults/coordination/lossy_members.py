@@ -239,6 +239,11 @@ class LossyMembers(Members):
         present = self._sim.world.workers[rank]
         return self._joining.processes.get((present.name, self._told_incarnation(src, rank)), present)
 
+    def connection(self, src: SimulatedProcess, to: SimulatedProcess) -> SimulatedProcess:
+        """Returns the process that messages of `src` to the present process `to` reach: a worker may be connected to a
+        former server still."""
+        return self.servers.connection(src, to) if self.servers and to.kind == "server" else to
+
     def _told_incarnation(self, src: SimulatedProcess, rank: int) -> int:
         if src.kind == "coordinator":
             return self._members.incarnation(worker(rank))
@@ -302,7 +307,8 @@ class LossyMembers(Members):
 
     def _says_it_left(self, party: SimulatedProcess) -> None:
         if self._sim.invariants:
-            sent = ((dst, number) for dst, number in self.streams.sent_by(party) if dst is not self.control)
+            sent = [(dst, number) for dst, number in self.streams.sent_by(party) if dst is not self.control]
+            sent += self.calls.sent_by(party)  # also to servers that were lost since
             self._sim.invariants.deliveries.left(party, sent)
         drained = self._drains.began(party)
         self.orders.says(party, self.orders.lifecycle(party).has_left(ASKED, drained=drained))

@@ -121,6 +121,8 @@ class LossyLinks:
         src.sent += nbytes
         dst.received += nbytes
         self.posted(src, dst)
+        if (there := self._sim.members.connection(src, dst)) is not dst:
+            dst, args = there, (there, *args[1:])
         if act is self._sim.messaging.asked:
             self._calls.opens(src, dst, args[1], args[2])
         return self.send(src, dst, nbytes, act, args)
@@ -152,6 +154,8 @@ class LossyLinks:
             way = self._ways[src.process, dst.process] = Channel(src, dst)
         item = (nbytes, act, args, self.server_views.get(src.process, 0))
         number = way.sender.put(item)
+        if act is self._sim.messaging.asked:
+            self._calls.is_sent(args[1], dst, number)
         if not past_role:
             way.said = number
         at = self._transmit(way, number, item)
@@ -411,11 +415,6 @@ class LossyLinks:
             return way.said
         valid = [number for number, item in way.sender.unacknowledged() if number <= way.said and item[3] == view]
         return max(valid, default=min(way.said, way.sender.taken))
-
-    def first_of(self, src: SimulatedProcess, name: str) -> SimulatedProcess | None:
-        """Returns the earliest incarnation of a party to which `src` has sent something, and has not given up."""
-        there = (way.dst for (a, b), way in self._ways.items() if a == src.process and b[0] == name)
-        return min(there, key=lambda dst: dst.incarnation, default=None)
 
     def has_lost(self, src: SimulatedProcess, dst: SimulatedProcess) -> bool:
         """Returns True if `src` has no connection to `dst`: it ended that, or `dst` is a worker that is dead."""

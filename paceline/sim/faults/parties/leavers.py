@@ -105,8 +105,10 @@ class SimulatedLeavers:
             case AskTaken(whom=whom):
                 for who in whom:
                     dst = self._process(leaver.party, who)
-                    number = self._calls.of(leaver.party).open(who, TakenQuestion(leaver, dst, self._ask, self._end))
-                    self._ask(leaver, number, dst)
+                    calls = self._calls.of(leaver.party)
+                    number = calls.open(who, TakenQuestion(leaver, dst, self._ask, self._end))
+                    if not calls.is_away(who):  # or it goes behind the calls that are sent again
+                        self._ask(leaver, number, dst)
             case AllTaken() if self._is_at_rest(leaver.party):
                 leaver.waits = False
                 leaver.then(leaver.party)
@@ -114,12 +116,9 @@ class SimulatedLeavers:
                 pass  # others have not answered, or it is not at rest: `_looks`
 
     def _process(self, party: SimulatedProcess, who: Party) -> SimulatedProcess:
-        """Returns the process to which `party` has a connection as to `who`.
-
-        It has none to one in the place of a lost server before it is told so: what the lost one was sent comes first.
-        """
+        """Returns the process to which `party` has a connection as to `who`."""
         if who.kind == "server":
-            return self._streams.first_of(party, str(who)) or self._sim.world.servers[who.index]
+            return self._members.connection(party, self._sim.world.servers[who.index])
         return self._members.worker_of(party, who.index)
 
     def _is_at_rest(self, party: SimulatedProcess) -> bool:

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -35,14 +35,15 @@ class OpenQuestion(Protocol):
     def fail(self, error: Exception) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RoleCall:
-    """One part of a call of a role."""
+    """One part of a call of a role. `sent`: the number of the message that says it, on the channel to `to`."""
 
     sim: FaultedDriver
     to: SimulatedProcess
     call: PendingCall
     message: Any
+    sent: int = 0
 
     def send_again(self, number: int, to: SimulatedProcess) -> None:
         """Sends it to `to`, which is in the place of the process that it went to."""
@@ -105,6 +106,20 @@ class SimulatedCalls:
         is_asked_by_it = calls is self._of.get(call.incarnation.party.process)  # and not before it was restarted
         return is_asked_by_it and calls.answered(number, who) is not None
 
+    def is_sent(self, call: PendingCall, to: SimulatedProcess, number: int) -> None:
+        """Notes that the part of `call` for `to` travels as message `number`, for the first time or again."""
+        assert call.numbers is not None
+        calls, at, _ = call.numbers[to.me]
+        question = calls.find(at)
+        assert isinstance(question, RoleCall)
+        question.to, question.sent = to, number
+
+    def sent_by(self, party: SimulatedProcess) -> Iterator[tuple[SimulatedProcess, int]]:
+        """Yields, for each open call of the role of `party`, whom it was sent to last, and as which message."""
+        for question in self.of(party).unanswered:
+            if isinstance(question, RoleCall):
+                yield question.to, question.sent
+
     def has_no_answer(self, call: PendingCall, by: SimulatedProcess) -> None:
         """Fails a call that `by` declines."""
         if self._closes(call, by.me):
@@ -127,12 +142,10 @@ class SimulatedCalls:
         for question in self.of(party).lost(gone.who):
             question.fail(PeerLost(gone.name))
 
-    def sends_again(
-        self, party: SimulatedProcess, servers: Collection[Party], there: Callable[[Party], SimulatedProcess]
-    ) -> None:
-        """Sends the open calls of `party` to these servers again, which were restored from copies, to those `there`."""
+    def sends_again(self, party: SimulatedProcess, servers: Collection[Party]) -> None:
+        """Sends the open calls of `party` to these servers again, which were restored from copies."""
         for number, who, question in self.of(party).asked_again(servers):
-            question.send_again(number, there(who))
+            question.send_again(number, self._sim.members.connection(party, self._sim.world.servers[who.index]))
 
     def servers_went_back(self, party: SimulatedProcess) -> None:
         """Ends the calls of `party` to servers, which are in an earlier state now."""
