@@ -61,7 +61,7 @@ class LossyMembers(Members):
     supervisor: SimulatedSupervisor | None = None
 
     def __init__(self, sim: FaultedDriver, hazards: Hazards, passage: WireCodec | None) -> None:
-        self.calls = SimulatedCalls(sim)
+        self.calls = SimulatedCalls(sim, self.connection)
         self.streams = LossyLinks(sim, hazards, passage, self.calls, self.learns_it_is_fenced, self._sent_in_vain)
         place = RoleContext(me=0, workers=sim.world.ranks, w=None, update=lambda w, g, samples: w)
         self.control = SimulatedProcess("control plane", Role(sim.scheme, place), sim.world.control, 0.0)

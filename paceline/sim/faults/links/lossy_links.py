@@ -64,7 +64,7 @@ class Channel:
 class LossyLinks:
     """Connects all processes of `sim` by links with `hazards`, until `calm`. `injected`: counts of injected faults.
 
-    calls     where the calls of roles are opened
+    calls     opens the calls of roles, and says which process a message reaches
     fenced    called with a process whose messages were rejected, since it was declared lost
     in_vain   called with a message to a process that is known to be lost
     """
@@ -121,7 +121,7 @@ class LossyLinks:
         src.sent += nbytes
         dst.received += nbytes
         self.posted(src, dst)
-        if (there := self._sim.members.connection(src, dst)) is not dst:
+        if (there := self._calls.connection(src, dst)) is not dst:
             dst, args = there, (there, *args[1:])
         if act is self._sim.messaging.asked:
             self._calls.opens(src, dst, args[1], args[2])

@@ -42,9 +42,9 @@ class Leaver:
         self.waits = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TakenQuestion:
-    """One question of a worker that leaves. `ask` sends it; `end` is called when it will not be answered."""
+    """One question of a worker that leaves, put to `to`. `ask` sends it; `end` is called when nobody will answer."""
 
     leaver: Leaver
     to: SimulatedProcess
@@ -53,6 +53,7 @@ class TakenQuestion:
 
     def send_again(self, number: int, to: SimulatedProcess) -> None:
         """Asks `to`, which is in the place of the server that was asked."""
+        self.to = to
         self.ask(self.leaver, number, to)
 
     def fail(self, error: Exception) -> None:
@@ -118,7 +119,7 @@ class SimulatedLeavers:
     def _process(self, party: SimulatedProcess, who: Party) -> SimulatedProcess:
         """Returns the process to which `party` has a connection as to `who`."""
         if who.kind == "server":
-            return self._members.connection(party, self._sim.world.servers[who.index])
+            return self._calls.connection(party, self._sim.world.servers[who.index])
         return self._members.worker_of(party, who.index)
 
     def _is_at_rest(self, party: SimulatedProcess) -> bool:
@@ -154,7 +155,7 @@ class SimulatedLeavers:
         leaver = self._of(party)
         if not party.hears or not leaver.waits:
             return
-        asked = [question.to for question in self._calls.of(party).unanswered]
+        asked = [one.to for one in self._calls.of(party).unanswered if isinstance(one, TakenQuestion)]
         for dst in asked:
             if self._streams.has_lost(party, dst):
                 self._calls.lost(party, dst)

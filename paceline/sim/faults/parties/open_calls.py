@@ -67,8 +67,11 @@ class Numbered(NamedTuple):
 class SimulatedCalls:
     """Holds the outgoing calls of all processes of `sim`."""
 
-    def __init__(self, sim: FaultedDriver) -> None:
-        self._sim = sim
+    def __init__(
+        self, sim: FaultedDriver, connection: Callable[[SimulatedProcess, SimulatedProcess], SimulatedProcess]
+    ) -> None:
+        """`connection(src, to)`: the process that messages of `src` to the present process `to` reach."""
+        self._sim, self.connection = sim, connection
         self._of: dict[tuple[str, int], OutgoingCalls[OpenQuestion]] = {}  # by process
 
     def of(self, party: SimulatedProcess) -> OutgoingCalls[OpenQuestion]:
@@ -145,7 +148,7 @@ class SimulatedCalls:
     def sends_again(self, party: SimulatedProcess, servers: Collection[Party]) -> None:
         """Sends the open calls of `party` to these servers again, which were restored from copies."""
         for number, who, question in self.of(party).asked_again(servers):
-            question.send_again(number, self._sim.members.connection(party, self._sim.world.servers[who.index]))
+            question.send_again(number, self.connection(party, self._sim.world.servers[who.index]))
 
     def servers_went_back(self, party: SimulatedProcess) -> None:
         """Ends the calls of `party` to servers, which are in an earlier state now."""

@@ -1,63 +1,78 @@
-"""Which calls a simulated worker repeats at the server that takes the place of a lost one."""
+"""To which process a simulated worker is connected while a server is replaced, and what it sends again."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-from paceline.core.message import message
+import pytest
+
+from paceline.core.coordination import party as parties
 from paceline.sim.faults.servers.server_recovery import Servers
 
 
-@message("tests.Repeated")
-class Repeated:
-    """A message without vectors."""
-
-
 def server(incarnation: int) -> Any:
-    return SimpleNamespace(name="server 0", incarnation=incarnation)
+    return SimpleNamespace(name="server 0", me=0, incarnation=incarnation, process=("server 0", incarnation))
 
 
-class Stage:
-    """Worker 1, and a server that was replaced twice."""
+class Stage(Servers):
+    """Worker 1 and a newcomer, worker 2; server 0 was replaced twice."""
 
-    def __init__(self, *, stopped: bool = False) -> None:
-        self.party: Any = SimpleNamespace(name="worker 1")
+    def __init__(self) -> None:
+        self.w1: Any = SimpleNamespace(name="worker 1", process=("worker 1", 0))
+        self.newcomer: Any = SimpleNamespace(name="worker 2", process=("worker 2", 3))
         self.dead, self.between, self.present = server(0), server(1), server(2)
-        self.open: dict[int, list[Any]] = {}  # by incarnation of the server: calls
-        self.sent: list[tuple[Any, Any]] = []
-        self.fenced: list[Any] = []
-        self.streams = self
-        self.sim = SimpleNamespace(world=SimpleNamespace(servers=[self.present]))
-        self._members = SimpleNamespace(stopped=lambda party: stopped)
+        self.happened: list[Any] = []
+        self._connected = {}
+        self._all: Any = {
+            party.process: SimpleNamespace(party=party, shard=0) for party in (self.dead, self.between, self.present)
+        }
+        self.world: Any = SimpleNamespace(workers=[self.w1], servers=[self.dead])
+        self.sim: Any = self
+        self.streams: Any = SimpleNamespace(fence=lambda party, dead: self.happened.append(("fenced", dead)))
+        self._members: Any = SimpleNamespace(
+            calls=SimpleNamespace(
+                lost=lambda party, gone: self.happened.append(("lost", gone)),
+                sends_again=lambda party, servers: self.happened.append(("sent again", servers)),
+            )
+        )
+        for successor in (self.between, self.present):
+            self._stay_connected(self.world.servers[0])
+            self.world.servers = [successor]
 
-    def _former(self, servers: Any) -> list[Any]:
-        return [SimpleNamespace(party=dead) for dead in (self.dead, self.between)]
-
-    def unanswered(self, party: Any, there: Any) -> list[tuple[int, str, Any, Any]]:
-        return [(0, "asked", call, Repeated()) for call in self.open.get(there.incarnation, ())]
-
-    def fence(self, party: Any, dead: Any) -> None:
-        self.fenced.append(dead)
-
-    def send(self, party: Any, there: Any, nbytes: int, act: Any, args: Any) -> None:
-        assert (act, args[0], nbytes) == ("asked", there, 0)
-        self.sent.append((there, args[1]))
-
-    def repeats(self) -> None:
-        Servers._repeats_calls(self, self.party, [0])  # type: ignore[arg-type]
+    def of(self, party: Any) -> Any:
+        return self.connection(party, self.world.servers[0])
 
 
-def test_what_no_incarnation_has_answered_is_asked_of_the_present_one_in_its_order() -> None:
-    stage = Stage()
-    stage.open = {0: ["push 1"], 1: ["push 2"], 2: ["push 3"]}
-    stage.repeats()
-    assert stage.sent == [(stage.present, "push 1"), (stage.present, "push 2"), (stage.present, "push 3")]
-    assert stage.fenced == [stage.dead, stage.between], "what they still answer counts no more"
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
 
 
-def test_one_that_was_told_to_stop_repeats_nothing_and_takes_nothing_of_the_lost_ones() -> None:
-    stage = Stage(stopped=True)
-    stage.open = {0: ["push 1"]}
-    stage.repeats()
-    assert (stage.sent, stage.fenced) == ([], [stage.dead, stage.between])
+def test_a_worker_is_connected_to_the_lost_server_until_a_successor_calls(stage: Stage) -> None:
+    assert stage.of(stage.w1) is stage.dead
+    assert stage.of(stage.newcomer) is stage.present, "it has called the one that is there"
+    stage._meets_worker(stage.w1, stage.between)
+    assert stage.of(stage.w1) is stage.between
+    assert stage.happened == [("fenced", stage.dead), ("lost", stage.dead)], "what it answers counts no more"
+    stage._meets_worker(stage.w1, stage.present)
+    assert stage.of(stage.w1) is stage.present
+    stage.happened.clear()
+    stage._meets_worker(stage.w1, stage.between)
+    assert (stage.of(stage.w1), stage.happened) == (stage.present, []), "that call came late"
+
+
+def test_when_all_servers_are_back_calls_go_to_the_present_ones_behind_the_loss(stage: Stage) -> None:
+    stage._repeats_calls(stage.w1, [0])
+    assert stage.of(stage.w1) is stage.present
+    assert stage.happened[-2:] == [("lost", stage.dead), ("sent again", [parties.server(0)])]
+    assert ("fenced", stage.between) in stage.happened
+    stage.happened.clear()
+    stage._meets_worker(stage.w1, stage.present)
+    assert stage.happened == [], "its own call came later than that, and is no loss"
+
+
+def test_what_was_known_of_processes_that_are_gone_is_forgotten(stage: Stage) -> None:
+    stage.world.workers = [stage.newcomer]
+    stage._stay_connected(stage.present)
+    assert list(stage._connected) == [(("worker 2", 3), 0)]
