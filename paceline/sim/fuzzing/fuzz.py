@@ -27,7 +27,16 @@ from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import LASTING, SERVERS_KEEP, Cluster, Fault, Hazards, uniform
 from paceline.sim.faults.coordination.members import RunLost
 from paceline.sim.faults.servers.recoverable_server import can_be_replaced
-from paceline.sim.fuzzing import bring_up, clocks, lying_workers, server_losses, stalls, stopping, upgrades
+from paceline.sim.fuzzing import (
+    bring_up,
+    clocks,
+    lying_workers,
+    server_losses,
+    shared_hosts,
+    stalls,
+    stopping,
+    upgrades,
+)
 from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation
 
@@ -59,11 +68,11 @@ OF_WORKERS = ("crash", "restart", "leave", "pause", "mute", "deaf", "reset", "cl
 OF_SERVERS = ("crash", "pause", "mute", "deaf", "reset", "clock-step", "disk-full", "torn-write", "clog")
 """Faults that hit a server's host."""
 
-RUNS = ("faults", "stall", "liar", "stop", "clock", "bring-up", "upgrade", "servers", "drain")
+RUNS = ("faults", "stall", "liar", "stop", "clock", "bring-up", "upgrade", "servers", "drain", "hosts")
 """The runs that may belong to a plan: the drawn faults, a slow worker without faults, the faults with a liar, the
 faults in a run that is to end, in one whose clocks drift and jump, in one that is brought up, in one in which processes
-of other versions come, in one of several servers that are lost while others are, and in one whose workers are
-drained."""
+of other versions come, in one of several servers that are lost while others are, in one whose workers are
+drained, and in one in which workers and servers share hosts."""
 
 
 @dataclass(frozen=True)
@@ -171,10 +180,10 @@ def _fault(random: Random, workers: int, servers: int, kinds: Sequence[str] = ()
 def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None, *, digest: bool = True) -> FuzzOutcome:
     """Carries `plan` out, and returns its outcome. Raises InvariantBroken.
 
-    Nine runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), one that is to end
+    Ten runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), one that is to end
     (`stopping`), one whose clocks drift and jump (`clocks`), one that is brought up (`bring_up`), one in which other
-    versions come (`upgrades`), one that loses servers when it hurts most (`server_losses`), one with a liar, and one
-    whose workers are drained.
+    versions come (`upgrades`), one that loses servers when it hurts most (`server_losses`), one with a liar, one
+    whose workers are drained, and one in which workers and servers share hosts (`shared_hosts`).
     `trace` gets the records of all but the second. The digest covers them too, so two machines can be compared; without
     it and `trace` no record is made that no invariant reads, which saves a tenth of the time.
     """
@@ -220,6 +229,10 @@ def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None, *, diges
         outcome = play(draining, trace, digest=digest)
         faults["drain"] += outcome.faults["drain"]
         written.update(outcome.digest.encode())
+    if sharing := with_shared_hosts(plan):
+        outcome = play(sharing, trace, digest=digest)
+        faults["hosts shared"] += 1
+        written.update(outcome.digest.encode())
     if "faults" in plan.runs:
         written.update(f"{sim.events} {sim.now!r} {sim.steps}".encode())
     return FuzzOutcome(events, now, faults, written.hexdigest()[:16] if digest else "")
@@ -258,6 +271,12 @@ def with_server_losses(plan: FuzzPlan) -> FuzzPlan | None:
     """Returns the plan of the run that loses servers when it hurts most, or None if this seed has none."""
     cluster = server_losses.draw(plan.seed, plan.scheme, plan.cluster) if "servers" in plan.runs else None
     return replace(plan, cluster=cluster, runs=("servers",)) if cluster else None
+
+
+def with_shared_hosts(plan: FuzzPlan) -> FuzzPlan | None:
+    """Returns the plan of the run in which workers and servers share hosts, or None if this seed has none."""
+    cluster = shared_hosts.draw(plan.seed, plan.cluster, CALM_S) if "hosts" in plan.runs else None
+    return replace(plan, cluster=cluster, runs=("faults",)) if cluster else None
 
 
 def with_drains(plan: FuzzPlan) -> FuzzPlan | None:
