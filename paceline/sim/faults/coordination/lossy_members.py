@@ -242,7 +242,7 @@ class LossyMembers(Members):
     def connection(self, src: SimulatedProcess, to: SimulatedProcess) -> SimulatedProcess:
         """Returns the process that messages of `src` to the present process `to` reach: a worker may be connected to a
         former server still."""
-        return self.servers.connection(src, to) if self.servers and to.kind == "server" else to
+        return self.servers.connections.of(src, to) if self.servers and to.kind == "server" else to
 
     def _told_incarnation(self, src: SimulatedProcess, rank: int) -> int:
         if src.kind == "coordinator":

@@ -56,7 +56,7 @@ class RoleCall:
             self.sim.heap.push(self.sim.now, self.sim.messaging.lost, self.call, self.to.name)
 
 
-class Numbered(NamedTuple):
+class CallPart(NamedTuple):
     """Says where a part of a role's call is open: `number` among `calls`, put to `who`."""
 
     calls: OutgoingCalls[OpenQuestion]
@@ -91,7 +91,7 @@ class SimulatedCalls:
         calls = self.of(src)
         if call.numbers is None:
             call.numbers = {}
-        call.numbers[dst.me] = Numbered(calls, calls.open(dst.who, RoleCall(self._sim, dst, call, message)), dst.who)
+        call.numbers[dst.me] = CallPart(calls, calls.open(dst.who, RoleCall(self._sim, dst, call, message)), dst.who)
 
     def those_that_count(self, answered: Callable[[PendingCall, Any, int], None]) -> Callable[..., None]:
         """Returns what takes an answer to a role, and gives it to `answered` unless it comes too late to matter."""

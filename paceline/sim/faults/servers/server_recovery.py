@@ -48,6 +48,7 @@ from paceline.core.parties.server_restore import (
 from paceline.sim.checking.oracles.contributions import ShardRecount
 from paceline.sim.checking.oracles.recoveries import RecoveryOracle
 from paceline.sim.faults.parties.bring_up import hello_of
+from paceline.sim.faults.servers.connections import ServerConnections
 from paceline.sim.faults.servers.recoverable_server import RecoverableServer
 from paceline.sim.faults.servers.snapshots import RECOUNT, UPDATE, WEIGHTS, SimulatedSnapshots, nbytes_of
 from paceline.sim.kernel.processes import SimulatedProcess
@@ -82,7 +83,7 @@ class Servers:
         self.servers: list[RecoverableServer] = []
         self.servers = [RecoverableServer(self, *parties) for parties in zip(world.servers, world.means, strict=True)]
         self._all = {server.party.process: server for server in self.servers}
-        self._connected: dict[tuple[tuple[str, int], int], SimulatedProcess] = {}  # of workers, to former servers
+        self.connections = ServerConnections(sim, members, self._stops_hearing)
         self.snapshots = SimulatedSnapshots(self, control, every_s)
         self._oracle: RecoveryOracle | None = None
         if sim.invariants:
@@ -407,7 +408,7 @@ class Servers:
         """Replaces the role of a server by one in that state, by order `number`; the oracle goes back with it."""
         party, world = server.party, self.sim.world
         if (former := world.servers[server.shard]) is not party:
-            self._stay_connected(former)
+            self.connections.has_successor(former)
         # From a snapshot all servers go back together, and workers start anew. From a copy the others go on, so the
         # tables are kept as they are.
         tables = among_others(state.facts["tables"]) if rolled_back else state.facts["tables"]
@@ -425,44 +426,7 @@ class Servers:
                 self.streams.send(server.party, other.party, 0, self._meets, (other, server))
         for party in self.sim.world.workers:
             if party.here:
-                self.streams.send(server.party, party, 0, self._meets_worker, (party, server.party))
-
-    # ---- connections of workers to servers ---------------------------------------------------------------------
-    def connection(self, party: SimulatedProcess, to: SimulatedProcess) -> SimulatedProcess:
-        """Returns the process to which `party` has a connection as to the server whose present one is `to`.
-
-        A worker is connected to a lost one until its successor has called, or the coordinator has said that it is back.
-        """
-        return self._connected.get((party.process, to.me), to)
-
-    def _stay_connected(self, former: SimulatedProcess) -> None:
-        """Notes that the workers do not know yet who is in the place of the server `former`."""
-        there = {party.process for party in self.sim.world.workers}
-        self._connected = {key: old for key, old in self._connected.items() if key[0] in there}
-        for process in there:
-            self._connected.setdefault((process, former.me), former)
-
-    def _meets_worker(self, party: SimulatedProcess, successor: SimulatedProcess) -> None:
-        """A later incarnation of a server has connected to `party`: the connections to earlier ones are over."""
-        before = self._connected.get((party.process, successor.me))
-        if before is None or before.incarnation >= successor.incarnation:
-            return
-        present = self.sim.world.servers[successor.me]
-        if present is successor:
-            del self._connected[party.process, successor.me]
-        else:  # it is lost by now, and has a successor of its own
-            self._connected[party.process, successor.me] = successor
-        for old in list(self._all.values()):
-            if old.shard == successor.me and old.party.incarnation < successor.incarnation:
-                self.streams.fence(party, old.party)
-        self._members.calls.lost(party, before)
-
-    def _meets_all(self, party: SimulatedProcess, replaced: Iterable[int]) -> None:
-        """The coordinator has said that these servers were replaced: their successors have called `party` by now."""
-        for dead in self._former(replaced):  # a newcomer may have called them before it took part
-            self.streams.fence(party, dead.party)
-        for shard in replaced:
-            self._meets_worker(party, self.sim.world.servers[shard])
+                self.streams.send(server.party, party, 0, self.connections.is_called, (party, server.party))
 
     def _former(self, replaced: Iterable[int]) -> list[RecoverableServer]:
         """Returns the incarnations before the present ones of the servers that were replaced.
@@ -476,22 +440,34 @@ class Servers:
             if old.shard in replaced and old.party.incarnation < present[old.shard].incarnation
         ]
 
+    def _stops_hearing(self, party: SimulatedProcess, successor: SimulatedProcess) -> None:
+        """Lets `party` take nothing more of the incarnations of a server before `successor`."""
+        for old in list(self._all.values()):
+            if old.shard == successor.me and old.party.incarnation < successor.incarnation:
+                self.streams.fence(party, old.party)
+
+    def _knows_successors(self, party: SimulatedProcess, replaced: Iterable[int]) -> None:
+        """The coordinator has said that these servers were replaced: their successors have called `party` by now."""
+        for shard in replaced:
+            present = self.sim.world.servers[shard]
+            self._stops_hearing(party, present)  # a newcomer may have called a former one before it took part
+            self.connections.is_called(party, present)
+
     def _repeats_calls(self, party: SimulatedProcess, replaced: Iterable[int]) -> None:
         """Sends what no incarnation of these servers has answered to the present ones.
 
         A present one may have been restored twice, since another server was lost meanwhile: it has dropped what it was
         asked between.
         """
-        self._meets_all(party, replaced)
-        servers = [parties.server(shard) for shard in replaced]
-        self._members.calls.sends_again(party, servers)
+        self._knows_successors(party, replaced)
+        self._members.calls.sends_again(party, [parties.server(shard) for shard in replaced])
 
     def _starts_anew(self, party: SimulatedProcess, void: VoidCalls) -> None:
         """Voids the calls of a worker to servers, which have gone back, and starts it anew.
 
         One that has left asks nothing more, and one that has no role yet has asked nothing.
         """
-        self._meets_all(party, void.servers)
+        self._knows_successors(party, void.servers)
         self.streams.server_views[party.process] = void.server_view
         self._members.orders.servers_went_back(party)
         self._members.calls.servers_went_back(party)
