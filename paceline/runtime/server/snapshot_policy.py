@@ -5,13 +5,14 @@
     replica   2 or     it goes on from the copy on the next server, and nothing is undone; if that is lost too, all
               more     go back to the newest snapshot
 
-Some schemes cannot go back (`refuses`), and of some a copy is not enough (`not_copied`). This module does without
-torch, since the coordinator asks it.
+Some schemes cannot go back, and of some a copy is not enough (`paceline.core.fault_tolerance.server_replacement`). This
+module does without torch, since the coordinator asks it.
 """
 
 from __future__ import annotations
 
 from paceline.core.coordination import control_messages as control
+from paceline.core.fault_tolerance.server_replacement import why_not_copied, why_not_replaced
 from paceline.runtime.spec.job_spec import Recipe
 
 NEVER = "it has no snapshot (--snapshot-every 0)"
@@ -22,19 +23,8 @@ def refuses(recipe: Recipe, servers: int, *, by_rows: bool) -> str:
     """Returns why a run cannot go on with another server in the place of a lost one; "" when it can."""
     if recipe.store:
         return "keys and values are in no snapshot"
-    scheme = recipe.make_scheme()
-    box = scheme.server(servers)
-    if box is None or scheme.uses_mean(servers):
-        return f"under {scheme.name} servers carry means, of which workers may have different halves by then"
-    if not (box.goes_back and scheme.worker(servers).goes_back):
-        return f"{scheme.name} cannot go back to an earlier state in the middle of a run"
-    return "its tables of rows are in no snapshot" if by_rows else ""
-
-
-def not_copied(recipe: Recipe) -> str:
-    """Returns why copies of a server's updates are not all that it has answered; "" when they are."""
-    scheme = recipe.make_scheme()
-    return f"{scheme.name} answers contributions of which no copy knows yet" if scheme.answers_what_no_copy_has else ""
+    why = why_not_replaced(recipe.make_scheme(), servers)
+    return why or ("its tables of rows are in no snapshot" if by_rows else "")
 
 
 class SnapshotPolicy:
@@ -48,7 +38,7 @@ class SnapshotPolicy:
     def refuses(self, ready: control.Ready, servers: int) -> str:
         """Returns why nothing can be kept; "" when something can. It sets `note`, the line for the user, as well."""
         recipe = Recipe.from_json(ready.optimizer)
-        partly = not_copied(recipe) if self.copies else ""
+        partly = why_not_copied(recipe.make_scheme()) if self.copies else ""
         self.copies = self.copies and not partly
         kept = self._every_s or self.copies
         nothing = "; ".join(filter(None, (partly, NEVER)))

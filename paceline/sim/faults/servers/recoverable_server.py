@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.core.effects import Reply, Tell
 from paceline.core.fault_tolerance.replication import Copies, Kept, SliceState, mark_of
+from paceline.core.fault_tolerance.server_replacement import why_not_replaced
 from paceline.core.fault_tolerance.snapshots import WantedCapture
 from paceline.core.message import size
 from paceline.core.parties.server_restore import ServerRestore
@@ -44,8 +45,7 @@ class CopyingServers(Protocol):
 
 def can_be_replaced(scheme: Scheme, servers: int) -> bool:
     """Returns True if servers and workers of this scheme can go back to an earlier state."""
-    box = scheme.server(servers)
-    return box is not None and not scheme.uses_mean(servers) and box.goes_back and scheme.worker(servers).goes_back
+    return not why_not_replaced(scheme, servers)
 
 
 class RecoverableServer:

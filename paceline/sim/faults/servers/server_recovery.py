@@ -23,6 +23,7 @@ from paceline.core.coordination.decisions import Action, BeginSnapshots, CloseCo
 from paceline.core.coordination.party import COORDINATOR, Party
 from paceline.core.effects import Data, Reply, Tell
 from paceline.core.fault_tolerance.replication import Kept, SliceState
+from paceline.core.fault_tolerance.server_replacement import why_not_copied
 from paceline.core.fault_tolerance.snapshots import FORGET
 from paceline.core.paramserver.gated_server import among_others
 from paceline.core.parties.orders import (
@@ -79,7 +80,7 @@ class Servers:
         world = sim.world
         self.sim, self._members, self._control = sim, members, control
         self.streams: LossyLinks = members.streams
-        self.copied: bool = copied and len(world.servers) > 1 and not sim.scheme.answers_what_no_copy_has
+        self.copied: bool = copied and len(world.servers) > 1 and not why_not_copied(sim.scheme)
         self.servers: list[RecoverableServer] = []
         self.servers = [RecoverableServer(self, *parties) for parties in zip(world.servers, world.means, strict=True)]
         self._all = {server.party.process: server for server in self.servers}
