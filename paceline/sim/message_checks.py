@@ -31,7 +31,7 @@ class _Receiver:
     def __init__(self, limits: PlanLimits, *, from_start: bool) -> None:
         self.checker, self.claims = Checker(limits, from_start=from_start), FalseClaims()
         self.incarnations: dict[str, int] = {}  # by sender: of the last message
-        self.refused: Counter[Process] = Counter()  # messages, counted once more
+        self.refused: Counter[str] = Counter()  # messages by sender, counted once more
 
 
 class CheckedDriver(SimulationDriver, Protocol):
@@ -106,12 +106,10 @@ class SimulatedMessageChecks:
             raise sim.invariants.broken(f"{src.name} has a strike, and has not lied: {why}")
         self.strikes[src.me] += 1
         receiver = self._of(party)
-        receiver.refused[src.process] += 1
-        reason = receiver.claims.strike(src.process, why, at_once=at_once)
-        if reason is None and sim.invariants and (at_once or receiver.refused[src.process] % STRIKES == 0):
-            raise sim.invariants.broken(
-                f"{src.name} is not expelled after strike {receiver.refused[src.process]}: {why}"
-            )
+        receiver.refused[src.name] += 1  # in all its incarnations
+        reason = receiver.claims.strike(src.who, why, at_once=at_once)
+        if reason is None and sim.invariants and (at_once or receiver.refused[src.name] % STRIKES == 0):
+            raise sim.invariants.broken(f"{src.name} is not expelled after strike {receiver.refused[src.name]}: {why}")
         if reason and party.kind != "worker":
             sim.expel(src.me, reason)
 

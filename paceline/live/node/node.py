@@ -34,6 +34,7 @@ from paceline.core.coordination.party import Party
 from paceline.core.effects import Compute, Mean, Reply, Tell, Train
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, Undone, Unexpected
 from paceline.core.message import vector_fields
+from paceline.core.parties.server_view import is_undone
 from paceline.core.role import Role
 from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory
@@ -356,9 +357,8 @@ class Node(StateReader):
 
     def _is_of_another_view(self, src: Party, envelope: Envelope) -> bool:
         """Returns True for a message between a server and others that belongs to what was undone, or is to be."""
-        if envelope.server_view == self.out.server_view or "server" not in (src.kind, self.me.kind):
-            return False
-        return not isinstance(envelope.message, PAST_ROLES)
+        undone = is_undone(envelope.server_view, self.out.server_view, src, self.me)
+        return undone and not isinstance(envelope.message, PAST_ROLES)
 
     def _carrier_of_peers(self, src: Party) -> PeerCarrier:
         """Returns what carries means here. Raises ProtocolError for a sender that takes part in none."""

@@ -22,6 +22,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.message import size
+from paceline.core.parties.server_view import is_undone
 from paceline.sim.faults.links.reliable_delivery import DeliveryVerdict, Receiver, Sender
 from paceline.sim.kernel.event_queue import Event
 from paceline.sim.kernel.processes import SimulatedProcess
@@ -259,18 +260,17 @@ class LossyLinks:
         self._muted = None
 
     def _is_heard(self, src: SimulatedProcess, dst: SimulatedProcess, item: Item) -> bool:
-        """Returns False for a message between a server and another party that was sent in an earlier server view.
+        """Returns False for a message of a role that belongs to another server view than that of `dst`.
 
-        The servers have gone back since, so the message speaks of a state that no longer exists. Copies between
-        servers, too, count from the beginning after that. The message is acknowledged all the same, or it would be
-        sent for ever.
+        Copies between servers are such messages, too. The message is acknowledged all the same, or it would be sent for
+        ever.
         """
         messaging, servers = self._sim.messaging, self._sim.members.servers
         between_boxes = item[1] in (messaging.asked, messaging.answered, messaging.heard)
         between_boxes = between_boxes or (servers is not None and item[1] == servers.hears_copy)
-        if not self.server_views or not between_boxes or "server" not in (src.kind, dst.kind):
+        if not self.server_views or not between_boxes:
             return True
-        return item[3] == self.server_views.get(dst.process, 0)
+        return not is_undone(item[3], self.server_views.get(dst.process, 0), src.who, dst.who)
 
     def _acknowledged(self, src: SimulatedProcess, way: Channel, last: int) -> None:
         """Forgets messages up to number `last` at their sender. Progress resets the pause between attempts."""
