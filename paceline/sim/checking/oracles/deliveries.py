@@ -68,6 +68,16 @@ class Deliveries:
                     f"{src.name} says that it has left; of its {number} messages {dst.name} took {taken}"
                 )
 
+    def ended(self, dst: SimulatedProcess, sent: Iterable[tuple[SimulatedProcess, int]]) -> None:
+        """Notes that the process of `dst`, which was drained, ends. Raises if it has not taken what a worker has sent.
+
+        sent: by worker whose messages count, the number of the last message that it has sent to `dst`.
+        """
+        for src, number in sent:
+            taken = self._last.get((src.process, dst.process), 0)
+            if taken < number and src.process not in self._fenced[dst.process]:
+                raise self._broken(f"{dst.name} ends; of {number} messages of {src.name} it took {taken}")
+
     def fenced(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:
         """Notes that `party` has fenced this incarnation of `dead`, and must not take anything of it from now on."""
         self._fenced[party.process].add(dead.process)

@@ -148,8 +148,8 @@ class LossyMembers(Members):
 
     # ---- messages of the control plane ---------------------------------------------------------------------
     def _send(self, to: tuple[Party, ...], message: Any) -> None:
-        if not self.over:
-            self._drains.sent(to, message, self._roster.training)
+        if not self.over and isinstance(message, (control.WorkerLeft, control.Exit)):
+            self._drains.sent(to, message, self._take_part())
         if isinstance(message, control.Lease):
             self._lease = message
             return
@@ -161,6 +161,11 @@ class LossyMembers(Members):
                 self.streams.send(self.control, newcomer, 0, self._hears, (newcomer, message))
             elif process := self.process_of(who):
                 self.streams.send(self.control, process, 0, self._hears, (process, message))
+
+    def _take_part(self) -> list[SimulatedProcess]:
+        """Returns the processes of servers, and of workers that train, to which the coordinator listens."""
+        there = map(self.process_of, [*self._roster.servers, *sorted(self._roster.training)])
+        return [process for process in there if process and self.counts(process)]
 
     def process_of(self, who: Party) -> SimulatedProcess | None:
         """Returns the process to which the coordinator has a connection; None for a worker that is gone."""
@@ -212,6 +217,7 @@ class LossyMembers(Members):
         """Handles a message of the coordinator at a party."""
         if self.bring_up:
             self.bring_up.oracle.heard(party.process)
+        self._drains.heard(party, message)
         self.orders.told(party, message)
 
     def own_thread(self, party: SimulatedProcess, message: Any) -> None:
@@ -296,11 +302,19 @@ class LossyMembers(Members):
             self._sim.messaging.lost(call, party.name)
 
     def _says_it_left(self, party: SimulatedProcess) -> None:
-        if self._sim.invariants:
-            sent = ((dst, number) for dst, number in self.streams.sent_by(party) if dst is not self.control)
-            self._sim.invariants.deliveries.left(party, sent)
+        self._all_is_taken(party)
         drained = self._drains.began(party)
         self.orders.says(party, self.orders.lifecycle(party).has_left(ASKED, drained=drained))
+
+    def _all_is_taken(self, party: SimulatedProcess, *, ends: bool = False) -> None:
+        """Checks that the others have taken what `party` sent; and where its process ends, it what workers sent it."""
+        if self._sim.invariants is None:
+            return
+        deliveries = self._sim.invariants.deliveries
+        deliveries.left(party, ((dst, n) for dst, n in self.streams.sent_by(party) if dst is not self.control))
+        if ends:
+            from_workers = ((src, n) for src, n in self.streams.sent_to(party) if src.kind == "worker")
+            deliveries.ended(party, ((src, n) for src, n in from_workers if src.hears and self.counts(src)))
 
     def crash(self, rank: int) -> None:
         """Crashes the process of worker `rank`, or that which is to take its place; its silence is noticed.
@@ -415,6 +429,7 @@ class LossyMembers(Members):
 
     def _drained_ends(self, party: SimulatedProcess) -> None:
         """Ends the process of a drained worker; its connection to the coordinator ends with it."""
+        self._all_is_taken(party, ends=True)
         self.end(party)
         self.machine.lost(party.who, "its process ended")
         self._carry_out()
