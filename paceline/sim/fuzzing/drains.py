@@ -22,7 +22,7 @@ LAST_S = 2.0
 """Seconds before the end of the faults until which workers are drained."""
 ALL_WITHIN_S = (0.0, 0.3, 3.0)
 """Seconds within which all workers are drained, where all are."""
-LATE, LATE_S = (0.2, 0.5), (0.3, 2.0)
+LATE, LATE_S = (0.2, 0.5), (0.3, 2.0, 5.0)
 """How likely messages are late, and by how much at most, where workers have models of their own."""
 
 

@@ -218,7 +218,14 @@ class LossyMembers(Members):
         if self.bring_up:
             self.bring_up.oracle.heard(party.process)
         self._drains.heard(party, message)
+        if isinstance(message, control.WorkerLeft) and not message.lost:
+            self._knows_of_leave(party, self._sim.world.workers[message.rank])
         self.orders.told(party, message)
+
+    def _knows_of_leave(self, party: SimulatedProcess, left: SimulatedProcess) -> None:
+        """Tells the invariants that a worker has heard who has left; a newcomer without a role has sent nothing."""
+        if self._sim.invariants and party in self._sim.world.workers:
+            self._sim.invariants.deliveries.knows_of_leave(party, left, self.streams.last_sent(party, left))
 
     def own_thread(self, party: SimulatedProcess, message: Any) -> None:
         """Does at a party what takes its time; a newcomer's Plan needs none."""
@@ -313,8 +320,9 @@ class LossyMembers(Members):
         deliveries = self._sim.invariants.deliveries
         deliveries.left(party, ((dst, n) for dst, n in self.streams.sent_by(party) if dst is not self.control))
         if ends:
-            from_workers = ((src, n) for src, n in self.streams.sent_to(party) if src.kind == "worker")
-            deliveries.ended(party, ((src, n) for src, n in from_workers if src.hears and self.counts(src)))
+            there = [other for other in self._sim.world.workers if other.hears and self.counts(other)]
+            sent = ((src, number) for src, number in self.streams.sent_to(party) if src in there)
+            deliveries.ended(party, sent, there)
 
     def crash(self, rank: int) -> None:
         """Crashes the process of worker `rank`, or that which is to take its place; its silence is noticed.
