@@ -151,8 +151,8 @@ class LossyMembers(Members):
 
     # ---- messages of the control plane ---------------------------------------------------------------------
     def _send(self, to: tuple[Party, ...], message: Any) -> None:
-        if not self.over:
-            self._drains.sent(to, message, self._roster.training)
+        if not self.over and isinstance(message, (control.WorkerLeft, control.Exit)):
+            self._drains.sent(to, message, self._take_part())
         if isinstance(message, control.Lease):
             self._lease = message
             return
@@ -164,6 +164,11 @@ class LossyMembers(Members):
                 self.streams.send(self.control, newcomer, 0, self._hears, (newcomer, message))
             elif process := self.process_of(who):
                 self.streams.send(self.control, process, 0, self._hears, (process, message))
+
+    def _take_part(self) -> list[SimulatedProcess]:
+        """Returns the processes of servers, and of workers that train, to which the coordinator listens."""
+        there = map(self.process_of, [*self._roster.servers, *sorted(self._roster.training)])
+        return [process for process in there if process and self.counts(process)]
 
     def process_of(self, who: Party) -> SimulatedProcess | None:
         """Returns the process to which the coordinator has a connection; None for a worker that is gone."""
@@ -215,7 +220,15 @@ class LossyMembers(Members):
         """Handles a message of the coordinator at a party."""
         if self.bring_up:
             self.bring_up.oracle.heard(party.process)
+        self._drains.heard(party, message)
+        if isinstance(message, control.WorkerLeft) and not message.lost:
+            self._knows_of_leave(party, self._sim.world.workers[message.rank])
         self.orders.told(party, message)
+
+    def _knows_of_leave(self, party: SimulatedProcess, left: SimulatedProcess) -> None:
+        """Tells the invariants that a worker has heard who has left; a newcomer without a role has sent nothing."""
+        if self._sim.invariants and party in self._sim.world.workers:
+            self._sim.invariants.deliveries.knows_of_leave(party, left, self.streams.last_sent(party, left))
 
     def own_thread(self, party: SimulatedProcess, message: Any) -> None:
         """Does at a party what takes its time; a newcomer's Plan needs none."""
@@ -306,12 +319,20 @@ class LossyMembers(Members):
         self.calls.has_no_answer(call, party)
 
     def _says_it_left(self, party: SimulatedProcess) -> None:
-        if self._sim.invariants:
-            sent = [(dst, number) for dst, number in self.streams.sent_by(party) if dst is not self.control]
-            sent += self.calls.sent_by(party)  # also to servers that were lost since
-            self._sim.invariants.deliveries.left(party, sent)
+        self._all_is_taken(party)
         drained = self._drains.began(party)
         self.orders.says(party, self.orders.lifecycle(party).has_left(ASKED, drained=drained))
+
+    def _all_is_taken(self, party: SimulatedProcess, *, ends: bool = False) -> None:
+        """Checks that the others have taken what `party` sent; and where its process ends, it what workers sent it."""
+        if self._sim.invariants is None:
+            return
+        deliveries = self._sim.invariants.deliveries
+        sent = [(dst, number) for dst, number in self.streams.sent_by(party) if dst is not self.control]
+        deliveries.left(party, [*sent, *self.calls.sent_by(party)])  # also to servers that were lost since
+        if ends:
+            there = [other for other in self._sim.world.workers if other.hears and self.counts(other)]
+            deliveries.ended(party, [one for one in self.streams.sent_to(party) if one[0] in there], there)
 
     def crash(self, rank: int) -> None:
         """Crashes the process of worker `rank`, or that which is to take its place; its silence is noticed.
@@ -432,6 +453,7 @@ class LossyMembers(Members):
 
     def _drained_ends(self, party: SimulatedProcess) -> None:
         """Ends the process of a drained worker; its connection to the coordinator ends with it."""
+        self._all_is_taken(party, ends=True)
         self.end(party)
         self.machine.lost(party.who, "its process ended")
         self._carry_out()
