@@ -27,7 +27,7 @@ from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import LASTING, SERVERS_KEEP, Cluster, Fault, Hazards, uniform
 from paceline.sim.faults.coordination.members import RunLost
 from paceline.sim.faults.servers.recoverable_server import can_be_replaced
-from paceline.sim.fuzzing import (
+from paceline.sim.fuzzing.runs import (
     bring_up,
     clocks,
     drains,

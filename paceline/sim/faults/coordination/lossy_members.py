@@ -32,8 +32,8 @@ from paceline.core.effects import Piece, Reply, Tell
 from paceline.core.fault_tolerance.membership import MembershipState
 from paceline.core.parties.lifecycle import AwaitTaken, SendLast
 from paceline.core.role import Role, RoleContext
-from paceline.sim.checking.oracles.views import Drains
 from paceline.sim.faults.coordination.heartbeats import SimulatedHeartbeats
+from paceline.sim.faults.coordination.leave_checks import LeaveChecks
 from paceline.sim.faults.coordination.members import ASKED, Members, RunLost
 from paceline.sim.faults.coordination.newcomers import SimulatedNewcomers
 from paceline.sim.faults.coordination.supervisor import SimulatedSupervisor
@@ -71,7 +71,7 @@ class LossyMembers(Members):
         self.leavers = SimulatedLeavers(sim, self, self.streams, self.calls, self._says_it_left)
         self._left_cleanly: set[tuple[str, int]] = set()  # processes
         self.streams.has_left = lambda party: party.process in self._left_cleanly
-        self._drains = Drains(sim.invariants.broken if sim.invariants else AssertionError, ends=sim.wish is not None)
+        self._leaving = LeaveChecks(sim, self, self.control)
         self._lease: control.Lease | None = None
         if hazards.servers_keep != "all" and can_be_replaced(sim.scheme, sim.cluster.servers):
             copied = hazards.servers_keep == "replica"
@@ -151,8 +151,8 @@ class LossyMembers(Members):
 
     # ---- messages of the control plane ---------------------------------------------------------------------
     def _send(self, to: tuple[Party, ...], message: Any) -> None:
-        if not self.over and isinstance(message, (control.WorkerLeft, control.Exit)):
-            self._drains.sent(to, message, self._take_part())
+        if not self.over and isinstance(message, control.WorkerLeft | control.Exit):
+            self._leaving.sent(to, message, [*self._roster.servers, *sorted(self._roster.training)])
         if isinstance(message, control.Lease):
             self._lease = message
             return
@@ -164,11 +164,6 @@ class LossyMembers(Members):
                 self.streams.send(self.control, newcomer, 0, self._hears, (newcomer, message))
             elif process := self.process_of(who):
                 self.streams.send(self.control, process, 0, self._hears, (process, message))
-
-    def _take_part(self) -> list[SimulatedProcess]:
-        """Returns the processes of servers, and of workers that train, to which the coordinator listens."""
-        there = map(self.process_of, [*self._roster.servers, *sorted(self._roster.training)])
-        return [process for process in there if process and self.counts(process)]
 
     def process_of(self, who: Party) -> SimulatedProcess | None:
         """Returns the process to which the coordinator has a connection; None for a worker that is gone."""
@@ -220,7 +215,7 @@ class LossyMembers(Members):
         """Handles a message of the coordinator at a party."""
         if self.bring_up:
             self.bring_up.oracle.heard(party.process)
-        self._drains.heard(party, message)
+        self._leaving.drains.heard(party, message)
         if isinstance(message, control.WorkerLeft) and not message.lost:
             self._knows_of_leave(party, self._sim.world.workers[message.rank])
         self.orders.told(party, message)
@@ -288,7 +283,7 @@ class LossyMembers(Members):
             return
         party, drained = incarnation.party, incarnation.rank in self.draining
         if drained:
-            self._drains.begins(party)
+            self._leaving.drains.begins(party)
         for action in self.orders.lifecycle(party).leaves(drained=drained):
             match action:
                 case SendLast():
@@ -319,20 +314,9 @@ class LossyMembers(Members):
         self.calls.has_no_answer(call, party)
 
     def _says_it_left(self, party: SimulatedProcess) -> None:
-        self._all_is_taken(party)
-        drained = self._drains.began(party)
+        self._leaving.says_it_left(party)
+        drained = self._leaving.drains.began(party)
         self.orders.says(party, self.orders.lifecycle(party).has_left(ASKED, drained=drained))
-
-    def _all_is_taken(self, party: SimulatedProcess, *, ends: bool = False) -> None:
-        """Checks that the others have taken what `party` sent; and where its process ends, it what workers sent it."""
-        if self._sim.invariants is None:
-            return
-        deliveries = self._sim.invariants.deliveries
-        sent = [(dst, number) for dst, number in self.streams.sent_by(party) if dst is not self.control]
-        deliveries.left(party, [*sent, *self.calls.sent_by(party)])  # also to servers that were lost since
-        if ends:
-            there = [other for other in self._sim.world.workers if other.hears and self.counts(other)]
-            deliveries.ended(party, [one for one in self.streams.sent_to(party) if one[0] in there], there)
 
     def crash(self, rank: int) -> None:
         """Crashes the process of worker `rank`, or that which is to take its place; its silence is noticed.
@@ -439,12 +423,12 @@ class LossyMembers(Members):
         self.streams.closed(party)
 
     def begins(self, party: SimulatedProcess, later_s: float = 0.0) -> None:
-        self._drains.enters(party.me)
+        self._leaving.drains.enters(party.me)
         super().begins(party, later_s)
 
     def exits_drained(self, party: SimulatedProcess) -> None:
         """Ends the process of a worker that may exit though the run goes on, when it has handled what comes to it."""
-        self._drains.exits(party)
+        self._leaving.drains.exits(party)
         if self.ends:
             self.ends.gone(party)
         for action in self.orders.lifecycle(party).ends_early():
@@ -453,11 +437,11 @@ class LossyMembers(Members):
 
     def _drained_ends(self, party: SimulatedProcess) -> None:
         """Ends the process of a drained worker; its connection to the coordinator ends with it."""
-        self._all_is_taken(party, ends=True)
+        self._leaving.ends(party)
         self.end(party)
         self.machine.lost(party.who, "its process ended")
         self._carry_out()
-        self._drains.ended(party, self._roster.training)
+        self._leaving.drains.ended(party, self._roster.training)
 
     def ends_newcomer(self, party: SimulatedProcess) -> bool:
         """Ends the process of a newcomer that is told to stop before it trains; returns False if `party` is none."""

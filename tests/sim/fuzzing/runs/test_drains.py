@@ -13,9 +13,9 @@ from paceline.core.fault_tolerance.membership import LetExit, Membership, Member
 from paceline.core.parties.delivery_confirmation import AllTaken, DeliveryConfirmation
 from paceline.core.scheme import make, names
 from paceline.sim.cluster.model import Cluster, Fault, Hazards, uniform
-from paceline.sim.fuzzing import drains
 from paceline.sim.fuzzing.fuzz import CALM_S, FuzzPlan, draw, play
 from paceline.sim.fuzzing.random_parameters import schemes_of
+from paceline.sim.fuzzing.runs import drains
 
 SEEDS = 240
 CLUSTER = replace(uniform(4, 2), hazards=Hazards(late=0.02, late_s=0.01))
