@@ -27,9 +27,10 @@ from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import LASTING, SERVERS_KEEP, Cluster, Fault, Hazards, uniform
 from paceline.sim.faults.coordination.members import RunLost
 from paceline.sim.faults.servers.recoverable_server import can_be_replaced
-from paceline.sim.fuzzing import (
+from paceline.sim.fuzzing.runs import (
     bring_up,
     clocks,
+    drains,
     lying_workers,
     server_losses,
     shared_hosts,
@@ -56,8 +57,6 @@ DIES_WITHIN_S = 3.0
 """Within how many seconds after all were asked to leave."""
 LOOK_S = 0.03
 """Seconds between two looks whether it has begun to."""
-DRAINS_ONE_IN = 3
-"""One seed in so many makes a run whose workers are drained."""
 LENGTH = 12
 """Parameters of the model, which has no content: only sizes and order matter here."""
 SUSPECT_AFTER_S = 3.0
@@ -280,23 +279,17 @@ def with_shared_hosts(plan: FuzzPlan) -> FuzzPlan | None:
 
 
 def with_drains(plan: FuzzPlan) -> FuzzPlan | None:
-    """Returns the plan of the run whose workers are drained, or None if this seed has none.
-
-    All but one may be, at drawn times, and servers that can be lost may end just then. Where the seed draws what ends a
-    run, this one ends by it, too.
-    """
-    random, cluster = Random(f"fuzz/{plan.seed}/drains"), plan.cluster
-    if "drain" not in plan.runs or random.randrange(DRAINS_ONE_IN):
+    """Returns the plan of the run whose workers are drained, or None if this seed has none. Where the seed draws what
+    ends a run, this one ends by it, too."""
+    if "drain" not in plan.runs:
         return None
-    faults = list(cluster.faults)
-    for rank in random.sample(range(cluster.workers), random.randint(1, cluster.workers - 1)):
-        at_s = random.uniform(0.0, CALM_S - 2.0)
-        faults.append(Fault(kind="drain", at_s=at_s, workers=(rank,)))
-        if can_be_replaced(plan.scheme, cluster.servers) and random.randrange(2):
-            loss = _fault(random, cluster.workers, cluster.servers, kinds=("crash",))
-            faults.append(replace(loss, at_s=at_s + random.uniform(0.0, 2.0)))
-    ends = stopping.draw(plan.seed, cluster, plan.leased[0])
-    return replace(plan, cluster=replace(cluster, faults=tuple(faults)), runs=("stop" if ends else "faults",))
+    cluster, ends = plan.cluster, stopping.draw(plan.seed, plan.cluster, plan.leased[0]) is not None
+
+    def loss(random: Random) -> Fault:
+        return _fault(random, cluster.workers, cluster.servers, kinds=("crash",))
+
+    draining = drains.draw(plan.seed, plan.scheme, cluster, CALM_S, loss, ends=ends)
+    return replace(plan, cluster=draining, runs=("stop" if ends else "faults",)) if draining else None
 
 
 def go_on_to_the_end(sim: Simulation, stop: Callable[[Simulation], bool] | None = None) -> str:

@@ -27,7 +27,6 @@ from paceline.core.trace import Record, Span, to_dict
 from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.cluster.model import Fault
 from paceline.sim.cluster.toml_file import cluster_of, table_text
-from paceline.sim.fuzzing import bring_up, clocks, server_losses, stopping, upgrades
 from paceline.sim.fuzzing.fuzz import (
     CALM_S,
     RUNS,
@@ -39,6 +38,7 @@ from paceline.sim.fuzzing.fuzz import (
     versions_of,
     with_server_losses,
 )
+from paceline.sim.fuzzing.runs import bring_up, clocks, server_losses, stopping, upgrades
 
 
 def script_of(plan: FuzzPlan, *, about: str = "", more: Mapping[str, Any] | None = None) -> str:

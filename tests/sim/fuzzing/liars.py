@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.scheme import names
-from paceline.sim.fuzzing import lying_workers
 from paceline.sim.fuzzing.fuzz import CALM_S, FuzzPlan, draw, go_on_to_the_end, simulation
 from paceline.sim.fuzzing.random_parameters import NEWER, schemes_of
+from paceline.sim.fuzzing.runs import lying_workers
 from paceline.sim.simulation import Simulation
 
 NOTED = [name for name in names() if name not in NEWER]

@@ -32,8 +32,8 @@ from paceline.core.effects import Piece, Reply, Tell
 from paceline.core.fault_tolerance.membership import MembershipState
 from paceline.core.parties.lifecycle import AwaitTaken, SendLast
 from paceline.core.role import Role, RoleContext
-from paceline.sim.checking.oracles.views import Drains
 from paceline.sim.faults.coordination.heartbeats import SimulatedHeartbeats
+from paceline.sim.faults.coordination.leave_checks import LeaveChecks
 from paceline.sim.faults.coordination.members import ASKED, Members, RunLost
 from paceline.sim.faults.coordination.newcomers import SimulatedNewcomers
 from paceline.sim.faults.coordination.supervisor import SimulatedSupervisor
@@ -71,7 +71,7 @@ class LossyMembers(Members):
         self.leavers = SimulatedLeavers(sim, self, self.streams, self.calls, self._says_it_left)
         self._left_cleanly: set[tuple[str, int]] = set()  # processes
         self.streams.has_left = lambda party: party.process in self._left_cleanly
-        self._drains = Drains(sim.invariants.broken if sim.invariants else AssertionError, ends=sim.wish is not None)
+        self._leaving = LeaveChecks(sim, self, self.control)
         self._lease: control.Lease | None = None
         if hazards.servers_keep != "all" and can_be_replaced(sim.scheme, sim.cluster.servers):
             copied = hazards.servers_keep == "replica"
@@ -151,8 +151,8 @@ class LossyMembers(Members):
 
     # ---- messages of the control plane ---------------------------------------------------------------------
     def _send(self, to: tuple[Party, ...], message: Any) -> None:
-        if not self.over:
-            self._drains.sent(to, message, self._roster.training)
+        if not self.over and isinstance(message, control.WorkerLeft | control.Exit):
+            self._leaving.sent(to, message, [*self._roster.servers, *sorted(self._roster.training)])
         if isinstance(message, control.Lease):
             self._lease = message
             return
@@ -215,7 +215,15 @@ class LossyMembers(Members):
         """Handles a message of the coordinator at a party."""
         if self.bring_up:
             self.bring_up.oracle.heard(party.process)
+        self._leaving.drains.heard(party, message)
+        if isinstance(message, control.WorkerLeft) and not message.lost:
+            self._knows_of_leave(party, self._sim.world.workers[message.rank])
         self.orders.told(party, message)
+
+    def _knows_of_leave(self, party: SimulatedProcess, left: SimulatedProcess) -> None:
+        """Tells the invariants that a worker has heard who has left; a newcomer without a role has sent nothing."""
+        if self._sim.invariants and party in self._sim.world.workers:
+            self._sim.invariants.deliveries.knows_of_leave(party, left, self.streams.last_sent(party, left))
 
     def own_thread(self, party: SimulatedProcess, message: Any) -> None:
         """Does at a party what takes its time; a newcomer's Plan needs none."""
@@ -275,7 +283,7 @@ class LossyMembers(Members):
             return
         party, drained = incarnation.party, incarnation.rank in self.draining
         if drained:
-            self._drains.begins(party)
+            self._leaving.drains.begins(party)
         for action in self.orders.lifecycle(party).leaves(drained=drained):
             match action:
                 case SendLast():
@@ -306,11 +314,8 @@ class LossyMembers(Members):
         self.calls.has_no_answer(call, party)
 
     def _says_it_left(self, party: SimulatedProcess) -> None:
-        if self._sim.invariants:
-            sent = [(dst, number) for dst, number in self.streams.sent_by(party) if dst is not self.control]
-            sent += self.calls.sent_by(party)  # also to servers that were lost since
-            self._sim.invariants.deliveries.left(party, sent)
-        drained = self._drains.began(party)
+        self._leaving.says_it_left(party)
+        drained = self._leaving.drains.began(party)
         self.orders.says(party, self.orders.lifecycle(party).has_left(ASKED, drained=drained))
 
     def crash(self, rank: int) -> None:
@@ -418,12 +423,12 @@ class LossyMembers(Members):
         self.streams.closed(party)
 
     def begins(self, party: SimulatedProcess, later_s: float = 0.0) -> None:
-        self._drains.enters(party.me)
+        self._leaving.drains.enters(party.me)
         super().begins(party, later_s)
 
     def exits_drained(self, party: SimulatedProcess) -> None:
         """Ends the process of a worker that may exit though the run goes on, when it has handled what comes to it."""
-        self._drains.exits(party)
+        self._leaving.drains.exits(party)
         if self.ends:
             self.ends.gone(party)
         for action in self.orders.lifecycle(party).ends_early():
@@ -432,10 +437,11 @@ class LossyMembers(Members):
 
     def _drained_ends(self, party: SimulatedProcess) -> None:
         """Ends the process of a drained worker; its connection to the coordinator ends with it."""
+        self._leaving.ends(party)
         self.end(party)
         self.machine.lost(party.who, "its process ended")
         self._carry_out()
-        self._drains.ended(party, self._roster.training)
+        self._leaving.drains.ended(party, self._roster.training)
 
     def ends_newcomer(self, party: SimulatedProcess) -> bool:
         """Ends the process of a newcomer that is told to stop before it trains; returns False if `party` is none."""

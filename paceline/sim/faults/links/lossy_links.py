@@ -409,6 +409,15 @@ class LossyLinks:
         """
         return ((way.dst, self._last_valid(src, way)) for (a, _), way in self._ways.items() if a == src.process)
 
+    def last_sent(self, src: SimulatedProcess, dst: SimulatedProcess) -> int:
+        """Returns the number of the last message of any kind from `src` to `dst`; 0 if there is none."""
+        way = self._ways.get((src.process, dst.process))
+        return way.sender.sent if way else 0
+
+    def sent_to(self, dst: SimulatedProcess) -> Iterator[tuple[SimulatedProcess, int]]:
+        """Yields, for each process that has not given up `dst`, the number of the last message for a role there."""
+        return ((way.src, way.said) for (_, b), way in self._ways.items() if b == dst.process)
+
     def _last_valid(self, src: SimulatedProcess, way: Channel) -> int:
         view = self.server_views.get(src.process, 0)
         if way.dst.kind != "server" or not view:

@@ -370,6 +370,8 @@ class Servers:
     def _asks_for_copy(self, keeper: RecoverableServer, server: RecoverableServer, order: control.Restore) -> None:
         """Answers a server that asks for its copy; without a complete copy the answer is empty and costs no bytes."""
         self._meets(keeper, server)
+        if self._oracle:
+            self._oracle.asked_for_copy(server.shard, keeper.shard)
         state = keeper.kept
         nbytes = nbytes_of(state) if state else 0
         self.streams.send(keeper.copier, server.copier, nbytes, self._has_fetched, (server, order, state))

@@ -18,9 +18,9 @@ from paceline.sim.faults.parties.run_end import SimulatedRunEnd
 from paceline.sim.fuzzing import random_parameters
 from paceline.sim.fuzzing.fuzz import FuzzPlan, draw, go_to_its_end, play, simulation
 from paceline.sim.fuzzing.random_parameters import schemes_of
+from paceline.sim.fuzzing.runs.stopping import BOUND_S, ends_within_s
+from paceline.sim.fuzzing.runs.stopping import draw as draw_wish
 from paceline.sim.fuzzing.script import plan_of, script_of, transcript
-from paceline.sim.fuzzing.stopping import BOUND_S, ends_within_s
-from paceline.sim.fuzzing.stopping import draw as draw_wish
 
 
 def plans(seeds: range) -> Iterator[tuple[FuzzPlan, StopWish]]:

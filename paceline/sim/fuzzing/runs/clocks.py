@@ -16,7 +16,7 @@ from random import Random
 from paceline.core.coordination.lifecycle import StopRule
 from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import Cluster
-from paceline.sim.fuzzing import stopping
+from paceline.sim.fuzzing.runs import stopping
 from paceline.sim.kernel.host_clock import HostClock
 from paceline.sim.simulation import Simulation
 

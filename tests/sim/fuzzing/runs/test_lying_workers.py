@@ -1,4 +1,4 @@
-"""A worker that lies costs itself, and nobody else (`sim/faults/lying_worker.py`, `sim/fuzzing/lying_workers.py`)."""
+"""A worker that lies costs itself, and nobody else (`sim/faults/lying_worker.py`, `lying_workers.py`)."""
 
 from __future__ import annotations
 

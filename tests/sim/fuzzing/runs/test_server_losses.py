@@ -10,9 +10,9 @@ import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.fault_tolerance.replication import Copies
 from paceline.core.fault_tolerance.server_recovery import Replacing
 from paceline.core.scheme import names
-from paceline.sim.fuzzing import server_losses
 from paceline.sim.fuzzing.fuzz import CALM_S, FuzzPlan, draw, go_on_to_the_end, play, simulation, with_server_losses
 from paceline.sim.fuzzing.random_parameters import schemes_of
+from paceline.sim.fuzzing.runs import server_losses
 
 SEEDS = 240
 

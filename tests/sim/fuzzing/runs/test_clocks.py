@@ -10,9 +10,9 @@ import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.fault_tolerance.membership import Membership
 from paceline.core.scheme import names
 from paceline.sim.faults.coordination.heartbeats import SimulatedHeartbeats
-from paceline.sim.fuzzing import clocks
 from paceline.sim.fuzzing.fuzz import CALM_S, FuzzPlan, clocks_of, draw, play, simulation
 from paceline.sim.fuzzing.random_parameters import schemes_of
+from paceline.sim.fuzzing.runs import clocks
 
 SEEDS = 160
 

@@ -9,9 +9,9 @@ import pytest
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.scheme import names
 from paceline.sim.cluster.model import Fault, Hazards, uniform
-from paceline.sim.fuzzing import shared_hosts
 from paceline.sim.fuzzing.fuzz import CALM_S, FuzzPlan, draw, go_on_to_the_end, play, simulation, with_shared_hosts
 from paceline.sim.fuzzing.random_parameters import schemes_of
+from paceline.sim.fuzzing.runs import shared_hosts
 from paceline.sim.fuzzing.shrink import without_last_server
 
 SEEDS = 600

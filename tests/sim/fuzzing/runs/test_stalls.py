@@ -13,9 +13,9 @@ from paceline.core.adaptive.step_times import Estimates
 from paceline.core.scheme import lookup, make, names
 from paceline.schemes.esync import LocalStepsDone, Query
 from paceline.sim.checking.invariants import InvariantBroken
-from paceline.sim.fuzzing import stalls
 from paceline.sim.fuzzing.fuzz import draw
 from paceline.sim.fuzzing.random_parameters import schemes_of
+from paceline.sim.fuzzing.runs import stalls
 
 SEEDS = range(400)
 DRAWN = [seed for seed in SEEDS if stalls.draw(seed, 4)]

@@ -19,9 +19,9 @@ from paceline.core.scheme import names
 from paceline.core.trace import MemberChange, Record
 from paceline.sim.checking.oracles.bring_up import HANGS
 from paceline.sim.checking.oracles.end_of_run import StopWish
-from paceline.sim.fuzzing import bring_up
 from paceline.sim.fuzzing.fuzz import FuzzPlan, draw, go_to_its_end, play, simulation
 from paceline.sim.fuzzing.random_parameters import schemes_of
+from paceline.sim.fuzzing.runs import bring_up
 
 SEEDS = 240
 

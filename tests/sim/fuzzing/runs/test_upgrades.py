@@ -16,9 +16,9 @@ from paceline.core.supervisor import restart_policy
 from paceline.core.supervisor.processes import ProcessSupervision
 from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.faults.coordination import supervisor
-from paceline.sim.fuzzing import upgrades
 from paceline.sim.fuzzing.fuzz import FuzzPlan, draw, go_to_its_end, play, simulation, versions_of
 from paceline.sim.fuzzing.random_parameters import schemes_of
+from paceline.sim.fuzzing.runs import upgrades
 
 SEEDS = 240
 

@@ -17,7 +17,7 @@ from paceline.sim.checking.oracles.bring_up import HANGS, Starts
 from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import Cluster
 from paceline.sim.faults.coordination.members import RunLost
-from paceline.sim.fuzzing import stopping
+from paceline.sim.fuzzing.runs import stopping
 from paceline.sim.simulation import Simulation
 
 ONE_IN = 3
