@@ -4,6 +4,8 @@
     ENTERED   its roles send a message (`sent`)        noted
     ENTERED   it leaves: its last messages are sent    AskTaken: all that it is connected to, and who was sent something
     ASKING    its roles send a message                 noted, also of one that has answered
+    any       a call is sent again to the server in    noted: the lost one may have answered; its copy lacks the call
+              the place of a lost one (`sent`)
     ASKING    TAKEN or GONE                            noted
     ASKING    VOID                                     noted: this one is asked again
     ASKING    all that were asked have answered        AskTaken: who was sent something since, and the void ones;
@@ -58,7 +60,7 @@ class DeliveryConfirmation:
         self._asked: set[Party] = set()  # and have not answered
 
     def sent(self, to: Party) -> None:
-        """Notes that a role sends `to` something: a question, an answer, or what nobody answers."""
+        """Notes that `to` is sent something of a role: a question, also again, an answer, or what nobody answers."""
         self._sent.add(to)
 
     def begin(self, connected: Iterable[Party]) -> AskTaken | AllTaken:

@@ -179,16 +179,16 @@ class MessageSender:
         """Repeats the unanswered calls to these servers, which were restored from copies.
 
         A restored server has all that was acknowledged, so a call that it knows already is answered, not applied again.
+        A worker that leaves asks that server once more whether it has taken them: the lost one may have said so before.
         """
-        with self._lock:
-            asked = [
-                (to, envelope)
-                for number, to, call in self.calls.asked_again(servers)
-                for envelope in call.pending.sent
-                if envelope.id == number and envelope.queued_at
-            ]
-        for to, envelope in asked:
-            self.post_if_there(to, envelope)  # the same bytes: codecs with error feedback assume that each arrives once
+        with self._lock:  # or a question whether all is taken could be sent before them
+            for number, to, call in self.calls.asked_again(servers):
+                for envelope in call.pending.sent:
+                    if envelope.id == number and envelope.queued_at:
+                        if type(envelope.message) is not ReadState:
+                            self._confirmation.sent(to)
+                        # The same bytes: codecs with error feedback assume that each arrives once.
+                        self.post_if_there(to, envelope)
 
     def post_if_there(self, to: Party, envelope: Envelope) -> None:
         """Sends an envelope as it is; nothing happens where the receiver is gone."""

@@ -150,8 +150,11 @@ class SlowTaker:
         self.order.append("taken in")
         yield from ()
 
-    def order_of(self, leaver: Node) -> list[str]:
-        """Lets `leaver` leave, and goes on some time later; returns what came first."""
+    def lets_go(self) -> None:
+        self._go_on.set()
+
+    def order_of(self, leaver: Node, after: threading.Thread | None = None) -> list[str]:
+        """Lets `leaver` leave, and goes on some time later, when `after` is over; returns what came first."""
 
         def leave() -> None:
             leaver.leave()
@@ -160,8 +163,10 @@ class SlowTaker:
 
         leaving = threading.Thread(target=leave)
         leaving.start()
+        if after:
+            after.join()
         leaving.join(0.2)  # without the wait it would be gone by now
-        self._go_on.set()
+        self.lets_go()
         leaving.join()
         return self.order
 
@@ -209,6 +214,41 @@ def test_a_successor_is_not_asked_before_the_calls_that_its_server_has_not_answe
 
     assert slow.order_of(node) == ["taken in", "left"]
     restored.join()
+
+
+def test_a_successor_is_asked_though_its_server_had_answered_that_it_has_taken_all(stage: Stage) -> None:
+    """Its copy may lack what came last, so that is sent again while the leaver waits for another worker."""
+    before, slow, other = Answerer(nothing), SlowTaker(), SlowTaker()
+    stage.node(server(0)).host([ServedSlice(WHOLE.length, before)])
+    stage.node(worker(1)).place(Answerer(other.takes), WHOLE)
+
+    def run() -> Generator[Effect, Any, None]:
+        yield Start(Call(SERVERS, Ask(v=TEN, n=1)))
+        yield Tell(1, Ask(v=TEN, n=2))
+        yield WORK
+
+    node = stage.node(worker(0))
+    node.calls.retries = True
+    node.place(Loop(run), WHOLE)
+    node.advance()
+    assert before.heard()
+
+    def replaced() -> None:
+        waits_for_worker_1 = ["the answer of servers to Ask", "the that it is there of worker 1"]
+        assert within(
+            PATIENCE_SECONDS, lambda: [call.pending.what for call in node.calls.unanswered] == waits_for_worker_1
+        )
+        lost = stage.hub.find(server(0))
+        assert lost is not None
+        lost.close()
+        assert within(PATIENCE_SECONDS, lambda: node.calls.is_away(server(0)))
+        stage.node(server(0)).host([ServedSlice(WHOLE.length, Answerer(slow.takes))])
+        node.out.ask_again([server(0)])
+        other.lets_go()
+
+    replacing = threading.Thread(target=replaced)
+    replacing.start()
+    assert slow.order_of(node, after=replacing) == ["taken in", "left"]
 
 
 def test_one_that_leaves_waits_for_what_it_passes_on_of_what_comes_back(stage: Stage) -> None:

@@ -48,6 +48,7 @@ class RoleCall:
     def send_again(self, number: int, to: SimulatedProcess) -> None:
         """Sends it to `to`, which is in the place of the process that it went to."""
         src, asked = self.call.incarnation.party, self.sim.messaging.asked
+        self.sim.streams.posted(src, to)  # a worker that leaves asks it whether it has taken this
         self.sim.streams.send(src, to, size(self.message), asked, (to, self.call, self.message))
 
     def fail(self, error: Exception) -> None:

@@ -48,12 +48,16 @@ class Stage:
         self.given: list[tuple[Any, Any, int]] = []
         self.failed: list[tuple[Any, str]] = []
         self.sent: list[tuple[Any, Any]] = []
+        self.posted_to: list[Any] = []
         self.now, self.heap, self.streams, self.messaging = 0.0, self, self, self
         self.asked = "asked"
         self.members = SimpleNamespace(servers=object() if replaced else None)
         self.world = SimpleNamespace(servers=[self.s0, self.s1])
         self.calls = SimulatedCalls(self, lambda src, to: to)  # type: ignore[arg-type]
         self.answers = self.calls.those_that_count(lambda call, message, me: self.given.append((call, message, me)))
+
+    def posted(self, src: Any, to: Any) -> None:
+        self.posted_to.append(to)
 
     def push(self, at: float, act: Any, *args: Any) -> None:
         act(*args)
@@ -114,6 +118,7 @@ def test_calls_to_a_restored_server_are_sent_again_in_their_order_whoever_made_t
     stage.calls.sends_again(stage.w0, [server(0)])
     assert stage.sent == [(stage.successor, Push(n=1)), (stage.successor, Push(n=2))]
     assert question.again == [(number, stage.successor)]
+    assert stage.posted_to == [stage.successor] * 2, "a leaver asks it whether it has taken them"
     stage.answers(last, "first", 0)
     stage.answers(last, "second", 0)
     assert stage.given == [(last, "first", 0)], "what is asked twice may be answered twice"
