@@ -12,8 +12,8 @@ Dobra & Gehrke 2003), so the model of the whole is sum(weight w) / sum(weight). 
     a worker leaves                              it hands over all it has to another one, or to the next that comes
     a worker joins late                          it asks another one (Begin), which gives it half of its mass
     nobody that is asked has any mass            the lowest rank begins with a mass of 1
-    one that is asked declines                   nobody begins before the coordinator says that it has gone: until then it
-                                                 hands its mass over, maybe to the one that asks
+    one that is asked declines                   nobody begins before the coordinator says that it has gone: until then
+                                                 it hands its mass over, maybe to the one that asks
 
 Weights are whole multiples of QUANTUM. A share is rounded down to one and its giver keeps the rest, so sums of weights
 have no rounding error. No weight can become so small that it is zero: a worker with less than a quantum for each share
