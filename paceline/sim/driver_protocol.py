@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 
 
 class DriverMembers(Protocol):
-    """Says who takes part. `servers`: set if servers can be lost with their state."""
+    """Says who takes part. `servers`: set if servers can be lost with their state; `calls`: if messages can."""
 
     @property
     def servers(self) -> Any: ...
+    @property
+    def calls(self) -> Any: ...
     def worker_of(self, src: SimulatedProcess, rank: int) -> SimulatedProcess: ...
     def asked_in_vain(self, party: SimulatedProcess, call: PendingCall) -> None: ...
 

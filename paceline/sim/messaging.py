@@ -79,6 +79,8 @@ class Messaging:
         self._heap, self._network = sim.heap, sim.network
         # What the arrival of a message does. Bound once, for every message needs them.
         self.asked, self.answered, self.heard = self._asked, self._answered, self._heard
+        if sim.members.calls is not None:
+            self.answered = sim.members.calls.those_that_count(self._answered)
         self._post = sim.streams.post if sim.streams else sim.sharing.post if sim.sharing else self._post_directly
         self._lies, self._message_checks = sim.lies, sim.message_checks
         self._twice = self._sim.members.servers is not None  # who asks again may be answered again
@@ -219,10 +221,6 @@ class Messaging:
     def _answered(self, call: PendingCall, message: Any, shard: int) -> None:
         """Takes the answer of one shard; the last missing one completes the call and resumes the worker that
         awaits it."""
-        # Only where servers are replaced is a call repeated, and may be answered by the lost server and by its
-        # successor. The first answer counts.
-        if self._twice and call.has_answer_of(shard):
-            return
         if call.parts is not None:
             call.parts[shard] = message
             call.missing -= 1

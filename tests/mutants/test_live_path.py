@@ -24,6 +24,7 @@ AREAS = {
     "evaluator",
     "versions",
     "leaving",
+    "calls",
 }
 PART = MUTANTS[::3]
 

@@ -1,7 +1,9 @@
 """Holds the calls of one process that are not answered yet.
 
 an outgoing call   input                                              then
-OPEN               its answer (`close`)                               closed
+OPEN               its answer (`answered`)                            closed
+closed, failed     another answer (`answered`)                        ignored, if that may happen; else ProtocolError
+OPEN               it cannot be sent (`close`)                        fails, unless it `waits_for` a successor
 OPEN               the other party is lost (`lost`)                   fails; a late answer is ignored
 OPEN               a server is lost that will be replaced (`retries`) stays open; the server `is_away`
 OPEN               that server is restored from a copy                the same call is sent again (`asked_again`)
@@ -9,8 +11,8 @@ OPEN               servers went back to a snapshot (`void`)           fails with
 OPEN               the run is over for this process (`close_all`)     fails; from then on it is not sent again
 any                the coordinator is lost: `retries` ends            no call waits for a server's successor any more
 
-Live runs keep all calls of a process here (`paceline.live.node.open_calls`), simulated ones the questions of workers
-that leave (`paceline.sim.faults.parties.leavers`).
+Live processes keep all their calls here (`paceline.live.node.open_calls`), and so do simulated ones where messages may
+be lost (`paceline.sim.faults.parties.open_calls`): those of roles, and the questions of a worker that leaves.
 """
 
 from __future__ import annotations
@@ -20,23 +22,25 @@ from collections.abc import Collection
 from typing import Generic, TypeVar
 
 from paceline.core.coordination.party import Party
+from paceline.core.errors import ProtocolError
 
 Of = TypeVar("Of")
 """What a driver keeps of a call."""
 
 
 class OutgoingCalls(Generic[Of]):
-    """Holds the calls of one process to others, by number. Its owner lets one thread in at a time.
+    """Holds the calls of process `me` to others, by number. Its owner lets one thread in at a time.
 
     retries: calls to a lost server stay open, because another process will take its place.
     """
 
-    def __init__(self, *, retries: bool = False) -> None:
-        self.retries = retries
+    def __init__(self, me: Party, *, retries: bool = False) -> None:
+        self._me, self.retries = me, retries
         self._ids = itertools.count(1)
         self._calls: dict[int, tuple[Party, Of]] = {}
         self._away: set[Party] = set()  # lost servers of which nobody has said yet that they are restored
         self._void = 0  # a call below this number that is not open is void
+        self._over = False  # the run is, for this process
 
     @property
     def unanswered(self) -> list[Of]:
@@ -59,8 +63,19 @@ class OutgoingCalls(Generic[Of]):
         call = self._calls.pop(number, None)
         return call[1] if call else None
 
+    def answered(self, number: int, by: Party) -> Of | None:
+        """Closes the call that `by` has answered, and returns it; None for an answer that comes too late to matter.
+
+        Raises ProtocolError for an answer to a call that was never made, or that nothing has made void.
+        """
+        call = self.close(number)
+        if call is None and not (self._over or self.is_void(number)):
+            raise ProtocolError(f"{by} answered a question that {self._me} did not ask")
+        return call
+
     def close_all(self) -> list[Of]:
-        """Forgets all calls, and returns them."""
+        """Forgets all calls, and returns them: the run is over for this process. Any answer may still arrive."""
+        self._over = True
         return self._closed(list(self._calls))
 
     def waits_for(self, who: Party) -> bool:

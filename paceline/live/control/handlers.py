@@ -46,6 +46,7 @@ from paceline.core.parties.lifecycle import (
     PartyLifecycle,
     StartClock,
 )
+from paceline.core.parties.machine_observer import MachineObserver
 from paceline.core.parties.orders import (
     BeginCopies,
     ConfirmChange,
@@ -117,11 +118,13 @@ class MessageHandlers:
         early: EarlyEnvelopes,
         reports: Reports,
         servers: ServerMessages,
+        observer: MachineObserver,
     ) -> None:
         self._transport, self._node, self._me = transport, node, node.me
         self._directory, self._mailbox, self._early = directory, mailbox, early
         self._reports, self._servers = reports, servers
-        self._orders, self.lifecycle = PartyOrders(node.me, directory), PartyLifecycle(node.me, directory)
+        self._orders = observer.observe("orders", PartyOrders(node.me, directory))
+        self.lifecycle = observer.observe("lifecycle", PartyLifecycle(node.me, directory))
         self._callbacks = NO_CALLBACKS
         self._parts = MessageParts()
 

@@ -36,6 +36,7 @@ from paceline.core.coordination import party
 from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost, Stopped
 from paceline.core.parties.lifecycle import AwaitTaken, FlushRecords, Say, SendLast, StepAction
+from paceline.core.parties.machine_observer import MachineObserver, NoMachineObserver
 from paceline.core.parties.orders import BeginCopies
 from paceline.core.role import Role
 from paceline.core.sharding import Layout
@@ -73,8 +74,11 @@ class Served(Protocol):
 class Session:
     """Connects a node to the coordinator. Its methods block the party's own thread, never the transport's."""
 
-    def __init__(self, transport: Transport, node: Node, *, timeout_s: float = 600.0) -> None:
-        """`timeout_s` bounds each wait for the coordinator while the run is being set up."""
+    def __init__(
+        self, transport: Transport, node: Node, *, timeout_s: float = 600.0, observer: MachineObserver | None = None
+    ) -> None:
+        """`timeout_s` bounds each wait for the coordinator while the run is set up. `observer`: of a recorded run."""
+        self.observer = observer or NoMachineObserver()
         self.node, self.transport = node, transport
         self.mailbox = Mailbox(node.me, timeout_s)
         self.directory = PartyDirectory(node.me)
@@ -90,6 +94,7 @@ class Session:
             early=self._early,
             reports=self.reports,
             servers=self._servers,
+            observer=self.observer,
         )
 
     def attach(self, callbacks: PartyCallbacks) -> None:
@@ -357,8 +362,9 @@ class Session:
         return self.transport.traffic()
 
     def close(self) -> None:
-        """Closes the carrier of means, then the transport, on which it sends."""
+        """Closes the carrier of means, then the transport, on which it sends, and a recording at last."""
         self.mailbox.may_exit.set()
         if self.node.peers is not None:
             self.node.peers.close()
         self.transport.close()
+        self.observer.close()

@@ -67,7 +67,7 @@ class MessageSender:
         self._channel, self._lock = channel, lock
         self.streams = DeferredSends(channel)
         self.cut = Scatter(NOWHERE)
-        self.calls = OutgoingCalls[OpenCall]()
+        self.calls = OutgoingCalls[OpenCall](channel.me)
         self.neighbours = PeerConnections(channel.me, self._ask_past_role, lock, timeout_s)
         self._confirmation = self.neighbours.confirmation
         self.server_view = 0  # grows whenever the servers go back
@@ -150,10 +150,14 @@ class MessageSender:
         )
         server_view = self.server_view if server_view is None else server_view
         for part, target, at, piece in parts:
+            envelope = None
             try:
                 envelope = self.asking(target, at, piece, pending, part, server_view)
                 self.send(target, envelope, part, behind_calls=behind_calls)
             except PeerLost as error:  # for whoever waits for the answer, now or later
+                if envelope is not None:
+                    with self._lock:
+                        self.calls.close(envelope.id)
                 pending.fail(error)
         return pending
 

@@ -423,11 +423,9 @@ class Node(StateReader):
         Raises ProtocolError for a reply to a call that was never made.
         """
         with self._lock:
-            call = self.calls.close(envelope.id)
-            if call is None:
-                if self.stopped or self.calls.is_void(envelope.id):
-                    return  # an answer that came too late to matter
-                raise ProtocolError(f"{src} answered a question that {self.me} did not ask")
+            call = self.calls.answered(envelope.id, src)
+        if call is None:
+            return  # it came too late to matter
         pending, part = call
         if isinstance(envelope.message, IN_VAIN):
             pending.fail(envelope.message.error(src))

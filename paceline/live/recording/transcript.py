@@ -97,9 +97,15 @@ def input_text(what: Sequence[Any]) -> str:
             return f"timer {timer}{f' {number}' if number else ''}"
         case ["stop", reason]:
             return f"stop: {reason}"
+        case [question, list() as args, dict() as named]:  # to a machine of a party
+            return " ".join([f"{question}:", *map(_argument, args), *_pairs(named)]).removesuffix(":")
         case [kind, *rest]:
             return f"{kind} {' '.join(map(str, rest))}".rstrip()
     return ""
+
+
+def _argument(value: Any) -> str:
+    return message_line(value) if isinstance(value, dict) else str(value)
 
 
 def party_line(line: Sequence[Any]) -> str:

@@ -1,11 +1,13 @@
 """Writes checkpoints on a simulated disk that fails, and checks what a run would be resumed from.
 
 A seed draws the files, how many checkpoints are saved, and what the disk does: it is full, it fails when it is to sync,
-it lies about that, or all stops before a drawn call. Then the process was killed, or the power was cut. The code that
-saves, rotates, finds and verifies is that of live runs (`paceline.checkpoint.folder_store`).
+it lies about that, or all stops before a drawn call. Then the process was killed, or the power was cut, and in one seed
+of four a byte of one file becomes another. The code that saves, rotates, finds and verifies is that of live runs
+(`paceline.checkpoint.folder_store`).
 
     always                      what is taken is just what was written under its number, and finite
-    unless the disk lied        it is the newest that `save` has returned for, or the one that was being saved
+    unless the disk lied        it is the newest that `save` has returned for, or the one that was being saved; but for
+                                the one in which a byte is another
     after that                  saving goes on, the newest is taken, and no rest of older ones stays
 """
 
@@ -22,13 +24,18 @@ from paceline.sim.kernel.virtual_disk import DiskFaults, PowerCut, VirtualDisk
 
 ROOT = Path("/run/checkpoints")
 KEPT = 2
+ROTS_ONE_IN = 4
+"""In one seed of so many a byte of one file becomes another, and nobody is told."""
 CALLS_MAX = 70
 """Calls of a run that is drawn, at most, so that most of the drawn stops come within it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPlan:
-    """Holds what a seed draws. `already`, `saves`: checkpoints before and under the faults; `sizes`: of their files."""
+    """Holds what a seed draws. `already`, `saves`: checkpoints before and under the faults; `sizes`: of their files.
+
+    rots: at last a byte of one file becomes another.
+    """
 
     seed: int
     sizes: tuple[int, ...]
@@ -36,10 +43,11 @@ class CheckpointPlan:
     saves: int
     faults: DiskFaults
     cuts_power: bool
+    rots: bool = False
 
     def __str__(self) -> str:
         told = [f"{name}={value:g}" for name, value in _faults(self.faults)]
-        end = "power cut" if self.cuts_power else "kill"
+        end = ("power cut" if self.cuts_power else "kill") + ("; a byte becomes another" if self.rots else "")
         files = ", ".join(map(str, self.sizes))
         return (
             f"checkpoints: {self.already} saved, then {self.saves} of files of {files} bytes; {end}; {' '.join(told)}"
@@ -64,17 +72,20 @@ def draw(seed: int) -> CheckpointPlan:
         errors=random.choice((0.1, 0.5)) if kind == "errors" else 0.0,
         lies=random.choice((0.1, 0.5, 1.0)) if kind == "lies" else 0.0,
     )
-    return CheckpointPlan(seed, sizes, already, saves, faults, cuts_power=random.random() < 0.7)
+    rots = not Random(f"fuzz/{seed}/disk-rot").randrange(ROTS_ONE_IN)
+    return CheckpointPlan(seed, sizes, already, saves, faults, cuts_power=random.random() < 0.7, rots=rots)
 
 
 @dataclass(slots=True)
 class _Run:
-    """One run: `disk`, the numbers for which `save` has returned, and the one that was being saved at the end."""
+    """One run: `disk`, the numbers for which `save` has returned, the one that was being saved at the end, and the one
+    in which a byte is another."""
 
     plan: CheckpointPlan
     disk: VirtualDisk
     done: list[int] = field(default_factory=list)
     begun: int = 0
+    rotten: int = 0
 
     def save(self, number: int) -> None:
         """Saves a checkpoint and rotates, as the evaluator does. An OSError costs this checkpoint."""
@@ -125,18 +136,20 @@ def play(plan: CheckpointPlan) -> VirtualDisk:
     if plan.cuts_power:
         run.disk.cut_power()
     run.disk.power_on()
+    if plan.rots and (path := run.disk.rot()) and path.parent.name.isdigit():
+        run.rotten = int(path.parent.name)
     _check_taken(run)
     _check_going_on(run)
     return run.disk
 
 
 def _check_taken(run: _Run) -> None:
-    number, newest = run.taken(), max(run.done, default=0)
+    number, newest = run.taken(), max(set(run.done) - {run.rotten}, default=0)
     if run.plan.faults.lies and run.plan.cuts_power:
         return  # it may have lost any of them
     if (number or 0) < newest:
         raise run.broken(f"checkpoint {number} is taken, though {newest} was saved")
-    if number is not None and number > max(newest, run.begun):
+    if number is not None and (number > max(newest, run.begun) or number == run.rotten):
         raise run.broken(f"checkpoint {number} is taken, which nobody has saved")
 
 

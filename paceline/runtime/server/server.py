@@ -122,7 +122,7 @@ class Shard:
     def __init__(self, spec: ProcessSpec, session: Session, plan: control.Plan, start: ResumePoint | None) -> None:
         self._server, self._is_later_incarnation = spec.who.index, spec.incarnation > 0
         self._session, self._node, self._plan, self._start = session, session.node, plan, start
-        self._restoring = ServerRestore(later=self._is_later_incarnation)
+        self._restoring = session.observer.observe("restore", ServerRestore(later=self._is_later_incarnation))
         self._fetched: list[SliceState] | None = None  # by slice, between its arrival and `_become_state`
         self._samples_before = start.samples if start is not None else 0
         self._recipe = recipe = Recipe.from_json(plan.optimizer)

@@ -27,6 +27,7 @@ from paceline.live.net.message_log import with_logging
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.node.node import Node
 from paceline.live.protocol.transport import Transport
+from paceline.live.recording.party_decisions import PartyDecisionRecorder
 from paceline.live.recording.party_recorder import with_recording
 from paceline.live.same_host.shared_memory import segments_for
 from paceline.live.security.tls import Tls
@@ -161,10 +162,12 @@ class ProcessSpec:
 
         packer = None if isinstance(transport, HubTransport) else RowPacker()  # in one process nothing is sent
         transport = with_logging(transport, self.config.run.verbose)
-        run = self.config.run
+        run, observer = self.config.run, None
         if run.record and packer is not None:
             transport = with_recording(transport, Path(run.out), self.incarnation, run.record_bytes)
-        session = Session(transport, Node(transport, RopeMemory(self.device), timeout_s=self.timeout_s, packer=packer))
+            observer = PartyDecisionRecorder(Path(run.out), self.who, self.incarnation, run.record_bytes)
+        node = Node(transport, RopeMemory(self.device), timeout_s=self.timeout_s, packer=packer)
+        session = Session(transport, node, observer=observer)
         session.reports.stretch(self.config.cluster.workers, self.config.cluster.dead_after)
         if packer is not None:  # several parties of one process cannot be told apart
             session.reports.usage = Usage(self.who, self.device, transport, session.node.now)

@@ -27,7 +27,17 @@ from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import LASTING, SERVERS_KEEP, Cluster, Fault, Hazards, uniform
 from paceline.sim.faults.coordination.members import RunLost
 from paceline.sim.faults.servers.recoverable_server import can_be_replaced
-from paceline.sim.fuzzing import bring_up, clocks, lying_workers, server_losses, stalls, stopping, upgrades
+from paceline.sim.fuzzing import (
+    bring_up,
+    clocks,
+    drains,
+    lying_workers,
+    server_losses,
+    shared_hosts,
+    stalls,
+    stopping,
+    upgrades,
+)
 from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation
 
@@ -47,8 +57,6 @@ DIES_WITHIN_S = 3.0
 """Within how many seconds after all were asked to leave."""
 LOOK_S = 0.03
 """Seconds between two looks whether it has begun to."""
-DRAINS_ONE_IN = 3
-"""One seed in so many makes a run whose workers are drained."""
 LENGTH = 12
 """Parameters of the model, which has no content: only sizes and order matter here."""
 SUSPECT_AFTER_S = 3.0
@@ -59,11 +67,11 @@ OF_WORKERS = ("crash", "restart", "leave", "pause", "mute", "deaf", "reset", "cl
 OF_SERVERS = ("crash", "pause", "mute", "deaf", "reset", "clock-step", "disk-full", "torn-write", "clog")
 """Faults that hit a server's host."""
 
-RUNS = ("faults", "stall", "liar", "stop", "clock", "bring-up", "upgrade", "servers", "drain")
+RUNS = ("faults", "stall", "liar", "stop", "clock", "bring-up", "upgrade", "servers", "drain", "hosts")
 """The runs that may belong to a plan: the drawn faults, a slow worker without faults, the faults with a liar, the
 faults in a run that is to end, in one whose clocks drift and jump, in one that is brought up, in one in which processes
-of other versions come, in one of several servers that are lost while others are, and in one whose workers are
-drained."""
+of other versions come, in one of several servers that are lost while others are, in one whose workers are
+drained, and in one in which workers and servers share hosts."""
 
 
 @dataclass(frozen=True)
@@ -171,10 +179,10 @@ def _fault(random: Random, workers: int, servers: int, kinds: Sequence[str] = ()
 def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None, *, digest: bool = True) -> FuzzOutcome:
     """Carries `plan` out, and returns its outcome. Raises InvariantBroken.
 
-    Nine runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), one that is to end
+    Ten runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), one that is to end
     (`stopping`), one whose clocks drift and jump (`clocks`), one that is brought up (`bring_up`), one in which other
-    versions come (`upgrades`), one that loses servers when it hurts most (`server_losses`), one with a liar, and one
-    whose workers are drained.
+    versions come (`upgrades`), one that loses servers when it hurts most (`server_losses`), one with a liar, one
+    whose workers are drained, and one in which workers and servers share hosts (`shared_hosts`).
     `trace` gets the records of all but the second. The digest covers them too, so two machines can be compared; without
     it and `trace` no record is made that no invariant reads, which saves a tenth of the time.
     """
@@ -220,6 +228,10 @@ def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None, *, diges
         outcome = play(draining, trace, digest=digest)
         faults["drain"] += outcome.faults["drain"]
         written.update(outcome.digest.encode())
+    if sharing := with_shared_hosts(plan):
+        outcome = play(sharing, trace, digest=digest)
+        faults["hosts shared"] += 1
+        written.update(outcome.digest.encode())
     if "faults" in plan.runs:
         written.update(f"{sim.events} {sim.now!r} {sim.steps}".encode())
     return FuzzOutcome(events, now, faults, written.hexdigest()[:16] if digest else "")
@@ -260,24 +272,24 @@ def with_server_losses(plan: FuzzPlan) -> FuzzPlan | None:
     return replace(plan, cluster=cluster, runs=("servers",)) if cluster else None
 
 
-def with_drains(plan: FuzzPlan) -> FuzzPlan | None:
-    """Returns the plan of the run whose workers are drained, or None if this seed has none.
+def with_shared_hosts(plan: FuzzPlan) -> FuzzPlan | None:
+    """Returns the plan of the run in which workers and servers share hosts, or None if this seed has none."""
+    cluster = shared_hosts.draw(plan.seed, plan.cluster, CALM_S) if "hosts" in plan.runs else None
+    return replace(plan, cluster=cluster, runs=("faults",)) if cluster else None
 
-    All but one may be, at drawn times, and servers that can be lost may end just then. Where the seed draws what ends a
-    run, this one ends by it, too.
-    """
-    random, cluster = Random(f"fuzz/{plan.seed}/drains"), plan.cluster
-    if "drain" not in plan.runs or random.randrange(DRAINS_ONE_IN):
+
+def with_drains(plan: FuzzPlan) -> FuzzPlan | None:
+    """Returns the plan of the run whose workers are drained, or None if this seed has none. Where the seed draws what
+    ends a run, this one ends by it, too."""
+    if "drain" not in plan.runs:
         return None
-    faults = list(cluster.faults)
-    for rank in random.sample(range(cluster.workers), random.randint(1, cluster.workers - 1)):
-        at_s = random.uniform(0.0, CALM_S - 2.0)
-        faults.append(Fault(kind="drain", at_s=at_s, workers=(rank,)))
-        if can_be_replaced(plan.scheme, cluster.servers) and random.randrange(2):
-            loss = _fault(random, cluster.workers, cluster.servers, kinds=("crash",))
-            faults.append(replace(loss, at_s=at_s + random.uniform(0.0, 2.0)))
-    ends = stopping.draw(plan.seed, cluster, plan.leased[0])
-    return replace(plan, cluster=replace(cluster, faults=tuple(faults)), runs=("stop" if ends else "faults",))
+    cluster, ends = plan.cluster, stopping.draw(plan.seed, plan.cluster, plan.leased[0]) is not None
+
+    def loss(random: Random) -> Fault:
+        return _fault(random, cluster.workers, cluster.servers, kinds=("crash",))
+
+    draining = drains.draw(plan.seed, plan.scheme, cluster, CALM_S, loss, ends=ends)
+    return replace(plan, cluster=draining, runs=("stop" if ends else "faults",)) if draining else None
 
 
 def go_on_to_the_end(sim: Simulation, stop: Callable[[Simulation], bool] | None = None) -> str:

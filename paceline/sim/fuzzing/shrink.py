@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import make
 from paceline.sim.cluster.model import LASTING, Cluster, Fault
-from paceline.sim.fuzzing.fuzz import FuzzPlan, play, with_a_liar, with_drains
+from paceline.sim.fuzzing.fuzz import FuzzPlan, play, with_a_liar, with_drains, with_shared_hosts
 
 WORDS = 5
 """Words of the text of a failure by which it is known again."""
@@ -105,14 +105,11 @@ def shrink_by(
 
 # ---- candidates: plans with a little less -------------------------------------------------------------------
 def _runs(plan: FuzzPlan) -> Iterator[FuzzPlan]:
-    """One run alone. The liar of a plan becomes one of its faults, and so do its drains."""
+    """One run alone. What the liar, the drains and shared hosts of a plan change becomes its cluster and faults."""
     if len(plan.runs) > 1:
         alone = ("faults", "stall", "stop", "clock", "bring-up", "upgrade", "servers")
         yield from (replace(plan, runs=(run,)) for run in alone if run in plan.runs)
-    if liar := with_a_liar(plan):
-        yield liar
-    if draining := with_drains(plan):
-        yield draining
+    yield from filter(None, (with_a_liar(plan), with_drains(plan), with_shared_hosts(plan)))
 
 
 def fewer(faults: Sequence[Fault]) -> Iterator[tuple[Fault, ...]]:
@@ -165,10 +162,12 @@ def _moved(fault: Fault, host: str, rank: int) -> Fault | None:
 
 
 def _without_last_server(plan: FuzzPlan) -> FuzzPlan | None:
-    # The server goes that is on the last host with some, where that has nothing but servers.
-    host = next((host for host in reversed(plan.cluster.hosts) if host.servers and not host.devices), None)
+    host = next((host for host in reversed(plan.cluster.hosts) if host.servers), None)
     if host is None:
         return None
+    if host.devices:
+        hosts = tuple(replace(old, servers=old.servers - 1) if old is host else old for old in plan.cluster.hosts)
+        return _fitting(_with(plan, hosts=hosts)) if host.count == 1 else None
     gone = f"{host.name}-{host.count - 1}" if host.count > 1 else host.name
     left = (replace(host, count=host.count - 1),) if host.count > 1 else ()
     hosts = tuple(new for old in plan.cluster.hosts for new in (left if old is host else (old,)))

@@ -136,11 +136,13 @@ class Incarnation:
 class PendingCall(Ticket):
     """A Call or Mean under way: the answers that came, one of each shard.
 
-    `sending_s`, `receiving_s`: how long question and answer were on their way, the slowest of each.
+    sending_s, receiving_s  how long question and answer were on their way, the slowest of each
+    numbers                 where each part is open among the calls of its process, by the number of whom it asks; None
+                            where no message is lost, so that nobody needs to know
     """
 
     # One is made for every message, so it has no table of its own.
-    __slots__ = ("done", "error", "incarnation", "missing", "parts", "receiving_s", "sending_s", "value")
+    __slots__ = ("done", "error", "incarnation", "missing", "numbers", "parts", "receiving_s", "sending_s", "value")
 
     def __init__(self, incarnation: Incarnation) -> None:
         self.incarnation = incarnation
@@ -150,14 +152,11 @@ class PendingCall(Ticket):
         self.sending_s = self.receiving_s = 0.0
         self.value: Any = None
         self.error: Exception | None = None
+        self.numbers: dict[int, Any] | None = None
 
     @property
     def nic(self) -> Nic:
         return self.incarnation.party.nic
-
-    def has_answer_of(self, shard: int) -> bool:
-        """Returns True if that shard has answered this call, or the call is over."""
-        return self.done or (self.parts is not None and self.parts[shard] is not None)
 
 
 class PeerMeanCall(PendingCall):

@@ -7,6 +7,7 @@
     settle of a folder   -                        its names, unless the disk lies
     kill                 stays                    -
     power cut            is lost                  a drawn part of what was under way comes on the disk
+    rot                  one byte is another      one byte is another, and nobody is told
 
 At a power cut each change of a name that was not settled has reached the disk or not, each on its own, as far as the
 folder is there. Of the bytes of a file that were not synced some blocks have reached it; the others are as before, or
@@ -155,6 +156,18 @@ class VirtualDisk:
     def power_on(self, faults: DiskFaults = DiskFaults()) -> None:  # a value
         """Lets another process use the disk after a kill: nothing of what was written is lost."""
         self._off, self.faults, self.calls = False, faults, 0
+
+    def rot(self) -> Path | None:
+        """Changes one byte of a drawn file that has any, unnoticed, and returns its path; None without a file."""
+        files = sorted(path for path, content in self._names.items() if content.written)
+        if not files:
+            return None
+        path = self._random.choice(files)
+        content = self._names[path]
+        at, flipped = self._random.randrange(len(content.written)), self._random.randint(1, 255)
+        changed = bytes([content.written[at] ^ flipped])
+        content.written = content.kept = content.written[:at] + changed + content.written[at + 1 :]
+        return path
 
     def cut_power(self) -> None:
         """Loses what was not on the disk, but for a drawn part that had reached it."""

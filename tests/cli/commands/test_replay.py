@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from paceline.cli.commands.replay import main
 from paceline.core.coordination.elasticity import Elasticity
 from paceline.core.errors import ConfigError
+from paceline.core.parties.server_restore import ServerRestore
 from paceline.live.recording.recording_file import RecordingWriter
 
 KILLED = str(Path(__file__).resolve().parents[2] / "recordings" / "worker-and-server-killed.jsonl")
+RESTORED = str(Path(KILLED).with_name("restored-server.decisions.jsonl"))
 Capture = pytest.CaptureFixture[str]
 
 
@@ -66,6 +69,29 @@ def test_what_a_party_was_sent_is_printed_all_incarnations_in_their_order(tmp_pa
     assert lines == [f"{at:12.6f} s  got  from server 0: Quota samples=3" for at in (1.0, 2.0, 3.0)]
     with pytest.raises(ConfigError, match="has recordings of worker-0, worker-1"):
         main([str(tmp_path), "--party", "worker-7"])
+
+
+def test_the_decisions_of_a_party_are_replayed_alone_or_after_the_coordinators(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main([RESTORED, "--transcript"]) == 0
+    *story, last = capsys.readouterr().out.splitlines()
+    assert any("restore.became: Restore" in line for line in story)
+    assert any(line.split() == ["MeetEverybody"] for line in story)
+    decisions = int(last.split()[1])
+    assert last == f"equal: {decisions} decisions of 1 process: server 1, incarnation 1"
+    (tmp_path / "recording").mkdir()
+    for name, data in (("coordinator", KILLED), ("server-1.1.decisions", RESTORED)):
+        (tmp_path / "recording" / f"{name}.jsonl.gz").write_bytes(gzip.compress(Path(data).read_bytes()))
+    assert main([str(tmp_path)]) == 0
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()[1:]] == ["equal", "equal"]
+    monkeypatch.setattr(ServerRestore, "fetched", lambda self, order, complete: [])
+    assert main([str(tmp_path)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].endswith("server-1.1.decisions.jsonl.gz: server 1, incarnation 1")
+    assert any(line.startswith("first difference: input") for line in lines)
+    with pytest.raises(ConfigError, match="recording of a party; name the coordinator's"):
+        main([RESTORED, "--write", str(tmp_path / "x")])
 
 
 @pytest.mark.parametrize(

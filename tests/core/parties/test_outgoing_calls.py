@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from paceline.core.coordination.party import server, worker
+from paceline.core.errors import ProtocolError
 from paceline.core.parties.outgoing_calls import OutgoingCalls
 
 S0, S1, W1 = server(0), server(1), worker(1)
@@ -10,7 +13,7 @@ S0, S1, W1 = server(0), server(1), worker(1)
 
 def calls(*, retries: bool = True) -> OutgoingCalls[str]:
     """Three open calls: 1 to server 0, 2 to worker 1, 3 to server 1."""
-    of = OutgoingCalls[str](retries=retries)
+    of = OutgoingCalls[str](worker(0), retries=retries)
     for who, call in ((S0, "a"), (W1, "b"), (S1, "c")):
         of.open(who, call)
     return of
@@ -23,6 +26,26 @@ def test_an_answer_closes_its_call_once() -> None:
     assert of.close(2) is None
     assert of.find(2) is None
     assert of.unanswered == ["a", "c"]
+
+
+def test_an_answer_counts_once_and_a_second_one_is_an_error_unless_it_may_come() -> None:
+    of = calls()
+    assert of.answered(2, W1) == "b"
+    with pytest.raises(ProtocolError, match="worker 1 answered a question that worker 0 did not ask"):
+        of.answered(2, W1)
+    with pytest.raises(ProtocolError, match="server 0 answered a question that worker 0 did not ask"):
+        of.answered(77, S0)
+    of.asked_again([S0])
+    assert of.answered(2, W1) is None, "since then it could have been repeated"
+    assert of.answered(1, S0) == "a"
+
+
+def test_when_the_run_is_over_no_answer_is_an_error() -> None:
+    of = calls()
+    of.close_all()
+    assert of.answered(1, S0) is None
+    number = of.open(S0, "e")
+    assert of.answered(number, S0) == "e"
 
 
 def test_calls_to_a_worker_that_is_lost_fail_and_late_answers_to_them_are_void() -> None:

@@ -129,6 +129,8 @@ def test_losing_a_party_fails_the_calls_that_are_open_at_it_and_no_others(stage:
         waiting()
     with pytest.raises(PeerLost, match="worker 0 has no connection to server 1"):
         node.mean(Mean(TEN, (0,), "t"))
+    kept = [call.pending.what for call in node.calls.unanswered if call.part == 1]
+    assert kept == [], "nobody will answer that part of the mean, so nothing of it is kept"
     with pytest.raises(TimedOut):
         other.wait(0.0)
 

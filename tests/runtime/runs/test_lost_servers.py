@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from paceline.runtime.replay.party_recordings import party_recordings
 from paceline.runtime.replay.run_replay import coordinator_recording
 from tests.launch.process_tree import comm, descendants, within
 from tests.runtime.conftest import Runner
@@ -55,3 +56,7 @@ def test_with_copies_every_update_counts_once(processes: Runner, out: Path, opti
     replayed = list(coordinator_recording(out).replay())
     assert [one.recorded.what for one in replayed if not one.equal] == []
     assert ["lost", "server 1"] in [one.recorded.what[:2] for one in replayed]
+    parties = {party.title: list(party.replay()) for party in party_recordings(out)}
+    assert {"server 0", "server 1", "server 1, incarnation 1", "worker 0", "worker 1"} <= parties.keys()
+    assert [one.recorded.what for replayed in parties.values() for one in replayed if not one.equal] == []
+    assert "restore.became" in [one.recorded.what[0] for one in parties["server 1, incarnation 1"]]

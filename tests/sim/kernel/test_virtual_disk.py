@@ -46,6 +46,18 @@ def test_what_is_not_synced_is_lost_torn_or_there() -> None:
     assert None not in found
 
 
+def test_one_byte_of_one_file_becomes_another_and_stays_so() -> None:
+    disk, data = VirtualDisk(Random(1)), b"x" * 100
+    assert disk.rot() is None
+    written(disk, A, data)
+    assert disk.rot() == A
+    found = b"".join(disk.read(A))
+    assert len(found) == len(data)
+    assert sum(old != new for old, new in zip(data, found, strict=True)) == 1
+    disk.cut_power()
+    assert b"".join(disk.read(A)) == found
+
+
 def test_a_kill_loses_nothing() -> None:
     disk = VirtualDisk(Random(1), DiskFaults(stops_at=3))
     with pytest.raises(PowerCut):

@@ -2,6 +2,7 @@
 
 It hears which servers are lost, which keeper says that it has no complete copy, and whether all have gone back to the
 snapshot. That is right only if a lost server and the next one, its keeper, were away together, or a copy was missing.
+The copy of a server is the next one's, and nobody else is asked for it.
 A server that was restored answers nobody before it has begun to copy: if it were lost then, nobody would have what it
 answered.
 """
@@ -26,6 +27,11 @@ class RecoveryOracle:
     def lost(self, shard: int) -> None:
         """Notes that the run goes on without a server."""
         self._away.add(shard)
+
+    def asked_for_copy(self, shard: int, keeper: int) -> None:
+        """Notes that server `keeper` is asked for the copy of `shard`. Raises if that is not the next server."""
+        if keeper != (shard + 1) % self._count:
+            raise self._broken(f"server {keeper} is asked for the copy of server {shard}, which another one keeps")
 
     def has_no_copy(self) -> None:
         """Notes that a keeper has told that it lacks the copy of a lost server."""

@@ -59,6 +59,8 @@ class Drains:
         self._began: set[tuple[str, int]] = set()  # processes
         self._exited: set[tuple[str, int]] = set()
         self._left: set[int] = set()  # ranks of which the others are told that they have left
+        self._unaware: dict[int, set[tuple[str, int]]] = {}  # by such a rank: processes that have not heard it yet
+        self._told_go: set[tuple[str, int]] = set()  # processes
         self._told: set[int] = set()  # and that the process has ended
         self._let_go: set[int] = set()
 
@@ -70,26 +72,46 @@ class Drains:
         """Returns True if that process is drained."""
         return party.process in self._began
 
-    def sent(self, to: Collection[Party], message: Any, others: Collection[Party]) -> None:
-        """Notes what the coordinator sends while the run goes on. `others`: the workers that train.
+    def sent(self, to: Collection[Party], message: Any, others: Collection[SimulatedProcess]) -> None:
+        """Notes what the coordinator sends while the run goes on. `others`: processes of servers, and of workers that
+        train.
 
         Raises if a worker may exit that is missed by the others, or by the run.
         """
         match message:
-            case control.WorkerLeft(rank=rank, lost=lost):
-                (self._told if lost else self._left).add(rank)
+            case control.WorkerLeft(rank=rank, lost=False):
+                self._left.add(rank)
+                self._unaware[rank] = {other.process for other in others if other.who in to}
+            case control.WorkerLeft(rank=rank):
+                self._told.add(rank)
             case control.Exit():
                 for who in to:
                     self._lets_go(who, others)
 
-    def _lets_go(self, who: Party, others: Collection[Party]) -> None:
-        if others and who.index not in self._left:
+    def heard(self, party: SimulatedProcess, message: Any) -> None:
+        """Notes that a message of the coordinator has reached `party`."""
+        match message:
+            case control.WorkerLeft(rank=rank, lost=False):
+                self._unaware.get(rank, set()).discard(party.process)
+            case control.Go():
+                self._told_go.add(party.process)
+
+    def _lets_go(self, who: Party, others: Collection[SimulatedProcess]) -> None:
+        workers = [other for other in others if other.kind == "worker"]
+        if workers and who.index not in self._left:
             raise self._broken(f"{who} may exit, and the others are not told that it has left")
+        unaware = self._unaware.get(who.index, set())
+        if late := [other.name for other in others if other.process in unaware and self._serves(other)]:
+            raise self._broken(f"{who} may exit, and {late[0]} has not heard yet that it has left")
         if who.index in self._told:
             raise self._broken(f"{who} may exit, and the others are told that its process has ended")
-        if self._ends and not others:
+        if self._ends and not workers:
             raise self._broken(f"{who} may exit, and nobody else trains")
         self._let_go.add(who.index)
+
+    def _serves(self, party: SimulatedProcess) -> bool:
+        """Returns False for a server in the place of a lost one until Go, before which it hears of all who left."""
+        return party.kind != "server" or not party.incarnation or party.process in self._told_go
 
     def exits(self, party: SimulatedProcess) -> None:
         """Notes that the process of `party` may exit while the run goes on. Raises if it was not drained, still takes

@@ -40,6 +40,7 @@ from paceline.sim.faults.coordination.supervisor import SimulatedSupervisor
 from paceline.sim.faults.links.lossy_links import LossyLinks
 from paceline.sim.faults.parties.bring_up import SimulatedBringUp
 from paceline.sim.faults.parties.leavers import SimulatedLeavers
+from paceline.sim.faults.parties.open_calls import SimulatedCalls
 from paceline.sim.faults.parties.party_orders import SimulatedOrders
 from paceline.sim.faults.parties.run_end import SimulatedRunEnd
 from paceline.sim.faults.servers.recoverable_server import can_be_replaced
@@ -56,16 +57,18 @@ class LossyMembers(Members):
     """Does what `Members` does, over lossy links: a party knows what has reached it."""
 
     streams: LossyLinks
+    calls: SimulatedCalls
     supervisor: SimulatedSupervisor | None = None
 
     def __init__(self, sim: FaultedDriver, hazards: Hazards, passage: WireCodec | None) -> None:
-        self.streams = LossyLinks(sim, hazards, passage, self.learns_it_is_fenced, self._sent_in_vain)
+        self.calls = SimulatedCalls(sim, self.connection)
+        self.streams = LossyLinks(sim, hazards, passage, self.calls, self.learns_it_is_fenced, self._sent_in_vain)
         place = RoleContext(me=0, workers=sim.world.ranks, w=None, update=lambda w, g, samples: w)
         self.control = SimulatedProcess("control plane", Role(sim.scheme, place), sim.world.control, 0.0)
         self._joining = SimulatedNewcomers(sim, self)
         self._heartbeats = SimulatedHeartbeats(sim, self)
         self.orders = SimulatedOrders(sim, self, self.streams)
-        self.leavers = SimulatedLeavers(sim, self, self.streams, self._says_it_left)
+        self.leavers = SimulatedLeavers(sim, self, self.streams, self.calls, self._says_it_left)
         self._left_cleanly: set[tuple[str, int]] = set()  # processes
         self.streams.has_left = lambda party: party.process in self._left_cleanly
         self._drains = Drains(sim.invariants.broken if sim.invariants else AssertionError, ends=sim.wish is not None)
@@ -148,8 +151,8 @@ class LossyMembers(Members):
 
     # ---- messages of the control plane ---------------------------------------------------------------------
     def _send(self, to: tuple[Party, ...], message: Any) -> None:
-        if not self.over:
-            self._drains.sent(to, message, self._roster.training)
+        if not self.over and isinstance(message, (control.WorkerLeft, control.Exit)):
+            self._drains.sent(to, message, self._take_part())
         if isinstance(message, control.Lease):
             self._lease = message
             return
@@ -161,6 +164,11 @@ class LossyMembers(Members):
                 self.streams.send(self.control, newcomer, 0, self._hears, (newcomer, message))
             elif process := self.process_of(who):
                 self.streams.send(self.control, process, 0, self._hears, (process, message))
+
+    def _take_part(self) -> list[SimulatedProcess]:
+        """Returns the processes of servers, and of workers that train, to which the coordinator listens."""
+        there = map(self.process_of, [*self._roster.servers, *sorted(self._roster.training)])
+        return [process for process in there if process and self.counts(process)]
 
     def process_of(self, who: Party) -> SimulatedProcess | None:
         """Returns the process to which the coordinator has a connection; None for a worker that is gone."""
@@ -212,7 +220,15 @@ class LossyMembers(Members):
         """Handles a message of the coordinator at a party."""
         if self.bring_up:
             self.bring_up.oracle.heard(party.process)
+        self._drains.heard(party, message)
+        if isinstance(message, control.WorkerLeft) and not message.lost:
+            self._knows_of_leave(party, self._sim.world.workers[message.rank])
         self.orders.told(party, message)
+
+    def _knows_of_leave(self, party: SimulatedProcess, left: SimulatedProcess) -> None:
+        """Tells the invariants that a worker has heard who has left; a newcomer without a role has sent nothing."""
+        if self._sim.invariants and party in self._sim.world.workers:
+            self._sim.invariants.deliveries.knows_of_leave(party, left, self.streams.last_sent(party, left))
 
     def own_thread(self, party: SimulatedProcess, message: Any) -> None:
         """Does at a party what takes its time; a newcomer's Plan needs none."""
@@ -236,6 +252,11 @@ class LossyMembers(Members):
         present = self._sim.world.workers[rank]
         return self._joining.processes.get((present.name, self._told_incarnation(src, rank)), present)
 
+    def connection(self, src: SimulatedProcess, to: SimulatedProcess) -> SimulatedProcess:
+        """Returns the process that messages of `src` to the present process `to` reach: a worker may be connected to a
+        former server still."""
+        return self.servers.connections.of(src, to) if self.servers and to.kind == "server" else to
+
     def _told_incarnation(self, src: SimulatedProcess, rank: int) -> int:
         if src.kind == "coordinator":
             return self._members.incarnation(worker(rank))
@@ -251,9 +272,9 @@ class LossyMembers(Members):
         return self._joining.processes[name, incarnation]
 
     def _sent_in_vain(self, dst: SimulatedProcess, act: Callable[..., None], args: tuple[Any, ...]) -> None:
-        """Handles a message to a process known to be dead: a call fails at once."""
+        """Handles a message to a process known to be dead."""
         if act is self._sim.messaging.asked:
-            self._sim.heap.push(self._sim.now, self._sim.messaging.lost, args[1], dst.name)
+            self.calls.is_not_sent(args[1], dst)
 
     # ---- lost and left -------------------------------------------------------------------------------------
     def leave(self, incarnation: Incarnation) -> None:
@@ -283,10 +304,13 @@ class LossyMembers(Members):
             self._sends_decline(party, call)
         party.open.clear()
 
+    def _declines(self, party: SimulatedProcess) -> None:
+        """Drops the calls that wait at a worker that is gone: the callers fail them when they are told of that."""
+        party.open.clear()
+
     def asked_in_vain(self, party: SimulatedProcess, call: PendingCall) -> None:
-        if self.is_missed(party) or not party.hears:
-            super().asked_in_vain(party, call)
-        else:  # it has left
+        """Declines a call to a worker that has left, or that was declared lost and does not know it."""
+        if party.hears:
             self._sends_decline(party, call)
 
     def _sends_decline(self, party: SimulatedProcess, call: PendingCall) -> None:
@@ -294,15 +318,23 @@ class LossyMembers(Members):
         self.streams.send(party, who, 0, self._is_declined, (who, party, call), past_role=True)
 
     def _is_declined(self, _who: SimulatedProcess, party: SimulatedProcess, call: PendingCall) -> None:
-        if not call.done:
-            self._sim.messaging.lost(call, party.name)
+        self.calls.has_no_answer(call, party)
 
     def _says_it_left(self, party: SimulatedProcess) -> None:
-        if self._sim.invariants:
-            sent = ((dst, number) for dst, number in self.streams.sent_by(party) if dst is not self.control)
-            self._sim.invariants.deliveries.left(party, sent)
+        self._all_is_taken(party)
         drained = self._drains.began(party)
         self.orders.says(party, self.orders.lifecycle(party).has_left(ASKED, drained=drained))
+
+    def _all_is_taken(self, party: SimulatedProcess, *, ends: bool = False) -> None:
+        """Checks that the others have taken what `party` sent; and where its process ends, it what workers sent it."""
+        if self._sim.invariants is None:
+            return
+        deliveries = self._sim.invariants.deliveries
+        sent = [(dst, number) for dst, number in self.streams.sent_by(party) if dst is not self.control]
+        deliveries.left(party, [*sent, *self.calls.sent_by(party)])  # also to servers that were lost since
+        if ends:
+            there = [other for other in self._sim.world.workers if other.hears and self.counts(other)]
+            deliveries.ended(party, [one for one in self.streams.sent_to(party) if one[0] in there], there)
 
     def crash(self, rank: int) -> None:
         """Crashes the process of worker `rank`, or that which is to take its place; its silence is noticed.
@@ -392,6 +424,12 @@ class LossyMembers(Members):
         """Returns True once everybody was told that the run is over."""
         return self.machine.phase is RunPhase.OVER
 
+    def restarted(self, ended: Incarnation) -> None:
+        """Forgets what a worker still asks that is restarted in place; see `Members` for the rest."""
+        if self.calls.of(ended.party).unanswered:
+            self.calls.forget(ended.party)
+        super().restarted(ended)
+
     def exits(self, party: SimulatedProcess) -> None:
         """Ends the process of a party that may exit: its connections are closed."""
         party.hears = party.hears and party.kind != "evaluator"
@@ -417,6 +455,7 @@ class LossyMembers(Members):
 
     def _drained_ends(self, party: SimulatedProcess) -> None:
         """Ends the process of a drained worker; its connection to the coordinator ends with it."""
+        self._all_is_taken(party, ends=True)
         self.end(party)
         self.machine.lost(party.who, "its process ended")
         self._carry_out()

@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING, Any
 from paceline.core.message import size
 from paceline.sim.faults.links.reliable_delivery import DeliveryVerdict, Receiver, Sender
 from paceline.sim.kernel.event_queue import Event
-from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
+from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.cluster.model import Hazards
     from paceline.sim.faulted_driver import FaultedDriver
+    from paceline.sim.faults.parties.open_calls import SimulatedCalls
     from paceline.sim.messaging import WireCodec
 
 Act = Callable[..., None]
@@ -48,14 +49,13 @@ class Channel:
     said     number of the last message that is for a role, or for the coordinator
     """
 
-    __slots__ = ("dst", "over", "patience_s", "questions", "said", "sender", "src", "waiting")
+    __slots__ = ("dst", "over", "patience_s", "said", "sender", "src", "waiting")
 
     def __init__(self, src: SimulatedProcess, dst: SimulatedProcess) -> None:
         self.src, self.dst = src, dst
         self.sender = Sender()
         self.waiting = self.over = False
         self.patience_s, self.said = 0.0, 0
-        self.questions: list[tuple[Any, ...]] = []  # arguments of those that may not be answered yet
 
     def __str__(self) -> str:
         return f"{self.src.name}'s way to {self.dst.name}"
@@ -64,6 +64,7 @@ class Channel:
 class LossyLinks:
     """Connects all processes of `sim` by links with `hazards`, until `calm`. `injected`: counts of injected faults.
 
+    calls     opens the calls of roles, and says which process a message reaches
     fenced    called with a process whose messages were rejected, since it was declared lost
     in_vain   called with a message to a process that is known to be lost
     """
@@ -73,10 +74,11 @@ class LossyLinks:
         sim: FaultedDriver,
         hazards: Hazards,
         passage: WireCodec | None,
+        calls: SimulatedCalls,
         fenced: Callable[[SimulatedProcess], None],
         in_vain: Callable[[SimulatedProcess, Act, tuple[Any, ...]], None],
     ) -> None:
-        self._sim, self._hazards, self._passage = sim, hazards, passage
+        self._sim, self._hazards, self._passage, self._calls = sim, hazards, passage, calls
         self._refused, self._in_vain = fenced, in_vain
         self._rng = Random(f"{sim.seed}/hazards")
         self._stormy = True
@@ -119,6 +121,10 @@ class LossyLinks:
         src.sent += nbytes
         dst.received += nbytes
         self.posted(src, dst)
+        if (there := self._calls.connection(src, dst)) is not dst:
+            dst, args = there, (there, *args[1:])
+        if act is self._sim.messaging.asked:
+            self._calls.opens(src, dst, args[1], args[2])
         return self.send(src, dst, nbytes, act, args)
 
     def send(
@@ -141,17 +147,15 @@ class LossyLinks:
         if self.receiver(src).refuses(dst.name, dst.incarnation):
             self._in_vain(dst, act, args)
             return self._sim.now
-        if dst.process in self._exited and act is not self._sim.messaging.asked:
+        if dst.process in self._exited:
             return self._sim.now
         way = self._ways.get((src.process, dst.process))
         if way is None:
             way = self._ways[src.process, dst.process] = Channel(src, dst)
-        if act is self._sim.messaging.asked:
-            # Calls that are not answered are kept, so that they can fail when `dst` is lost, or be repeated at its
-            # successor.
-            way.questions = [*(asked for asked in way.questions if not asked[1].done), args]
         item = (nbytes, act, args, self.server_views.get(src.process, 0))
         number = way.sender.put(item)
+        if act is self._sim.messaging.asked:
+            self._calls.is_sent(args[1], dst, number)
         if not past_role:
             way.said = number
         at = self._transmit(way, number, item)
@@ -365,25 +369,10 @@ class LossyLinks:
         if way:
             way.over = True
 
-    def questions(self, src: SimulatedProcess, dst: SimulatedProcess) -> list[PendingCall]:
-        """Returns the calls of `src` that `dst` has not answered, whether or not they got there."""
-        way = self._ways.get((src.process, dst.process))
-        return [asked[1] for asked in way.questions if not asked[1].done] if way else []
-
-    def unanswered(self, src: SimulatedProcess, dst: SimulatedProcess) -> list[tuple[int, Act, PendingCall, Any]]:
-        """Returns what the present incarnation of `src`, which may leave just now, has asked the server `dst`: shard,
-        action, call and message."""
-        way, asked = self._ways.get((src.process, dst.process)), self._sim.messaging.asked
-        present = self._sim.incarnations[src.me]
-        return [
-            (dst.me, asked, call, message)
-            for _, call, message in (way.questions if way else ())
-            if call.incarnation is present and not call.has_answer_of(dst.me)
-        ]
-
     def forget(self, party: SimulatedProcess) -> None:
         """Forgets a process that is gone for good, and everything it sent that was not acknowledged."""
         self._receivers.pop(party.process, None)
+        self._calls.forget(party)
         for key in [key for key in self._ways if key[0] == party.process]:
             self._ways.pop(key).over = True
 
@@ -420,17 +409,21 @@ class LossyLinks:
         """
         return ((way.dst, self._last_valid(src, way)) for (a, _), way in self._ways.items() if a == src.process)
 
+    def last_sent(self, src: SimulatedProcess, dst: SimulatedProcess) -> int:
+        """Returns the number of the last message of any kind from `src` to `dst`; 0 if there is none."""
+        way = self._ways.get((src.process, dst.process))
+        return way.sender.sent if way else 0
+
+    def sent_to(self, dst: SimulatedProcess) -> Iterator[tuple[SimulatedProcess, int]]:
+        """Yields, for each process that has not given up `dst`, the number of the last message for a role there."""
+        return ((way.src, way.said) for (_, b), way in self._ways.items() if b == dst.process)
+
     def _last_valid(self, src: SimulatedProcess, way: Channel) -> int:
         view = self.server_views.get(src.process, 0)
         if way.dst.kind != "server" or not view:
             return way.said
         valid = [number for number, item in way.sender.unacknowledged() if number <= way.said and item[3] == view]
         return max(valid, default=min(way.said, way.sender.taken))
-
-    def first_of(self, src: SimulatedProcess, name: str) -> SimulatedProcess | None:
-        """Returns the earliest incarnation of a party to which `src` has sent something, and has not given up."""
-        there = (way.dst for (a, b), way in self._ways.items() if a == src.process and b[0] == name)
-        return min(there, key=lambda dst: dst.incarnation, default=None)
 
     def has_lost(self, src: SimulatedProcess, dst: SimulatedProcess) -> bool:
         """Returns True if `src` has no connection to `dst`: it ended that, or `dst` is a worker that is dead."""

@@ -8,20 +8,22 @@
     it is told to stop                 all questions are void, and put again
     it was drained, and may exit       it asks all once more, then its process ends
 
-`paceline.core.parties.delivery_confirmation` and `outgoing_calls` decide, as for live workers. Question and answer are
-messages: they get lost, come late or twice, and end with their connection like all others. As in live runs no role sees
-them, and they belong to no server view.
+`paceline.core.parties.delivery_confirmation` decides, as for live workers, and `outgoing_calls` about the questions as
+about all calls of the process (`open_calls.py`). Question and answer are messages: they get lost, come late or twice,
+and end with their connection like all others. As in live runs no role sees them, and they belong to no server view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paceline.core.coordination.party import Party, server
+from paceline.core.coordination.party import Party
+from paceline.core.errors import Stopped
 from paceline.core.parties.delivery_confirmation import AllTaken, AskTaken, DeliveryConfirmation, TakenAnswer
-from paceline.core.parties.outgoing_calls import OutgoingCalls
 from paceline.sim.faults.links.lossy_links import LossyLinks
+from paceline.sim.faults.parties.open_calls import SimulatedCalls
 from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
@@ -37,8 +39,26 @@ class Leaver:
     def __init__(self, party: SimulatedProcess, then: Callable[[SimulatedProcess], None]) -> None:
         self.party, self.then = party, then
         self.confirmation = DeliveryConfirmation(party.who)
-        self.calls = OutgoingCalls[SimulatedProcess](retries=True)  # whom it asks
         self.waits = False
+
+
+@dataclass(slots=True)
+class TakenQuestion:
+    """One question of a worker that leaves, put to `to`. `ask` sends it; `end` is called when nobody will answer."""
+
+    leaver: Leaver
+    to: SimulatedProcess
+    ask: Callable[[Leaver, int, SimulatedProcess], None]
+    end: Callable[[Leaver, SimulatedProcess, TakenAnswer], None]
+
+    def send_again(self, number: int, to: SimulatedProcess) -> None:
+        """Asks `to`, which is in the place of the server that was asked."""
+        self.to = to
+        self.ask(self.leaver, number, to)
+
+    def fail(self, error: Exception) -> None:
+        """Takes `error` as the answer."""
+        self.end(self.leaver, self.to, TakenAnswer.VOID if isinstance(error, Stopped) else TakenAnswer.GONE)
 
 
 class SimulatedLeavers:
@@ -49,9 +69,10 @@ class SimulatedLeavers:
         sim: FaultedDriver,
         members: LossyFaultedMembers,
         streams: LossyLinks,
+        calls: SimulatedCalls,
         left: Callable[[SimulatedProcess], None],
     ) -> None:
-        self._sim, self._members, self._streams, self._left = sim, members, streams, left
+        self._sim, self._members, self._streams, self._calls, self._left = sim, members, streams, calls, left
         self._leavers: dict[tuple[str, int], Leaver] = {}  # all workers, by process
         streams.posted = self._sent
 
@@ -85,7 +106,10 @@ class SimulatedLeavers:
             case AskTaken(whom=whom):
                 for who in whom:
                     dst = self._process(leaver.party, who)
-                    self._ask(leaver, leaver.calls.open(who, dst), dst)
+                    calls = self._calls.of(leaver.party)
+                    number = calls.open(who, TakenQuestion(leaver, dst, self._ask, self._end))
+                    if not calls.is_away(who):  # or it goes behind the calls that are sent again
+                        self._ask(leaver, number, dst)
             case AllTaken() if self._is_at_rest(leaver.party):
                 leaver.waits = False
                 leaver.then(leaver.party)
@@ -93,12 +117,9 @@ class SimulatedLeavers:
                 pass  # others have not answered, or it is not at rest: `_looks`
 
     def _process(self, party: SimulatedProcess, who: Party) -> SimulatedProcess:
-        """Returns the process to which `party` has a connection as to `who`.
-
-        It has none to one in the place of a lost server before it is told so: what the lost one was sent comes first.
-        """
+        """Returns the process to which `party` has a connection as to `who`."""
         if who.kind == "server":
-            return self._streams.first_of(party, str(who)) or self._sim.world.servers[who.index]
+            return self._calls.connection(party, self._sim.world.servers[who.index])
         return self._members.worker_of(party, who.index)
 
     def _is_at_rest(self, party: SimulatedProcess) -> bool:
@@ -118,14 +139,12 @@ class SimulatedLeavers:
         self._streams.send(dst, party, 0, self._is_answered, (party, dst, number), past_role=True)
 
     def _is_answered(self, party: SimulatedProcess, dst: SimulatedProcess, number: int) -> None:
-        """Takes an answer; one to a question that is void, or was answered before, changes nothing."""
-        leaver = self._of(party)
-        if leaver.calls.close(number) is not None:
-            self._carry_out(leaver, leaver.confirmation.answered(dst.who, TakenAnswer.TAKEN))
+        """Takes an answer; one to a question that is void changes nothing."""
+        if self._calls.of(party).answered(number, dst.who) is not None:
+            self._end(self._of(party), dst, TakenAnswer.TAKEN)
 
-    def _end(self, leaver: Leaver, asked: Iterable[SimulatedProcess], answer: TakenAnswer) -> None:
-        for dst in asked:
-            self._carry_out(leaver, leaver.confirmation.answered(dst.who, answer))
+    def _end(self, leaver: Leaver, dst: SimulatedProcess, answer: TakenAnswer) -> None:
+        self._carry_out(leaver, leaver.confirmation.answered(dst.who, answer))
 
     def _looks_later(self, leaver: Leaver) -> None:
         if leaver.waits:
@@ -136,27 +155,10 @@ class SimulatedLeavers:
         leaver = self._of(party)
         if not party.hears or not leaver.waits:
             return
-        asked = leaver.calls.unanswered
+        asked = [one.to for one in self._calls.of(party).unanswered if isinstance(one, TakenQuestion)]
         for dst in asked:
             if self._streams.has_lost(party, dst):
-                self._end(leaver, leaver.calls.lost(dst.who), TakenAnswer.GONE)
+                self._calls.lost(party, dst)
         if not asked:  # it was not at rest
             self._carry_out(leaver, leaver.confirmation.begin(()))
         self._looks_later(leaver)
-
-    # ---- what a leaver is told meanwhile -------------------------------------------------------------------
-    def repeats_calls(self, party: SimulatedProcess, servers: Collection[int]) -> None:
-        """Sends the open questions to these servers again, which were restored from copies."""
-        leaver = self._of(party)
-        for number, who, _ in leaver.calls.asked_again([server(shard) for shard in servers]):
-            self._ask(leaver, number, self._process(party, who))
-
-    def servers_went_back(self, party: SimulatedProcess) -> None:
-        """Ends the questions to servers: what they were sent is void."""
-        leaver = self._of(party)
-        self._end(leaver, leaver.calls.void(), TakenAnswer.GONE)
-
-    def stopped(self, party: SimulatedProcess) -> None:
-        """Puts all questions again: the end of the run has voided all that is open."""
-        leaver = self._of(party)
-        self._end(leaver, leaver.calls.close_all(), TakenAnswer.VOID)

@@ -30,13 +30,11 @@ from paceline.core.parties.orders import (
     PassHeld,
     RefuseIncarnation,
     ReleaseBeforeLeave,
-    RepeatCalls,
     ReportNotUnderWay,
     ReportPending,
     ReportResolved,
     RolesHearJoined,
     RolesHearLeft,
-    VoidCalls,
 )
 from paceline.sim.faults.links.lossy_links import Act, LossyLinks
 from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
@@ -96,7 +94,7 @@ class SimulatedOrders:
                     if self._sim.message_checks:
                         self._sim.message_checks.servers_went_back(party)
                 case EndLoop() if self._members.ends:
-                    self._members.leavers.stopped(party)
+                    self._members.calls.stopped(party)
                     self._members.ends.stops(party)
                 case MayExit() if not self._members.over:
                     self._members.exits_drained(party)
@@ -153,8 +151,9 @@ class SimulatedOrders:
         match action:
             case RefuseIncarnation(rank=rank, incarnation=incarnation):
                 dead = members.process(workers[rank].name, incarnation)
-                self._calls_end(party, dead)
                 self.stops_hearing(party, dead)
+                if members.worker_of(party, rank).incarnation <= incarnation:
+                    members.calls.lost(party, dead)
                 if early := self._early.get(party.process):
                     early.refuse(dead.who)
             case ReleaseBeforeLeave(rank=rank):
@@ -163,7 +162,6 @@ class SimulatedOrders:
             case PassHeld(of_leavers=of_leavers):
                 self._passes_held(party, of_leavers=of_leavers)
             case RolesHearLeft(rank=rank):
-                self._calls_end(party, workers[rank])
                 for role in self.roles(party):
                     members.hears_gone(role, rank)
             case RolesHearJoined(rank=rank):
@@ -177,17 +175,6 @@ class SimulatedOrders:
             case _:
                 assert members.servers is not None
                 members.servers.carry_out(party, action)
-                self._ends_questions(party, action)
-
-    def _ends_questions(self, party: SimulatedProcess, action: OrderAction) -> None:
-        """Repeats or voids what a worker that leaves has asked servers, behind its calls."""
-        match action:
-            case RepeatCalls(servers=servers):
-                self._members.leavers.repeats_calls(party, servers)
-            case VoidCalls():
-                self._members.leavers.servers_went_back(party)
-            case _:
-                pass
 
     def roles(self, party: SimulatedProcess) -> Iterable[SimulatedProcess]:
         """Returns all roles of the process of `party`: a server also carries means."""
@@ -200,10 +187,3 @@ class SimulatedOrders:
         self._streams.fence(party, dead)
         if self._sim.invariants:
             self._sim.invariants.deliveries.fenced(party, dead)
-
-    def _calls_end(self, party: SimulatedProcess, who: SimulatedProcess) -> None:
-        """Fails the calls of all roles of `party` to a worker that is gone."""
-        for role in self.roles(party):
-            who.open.pop(role.me, None)
-            for call in self._streams.questions(role, who):
-                self._sim.heap.push(self._sim.now, self._sim.messaging.lost, call, who.name)

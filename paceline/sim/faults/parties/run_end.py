@@ -155,12 +155,14 @@ class SimulatedRunEnd:
         self.oracle.told(party.process, what, training)
 
     def stops(self, party: SimulatedProcess) -> None:
-        """Lets a worker leave: what it waits for is void, and of the step it is at nothing is handed over."""
+        """Lets a worker leave, whose calls have failed: of the step it is at nothing is handed over."""
         self._hears(party, "Stop")
         if self._members.ends_newcomer(party):
             return
         self._stopped.add(party.process)
         incarnation = self._sim.incarnations[party.me]
+        if self._members.calls.is_open(incarnation.awaited):
+            return  # nothing wakes it
         if incarnation.awaited is not None or not incarnation.alive:
             self._leaves(party)
         else:

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import party as parties
 from paceline.core.coordination.decisions import Action, BeginSnapshots, CloseConnection, SendMessage, SnapshotOrder
 from paceline.core.coordination.party import COORDINATOR, Party
 from paceline.core.effects import Data, Reply, Tell
 from paceline.core.fault_tolerance.replication import Kept, SliceState
 from paceline.core.fault_tolerance.snapshots import FORGET
-from paceline.core.message import size
 from paceline.core.paramserver.gated_server import among_others
 from paceline.core.parties.orders import (
     BeginCopies,
@@ -48,6 +48,7 @@ from paceline.core.parties.server_restore import (
 from paceline.sim.checking.oracles.contributions import ShardRecount
 from paceline.sim.checking.oracles.recoveries import RecoveryOracle
 from paceline.sim.faults.parties.bring_up import hello_of
+from paceline.sim.faults.servers.connections import ServerConnections
 from paceline.sim.faults.servers.recoverable_server import RecoverableServer
 from paceline.sim.faults.servers.snapshots import RECOUNT, UPDATE, WEIGHTS, SimulatedSnapshots, nbytes_of
 from paceline.sim.kernel.processes import SimulatedProcess
@@ -82,6 +83,7 @@ class Servers:
         self.servers: list[RecoverableServer] = []
         self.servers = [RecoverableServer(self, *parties) for parties in zip(world.servers, world.means, strict=True)]
         self._all = {server.party.process: server for server in self.servers}
+        self.connections = ServerConnections(sim, members, self._stops_hearing)
         self.snapshots = SimulatedSnapshots(self, control, every_s)
         self._oracle: RecoveryOracle | None = None
         if sim.invariants:
@@ -367,6 +369,8 @@ class Servers:
     def _asks_for_copy(self, keeper: RecoverableServer, server: RecoverableServer, order: control.Restore) -> None:
         """Answers a server that asks for its copy; without a complete copy the answer is empty and costs no bytes."""
         self._meets(keeper, server)
+        if self._oracle:
+            self._oracle.asked_for_copy(server.shard, keeper.shard)
         state = keeper.kept
         nbytes = nbytes_of(state) if state else 0
         self.streams.send(keeper.copier, server.copier, nbytes, self._has_fetched, (server, order, state))
@@ -405,6 +409,8 @@ class Servers:
     def _takes(self, server: RecoverableServer, state: SliceState, number: int, *, rolled_back: bool) -> None:
         """Replaces the role of a server by one in that state, by order `number`; the oracle goes back with it."""
         party, world = server.party, self.sim.world
+        if (former := world.servers[server.shard]) is not party:
+            self.connections.has_successor(former)
         # From a snapshot all servers go back together, and workers start anew. From a copy the others go on, so the
         # tables are kept as they are.
         tables = among_others(state.facts["tables"]) if rolled_back else state.facts["tables"]
@@ -422,10 +428,7 @@ class Servers:
                 self.streams.send(server.party, other.party, 0, self._meets, (other, server))
         for party in self.sim.world.workers:
             if party.here:
-                self.streams.send(server.party, party, 0, self._meets_worker, (party,))
-
-    def _meets_worker(self, party: SimulatedProcess) -> None:
-        """It has heard of the new incarnation, and nothing of an earlier one from here on."""
+                self.streams.send(server.party, party, 0, self.connections.is_called, (party, server.party))
 
     def _former(self, replaced: Iterable[int]) -> list[RecoverableServer]:
         """Returns the incarnations before the present ones of the servers that were replaced.
@@ -439,34 +442,42 @@ class Servers:
             if old.shard in replaced and old.party.incarnation < present[old.shard].incarnation
         ]
 
-    def _repeats_calls(self, party: SimulatedProcess, servers: Iterable[int]) -> None:
-        """Sends what no incarnation of `servers` has answered to the present ones.
+    def _stops_hearing(self, party: SimulatedProcess, successor: SimulatedProcess) -> None:
+        """Lets `party` take nothing more of the incarnations of a server before `successor`."""
+        for old in list(self._all.values()):
+            if old.shard == successor.me and old.party.incarnation < successor.incarnation:
+                self.streams.fence(party, old.party)
+
+    def _knows_successors(self, party: SimulatedProcess, replaced: Iterable[int]) -> None:
+        """The coordinator has said that these servers were replaced: their successors have called `party` by now."""
+        for shard in replaced:
+            present = self.sim.world.servers[shard]
+            self._stops_hearing(party, present)  # a newcomer may have called a former one before it took part
+            self.connections.is_called(party, present)
+
+    def _repeats_calls(self, party: SimulatedProcess, replaced: Iterable[int]) -> None:
+        """Sends what no incarnation of these servers has answered to the present ones.
 
         A present one may have been restored twice, since another server was lost meanwhile: it has dropped what it was
-        asked between. A worker that leaves repeats its calls, too. Where it stops, the end of the run has voided them.
+        asked between.
         """
-        former, present = self._former(servers), self.sim.world.servers
-        there = (*(dead.party for dead in former), *(present[shard] for shard in servers))
-        asked = [question for server in there for question in self.streams.unanswered(party, server)]
-        for dead in former:
-            self.streams.fence(party, dead.party)
-        for shard, act, call, message in asked if not self._members.stopped(party) else ():
-            server = present[shard]
-            self.streams.send(party, server, size(message), act, (server, call, message))
+        self._knows_successors(party, replaced)
+        self._members.calls.sends_again(party, [parties.server(shard) for shard in replaced])
 
     def _starts_anew(self, party: SimulatedProcess, void: VoidCalls) -> None:
         """Voids the calls of a worker to servers, which have gone back, and starts it anew.
 
         One that has left asks nothing more, and one that has no role yet has asked nothing.
         """
-        for dead in self._former(void.servers):
-            self.streams.fence(party, dead.party)
+        self._knows_successors(party, void.servers)
         self.streams.server_views[party.process] = void.server_view
         self._members.orders.servers_went_back(party)
+        self._members.calls.servers_went_back(party)
         if not party.here:
             return
         if self.sim.leasing:
             self.sim.leasing.on_rollback(party)
         party.role.on_rollback()
-        if self.sim.incarnations[party.me].party is party:
+        incarnation = self.sim.incarnations[party.me]
+        if incarnation.party is party and not self._members.calls.is_open(incarnation.awaited):  # or nothing wakes it
             self.sim.restart(party.me)

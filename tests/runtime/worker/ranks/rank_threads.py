@@ -20,7 +20,10 @@ TIMEOUT_S = 20.0
 
 
 def on_ranks(size: int, work: Callable[[LocalGroup], T], timeout_s: float = TIMEOUT_S) -> list[T]:
-    """What `work` returns on each rank. Raises the first error of any."""
+    """What `work` returns on each rank. Raises the first error of any, with those of the others as notes.
+
+    A rank that fails closes its connections, so the first error may be of one that only noticed that.
+    """
     store = dist.HashStore()
     found: dict[int, T] = {}
     errors: list[BaseException] = []
@@ -37,6 +40,8 @@ def on_ranks(size: int, work: Callable[[LocalGroup], T], timeout_s: float = TIME
     for thread in threads:
         thread.join(2 * TIMEOUT_S)
     if errors:
+        for other in errors[1:]:
+            errors[0].add_note(f"another rank: {other!r}")
         raise errors[0]
     return [found[rank] for rank in range(size)]
 

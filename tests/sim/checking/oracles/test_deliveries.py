@@ -70,3 +70,31 @@ def test_one_that_has_left_waits_for_a_server_that_is_away_and_not_for_a_worker_
     deliveries.left(A, [(process("worker 1", hears=False), 1)])
     with pytest.raises(AssertionError, match="of its 1 messages server 1 took 0"):
         deliveries.left(A, [(process("server 1", hears=False), 1)])
+
+
+W1 = process("worker 1")
+
+
+def test_a_drained_process_that_ends_without_what_a_worker_has_sent_is_found(deliveries: Deliveries) -> None:
+    deliveries.delivered(W1, A, 1)
+    deliveries.ended(A, [(W1, 1)], [W1])
+    with pytest.raises(AssertionError, match="worker 0 ends; of 2 messages of worker 1 it took 1"):
+        deliveries.ended(A, [(W1, 2)], [W1])
+    deliveries.fenced(A, W1)
+    deliveries.ended(A, [(W1, 2)], [])
+
+
+def test_it_cannot_know_that_before_it_has_heard_of_each_worker_that_knew(deliveries: Deliveries) -> None:
+    deliveries.delivered(W1, A, 1)
+    deliveries.knows_of_leave(W1, A, 1)
+    with pytest.raises(AssertionError, match="worker 0 ends, and has heard nothing of worker 1 since that one knew"):
+        deliveries.ended(A, [(W1, 1)], [W1])
+    deliveries.ended(A, [(W1, 1)], [])  # that one is lost
+    deliveries.delivered(W1, A, 2)  # it answers
+    deliveries.ended(A, [(W1, 1)], [W1])
+
+
+def test_a_worker_that_had_left_itself_has_said_before_that_all_is_taken(deliveries: Deliveries) -> None:
+    deliveries.left(W1, [])
+    deliveries.knows_of_leave(W1, A, 0)
+    deliveries.ended(A, [], [W1])

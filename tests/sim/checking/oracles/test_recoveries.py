@@ -33,6 +33,13 @@ def test_all_go_back_where_a_copy_is_missing_or_nothing_is_copied() -> None:
     oracle(1, copied=False).back(rolled_back=True)
 
 
+def test_the_next_server_is_asked_for_a_copy_and_no_other() -> None:
+    oracle(1).asked_for_copy(1, 2)
+    oracle(3).asked_for_copy(3, 0)
+    with pytest.raises(AssertionError, match="server 0 is asked for the copy of server 1, which another one keeps"):
+        oracle(1).asked_for_copy(1, 0)
+
+
 def test_each_recovery_is_looked_at_alone() -> None:
     watched = oracle(1, 2)
     watched.back(rolled_back=True)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination.party import server, worker
+from paceline.core.coordination.party import Party, server, worker
 from paceline.sim.checking.oracles.views import Drains, Views
 
-W0, W1, S0 = worker(0), worker(1), server(0)
+W0, W1, W2, S0 = worker(0), worker(1), worker(2), server(0)
 PARTY: Any = SimpleNamespace(name="server 0", process=("server 0", 0))
 
 
@@ -58,8 +58,13 @@ def test_a_newcomer_hears_of_such_an_end_alone_since_the_roster_said_that_it_had
         views.told(PARTY, joins(4, 10))
 
 
-def process(*, here: bool = False) -> Any:
-    return SimpleNamespace(name="worker 0", process=("worker 0", 0), me=0, here=here)
+def process(who: Party = W0, incarnation: int = 0, *, here: bool = False) -> Any:
+    named = {"name": str(who), "process": (str(who), incarnation), "me": who.index, "kind": who.kind, "who": who}
+    return SimpleNamespace(**named, incarnation=incarnation, here=here)
+
+
+OTHERS = [process(W1), process(S0)]
+LEFT = control.WorkerLeft(rank=0, view=7)
 
 
 def drains(*, ends: bool = True) -> Drains:
@@ -67,8 +72,10 @@ def drains(*, ends: bool = True) -> Drains:
 
 
 def told(of: Drains) -> Drains:
-    """The others are told that worker 0 has left."""
-    of.sent([W1, S0], control.WorkerLeft(rank=0), [W1])
+    """The others are told that worker 0 has left, and have heard it."""
+    of.sent([W1, S0], LEFT, OTHERS)
+    for other in OTHERS:
+        of.heard(other, LEFT)
     return of
 
 
@@ -76,19 +83,19 @@ def test_who_is_drained_exits_when_the_others_are_told_and_they_hear_when_its_pr
     of = drains()
     of.begins(process())
     assert of.began(process())
-    told(of).sent([W0], control.Exit(), [W1])
+    told(of).sent([W0], control.Exit(), OTHERS)
     of.exits(process())
-    of.sent([W1, S0], control.WorkerLeft(rank=0, lost=True), [W1])
+    of.sent([W1, S0], control.WorkerLeft(rank=0, lost=True), OTHERS)
     of.ended(process(), [W1])
 
 
 def test_nobody_may_exit_of_whom_the_others_do_not_know_that_it_has_left_or_believe_that_it_has_ended() -> None:
     of = drains()
     with pytest.raises(AssertionError, match="worker 0 may exit, and the others are not told that it has left"):
-        of.sent([W0], control.Exit(), [W1])
-    told(of).sent([W1, S0], control.WorkerLeft(rank=0, lost=True), [W1])
+        of.sent([W0], control.Exit(), OTHERS)
+    told(of).sent([W1, S0], control.WorkerLeft(rank=0, lost=True), OTHERS)
     with pytest.raises(AssertionError, match="worker 0 may exit, and the others are told that its process has ended"):
-        of.sent([W0], control.Exit(), [W1])
+        of.sent([W0], control.Exit(), OTHERS)
 
 
 def test_others_that_know_only_that_it_has_left_would_ask_a_process_that_has_ended() -> None:
@@ -104,8 +111,33 @@ def test_others_that_know_only_that_it_has_left_would_ask_a_process_that_has_end
 
 def test_the_last_one_stays_where_the_run_needs_it() -> None:
     with pytest.raises(AssertionError, match="worker 0 may exit, and nobody else trains"):
-        told(drains()).sent([W0], control.Exit(), [])
+        told(drains()).sent([W0], control.Exit(), [process(S0)])
     told(drains(ends=False)).sent([W0], control.Exit(), [])
+
+
+@pytest.mark.parametrize("late", OTHERS, ids=lambda late: late.name)
+def test_nobody_may_exit_before_the_others_have_heard_that_it_has_left(late: Any) -> None:
+    of, gone = drains(), process(W2)
+    of.sent([W1, W2, S0], LEFT, [*OTHERS, gone])  # worker 2 is lost before it hears that
+    for other in OTHERS:
+        of.heard(other, control.WorkerLeft(rank=0, lost=True) if other is late else LEFT)
+    with pytest.raises(AssertionError, match=f"worker 0 may exit, and {late.name} has not heard yet that it has left"):
+        of.sent([W0], control.Exit(), OTHERS)
+    of.heard(late, LEFT)
+    of.sent([W0], control.Exit(), OTHERS)
+
+
+def test_a_server_in_the_place_of_a_lost_one_hears_it_before_it_serves_and_may_not_yet() -> None:
+    of, again = drains(), process(S0, 1)
+    of.sent([W1, S0], LEFT, [OTHERS[0], again])
+    of.heard(OTHERS[0], LEFT)
+    of.sent([W0], control.Exit(), [OTHERS[0], again])
+    of = drains()
+    of.heard(again, control.Go(at=0.0, samples=0, steps=0))
+    of.sent([W1, S0], LEFT, [OTHERS[0], again])
+    of.heard(OTHERS[0], LEFT)
+    with pytest.raises(AssertionError, match="server 0 has not heard yet"):
+        of.sent([W0], control.Exit(), [OTHERS[0], again])
 
 
 def test_only_who_is_drained_exits_early_and_once() -> None:
@@ -123,7 +155,7 @@ def test_only_who_is_drained_exits_early_and_once() -> None:
 def test_it_does_not_come_back_and_others_do() -> None:
     of = told(drains())
     of.enters(0)  # it was lost, and has come back
-    told(of).sent([W0], control.Exit(), [W1])
+    told(of).sent([W0], control.Exit(), OTHERS)
     of.enters(1)
     with pytest.raises(AssertionError, match="worker 0 was drained, and trains again"):
         of.enters(0)

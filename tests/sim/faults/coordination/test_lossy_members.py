@@ -10,8 +10,8 @@ import pytest
 from paceline.sim.faults.coordination.lossy_members import LossyMembers
 
 
-def call_of(name: str, *, done: bool = False) -> Any:
-    return SimpleNamespace(incarnation=SimpleNamespace(party=SimpleNamespace(name=name)), done=done)
+def call_of(name: str) -> Any:
+    return SimpleNamespace(incarnation=SimpleNamespace(party=SimpleNamespace(name=name)))
 
 
 class Declining:
@@ -19,18 +19,15 @@ class Declining:
 
     _sends_decline, _is_declined = LossyMembers._sends_decline, LossyMembers._is_declined
 
-    def __init__(self, missed: bool = False) -> None:
+    def __init__(self) -> None:
         self.sent: list[tuple[str, str, Any, tuple[Any, ...]]] = []
         self.failed: list[tuple[Any, str]] = []
-        self.missed, self.streams = missed, self
-        self._sim = SimpleNamespace(messaging=SimpleNamespace(lost=lambda call, name: self.failed.append((call, name))))
+        self.streams = self
+        self.calls = SimpleNamespace(has_no_answer=lambda call, by: self.failed.append((call, by.name)))
 
     def send(self, src: Any, dst: Any, nbytes: int, act: Any, args: Any, *, past_role: bool) -> None:
         assert past_role, "no role hears it, so nobody waits until it is taken"
         self.sent.append((src.name, dst.name, act, args))
-
-    def is_missed(self, party: Any) -> bool:
-        return self.missed
 
 
 @pytest.fixture
@@ -55,13 +52,21 @@ def test_a_leaver_declines_every_call_that_waits_at_it_by_a_message_and_holds_no
     assert members.failed == [(first, "worker 0"), (second, "worker 0"), (other, "worker 0")]
 
 
-def test_a_call_that_was_answered_or_has_failed_meanwhile_is_not_failed_again(leaver: Any) -> None:
-    members: Any = Declining()
-    LossyMembers._is_declined(members, None, leaver, call_of("worker 1", done=True))  # type: ignore[arg-type]
-    assert members.failed == []
-
-
 def test_one_that_has_left_declines_what_it_is_asked_later(leaver: Any) -> None:
     members: Any = Declining()
     LossyMembers.asked_in_vain(members, leaver, call_of("worker 3"))
     assert [(src, dst) for src, dst, _, _ in members.sent] == [("worker 0", "worker 3")]
+
+
+def test_one_that_is_dead_declines_nothing(leaver: Any) -> None:
+    members: Any = Declining()
+    leaver.hears = False
+    LossyMembers.asked_in_vain(members, leaver, call_of("worker 3"))
+    assert (members.sent, members.failed) == ([], [])
+
+
+def test_calls_that_wait_at_a_lost_worker_fail_where_their_callers_hear_of_that(leaver: Any) -> None:
+    members: Any = Declining()
+    leaver.open = {1: [call_of("worker 1")]}
+    LossyMembers._declines(members, leaver)
+    assert (leaver.open, members.sent, members.failed) == ({}, [], [])

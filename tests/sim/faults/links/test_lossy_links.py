@@ -1,4 +1,4 @@
-"""Which calls a simulated process has open, by the messages that it has sent."""
+"""Which messages of a simulated process open calls, and whom they reach."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from paceline.core.message import message
 from paceline.sim.cluster.model import Hazards
 from paceline.sim.faults.links.lossy_links import LossyLinks
 
@@ -14,25 +15,30 @@ from paceline.sim.faults.links.lossy_links import LossyLinks
 def process(name: str, incarnation: int = 0) -> Any:
     kind, _, number = name.partition(" ")
     return SimpleNamespace(
-        name=name, incarnation=incarnation, process=(name, incarnation), kind=kind, me=int(number), hears=True, nic=None
+        name=name,
+        incarnation=incarnation,
+        process=(name, incarnation),
+        kind=kind,
+        me=int(number),
+        hears=True,
+        nic=None,
+        sent=0,
+        received=0,
     )
 
 
-class Call:
-    """A call of one incarnation of worker 0; `answered` are the shards that have answered it."""
-
-    def __init__(self, incarnation: Any) -> None:
-        self.incarnation, self.answered, self.done = incarnation, set[int](), False
-
-    def has_answer_of(self, shard: int) -> bool:
-        return self.done or shard in self.answered
+@message("tests.Posted")
+class Said:
+    """A message without vectors."""
 
 
 class Stage:
     """Worker 0 and one server, and a network on which nothing arrives."""
 
     def __init__(self) -> None:
-        self.w0, self.s1, self.present, self.in_vain = process("worker 0"), process("server 1"), object(), list[Any]()
+        self.w0, self.s1, self.in_vain = process("worker 0"), process("server 1"), list[Any]()
+        self.former: Any = None  # the process that worker 0 is connected to, if that is not `s1`
+        self.calls: list[Any] = []
         sim: Any = SimpleNamespace(
             seed=0,
             now=0.0,
@@ -40,15 +46,21 @@ class Stage:
             network=SimpleNamespace(arrival=lambda now, src, dst, nbytes: now + 0.01),
             heap=SimpleNamespace(push=lambda at, act, *args: None),
             messaging=SimpleNamespace(asked="asked"),
-            incarnations=[self.present],
             invariants=None,
         )
+        calls: Any = SimpleNamespace(
+            connection=lambda src, to: self.former or to,
+            opens=lambda src, dst, call, message: self.calls.append(("opened", dst, message)),
+            is_sent=lambda call, dst, number: self.calls.append(("sent", dst, number)),
+        )
         vain = self.in_vain.append
-        self.links = LossyLinks(sim, Hazards(), None, lambda party: None, lambda dst, act, args: vain(args))
+        self.links = LossyLinks(sim, Hazards(), None, calls, lambda party: None, lambda dst, act, args: vain(args))
 
-    def asks(self, call: Call, message: str, to: Any = None, act: Any = "asked") -> None:
-        to = to or self.s1
-        self.links.send(self.w0, to, 0, act, (to, call, message))
+    def asks(self, call: str, message: str, act: str = "asked") -> None:
+        self.links.send(self.w0, self.s1, 0, act, (self.s1, call, message))  # type: ignore[arg-type]
+
+    def posts(self, message: str) -> None:
+        self.links.post(self.w0, self.s1, Said(), "asked", (self.s1, "a call", message))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -56,43 +68,24 @@ def stage() -> Stage:
     return Stage()
 
 
-def test_calls_to_repeat_are_those_of_the_present_incarnation_that_the_shard_has_not_answered(stage: Stage) -> None:
-    first, second, former = Call(stage.present), Call(stage.present), Call(object())
-    for call, message in ((former, "before a restart"), (first, "push 1"), (second, "push 2")):
-        stage.asks(call, message)
-    stage.asks(Call(stage.present), "a Tell", act="heard")
-    unanswered = stage.links.unanswered(stage.w0, stage.s1)
-    assert unanswered == [(1, "asked", first, "push 1"), (1, "asked", second, "push 2")], "in their order"
-    first.answered.add(0)
-    assert len(stage.links.unanswered(stage.w0, stage.s1)) == 2, "another shard has answered its part"
-    first.answered.add(1)
-    assert stage.links.unanswered(stage.w0, stage.s1) == [(1, "asked", second, "push 2")]
-    assert stage.links.unanswered(stage.w0, process("server 1", 1)) == [], "that one was asked nothing"
+def test_a_role_s_call_is_opened_before_it_is_sent_and_a_repetition_is_not_opened_again(stage: Stage) -> None:
+    stage.posts("push 1")
+    assert stage.calls == [("opened", stage.s1, "push 1"), ("sent", stage.s1, 1)]
+    stage.calls.clear()
+    stage.asks("a call", "push 1")
+    stage.asks("a Tell", "news", act="heard")
+    assert stage.calls == [("sent", stage.s1, 2)]
 
 
-def test_a_call_that_is_over_is_open_no_more(stage: Stage) -> None:
-    first, second = Call(stage.present), Call(object())
-    for call in (first, second):
-        stage.asks(call, "a question")
-    assert stage.links.questions(stage.w0, stage.s1) == [first, second]
-    first.done = True
-    assert stage.links.questions(stage.w0, stage.s1) == [second]
-    assert stage.links.questions(stage.s1, stage.w0) == []
-
-
-def test_a_call_that_was_repeated_at_a_successor_is_open_there_and_not_at_the_lost_one(stage: Stage) -> None:
-    call, successor = Call(stage.present), process("server 1", 1)
-    stage.asks(call, "a push")
-    ((_, _, repeated, message),) = stage.links.unanswered(stage.w0, stage.s1)
-    stage.links.fence(stage.w0, stage.s1)
-    stage.asks(repeated, message, to=successor)
-    assert stage.links.unanswered(stage.w0, stage.s1) == []
-    assert stage.links.unanswered(stage.w0, successor) == [(1, "asked", call, "a push")]
+def test_what_a_role_sends_reaches_the_process_that_its_own_is_connected_to(stage: Stage) -> None:
+    stage.former = process("server 1")
+    stage.s1.incarnation = 1
+    stage.posts("push 1")
+    assert stage.calls == [("opened", stage.former, "push 1"), ("sent", stage.former, 1)]
 
 
 def test_nothing_is_sent_to_one_that_was_fenced_and_a_call_to_it_fails(stage: Stage) -> None:
     stage.links.fence(stage.w0, stage.s1)
-    call = Call(stage.present)
-    stage.asks(call, "a push")
-    assert stage.in_vain == [(stage.s1, call, "a push")]
-    assert stage.links.questions(stage.w0, stage.s1) == []
+    stage.asks("a call", "a push")
+    assert stage.in_vain == [(stage.s1, "a call", "a push")]
+    assert stage.calls == []

@@ -9,6 +9,7 @@ import pytest
 
 from paceline.core.coordination.party import Party, server, worker
 from paceline.sim.faults.parties.leavers import SimulatedLeavers
+from paceline.sim.faults.parties.open_calls import SimulatedCalls
 
 
 def process(who: Party) -> Any:
@@ -32,9 +33,6 @@ class Streams:
     def has_lost(self, src: Any, dst: Any) -> bool:
         return dst.name in self.lost
 
-    def first_of(self, src: Any, name: str) -> None:
-        """Nothing was sent to an earlier incarnation."""
-
     def settled(self, party: Any, kinds: Any) -> bool:
         return not set(self.behind) & set(kinds)
 
@@ -52,7 +50,10 @@ class Stage:
         self.heap, self.world = self, SimpleNamespace(workers=[self.w0, self.w1], servers=servers)
         self.streams = Streams()
         sim: Any = self
-        self.leavers = SimulatedLeavers(sim, sim, self.streams, self.left.append)  # type: ignore[arg-type]
+        self.members = SimpleNamespace(servers=object())
+        self.connected: dict[str, Any] = {}
+        self.calls = SimulatedCalls(sim, lambda src, to: self.connected.get(to.name, to))
+        self.leavers = SimulatedLeavers(sim, sim, self.streams, self.calls, self.left.append)  # type: ignore[arg-type]
 
     def worker_of(self, src: Any, rank: int) -> Any:
         return self.world.workers[rank]
@@ -165,11 +166,39 @@ def test_a_server_that_is_lost_is_asked_again_when_it_is_replaced(stage: Stage) 
     stage.look()
     assert (stage.asked, stage.left) == ([], [])
     stage.world.servers[0] = process(server(0))
-    stage.leavers.repeats_calls(stage.w0, [0])
-    stage.leavers.repeats_calls(stage.w0, [0])
+    stage.calls.sends_again(stage.w0, [server(0)])
+    stage.calls.sends_again(stage.w0, [server(0)])
     assert stage.asked == ["server 0", "server 0"], "it was replaced twice"
     stage.arrives("server 0")
     stage.arrives("worker 0")
+    assert stage.left == [stage.w0]
+
+
+def test_a_server_that_is_away_is_asked_behind_the_calls_that_are_sent_again(stage: Stage) -> None:
+    former, stage.world.servers[0] = stage.world.servers[0], process(server(0))
+    stage.calls.lost(stage.w0, former)
+    stage.leavers.await_taken(stage.w0, [server(0)])
+    assert stage.asked == ["worker 1"]
+    stage.calls.sends_again(stage.w0, [server(0)])
+    assert [dst for dst, _, _ in stage.streams.under_way if dst.kind == "server"] == [stage.world.servers[0]]
+
+
+def test_a_lost_server_is_asked_where_its_successor_has_not_called(stage: Stage) -> None:
+    former, stage.world.servers[0] = stage.world.servers[0], process(server(0))
+    stage.connected["server 0"] = former
+    stage.leavers.await_taken(stage.w0, [server(0)])
+    assert [dst for dst, _, _ in stage.streams.under_way if dst.kind == "server"] == [former]
+
+
+def test_calls_of_its_role_that_nobody_answers_do_not_keep_it(stage: Stage) -> None:
+    call: Any = SimpleNamespace(incarnation=SimpleNamespace(party=stage.w0), numbers=None)
+    stage.calls.opens(stage.w0, stage.world.servers[0], call, "a push")
+    stage.streams.behind = ["coordinator"]
+    stage.leavers.await_taken(stage.w0)
+    stage.arrives("worker 1")
+    stage.arrives("worker 0")
+    stage.streams.behind = []
+    stage.look()
     assert stage.left == [stage.w0]
 
 
@@ -178,14 +207,14 @@ def test_where_servers_went_back_what_they_were_sent_is_void(stage: Stage) -> No
     stage.arrives("worker 1")
     stage.arrives("worker 0")
     assert stage.left == []
-    stage.leavers.servers_went_back(stage.w0)
+    stage.calls.servers_went_back(stage.w0)
     assert stage.left == [stage.w0]
 
 
 def test_the_end_of_the_run_voids_all_questions_and_they_are_put_again(stage: Stage) -> None:
     stage.leavers.await_taken(stage.w0)
     stage.arrives("worker 1")
-    stage.leavers.stopped(stage.w0)
+    stage.calls.stopped(stage.w0)
     stage.arrives("worker 0")  # the answer to the first one
     assert (stage.asked, stage.left) == (["worker 1"], [])
     stage.arrives("worker 1")

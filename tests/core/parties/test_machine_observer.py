@@ -1,0 +1,9 @@
+from __future__ import annotations
+
+from paceline.core.parties.machine_observer import NoMachineObserver
+
+
+def test_nobody_stands_around_the_machines_of_a_run_that_is_not_recorded() -> None:
+    machine, observer = object(), NoMachineObserver()
+    assert observer.observe("orders", machine) is machine
+    observer.close()
