@@ -110,7 +110,7 @@ class ADPSGD(Scheme):
                 yield Tell(j, Average(x=self.w, weight=self.weight))
             except PeerLost:
                 self.asked = None
-                self.away.add(j)
+                self.not_taken(j)
 
         def neighbour(self) -> int | None:
             """A passive worker, if this one is active and there is any."""
@@ -140,7 +140,7 @@ class ADPSGD(Scheme):
                     yield from self.take_off(src, self.w * 0.0 if self.refuses(now, src, d) else d)
                 case ExchangeDeclined():
                     self.asked = None
-                    self.away.add(src)
+                    self.not_taken(src)
                 case _:
                     yield from super().on(now, src, message)
 

@@ -107,7 +107,7 @@ class GoSGD(Scheme):
             try:
                 yield Tell(rank, message)
             except PeerLost:
-                self.away.add(rank)
+                self.not_taken(rank)
                 self.forget(rank)
 
         def forget(self, rank: int) -> None:

@@ -12,6 +12,8 @@ Dobra & Gehrke 2003), so the model of the whole is sum(weight w) / sum(weight). 
     a worker leaves                              it hands over all it has to another one, or to the next that comes
     a worker joins late                          it asks another one (Begin), which gives it half of its mass
     nobody that is asked has any mass            the lowest rank begins with a mass of 1
+    one that is asked declines                   nobody begins before the coordinator says that it has gone: until then
+                                                 it hands its mass over, maybe to the one that asks
 
 Weights are whole multiples of QUANTUM. A share is rounded down to one and its giver keeps the rest, so sums of weights
 have no rounding error. No weight can become so small that it is zero: a worker with less than a quantum for each share
@@ -83,7 +85,10 @@ class Returned:
 
 @message("mass.Begin")
 class Begin:
-    """Asks for half of the receiver's mass, for a newcomer that has none. Answered by itself, behind the share."""
+    """Asks for half of the receiver's mass, for a newcomer that has none. Answered by itself, behind the share.
+
+    A newcomer that has asked all others asks itself, and answers when there is something new.
+    """
 
 
 class Holder(Role):
@@ -103,33 +108,66 @@ class Holder(Role):
         self.weight = 1.0
         self.most = MASS_MAX * len(self.workers)
         self.away: set[int] = set()  # workers known to have left
+        self.leaving: set[int] = set()  # those of them of which the coordinator has not said so
+        self.changes = 0  # how often it has said that somebody has come or gone
         self.left = False
         self.heir: int | None = None  # who has got this worker's mass
         self.inbox: dict[int, tuple[Any, float]] = {}  # by round: sum of weight w, sum of weights
         self.poor: set[int] = set()  # who had no mass to give, as far as this one knows
+        self.asked_at = 0  # what `changes` was when the loop asked last
+        self.waits = False  # the loop has asked this one itself, which has not answered
 
     def enter(self) -> Generator[Effect, Any, None]:
         """Gets a mass from another worker if this one has none; every loop begins with it."""
         while not self.weight:
+            all_are_poor = set(self.workers) - self.away - {self.me} <= self.poor
             peer = self.anybody()
-            if peer is None or self._first_of_the_poor():
+            if all_are_poor and self.leaving:
+                peer = self.me
+            elif peer is None or (all_are_poor and self._is_first_here()):
                 self.weight = 1.0
                 return
-            try:
-                yield Call(peer, Begin())
-                self.poor.add(peer)
-            except PeerLost:
-                self.away.add(peer)
-                self.poor.clear()  # they may have got something since they were asked
+            self.asked_at = self.changes
+            yield from self._ask_for_mass(peer)
             self.absorb()
 
-    def _first_of_the_poor(self) -> bool:
-        """Returns True if no worker here has any mass and this one has the lowest rank, by which all agree who begins.
+    def _ask_for_mass(self, peer: int) -> Generator[Effect, Any, None]:
+        """Asks `peer`, which is this one itself when it waits, and notes whether that one had any.
+
+        What has become of it may be out of date if the coordinator has told of changes meanwhile.
+        """
+        try:
+            yield Call(peer, Begin())
+            if peer != self.me and self.asked_at == self.changes:
+                self.poor.add(peer)
+        except PeerLost:
+            if self.asked_at == self.changes:
+                self.not_taken(peer)
+                self.poor.clear()  # they may have got something since they were asked
+
+    def _is_first_here(self) -> bool:
+        """Returns True if this one has the lowest rank here, by which all agree who begins where nobody has any mass.
 
         It happens when whoever had mass failed before anybody else got some.
         """
-        others = set(self.workers) - self.away - {self.me}
-        return others <= self.poor and self.me < min(others)
+        return self.me < min(set(self.workers) - self.away - {self.me})
+
+    def not_taken(self, rank: int) -> None:
+        """Sends nothing more to a worker that takes nothing: it leaves or is lost, as the coordinator will say."""
+        if rank not in self.away and rank != self.me:
+            self.away.add(rank)
+            self.leaving.add(rank)
+
+    def _is_back(self, rank: int) -> None:
+        """Counts a worker among those that messages may go to."""
+        self.away.discard(rank)
+        self.leaving.discard(rank)
+
+    def _go_on(self) -> Iterator[Reply]:
+        """Lets the loop go on if it waits and there is something new: a share has come, or somebody came or went."""
+        if self.waits and (self.inbox or self.asked_at != self.changes):
+            self.waits = False
+            yield Reply(self.me, Begin())
 
     def absorb(self, round: int | None = None) -> None:
         """Takes in the shares that have arrived, of rounds up to `round` (None: of all)."""
@@ -197,7 +235,7 @@ class Holder(Role):
             try:
                 yield Tell(rank, Share(w=w, weight=share, round=round))
             except PeerLost:  # it never left this worker
-                self.away.add(rank)
+                self.not_taken(rank)
                 self._put(w, share, round)
 
     def anybody(self) -> int | None:
@@ -218,13 +256,17 @@ class Holder(Role):
                 yield Tell(src, Returned(w=w, weight=weight, round=round))
             case Share(w=w, weight=weight, round=round):
                 self._put(self.w if self.refuses(now, src, w) else w, weight, round)
+                yield from self._go_on()
             case Returned(w=w, weight=weight, round=round):
-                self.away.add(src)
+                self.not_taken(src)
                 self._put(w, weight, round)
                 if self.left:
                     yield from self._hand_over()
+            case Begin() if src == self.me:
+                self.waits = True
+                yield from self._go_on()
             case Begin():
-                self.away.discard(src)  # it asks, so it is here: its message may overtake the change of membership
+                self._is_back(src)  # it asks, so it is here: its message may overtake the change of membership
                 if not self.weight:
                     self.absorb()  # this one begins, too, and what it was sent since it asked would count as none
                 yield from self.give((src,))
@@ -235,22 +277,26 @@ class Holder(Role):
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         """Sends nothing more to a worker that has left, and asks those again that had nothing to give."""
         self.away.add(rank)
+        self.leaving.discard(rank)
         self.poor.clear()  # it may have left what it had to one of them
-        yield from ()
+        self.changes += 1
+        yield from self._go_on()
 
     def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         """Counts a worker again among those that messages may go to.
 
         One that has left with its mass, because nobody was there who could take it, hands it over now.
         """
-        self.away.discard(rank)
+        self._is_back(rank)
         self.poor.discard(rank)
+        self.changes += 1
+        yield from self._go_on()
         if self.left and self.weight:
             yield from self._hand_over()
 
     def join_state(self) -> dict[str, Any]:
         """Returns what a newcomer takes over; it begins without weight, so that no mass is made."""
-        return {**super().join_state(), "away": sorted(self.away)}
+        return {**super().join_state(), "away": sorted(self.away - self.leaving)}
 
     def load_join_state(self, shown: Mapping[str, Any]) -> None:
         super().load_join_state(shown)
@@ -258,7 +304,7 @@ class Holder(Role):
 
     def leave(self, now: float) -> Iterator[Tell | Reply]:
         """Hands over all weight before it leaves: what stays behind would be missing in the mean."""
-        self.left = True
+        self.left, self.waits = True, False  # whoever waits for an answer here is told that there is none
         yield from self._hand_over()
 
     def model(self) -> tuple[Any, float]:

@@ -10,12 +10,16 @@ AWAITING       finish: PeerLost                   thrown into the generator, whi
 LOCAL WORK     finish returns the effect          the caller computes, and calls `begin`      RUNNING
 any            start_anew, then resumed           a new generator, since servers went back    RUNNING
 any            the run is stopped                 Stopped, or the cause, is raised
+
+What the role yields is sent without the lock. So another thread may act meanwhile on what the role has been told since,
+such as that somebody leaves. Who is to hear of the end of all messages before is answered by `when_sent`.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, assert_never
 
@@ -51,6 +55,8 @@ class EffectLoop:
         self._anew = False
         self.begun_anew = 0  # how often it was started anew
         self._server_view = 0  # of its last step: what it sends belongs to that view
+        self._sending = False  # the role is at a step, or what it has yielded is not sent yet
+        self._afterwards: deque[Callable[[], None]] = deque()
 
     def start_anew(self) -> None:
         """Makes the loop start from the beginning when it is resumed next; called under the lock."""
@@ -85,15 +91,43 @@ class EffectLoop:
     def _proceed(self, value: Any, lost: PeerLost | None) -> Compute | Train | AwaitedSeconds:
         """Carries out effects until the scheme wants to compute or has to wait; returns that."""
         while True:
-            effect = self._resume(value, lost)
-            if isinstance(effect, _LOCAL_WORK):
-                return effect
+            self._sending = True  # before the role decides what it sends
             try:
-                value, lost = self._carry(effect), None
-            except PeerLost as error:
-                value, lost = None, error
+                effect = self._resume(value, lost)
+                if isinstance(effect, _LOCAL_WORK):
+                    return effect
+                try:
+                    value, lost = self._carry(effect), None
+                except PeerLost as error:
+                    value, lost = None, error
+            finally:
+                self._has_sent()
             if isinstance(value, AwaitedSeconds):
                 return value
+
+    def when_sent(self, act: Callable[[], None]) -> None:
+        """Calls `act` when all is sent that the role has yielded so far: now, or on the loop's own thread.
+
+        Any thread may call it. It never waits.
+        """
+        self._afterwards.append(act)
+        if not self._sending:
+            self._act_afterwards()
+
+    def _has_sent(self) -> None:
+        # Whoever calls `when_sent` looks after it has appended, and this looks after it has noted that all is sent. So
+        # one of the two finds what is to be done, without a lock.
+        self._sending = False
+        if self._afterwards:
+            self._act_afterwards()
+
+    def _act_afterwards(self) -> None:
+        while self._afterwards:
+            try:
+                act = self._afterwards.popleft()
+            except IndexError:  # another thread was faster
+                return
+            act()
 
     def _resume(self, value: Any, lost: PeerLost | None) -> Effect:
         """Resumes the scheme and returns its next effect; begins it anew if the servers went back.
@@ -136,5 +170,6 @@ class EffectLoop:
     def _begin(self, effect: Call | Mean) -> PendingReply:
         """Begins a call or a mean; returns the pending result."""
         if isinstance(effect, Mean):
+            self._has_sent()  # its carrier may take its time, and nobody passes a part of a mean on
             return self._mean(effect)
         return self._out.call(effect.to, effect.message, streams=effect.streams, server_view=self._server_view)

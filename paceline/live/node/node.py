@@ -14,7 +14,8 @@ box on (`advance`). A lock keeps the roles to one of them at a time, so `on` is 
     envelope                    goes to
     MEAN                        the workers' own means (`peers`)
     REPLY                       the `PendingReply` of its number; too late or void: ignored
-    CALL of ReadState           what this party publishes (`published`), without its role
+    CALL of ReadState           what this party publishes (`published`), without its role; of PRESENCE, behind all that
+                                the loop sends
     CALL, TELL                  `on` of the role, or the server of means, of its slice
     any, of an older view       dropped, between servers and others: what it belongs to was rolled_back
 """
@@ -333,7 +334,10 @@ class Node(StateReader):
             self._answered(src, envelope)
             return
         if isinstance(envelope.message, ReadState):
-            self.published.show(src, envelope)
+            if envelope.message.what == PRESENCE:  # the answer goes behind all that the loop sends
+                self._loop.when_sent(lambda: self.published.show(src, envelope))
+            else:
+                self.published.show(src, envelope)
             return
         with self._lock:
             if self._is_of_another_view(src, envelope):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
-from paceline.core.effects import KEEP, RESET, Call, Computed, Tell, Train, Trained
+from paceline.core.effects import KEEP, RESET, Call, Computed, Reply, Tell, Train, Trained
 from paceline.core.errors import Diverged, PeerLost
 from paceline.core.local.push_sum import QUANTUM, UNSOUND_MAX, Begin, Holder, Returned
 from paceline.core.scheme import make
@@ -226,3 +226,71 @@ def test_when_one_that_is_asked_is_gone_those_that_had_nothing_are_asked_again()
     again = loop.throw(PeerLost("it is gone"))
     assert isinstance(again, Call)
     assert (again.to, role.weight) == (first.to, 0.0)
+
+
+def newcomer(me: int = 0) -> tuple[Holder, Any]:
+    """Returns a worker without mass that has asked one of two others, which declined."""
+    role = worker(me)
+    role.load_join_state({"away": []})
+    loop = role.run()
+    next(loop)
+    return role, loop
+
+
+def test_who_declines_may_have_mass_yet_so_nobody_begins_before_the_coordinator_says_that_it_has_gone() -> None:
+    role, loop = newcomer()
+    loop.throw(PeerLost("it leaves"))
+    waits = loop.throw(PeerLost("it leaves"))
+    assert waits == Call(0, Begin())
+    assert hear(role, 0, Begin()) == []
+    assert list(role.on_worker_left(0.0, 1)) == [Reply(0, Begin())]
+    assert loop.send(Begin()) == waits, "worker 2 has not gone"
+    assert hear(role, 0, Begin()) == []
+    assert list(role.on_worker_left(0.0, 2)) == [Reply(0, Begin())]
+    assert isinstance(loop.send(Begin()), Train)
+    assert role.weight == 1.0
+
+
+def test_what_one_that_leaves_hands_over_reaches_who_waits_for_news_of_it() -> None:
+    role, loop = newcomer()
+    loop.throw(PeerLost("it leaves"))
+    loop.throw(PeerLost("it leaves"))
+    assert hear(role, 0, Begin()) == []
+    assert hear(role, 2, share(3.0, 0.25)) == [Reply(0, Begin())]
+    assert isinstance(loop.send(Begin()), Train)
+    assert (role.w, role.weight) == ([3.0], 0.25)
+
+
+def test_news_that_come_just_before_it_waits_are_answered_at_once() -> None:
+    role, loop = newcomer()
+    loop.throw(PeerLost("it leaves"))
+    loop.throw(PeerLost("it leaves"))
+    assert list(role.on_worker_left(0.0, 1)) == []
+    assert hear(role, 0, Begin()) == [Reply(0, Begin())]
+
+
+def test_an_answer_from_before_somebody_left_does_not_say_that_there_is_no_mass() -> None:
+    """Who has left may have handed its mass to the one that answered, after the answer."""
+    role, loop = newcomer()
+    role.poor = {1}
+    list(role.on_worker_left(0.0, 2))
+    assert loop.send(Begin()) == Call(1, Begin())
+    assert role.weight == 0.0
+
+
+def test_a_newcomer_does_not_take_over_who_only_declines() -> None:
+    role, loop = newcomer(me=2)
+    loop.throw(PeerLost("it leaves"))
+    assert len(role.away) == 1
+    assert role.join_state()["away"] == []
+    list(role.on_worker_left(0.0, next(iter(role.away))))
+    assert len(role.join_state()["away"]) == 1
+
+
+def test_one_that_leaves_while_it_waits_answers_itself_no_more() -> None:
+    role, loop = newcomer()
+    loop.throw(PeerLost("it leaves"))
+    loop.throw(PeerLost("it leaves"))
+    hear(role, 0, Begin())
+    list(role.leave(0.0))
+    assert list(role.on_worker_left(0.0, 1)) == []

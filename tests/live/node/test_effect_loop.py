@@ -169,3 +169,23 @@ def test_on_is_never_interleaved_with_run(stage: Stage) -> None:
     go_on.set()
     assert advanced() is WORK
     assert happened(role.entered)
+
+
+def test_what_waits_for_the_loop_to_have_sent_is_done_once_in_order_also_when_the_loop_fails(stage: Stage) -> None:
+    done: list[int] = []
+    node = stage.node(worker(0))
+
+    def run() -> Generator[Effect, Any, None]:
+        for n in (1, 2):
+            node._loop.when_sent(lambda n=n: done.append(n))  # type: ignore[misc]
+        assert done == [], "the role is at a step"
+        raise ValueError("the scheme has a bug")
+        yield WORK
+
+    node.place(Loop(run), WHOLE)
+    node._loop.when_sent(lambda: done.append(0))
+    assert done == [0], "nothing is under way"
+    done.clear()
+    with pytest.raises(ValueError, match="the scheme has a bug"):
+        node.advance()
+    assert done == [1, 2]

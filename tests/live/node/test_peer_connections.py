@@ -403,3 +403,43 @@ def test_the_final_weights_are_shown_once_there_are_any(stage: Stage) -> None:
     assert again() is TEN
     holder.role.w = TEN
     assert curious.read_model(0) == (TEN, 1.0)
+
+
+def test_who_asks_whether_all_is_taken_is_answered_behind_what_the_loop_has_in_hand(stage: Stage) -> None:
+    """A process that ends after the answer would take with it what the thread of the loop has not sent yet."""
+    hears = Answerer(nothing)
+    leaver, other = peers(stage, hears, Answerer(nothing))
+    reached, held = threading.Event(), threading.Event()
+    other.place(Asker(Tell(0, Ask(v=TEN, n=7)), WORK), WHOLE)
+    tell = other.out.tell
+
+    def rests(*args: Any) -> None:  # the loop has decided what it tells worker 0, and its thread has not sent it
+        reached.set()
+        assert held.wait(PATIENCE_SECONDS)
+        tell(*args)
+
+    other.out.tell = rests  # type: ignore[method-assign]
+    advanced = in_background(other.advance)
+    assert reached.wait(PATIENCE_SECONDS)
+    answered = threading.Event()
+
+    def asks() -> None:
+        leaver.await_taken()
+        answered.set()
+
+    asked = in_background(asks)
+    assert not answered.wait(0.2)
+    assert not hears.came
+    held.set()
+    advanced()
+    asked()
+    assert [message.n for _, message in hears.came] == [7], "it was sent before the answer"
+
+
+def test_a_loop_at_work_holds_no_answer_back(stage: Stage) -> None:
+    leaver, other = peers(stage, Answerer(nothing), Asker(WORK))
+    other.advance()
+    leaver.await_taken()
+    with pytest.raises(Stopped):
+        other.advance()
+    leaver.await_taken()

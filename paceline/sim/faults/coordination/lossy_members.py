@@ -280,6 +280,8 @@ class LossyMembers(Members):
         if not incarnation.party.here:
             self.stays(incarnation.rank)
             self.end(incarnation.party)
+            if self.supervisor:
+                self.supervisor.ended(incarnation.party, "it was evicted")
             return
         party, drained = incarnation.party, incarnation.rank in self.draining
         if drained:
