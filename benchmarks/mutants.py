@@ -1,4 +1,4 @@
-"""Planted bugs, and how soon `paceline fuzz` sees each (docs/fuzzing.md).
+"""Planted bugs, and how soon `paceline fuzz` sees each (docs/fuzzing-bugs.md).
 
     python benchmarks/mutants.py                    all of tests/sim/all_mutants.py; claim: each within 60 s
     python benchmarks/mutants.py --only lease       those whose name has that word

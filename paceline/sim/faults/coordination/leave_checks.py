@@ -29,8 +29,18 @@ class LeaveChecks:
         """Checks that the others have taken what `party` sent, also servers that were lost since."""
         if self._sim.invariants:
             streams, calls = self._members.streams, self._members.calls
-            sent = [(dst, number) for dst, number in streams.sent_by(party) if dst is not self._coordinator]
+            sent = [(dst, number) for dst, number in streams.sent_by(party) if self._is_waited_for(party, dst)]
             self._sim.invariants.deliveries.left(party, [*sent, *calls.sent_by(party)])
+
+    def _is_waited_for(self, party: SimulatedProcess, dst: SimulatedProcess) -> bool:
+        """Returns False for the coordinator, and for a worker that has left and come back since, as `party` knows.
+
+        The process that had left has ended then. A simulated one stays, so that what it is sent is not lost; a live
+        one cannot take it any more.
+        """
+        if dst is self._coordinator:
+            return False
+        return dst.kind != "worker" or self._members.worker_of(party, dst.me) is dst
 
     def ends(self, party: SimulatedProcess) -> None:
         """Checks the same for a drained worker whose process ends, and that it has taken what workers sent it."""
