@@ -292,11 +292,13 @@ class Node(StateReader):
         """Returns True if the message is to be handled; brings it to its bounds where it is beyond them.
 
         A message of another view is not checked: `deliver` drops it, and a clock that it names must not count as seen,
-        or the same contribution, made again in this view, would be a false claim.
+        or the same contribution, made again in this view, would be a false claim. A call that came before is dropped.
         """
         if envelope.kind != CONTROL and self._is_of_another_view(src, envelope):
             envelope.server_view = NO_VIEW  # also if that view begins before `deliver`
             return True
+        if self._was_had(src, envelope):
+            return False  # or the clock that it names again would count as a false claim
         at = envelope.slice
         here = self._hosted[at].length if self.me.kind == "server" and at < len(self._hosted) else 0
         return self.message_checks.admit(src, envelope, here)
@@ -349,8 +351,10 @@ class Node(StateReader):
             role = hosted.mean_server if hosted.mean_server and isinstance(envelope.message, Part) else hosted.role
             if role is None:
                 raise ProtocolError(f"{self.me} got {type(envelope.message).__name__} before it had a role")
-            if envelope.kind == CALL and not self._unanswered.take(role, src.index, envelope.id):
-                return
+            if envelope.kind == CALL:
+                if self._was_had(src, envelope):
+                    return
+                self._unanswered.take(role, src.index, envelope.slice, envelope.id)
             try:
                 self._carry_out(role, role.on(self.now(), src.index, envelope.message))
             except Unexpected as error:
@@ -358,6 +362,11 @@ class Node(StateReader):
                 return
             for after in list(hosted.after.values()) if hosted.after else ():
                 after()
+
+    def _was_had(self, src: Party, envelope: Envelope) -> bool:
+        """Returns True for a call of a worker that was sent again, and had come already."""
+        is_call = envelope.kind == CALL and src.kind == "worker"
+        return is_call and self._unanswered.had(src.index, envelope.slice, envelope.id)
 
     def _is_of_another_view(self, src: Party, envelope: Envelope) -> bool:
         """Returns True for a message between a server and others that belongs to what was undone, or is to be."""

@@ -21,23 +21,34 @@ class OpenCall(NamedTuple):
     part: int
 
 
+LAST_MAX = 8
+"""Calls of a worker to a slice that are known again when they come again; a worker waits for fewer at a time."""
+
+
 class IncomingCalls:
     """Holds the calls of others to the roles of one process, by role and rank, the oldest first.
 
-    Its owner lets one thread in at a time.
+    Its owner lets one thread in at a time, but for `had`.
     """
 
     def __init__(self) -> None:
         self._calls: dict[tuple[Role, int], deque[int]] = defaultdict(deque)
         self._away: set[int] = set()
+        # The numbers of the last calls, by rank and slice.
+        self._last: dict[tuple[int, int], deque[int]] = defaultdict(lambda: deque(maxlen=LAST_MAX))
 
-    def take(self, role: Role, rank: int, id: int) -> bool:
-        """Notes a call of worker `rank`; returns False if it is a repetition of one that is open."""
-        waiting = self._calls[role, rank]
-        if id in waiting:
-            return False  # asked again, and will be answered
-        waiting.append(id)
-        return True
+    def had(self, rank: int, slice: int, id: int) -> bool:
+        """Returns True for a call that came before: it is open, or its answer is on the way. Any thread may ask.
+
+        It was sent again: its caller was told that this server takes the place of a lost one, and had called this
+        server already.
+        """
+        return id in self._last.get((rank, slice), ())
+
+    def take(self, role: Role, rank: int, slice: int, id: int) -> None:
+        """Notes a call of worker `rank` to a slice."""
+        self._last[rank, slice].append(id)
+        self._calls[role, rank].append(id)
 
     def oldest(self, role: Role, rank: int) -> int | None:
         """Takes out the number of the oldest call, to answer it; None if there is none."""
@@ -50,15 +61,23 @@ class IncomingCalls:
 
     def came(self, rank: int) -> None:
         self._away.discard(rank)
+        self._forget(rank)
 
     def gone(self, rank: int) -> None:
         """Notes that this worker waits for no answer any more."""
         self._away.add(rank)
+        self._forget(rank)
         for key in [key for key in self._calls if key[1] == rank]:
             del self._calls[key]
 
+    def _forget(self, rank: int) -> None:
+        """Forgets the numbers of an incarnation that is over; those of the next one begin anew."""
+        for key in [key for key in self._last if key[0] == rank]:
+            del self._last[key]
+
     def clear(self) -> Iterator[tuple[int, int]]:
         """Drops all calls, which will not be answered, and yields rank and number of each."""
+        self._last.clear()  # what was dropped may come again
         calls, self._calls = self._calls, defaultdict(deque)
         return ((rank, id) for (_, rank), ids in calls.items() for id in ids)
 

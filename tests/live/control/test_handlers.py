@@ -141,6 +141,32 @@ def test_the_clock_of_a_message_that_servers_went_back_past_is_not_held_against_
     assert not session.node.message_checks.strikes
 
 
+def test_a_call_that_is_sent_again_to_a_server_that_had_it_is_no_false_claim() -> None:
+    """A worker called the successor of a lost server before it was told to send its calls again."""
+    session = session_of(server(0))
+    role = Role(None, RoleContext(me=0, workers=(0, 1), w=None, update=lambda w, g, samples: w))
+    session.node.host([ServedSlice(role=role)])
+    heard: list[tuple[int, int]] = []
+    role.on = lambda now, src, message: heard.append((src, message.clock)) or ()  # type: ignore[method-assign, assignment]
+
+    def push(clock: int, id: int, rank: int = 0, view: int = 0) -> None:
+        message = Push(clock=clock, g=np.ones(2, np.float32), samples=1)
+        session.handlers.deliver(worker(rank), Envelope(Kind.CALL, message, id, server_view=view))
+
+    for clock, id, rank in ((119, 7, 0), (119, 7, 0), (120, 8, 0), (121, 9, 0), (120, 8, 0), (33, 7, 1)):
+        push(clock, id, rank)
+    assert heard == [(0, 119), (0, 120), (0, 121), (1, 33)]
+    session.node.begin_server_view(0)  # restored once more: what was under way here is sent again
+    push(121, 9)
+    session.node.gone(1)
+    session.node.came(1)
+    push(34, 7, rank=1)  # the next incarnation, whose numbers begin anew
+    assert heard[4:] == [(0, 121), (1, 34)]
+    assert not session.node.message_checks.strikes
+    push(121, 10)
+    assert session.node.message_checks.strikes[worker(0)] == 1, "another call that names the same clock is one"
+
+
 class Posted:
     """A transport that keeps what is sent."""
 
