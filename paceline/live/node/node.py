@@ -352,8 +352,6 @@ class Node(StateReader):
             if role is None:
                 raise ProtocolError(f"{self.me} got {type(envelope.message).__name__} before it had a role")
             if envelope.kind == CALL:
-                if self._was_had(src, envelope):
-                    return
                 self._unanswered.take(role, src.index, envelope.slice, envelope.id)
             try:
                 self._carry_out(role, role.on(self.now(), src.index, envelope.message))

@@ -27,7 +27,7 @@ from paceline.core.coordination.server_recovery import Snapshots
 from paceline.core.message import plane_of
 from paceline.live.coordinator.inputs import InputKind, NoObserver
 from paceline.live.protocol.transport import Envelope, Kind, Transport
-from paceline.live.recording.message_text import actions_text, envelope_text, plain
+from paceline.live.recording.message_text import actions_text, envelope_text, plain, raised
 from paceline.live.recording.recording_file import RecordingWriter
 
 
@@ -126,7 +126,7 @@ class _NestedInput(AbstractContextManager[None]):
 
     def __exit__(self, _: object, error: BaseException | None, traceback: object) -> None:
         if error is not None:
-            self._recorder.note([{"Raised": f"{type(error).__name__}: {error}"}])
+            self._recorder.note([raised(error)])
 
 
 class _OuterInput(_NestedInput):

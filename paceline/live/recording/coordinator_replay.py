@@ -32,7 +32,7 @@ from paceline.live.coordinator.inputs import CoordinatorObserver, InputKind
 from paceline.live.node.node import Node
 from paceline.live.protocol.transport import Envelope, Handler, LossCause, Transport
 from paceline.live.recording.coordinator_recorder import carries_records, sent_by_role
-from paceline.live.recording.message_text import actions_text, envelope_of, is_whole, same
+from paceline.live.recording.message_text import actions_text, envelope_of, is_whole, raised, same
 
 MakeCoordinator = Callable[[Transport, Node, CoordinatorListener, Snapshots, CoordinatorObserver], Coordinator]
 
@@ -180,7 +180,7 @@ class CoordinatorReplay:
         try:
             yield
         except Exception as error:
-            self.note([{"Raised": f"{type(error).__name__}: {error}"}])
+            self.note([raised(error)])
             raise
 
     def decided(self, decision: CoordinatorDecision) -> None:

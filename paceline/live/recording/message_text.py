@@ -136,6 +136,11 @@ def is_whole(text: dict[str, Any]) -> bool:
     return plane_of(cls) != "state" and not vector_fields(cls)
 
 
+def raised(error: BaseException) -> dict[str, str]:
+    """Returns the output that stands for an exception of a machine."""
+    return {"Raised": f"{type(error).__name__}: {error}"}
+
+
 def actions_text(actions: Iterable[Action], *, folds_records: bool) -> list[Any]:
     """Returns the actions of a decision, in their order.
 

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from paceline.core.coordination.party import Party
-from paceline.live.recording.message_text import actions_text, plain
-from paceline.live.recording.recording_file import FOLDER, SUFFIX, RecordingWriter
+from paceline.live.recording.message_text import actions_text, plain, raised
+from paceline.live.recording.party_recorder import party_path
+from paceline.live.recording.recording_file import SUFFIX, RecordingWriter
 
 T = TypeVar("T")
 DECISIONS = f".decisions{SUFFIX}"
@@ -29,7 +30,7 @@ DECISIONS = f".decisions{SUFFIX}"
 
 def decisions_path(folder: Path, who: Party, incarnation: int) -> Path:
     """Returns the file of one incarnation of a party in the folder of a run."""
-    return folder / FOLDER / f"{str(who).replace(' ', '-')}.{incarnation}{DECISIONS}"
+    return party_path(folder, who, incarnation, DECISIONS)
 
 
 class PartyDecisionRecorder:
@@ -67,11 +68,6 @@ class PartyDecisionRecorder:
         """Ends the recording."""
         if self._writer:
             self._writer.close()
-
-
-def raised(error: Exception) -> dict[str, str]:
-    """Returns the output that stands for an exception of a machine."""
-    return {"Raised": f"{type(error).__name__}: {error}"}
 
 
 class _ObservedMachine:

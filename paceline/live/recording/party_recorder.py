@@ -7,6 +7,7 @@
 
 `at` is in seconds since the recorder began. Of vectors only the lengths are kept, and of long texts too. These
 recordings are read (`paceline replay RUN --party worker-0`), and not replayed: what a worker does depends on its loop.
+`party_decisions.py` records what can be replayed.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ TEXT_MAX = 200
 """Characters of a text; of a longer one, such as records of the trace, only the length is kept."""
 
 
-def party_path(folder: Path, who: Party, incarnation: int) -> Path:
-    """Returns the file of one incarnation of a party in the folder of a run."""
-    return folder / FOLDER / f"{str(who).replace(' ', '-')}.{incarnation}{SUFFIX}"
+def party_path(folder: Path, who: Party, incarnation: int, suffix: str = SUFFIX) -> Path:
+    """Returns the file of one incarnation of a party in the folder of a run, of messages or with another `suffix`."""
+    return folder / FOLDER / f"{str(who).replace(' ', '-')}.{incarnation}{suffix}"
 
 
 def with_recording(transport: Transport, folder: Path, incarnation: int, bytes_max: int) -> Transport:

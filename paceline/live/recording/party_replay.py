@@ -15,8 +15,7 @@ from paceline.core.parties.lifecycle import PartyLifecycle
 from paceline.core.parties.orders import PartyOrders
 from paceline.core.parties.server_restore import ServerRestore
 from paceline.live.recording.coordinator_replay import RecordedInput, ReplayedInput
-from paceline.live.recording.message_text import actions_text, message_of
-from paceline.live.recording.party_decisions import raised
+from paceline.live.recording.message_text import actions_text, message_of, raised
 
 
 class PartyReplay:

@@ -16,6 +16,7 @@ from paceline.live.coordinator.inputs import CoordinatorObserver
 from paceline.live.node.node import Node
 from paceline.live.protocol.transport import Transport
 from paceline.live.recording.coordinator_replay import CoordinatorReplay, RecordedInput, ReplayedInput, inputs_of
+from paceline.live.recording.message_text import raised
 from paceline.live.recording.recording_file import FOLDER, read_recording
 from paceline.runtime.run_folder.run_recording import recording_path
 from paceline.runtime.server.snapshot_policy import SnapshotPolicy
@@ -45,7 +46,7 @@ class CoordinatorRecording:
             except PacelineError:
                 raise
             except Exception as error:
-                yield ReplayedInput(recorded, [{"Raised": f"{type(error).__name__}: {error}"}])
+                yield ReplayedInput(recorded, [raised(error)])
                 return
 
     def rewritten(self) -> Iterator[Any]:
