@@ -20,14 +20,6 @@ RULES: dict[str, tuple[str, ...]] = {
         "faults/coordination/lossy_members.py:LossyMembers.asked_in_vain",
         "faults/coordination/lossy_members.py:LossyMembers._sends_decline",
     ),
-    "nothing more is heard of a lost incarnation": (
-        "faults/links/reliable_delivery.py:Receiver.fence",
-        "faults/links/reliable_delivery.py:Receiver.refuses",
-    ),
-    "the call of a later server ends the connection to the former one": (
-        "faults/servers/connections.py:ServerConnections.is_called",
-        "faults/servers/connections.py:ServerConnections.has_successor",
-    ),
     "a message beyond its bounds is a strike; clocks of the next incarnation": (
         "message_checks.py:SimulatedMessageChecks.admitted",
         "message_checks.py:SimulatedMessageChecks.strike",

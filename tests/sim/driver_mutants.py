@@ -9,6 +9,7 @@ import pytest
 
 from paceline.core.collective.mean_server import MeanServer
 from paceline.core.fault_tolerance.membership import Membership
+from paceline.core.fault_tolerance.peer_incarnations import PeerIncarnations
 from paceline.core.fault_tolerance.replication import Copies
 from paceline.core.fault_tolerance.server_recovery import Replacing
 from paceline.core.local.push_sum import Holder
@@ -40,7 +41,8 @@ def gaps_are_taken(patch: Patch) -> None:
     def admits_gaps(self: Receiver, sender: str, incarnation: int, number: int) -> DeliveryVerdict:
         verdict = admit(self, sender, incarnation, number)
         if verdict is DeliveryVerdict.GAP:
-            self._taken[sender] = (incarnation, number)
+            self.peers.meets(sender, incarnation)
+            self._taken[sender] = number
             return DeliveryVerdict.NEW
         return verdict
 
@@ -58,14 +60,14 @@ def dedup_is_forgotten_in_a_crash(patch: Patch) -> None:
 
 
 def no_fence(patch: Patch) -> None:
-    patch.setattr(Receiver, "fence", lambda self, sender, incarnation: None)
+    patch.setattr(PeerIncarnations, "end", lambda self, peer, incarnation: False)
 
 
 def the_fence_is_forgotten_in_a_crash(patch: Patch) -> None:
     crash = LossyLinks.crash
 
     def forgets(self: LossyLinks, party: SimulatedProcess, away_s: float) -> None:
-        self.receiver(party)._fences.clear()
+        self.receiver(party).peers._over.clear()
         crash(self, party, away_s)
 
     patch.setattr(LossyLinks, "crash", forgets)

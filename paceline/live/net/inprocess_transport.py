@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost
+from paceline.core.fault_tolerance.peer_incarnations import PeerIncarnations
 from paceline.core.message import size
 from paceline.live.protocol.transport import HERE, Envelope, Handler
 from paceline.live.protocol.wakeable_event import WakeableEvent
@@ -58,8 +59,7 @@ class HubTransport:
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = itertools.count()
         self._thread = threading.Thread(target=self._run, name=f"net of {me}", daemon=True)
-        self._burnt: dict[Party, int] = {}  # incarnations up to this one are over
-        self._met: dict[Party, int] = {}  # the incarnation of each that this one speaks with
+        self._peers = PeerIncarnations[Party]()
         self._handler: Handler | None = None
         self._sent = self._received = 0
 
@@ -75,7 +75,9 @@ class HubTransport:
 
     def connect(self, party: Party, address: str, incarnation: int = 0) -> None:
         """Meets a party anew. Raises PeerLost where it is not in this process."""
-        self._met.pop(party, None)
+        member = self._hub.find(party)
+        if member is not None:
+            self._peers.meets(party, member.incarnation)
         if self._reached(party) is None:
             raise PeerLost(f"{self.me} cannot reach {party}: it is not in this process")
 
@@ -84,11 +86,13 @@ class HubTransport:
         member = self._hub.find(party)
         if member is None or self.refuses(member) or member.refuses(self):
             return None
-        return member if self._met.setdefault(party, member.incarnation) == member.incarnation else None
+        if self._peers.met(party) is None:
+            self._peers.meets(party, member.incarnation)
+        return member if self._peers.met(party) == member.incarnation else None
 
     def refuses(self, other: HubTransport) -> bool:
         """Returns True if the other party's incarnation was dropped by this one."""
-        return other.incarnation <= self._burnt.get(other.me, -1)
+        return self._peers.is_over(other.me, other.incarnation)
 
     def send(self, to: Party, envelope: Envelope) -> None:
         """Puts a message into the other party's inbox. Raises PeerLost where it cannot be reached.
@@ -119,18 +123,17 @@ class HubTransport:
         assert self._handler is not None
         if self.refuses(src):  # it was on its way
             return
-        self._met[src.me] = src.incarnation
+        self._peers.meets(src.me, src.incarnation)
         self._received += size(envelope.message)
         self._handler.deliver(src.me, envelope)
 
     def drop(self, party: Party, incarnation: int, why: str) -> None:
         """Ends the connection to `incarnation` of a party and to all before it; both sides hear of it once."""
         other = self._hub.find(party)
-        known = self._burnt.get(party, -1)
-        if other is not None and known < other.incarnation <= incarnation:
+        if other is not None and other.incarnation <= incarnation and not self.refuses(other):
             self.post_lost(party, why)
             other.post_lost(self.me, "the other side closed the connection")
-        self._burnt[party] = max(incarnation, known)
+        self._peers.end(party, incarnation)
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> None:
         """Calls `action` after so many seconds, on the transport's thread."""

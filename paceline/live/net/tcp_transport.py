@@ -19,8 +19,7 @@ sides have one, on one host.
     CONNECTED                   a later incarnation greets, `drop`  closed; the handler hears `lost`        CLOSED
     CONNECTED                   end of stream, protocol error       closed; the handler hears `lost`        CLOSED
 
-`_burnt` has, for each party, the last incarnation that is over: nothing of it is accepted or called any more, so a
-process that was declared lost and still runs cannot come back under its old number.
+Which incarnation of a party counts is decided in `paceline.core.fault_tolerance.peer_incarnations`.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ from typing import Any
 
 from paceline.core.coordination.party import COORDINATOR, Party
 from paceline.core.errors import PeerLost, ProtocolError
+from paceline.core.fault_tolerance.peer_incarnations import PeerIncarnations
 from paceline.core.vector import Memory
 from paceline.live.addresses import check_bind, is_loopback
 from paceline.live.event_loop import Loop
@@ -122,8 +122,7 @@ class TcpTransport:
         # Lanes that came before their connection, and of which incarnation they are.
         self._early: dict[Party, list[tuple[Connection, int]]] = {}
         self._gone = [0, 0, 0, 0]  # traffic of connections that are closed, and handshakes of lanes
-        self._incarnations: dict[Party, int] = {}  # of those that were ever connected
-        self._burnt: dict[Party, int] = {}  # incarnations up to this one are over
+        self._peers = PeerIncarnations[Party]()
         self._handler: Handler | None = None
 
     def _failed(self, error: BaseException) -> None:
@@ -169,19 +168,19 @@ class TcpTransport:
     def connect(self, party: Party, address: str, incarnation: int = 0) -> None:
         """Connects to `incarnation` of a party; does nothing where it is connected already.
 
-        The second look at `_burnt` is needed: dialing takes seconds, and the party may be declared lost meanwhile.
+        The second look at what is over is needed: dialing takes seconds, and the party may be declared lost meanwhile.
         """
         if party in self._connections:
             return
-        if incarnation <= self._burnt.get(party, -1):
+        if self._peers.is_over(party, incarnation):
             raise PeerLost(f"{party} takes no part any more")
         sock = self._dialer.reach(party, address)
-        if incarnation <= self._burnt.get(party, -1):  # it was declared lost meanwhile
+        if self._peers.is_over(party, incarnation):  # it was declared lost meanwhile
             sock.close()
             raise PeerLost(f"{party} takes no part any more")
         connection = self._wrap(sock, party)
         self._dialed.add(connection)
-        self._incarnations[party] = max(incarnation, self._incarnations.get(party, -1))
+        self._peers.meets(party, incarnation)
         if self._connections.setdefault(party, connection) is not connection:  # it has called meanwhile
             self._crossed[party] = connection
             connection.begin()
@@ -318,7 +317,7 @@ class TcpTransport:
 
     def _greeted(self, connection: Connection, party: Party, greeting: Greeting) -> None:
         """Takes in a stream of `party`, which has proved who it is: as its connection, or as a lane of that."""
-        if greeting.incarnation <= self._burnt.get(party, -1):
+        if self._peers.is_over(party, greeting.incarnation):
             raise ProtocolError(f"incarnation {greeting.incarnation} of {party} is over")
         if greeting.lane:
             self._early.setdefault(party, []).append((connection, greeting.incarnation))
@@ -326,7 +325,6 @@ class TcpTransport:
             self._make_way(party, greeting.incarnation)
             self._strangers.pop(connection, None)
             self._admit(connection, party)
-            self._incarnations[party] = greeting.incarnation
             if self._connections.setdefault(party, connection) is not connection:
                 self._crossed[party] = connection
         if self._called_by(party):
@@ -334,11 +332,10 @@ class TcpTransport:
 
     def _make_way(self, party: Party, incarnation: int) -> None:
         """Drops an earlier incarnation of `party`, whose end has not been noticed yet."""
-        if party in self._connections and incarnation <= self._incarnations[party]:
-            calls_cross = incarnation == self._incarnations[party] and self._connections[party] in self._dialed
-            if not calls_cross or party in self._crossed:
-                raise ProtocolError(f"{party} is connected already")
-        self.drop(party, incarnation - 1, "it came back")
+        if self._peers.meets(party, incarnation):
+            self._close(party, "it came back")
+        elif party in self._connections and (self._connections[party] not in self._dialed or party in self._crossed):
+            raise ProtocolError(f"{party} is connected already")  # calls of both sides may cross, once
 
     def _called_by(self, party: Party) -> Connection | None:
         """Returns the connection that `party` has called, to which its lanes belong; None before there is one."""
@@ -352,10 +349,8 @@ class TcpTransport:
         for stream, incarnation in self._early.pop(party, ()):
             if stream not in self._strangers:  # it has lost patience, or was closed
                 continue
-            if incarnation != self._incarnations[party]:
-                stream.close(
-                    f"a stream of {party}, incarnation {incarnation}; incarnation {self._incarnations[party]} is here"
-                )
+            if incarnation != (here := self._peers.met(party)):
+                stream.close(f"a stream of {party}, incarnation {incarnation}; incarnation {here} is here")
                 continue
             del self._strangers[stream]
             self._gone[0] += stream.bytes_sent
@@ -377,11 +372,14 @@ class TcpTransport:
 
     def drop(self, party: Party, incarnation: int, why: str) -> None:
         """Closes the connection to an incarnation of a party, and refuses it and all before it from now on."""
-        self._burnt[party] = max(incarnation, self._burnt.get(party, -1))
-        if self._incarnations.get(party, incarnation) <= incarnation:
-            for connection in (self._crossed.get(party), self._connections.get(party)):
-                if connection:
-                    connection.close(why)
+        if self._peers.end(party, incarnation):
+            self._close(party, why)
+
+    def _close(self, party: Party, why: str) -> None:
+        """Closes the connection to a party, both where calls have crossed."""
+        for connection in (self._crossed.get(party), self._connections.get(party)):
+            if connection:
+                connection.close(why)
 
     def way_to(self, party: Party) -> str:
         """Returns SHARED or TCP. Raises PeerLost where there is no connection."""

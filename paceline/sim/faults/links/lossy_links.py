@@ -145,7 +145,7 @@ class LossyLinks:
         `in_vain` is called. Nor is anything sent to a process that has exited; a call to it fails when `src` is told of
         its loss. `past_role`: no role hears it, and nobody has to wait until it is taken.
         """
-        if self.receiver(src).refuses(dst.name, dst.incarnation):
+        if self.receiver(src).peers.is_over(dst.name, dst.incarnation):
             self._in_vain(dst, act, args)
             return self._sim.now
         if dst.process in self._exited:
@@ -360,7 +360,7 @@ class LossyLinks:
     # ---- coming and going ----------------------------------------------------------------------------------
     def fence(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:
         """Lets `party` reject everything of that incarnation of `dead` from now on."""
-        self.receiver(party).fence(dead.name, dead.incarnation)
+        self.receiver(party).peers.end(dead.name, dead.incarnation)
         self.give_up(party, dead)
 
     def give_up(self, party: SimulatedProcess, dead: SimulatedProcess) -> None:
@@ -390,7 +390,7 @@ class LossyLinks:
 
     def _acknowledges(self, src: SimulatedProcess, dst: SimulatedProcess) -> bool:
         """Returns False where `dst` refuses `src`, or is a dead worker or a dead server with a successor."""
-        if self.receiver(dst).refuses(src.name, src.incarnation):
+        if self.receiver(dst).peers.is_over(src.name, src.incarnation):
             return False
         if dst.hears or dst.kind not in ("worker", "server"):
             return True
@@ -427,7 +427,7 @@ class LossyLinks:
 
     def has_lost(self, src: SimulatedProcess, dst: SimulatedProcess) -> bool:
         """Returns True if `src` has no connection to `dst`: it ended that, or `dst` is a worker that is dead."""
-        if dst.process in self._exited or self.receiver(src).refuses(dst.name, dst.incarnation):
+        if dst.process in self._exited or self.receiver(src).peers.is_over(dst.name, dst.incarnation):
             return True
         return dst.kind == "worker" and not dst.hears
 
@@ -441,7 +441,7 @@ class LossyLinks:
         """Yields the action and arguments of every message that has not arrived and still may."""
         for way in self._ways.values():
             receiver, src = self.receiver(way.dst), way.src
-            if receiver.refuses(src.name, src.incarnation):
+            if receiver.peers.is_over(src.name, src.incarnation):
                 continue
             last = receiver.last(src.name, src.incarnation)
             for number, (_, act, args, _) in way.sender.unacknowledged():

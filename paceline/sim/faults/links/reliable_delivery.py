@@ -5,12 +5,11 @@ Everything that one incarnation of a process sends to another is numbered 1, 2, 
     sender:    keep what was sent until it is acknowledged; after a silence or a new connection send it again,
                the same numbers with the same contents
     receiver:  take the number that follows the last one taken, and no other; acknowledge the last one
-    fence:     nothing more is taken from an incarnation (one incarnation of a process) that was declared dead
+    peers:     nothing is taken from an incarnation that is over (`core/fault_tolerance/peer_incarnations.py`)
 
 A reply is a message like any other, so one that got lost is kept and sent again: the caller's repeated question is
-not put to the role a second time. What a receiver took, the fences, what it has sent and not seen acknowledged, and the
-state of its role change together, and are saved and restored as one; then a crash at any moment loses and repeats
-nothing. `state()` of both classes is made of dicts, lists, strings and numbers for that purpose.
+not put to the role a second time. A process that crashes and comes back as the same incarnation has what it took, who
+is over for it, what it has sent and not seen acknowledged, and the state of its role, all of one moment.
 
 Nothing here knows a clock or a connection: whoever drives it decides when to send again. The simulator drives it as its
 model of TCP, where messages are lost (`lossy_links.py`). No live run does: there TCP itself keeps the order, and a
@@ -23,6 +22,8 @@ from collections import deque
 from collections.abc import Iterator
 from enum import Enum
 from typing import Any
+
+from paceline.core.fault_tolerance.peer_incarnations import PeerIncarnations
 
 
 class DeliveryVerdict(Enum):
@@ -38,60 +39,34 @@ class Receiver:
     """Remembers, for each sender by name, its incarnation and the number of the last message taken from it."""
 
     def __init__(self) -> None:
-        self._taken: dict[str, tuple[int, int]] = {}
-        self._fences: dict[str, int] = {}  # the last incarnation that is refused
+        self.peers = PeerIncarnations[str]()
+        self._taken: dict[str, int] = {}  # of the incarnation that was met
 
     def __len__(self) -> int:
         """Returns the number of senders about which something is kept. It is bounded by the number of processes."""
-        return len(self._taken.keys() | self._fences.keys())
+        return len(self.peers)
 
     def admit(self, sender: str, incarnation: int, number: int) -> DeliveryVerdict:
         """Judges message `number`, counted from 1, of that incarnation of `sender`. NEW counts as taken from
         here on."""
-        known, last = self._taken.get(sender, (incarnation, 0))
-        if incarnation < known or self.refuses(sender, incarnation):
+        if self.peers.is_over(sender, incarnation):
             return DeliveryVerdict.STALE
-        # A later incarnation counts its messages from 1 again.
-        if incarnation > known:
-            last = 0
+        last = self.last(sender, incarnation)
         if number <= last:
             return DeliveryVerdict.REPEAT
         if number > last + 1:
             return DeliveryVerdict.GAP
-        self._taken[sender] = (incarnation, number)
+        self.peers.meets(sender, incarnation)
+        self._taken[sender] = number
         return DeliveryVerdict.NEW
 
     def last(self, sender: str, incarnation: int) -> int:
-        """Returns the number to acknowledge: everything up to it was taken of that incarnation."""
-        known, last = self._taken.get(sender, (incarnation, 0))
-        return last if known == incarnation else 0
+        """Returns the number to acknowledge: everything up to it was taken of that incarnation, which counts from 1."""
+        return self._taken.get(sender, 0) if self.peers.met(sender) == incarnation else 0
 
     def expects(self, sender: str, incarnation: int, number: int) -> bool:
         """Returns True if message `number` of that incarnation was not taken yet, and would be."""
-        known, last = self._taken.get(sender, (incarnation, 0))
-        if incarnation < known or self.refuses(sender, incarnation):
-            return False
-        return incarnation > known or last < number
-
-    def fence(self, sender: str, incarnation: int) -> None:
-        """Rejects everything of this incarnation of `sender`, and of earlier ones, from now on."""
-        self._fences[sender] = max(incarnation, self._fences.get(sender, incarnation))
-
-    def refuses(self, sender: str, incarnation: int) -> bool:
-        """Returns True if that incarnation of `sender`, or a later one, was fenced."""
-        return incarnation <= self._fences.get(sender, incarnation - 1)
-
-    def state(self) -> dict[str, Any]:
-        """Returns one plain value, to be saved together with what the messages have changed."""
-        return {"taken": {name: list(pair) for name, pair in self._taken.items()}, "fences": dict(self._fences)}
-
-    @classmethod
-    def restored(cls, state: dict[str, Any]) -> Receiver:
-        """Returns a receiver that goes on from a saved `state()`."""
-        receiver = cls()
-        receiver._taken = {name: (incarnation, last) for name, (incarnation, last) in state["taken"].items()}
-        receiver._fences = dict(state["fences"])
-        return receiver
+        return not self.peers.is_over(sender, incarnation) and self.last(sender, incarnation) < number
 
 
 class Sender:
@@ -129,16 +104,3 @@ class Sender:
     def unacknowledged(self) -> Iterator[tuple[int, Any]]:
         """Returns number and contents of what is kept, in the order in which it is to be sent again."""
         return iter(tuple(self._kept))
-
-    def state(self) -> dict[str, Any]:
-        """Returns one value, plain as far as the contents are. Tests save and restore it; the simulator keeps the
-        object itself."""
-        return {"sent": self._sent, "kept": [list(pair) for pair in self._kept]}
-
-    @classmethod
-    def restored(cls, state: dict[str, Any]) -> Sender:
-        """Returns a sender that goes on from a saved `state()`."""
-        sender = cls()
-        sender._sent = state["sent"]
-        sender._kept = deque((number, contents) for number, contents in state["kept"])
-        return sender

@@ -4,8 +4,8 @@
     the successor calls a worker         its connection to the former one is over: that is a loss (`OutgoingCalls`)
     the coordinator says it is back      the same, where the call has not come yet
 
-What a worker sends before goes to the former server, as over TCP; `paceline.core.parties.outgoing_calls` decides what
-is sent again.
+What a worker sends before goes to the former server, as over TCP. Which incarnation of a server counts is decided in
+`paceline.core.fault_tolerance.peer_incarnations`, and what is sent again in `paceline.core.parties.outgoing_calls`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from paceline.core.fault_tolerance.peer_incarnations import PeerIncarnations
 from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
@@ -32,27 +33,30 @@ class ServerConnections:
         stops_hearing: Callable[[SimulatedProcess, SimulatedProcess], None],
     ) -> None:
         self._sim, self._members, self._stops_hearing = sim, members, stops_hearing
-        self._former: dict[tuple[tuple[str, int], int], SimulatedProcess] = {}  # by process and number of the server
+        self._peers: dict[tuple[str, int], PeerIncarnations[int]] = {}  # of worker processes: servers by number
+        self._met: dict[tuple[int, int], SimulatedProcess] = {}  # servers by number and incarnation
 
     def of(self, party: SimulatedProcess, to: SimulatedProcess) -> SimulatedProcess:
         """Returns the process to which `party` has a connection as to the server whose present one is `to`."""
-        return self._former.get((party.process, to.me), to)
+        peers = self._peers.get(party.process)
+        met = None if peers is None else peers.met(to.me)
+        return to if met is None or met == to.incarnation else self._met[to.me, met]
 
     def has_successor(self, former: SimulatedProcess) -> None:
         """Notes that the workers do not know yet who is in the place of the server `former`."""
-        there = {party.process for party in self._sim.world.workers}
-        self._former = {key: old for key, old in self._former.items() if key[0] in there}
-        for process in there:
-            self._former.setdefault((process, former.me), former)
+        self._met[former.me, former.incarnation] = former
+        there = [party.process for party in self._sim.world.workers]
+        self._peers = {process: self._peers.get(process, PeerIncarnations()) for process in there}
+        for peers in self._peers.values():
+            if peers.met(former.me) is None:
+                peers.meets(former.me, former.incarnation)
 
     def is_called(self, party: SimulatedProcess, successor: SimulatedProcess) -> None:
         """A later incarnation of a server has connected to `party`. A call that comes late changes nothing."""
-        before = self._former.get((party.process, successor.me))
-        if before is None or before.incarnation >= successor.incarnation:
+        peers = self._peers.get(party.process)
+        if peers is None or (before := peers.met(successor.me)) is None:
             return
-        if self._sim.world.servers[successor.me] is successor:
-            del self._former[party.process, successor.me]
-        else:  # it is lost by now, and has a successor of its own
-            self._former[party.process, successor.me] = successor
-        self._stops_hearing(party, successor)
-        self._members.calls.lost(party, before)
+        if peers.meets(successor.me, successor.incarnation):
+            self._met[successor.me, successor.incarnation] = successor  # it may be lost before it is restored
+            self._stops_hearing(party, successor)
+            self._members.calls.lost(party, self._met[successor.me, before])

@@ -62,4 +62,4 @@ def test_what_was_known_of_processes_that_are_gone_is_forgotten(stage: Stage) ->
     stage.world.workers = [stage.newcomer]
     stage.connections.has_successor(stage.present)
     assert stage.of(stage.newcomer) is stage.present
-    assert list(stage.connections._former) == [(("worker 2", 3), 0)]
+    assert list(stage.connections._peers) == [("worker 2", 3)]
