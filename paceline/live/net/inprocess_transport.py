@@ -60,6 +60,7 @@ class HubTransport:
         self._thread = threading.Thread(target=self._run, name=f"net of {me}", daemon=True)
         self._burnt: dict[Party, int] = {}  # incarnations up to this one are over
         self._met: dict[Party, int] = {}  # the incarnation of each that this one speaks with
+        self._heard: dict[Party, int] = {}  # the incarnation of each that was heard last
         self._handler: Handler | None = None
         self._sent = self._received = 0
 
@@ -119,7 +120,7 @@ class HubTransport:
         assert self._handler is not None
         if self.refuses(src):  # it was on its way
             return
-        self._met[src.me] = src.incarnation
+        self._met[src.me] = self._heard[src.me] = src.incarnation
         self._received += size(envelope.message)
         self._handler.deliver(src.me, envelope)
 
@@ -131,6 +132,10 @@ class HubTransport:
             self.post_lost(party, why)
             other.post_lost(self.me, "the other side closed the connection")
         self._burnt[party] = max(incarnation, known)
+
+    def incarnation_of(self, party: Party) -> int:
+        """Returns the incarnation of a party that was heard last."""
+        return self._heard.get(party, 0)
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> None:
         """Calls `action` after so many seconds, on the transport's thread."""
