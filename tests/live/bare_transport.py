@@ -21,8 +21,8 @@ TOKEN = "the token of this run"
 class Someone:
     """A party with a transport and a handler that keeps what it is told."""
 
-    def __init__(self, me: Party, token: str = TOKEN, **more: Any) -> None:
-        self.heard = Recorder()
+    def __init__(self, me: Party, token: str = TOKEN, heard: Recorder | None = None, **more: Any) -> None:
+        self.heard = heard or Recorder()
         self.transport = TcpTransport(me, token, NumpyMemory(), **more)
         self.transport.open(self.heard)
 

@@ -425,7 +425,7 @@ class Resume:
 
 @message("control.WorkerLeft", plane="control")
 class WorkerLeft:
-    """Tells that worker `rank` takes no further part. `lost`: nothing can be read from it any more."""
+    """Tells that an incarnation of worker `rank` takes no further part. `lost`: it cannot be asked any more."""
 
     rank: int
     lost: bool = False

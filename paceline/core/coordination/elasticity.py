@@ -184,10 +184,11 @@ class Elasticity:
         known = self._members.left(now, who, drained=drained)
         self.quotas.gone(who.index)
         if self._state.training and not self._state.stopping:
-            gone = control.WorkerLeft(rank=who.index, view=self._members.view if drained else 0)
+            incarnation, view = self._members.incarnation(who), self._members.view if drained else 0
+            gone = control.WorkerLeft(rank=who.index, incarnation=incarnation, view=view)
             self._decide.send(self._roster.present(), gone)
             self._decide.add(NotifyWorkerLeft(who.index))
-            self._end_leases(who, self._members.incarnation(who))
+            self._end_leases(who, incarnation)
         self.carry_out(known)
 
     def _let_exit(self, who: Party) -> None:

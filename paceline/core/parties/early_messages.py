@@ -4,8 +4,8 @@
     OFF        the roster, late                 nothing yet                            HOLDING
     HOLDING    a message that needs a role      it is kept, in order                   HOLDING
     HOLDING    any other message                it passes                              HOLDING
-    HOLDING    its sender is declared lost      what is kept of it is dropped          HOLDING
-    HOLDING    its sender leaves                what is kept of it comes first         HOLDING
+    HOLDING    an incarnation is declared lost  what is kept of it is dropped          HOLDING
+    HOLDING    an incarnation leaves            what is kept of it comes first         HOLDING
     HOLDING    servers go back                  what is kept of servers is dropped     HOLDING
     HOLDING    release, of those that left      those messages go to the role          HOLDING
     HOLDING    release                          all other messages go to the role      OFF
@@ -17,6 +17,10 @@ A role that has been told of a loss hears nothing more of the lost process. So w
 role would hear later than the loss, is dropped. A worker that leaves has said all before, and was told that it was
 taken; the role hears that before it hears of the leave (`orders.py`). What servers have said in an earlier view
 belongs to updates that were undone.
+
+The coordinator may tell a newcomer of a loss or a leave after the next incarnation of that worker has sent it
+something: both come over connections of their own. So each message is kept with the incarnation of its sender, and what
+is kept of the next one stays.
 """
 
 from __future__ import annotations
@@ -32,8 +36,9 @@ class EarlyMessages(Generic[M]):
     """Holds the messages of one process, from its roster until it has its role."""
 
     def __init__(self) -> None:
-        self._held: list[tuple[Party, M]] | None = None  # None while nothing is held
-        self._of_leavers: list[tuple[Party, M]] = []
+        # Sender, its incarnation, and message; None while nothing is held.
+        self._held: list[tuple[Party, int, M]] | None = None
+        self._of_leavers: list[M] = []
 
     @property
     def holding(self) -> bool:
@@ -44,35 +49,48 @@ class EarlyMessages(Generic[M]):
         """Begins to hold messages, once the roster is here, if this process is `late` (a newcomer)."""
         self._held = [] if late else None
 
-    def hold(self, src: Party, message: M, *, needs_role: bool) -> bool:
-        """Keeps a message of `src` that needs the role if that does not exist yet; returns whether it was kept."""
+    def hold(self, src: Party, incarnation: int, message: M, *, needs_role: bool) -> bool:
+        """Keeps a message of that incarnation of `src` if it needs the role and that does not exist yet.
+
+        Returns whether it was kept.
+        """
         if self._held is None or not needs_role:
             return False
-        self._held.append((src, message))
+        self._held.append((src, incarnation, message))
         return True
 
-    def refuse(self, src: Party) -> None:
-        """Drops what was kept of `src`, which was declared lost."""
-        if self._held is not None:
-            self._held = [(sender, message) for sender, message in self._held if sender != src]
+    def refuse(self, src: Party, incarnation: int) -> None:
+        """Drops what was kept of `src` up to that incarnation, which was declared lost."""
+        self._take_out(src, incarnation)
 
-    def left(self, src: Party) -> None:
-        """Notes that `src` has left: what was kept of it comes before that, also if its process is lost later."""
-        if self._held is not None:
-            self._of_leavers += [(sender, message) for sender, message in self._held if sender == src]
-            self._held = [(sender, message) for sender, message in self._held if sender != src]
+    def left(self, src: Party, incarnation: int) -> None:
+        """Notes that this incarnation of `src` has left: what was kept of it comes before that, also if its process is
+        lost later."""
+        self._of_leavers += self._take_out(src, incarnation)
+
+    def _take_out(self, src: Party, incarnation: int) -> list[M]:
+        """Removes what is held of `src` up to that incarnation, and returns it in its order."""
+        taken, kept = [], []
+        for entry in self._held or ():
+            sender, of, message = entry
+            if sender == src and of <= incarnation:
+                taken.append(message)
+            else:
+                kept.append(entry)
+        self._held = kept if self._held is not None else None
+        return taken
 
     def servers_went_back(self) -> None:
         """Drops what was kept of servers, which are in an earlier state now."""
         if self._held is not None:
-            self._held = [(sender, message) for sender, message in self._held if sender.kind != "server"]
+            self._held = [entry for entry in self._held if entry[0].kind != "server"]
 
     def release_of_leavers(self) -> list[M]:
         """Returns what was held of those that have left since, in its order."""
         held, self._of_leavers = self._of_leavers, []
-        return [message for _, message in held]
+        return held
 
     def release(self) -> list[M]:
         """Returns what was held, in its order, and holds nothing from now on; called when the role exists."""
         held, self._held = self._held or [], None
-        return [message for _, message in held]
+        return [message for _, _, message in held]

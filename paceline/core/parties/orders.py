@@ -41,12 +41,13 @@ class RefuseIncarnation:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseBeforeLeave:
-    """Passes on what is held of worker `rank` before the role hears that it has left: the worker said all that before.
+    """Passes on what is held of that incarnation of worker `rank` before the role hears that it has left.
 
-    It concerns a newcomer without a role; elsewhere nothing is held.
+    The worker said all that before it left. This concerns a newcomer without a role; elsewhere nothing is held.
     """
 
     rank: int
+    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class PartyOrders:
                 left_before = rank in self._known.departed
                 self._known.gone(rank, lost=lost)
                 return [
-                    *([ReleaseBeforeLeave(rank)] if left_before or not lost else []),
+                    *([ReleaseBeforeLeave(rank, incarnation)] if left_before or not lost else []),
                     *([RefuseIncarnation(rank, incarnation)] if lost else []),
                     *([] if left_before else [RolesHearLeft(rank)]),
                     *([ConfirmChange(view)] if view else []),

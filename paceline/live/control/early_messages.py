@@ -30,21 +30,24 @@ class EarlyEnvelopes:
         """Returns True from the roster until the role is placed, of a newcomer."""
         return self._early.holding
 
-    def hold(self, src: Party, envelope: Envelope) -> bool:
-        """Keeps the message if the role has to see it and does not exist yet; returns whether it was kept."""
+    def hold(self, src: Party, incarnation: int, envelope: Envelope) -> bool:
+        """Keeps a message of that incarnation of `src` if the role has to see it and does not exist yet.
+
+        Returns whether it was kept.
+        """
         needs_role = envelope.kind != REPLY and not isinstance(envelope.message, ReadState)
         with self._lock:
-            return self._early.hold(src, (src, envelope), needs_role=needs_role)
+            return self._early.hold(src, incarnation, (src, envelope), needs_role=needs_role)
 
-    def refuse(self, src: Party) -> None:
-        """Drops what was kept of a party that was declared lost."""
+    def refuse(self, src: Party, incarnation: int) -> None:
+        """Drops what was kept of a party up to that incarnation, which was declared lost."""
         with self._lock:
-            self._early.refuse(src)
+            self._early.refuse(src, incarnation)
 
-    def left(self, src: Party) -> None:
-        """Notes that a party has left: what was kept of it comes before that."""
+    def left(self, src: Party, incarnation: int) -> None:
+        """Notes that this incarnation of a party has left: what was kept of it comes before that."""
         with self._lock:
-            self._early.left(src)
+            self._early.left(src, incarnation)
 
     def servers_went_back(self) -> None:
         """Drops what was kept of servers, which are in an earlier state now."""

@@ -186,7 +186,7 @@ class MessageHandlers:
             return
         if envelope.kind == CONTROL:
             self._control(src, envelope.message)
-        elif not (self._early.holding and self._early.hold(src, envelope)):
+        elif not (self._early.holding and self._early.hold(src, self._transport.incarnation_of(src), envelope)):
             self.pass_on(src, envelope)
 
     def pass_on(self, src: Party, envelope: Envelope) -> None:
@@ -273,9 +273,9 @@ class MessageHandlers:
         match action:
             case RefuseIncarnation(rank=rank, incarnation=incarnation):
                 self._transport.drop(party.worker(rank), incarnation, "it was declared lost")
-                self._early.refuse(party.worker(rank))
-            case ReleaseBeforeLeave(rank=rank):
-                self._early.left(party.worker(rank))
+                self._early.refuse(party.worker(rank), incarnation)
+            case ReleaseBeforeLeave(rank=rank, incarnation=incarnation):
+                self._early.left(party.worker(rank), incarnation)
             case PassHeld(of_leavers=of_leavers):
                 for src, envelope in self._early.release_of_leavers() if of_leavers else self._early.release():
                     self.pass_on(src, envelope)

@@ -135,6 +135,10 @@ class HubTransport:
             other.post_lost(self.me, "the other side closed the connection")
         self._peers.end(party, incarnation)
 
+    def incarnation_of(self, party: Party) -> int:
+        """Returns the incarnation of a party that was heard last."""
+        return self._peers.met(party) or 0
+
     def call_later(self, seconds: float, action: Callable[[], None]) -> None:
         """Calls `action` after so many seconds, on the transport's thread."""
         when = time.monotonic() + seconds

@@ -381,6 +381,10 @@ class TcpTransport:
             if connection:
                 connection.close(why)
 
+    def incarnation_of(self, party: Party) -> int:
+        """Returns the incarnation of a party that is connected; a later one drops the connection to the one before."""
+        return self._peers.met(party) or 0
+
     def way_to(self, party: Party) -> str:
         """Returns SHARED or TCP. Raises PeerLost where there is no connection."""
         return SHARED if self._connection(party).shares else TCP

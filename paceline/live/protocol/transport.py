@@ -116,6 +116,12 @@ class Transport(Post, Protocol):
         Their connection is closed, and no other of theirs is accepted or made. A later incarnation may connect.
         """
 
+    def incarnation_of(self, party: Party) -> int:
+        """Returns which incarnation of `party` the message is from that is being delivered.
+
+        The handler may ask in `deliver`. Once a message of one incarnation was delivered, none of an earlier one is.
+        """
+
     def way_to(self, party: Party) -> str:
         """Says how messages to `party` travel: SHARED, TCP or HERE. Raises PeerLost when they do not."""
 

@@ -294,6 +294,19 @@ def test_a_lost_worker_comes_back_once_all_know_of_it_and_goes_on_counting(compa
     assert (back.reason, back.host) == ("incarnation 2; 2 of 2 train", "here")  # it may be elsewhere than before
 
 
+def test_others_are_told_which_incarnation_has_left(companies: Any) -> None:
+    company: Company = companies(allreduce="servers", evaluator=False)
+    Back(company)
+    company.hears(W0)
+    company.say(W0, ready())
+    for who in (S0, W1):
+        assert company.hears(who).incarnation == 1
+        company.say(who, control.Aware(view=3))
+    company.settled()
+    company.say(W0, control.Left(reason="steps"))
+    assert company.hears(S0) == control.WorkerLeft(rank=0, incarnation=1)
+
+
 def test_a_newcomer_knows_of_another_that_everybody_is_being_told_of(companies: Any) -> None:
     company: Company = companies(workers=3, allreduce="servers", evaluator=False)
     back = Back(company)

@@ -6,8 +6,8 @@ from paceline.core.coordination.party import server, worker
 from paceline.core.parties.early_messages import EarlyMessages
 
 
-def held(early: EarlyMessages[str], *messages: str, needs_role: bool = True) -> list[bool]:
-    return [early.hold(worker(1), message, needs_role=needs_role) for message in messages]
+def held(early: EarlyMessages[str], *messages: str, incarnation: int = 0, needs_role: bool = True) -> list[bool]:
+    return [early.hold(worker(1), incarnation, message, needs_role=needs_role) for message in messages]
 
 
 def test_what_needs_the_role_is_kept_in_order_until_the_role_exists() -> None:
@@ -34,21 +34,40 @@ def test_nothing_of_a_sender_that_was_lost_meanwhile_reaches_the_role() -> None:
     early = EarlyMessages[str]()
     early.begin(late=True)
     for rank, message in ((1, "first"), (2, "second"), (1, "third")):
-        early.hold(worker(rank), message, needs_role=True)
-    early.refuse(worker(1))
-    assert held(early, "of its next incarnation") == [True]
+        early.hold(worker(rank), 0, message, needs_role=True)
+    early.refuse(worker(1), 0)
+    assert held(early, "of its next incarnation", incarnation=1) == [True]
     assert early.release() == ["second", "of its next incarnation"]
-    early.refuse(worker(1))
+    early.refuse(worker(1), 1)
     assert not early.holding
+
+
+def test_what_the_next_incarnation_has_sent_by_then_stays_when_the_former_is_lost() -> None:
+    early = EarlyMessages[str]()
+    early.begin(late=True)
+    for incarnation in range(3):
+        held(early, f"of incarnation {incarnation}", incarnation=incarnation)
+    early.refuse(worker(1), 1)
+    assert early.release() == ["of incarnation 2"]
+
+
+def test_what_the_next_incarnation_has_sent_by_then_does_not_come_before_the_leave_of_the_former() -> None:
+    early = EarlyMessages[str]()
+    early.begin(late=True)
+    for incarnation in range(3):
+        held(early, f"of incarnation {incarnation}", incarnation=incarnation)
+    early.left(worker(1), 1)
+    assert early.release_of_leavers() == ["of incarnation 0", "of incarnation 1"]
+    assert early.release() == ["of incarnation 2"]
 
 
 def test_what_a_worker_said_before_it_left_comes_first() -> None:
     early = EarlyMessages[str]()
     early.begin(late=True)
     for rank, message in ((1, "first"), (2, "second"), (1, "third")):
-        early.hold(worker(rank), message, needs_role=True)
-    early.left(worker(1))
-    assert held(early, "of its next incarnation") == [True]
+        early.hold(worker(rank), 0, message, needs_role=True)
+    early.left(worker(1), 0)
+    assert held(early, "of its next incarnation", incarnation=1) == [True]
     assert early.release_of_leavers() == ["first", "third"]
     assert early.holding
     assert early.release() == ["second", "of its next incarnation"]
@@ -59,8 +78,8 @@ def test_what_a_worker_said_before_it_left_stays_when_its_process_is_lost_later(
     early = EarlyMessages[str]()
     early.begin(late=True)
     held(early, "first")
-    early.left(worker(1))
-    early.refuse(worker(1))
+    early.left(worker(1), 0)
+    early.refuse(worker(1), 0)
     assert (early.release_of_leavers(), early.release()) == (["first"], [])
 
 
@@ -68,7 +87,7 @@ def test_nothing_that_servers_said_before_they_went_back_reaches_the_role() -> N
     early = EarlyMessages[str]()
     early.begin(late=True)
     for who in (server(0), worker(0)):
-        early.hold(who, str(who), needs_role=True)
+        early.hold(who, 0, str(who), needs_role=True)
     early.servers_went_back()
     assert early.release() == ["worker 0"]
     early.servers_went_back()

@@ -46,18 +46,19 @@ def test_a_newcomer_that_is_lost_is_refused_and_no_role_hears_of_it() -> None:
 
 
 def test_who_left_cleanly_is_heard_to_the_end() -> None:
-    assert orders().told(control.WorkerLeft(rank=2)) == [ReleaseBeforeLeave(2), RolesHearLeft(2)]
+    left = control.WorkerLeft(rank=2, incarnation=3)
+    assert orders().told(left) == [ReleaseBeforeLeave(2, 3), RolesHearLeft(2)]
 
 
 def test_a_leave_that_somebody_waits_for_is_confirmed_when_the_roles_know_it() -> None:
     drained = control.WorkerLeft(rank=2, view=8)
-    assert orders().told(drained) == [ReleaseBeforeLeave(2), RolesHearLeft(2), ConfirmChange(8)]
+    assert orders().told(drained) == [ReleaseBeforeLeave(2, 0), RolesHearLeft(2), ConfirmChange(8)]
 
 
 def test_roles_hear_once_of_a_worker_that_leaves_and_whose_process_ends() -> None:
     told = orders()
-    told.told(control.WorkerLeft(rank=2))
-    ended = [ReleaseBeforeLeave(2), RefuseIncarnation(2, 3)]  # a newcomer may hold a share that it handed over late
+    told.told(control.WorkerLeft(rank=2, incarnation=3))
+    ended = [ReleaseBeforeLeave(2, 3), RefuseIncarnation(2, 3)]  # a newcomer may hold a share that it handed over late
     assert told.told(control.WorkerLeft(rank=2, lost=True, incarnation=3)) == ended
 
 

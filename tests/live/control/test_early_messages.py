@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import numpy as np
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import worker
 from paceline.core.sharding import NOWHERE
+from paceline.live.control.handlers import PartyCallbacks
+from paceline.live.control.session import Session
+from paceline.live.net.inprocess_transport import Hub
+from paceline.live.node.node import Node
 from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.control.test_handlers import Hears, session_of, tell
+from tests.live.fakes import NumpyMemory, Recorder, happened
 from tests.live.node_fixture import Ask
 
 
@@ -32,3 +40,51 @@ def test_a_role_that_is_told_of_a_loss_hears_nothing_of_the_lost_worker() -> Non
     role = Hears()
     session.enter(role, NOWHERE)
     assert role.heard == [2]
+
+
+class HearsAll(Hears):
+    """Keeps who comes and goes among what it hears."""
+
+    def on_worker_left(self, now: float, rank: int) -> Any:
+        self.heard.append("left")
+        return ()
+
+    def on_worker_joined(self, now: float, rank: int) -> Any:
+        self.heard.append("joined")
+        return ()
+
+
+def heard_of_two_incarnations(order: control.WorkerLeft) -> list[Any]:
+    """What the role of a newcomer hears which is told `order`, about the first incarnation of worker 1, when the second
+    has sent it something. Each sends its number."""
+    hub = Hub()
+    transport = hub.transport(worker(0))
+    session = Session(transport, Node(transport, NumpyMemory()))
+    session.attach(PartyCallbacks(after_replicated=lambda act: None))  # there is no coordinator to be told
+    tell(session, control.Roster(addresses={}, hosts={}, incarnations=(1, 0)))
+    transport.open(session.handlers)
+    for incarnation in (0, 1):
+        sender = hub.transport(worker(1), incarnation=incarnation)
+        sender.open(Recorder())
+        sender.send(worker(0), Envelope(Kind.TELL, Ask(v=np.zeros(1, np.float32), n=incarnation)))
+        if not incarnation:
+            sender.close()
+    arrived = threading.Event()
+    transport.call_later(0.0, arrived.set)
+    assert happened(arrived)
+    tell(session, order)
+    tell(session, control.WorkerJoined(rank=1, incarnation=1, view=3, address="", host=""))
+    role = HearsAll()
+    session.enter(role, NOWHERE)
+    for member in (sender, transport):
+        member.close()
+    return role.heard
+
+
+def test_what_the_next_incarnation_has_sent_reaches_the_role_though_the_loss_of_the_former_is_told_later() -> None:
+    lost = control.WorkerLeft(rank=1, lost=True, incarnation=0)
+    assert heard_of_two_incarnations(lost) == ["joined", 1]
+
+
+def test_what_the_next_incarnation_has_sent_reaches_the_role_when_that_knows_of_its_coming() -> None:
+    assert heard_of_two_incarnations(control.WorkerLeft(rank=1, incarnation=0)) == [0, "joined", 1]

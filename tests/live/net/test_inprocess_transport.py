@@ -88,6 +88,7 @@ def test_a_life_that_is_over_is_not_heard_and_a_later_one_is(village: Village) -
     village.settle(worker(0), incarnation=1)
     village.say(worker(0), server(0), 2)
     assert village.heard[server(0)].next() == (worker(0), Total(samples=2))
+    assert village.at[server(0)].incarnation_of(worker(0)) == 1
     old.close()  # at last; its place is taken
     village.say(server(0), worker(0), 3)
     assert village.heard[worker(0)].next() == (server(0), Total(samples=3))

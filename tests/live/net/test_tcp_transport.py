@@ -18,7 +18,7 @@ from paceline.live.net import tcp_transport
 from paceline.live.net.striping import HEAD
 from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.protocol import frames
-from paceline.live.protocol.transport import Envelope, Kind
+from paceline.live.protocol.transport import Envelope, Kind, LossCause
 from paceline.live.security.handshake import Challenge, Greeting, Proof
 from tests.live.bare_transport import TOKEN, Someone, greeting_of
 from tests.live.fakes import (
@@ -299,6 +299,36 @@ def test_a_later_life_ends_the_one_before_it(host: Someone, someone: Callable[..
     assert take(incarnations[0].heard.losses)[0] == COORDINATOR
     host.say(worker(0), 5)
     assert incarnations[1].heard.next() == (COORDINATOR, Total(samples=5))
+
+
+def test_the_end_of_an_incarnation_is_told_before_the_next_one_is_heard(someone: Callable[..., Someone]) -> None:
+    told: list[tuple[str, int]] = []
+
+    class Tells(Recorder):
+        def deliver(self, src: Party, envelope: Envelope) -> None:
+            told.append(("heard", of.transport.incarnation_of(src)))
+            super().deliver(src, envelope)
+
+        def lost(self, src: Party, why: str, cause: LossCause = LossCause.CLOSED) -> None:
+            told.append(("lost", 0))
+
+    of = someone(worker(1), heard=Tells())
+    for incarnation in (0, 1):
+        caller = someone(worker(0), incarnation=incarnation)
+        caller.transport.connect(worker(1), of.transport.address)
+        caller.say(worker(1), 1)
+        of.heard.next()
+    assert told == [("heard", 0), ("lost", 0), ("heard", 1)]
+
+
+def test_the_incarnation_of_a_party_that_is_called_is_that_which_was_called(someone: Callable[..., Someone]) -> None:
+    called, caller = someone(worker(0), incarnation=2), someone(worker(1))
+    caller.transport.connect(worker(0), called.transport.address, 2)
+    caller.say(worker(0), 1)
+    called.heard.next()
+    called.say(worker(1), 1)
+    caller.heard.next()
+    assert caller.transport.incarnation_of(worker(0)) == 2
 
 
 def test_a_party_that_knows_the_token_may_not_send_more_than_the_limit(

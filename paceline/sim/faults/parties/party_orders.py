@@ -111,7 +111,7 @@ class SimulatedOrders:
         if early is None or act not in (self._sim.messaging.asked, self._sim.messaging.heard):
             return False
         src = self._sender(args)
-        return early.hold(src.who, (act, args), needs_role=True)
+        return early.hold(src.who, src.incarnation, (act, args), needs_role=True)
 
     @staticmethod
     def _sender(args: tuple[Any, ...]) -> SimulatedProcess:
@@ -155,10 +155,10 @@ class SimulatedOrders:
                 if members.worker_of(party, rank).incarnation <= incarnation:
                     members.calls.lost(party, dead)
                 if early := self._early.get(party.process):
-                    early.refuse(dead.who)
-            case ReleaseBeforeLeave(rank=rank):
+                    early.refuse(dead.who, incarnation)
+            case ReleaseBeforeLeave(rank=rank, incarnation=incarnation):
                 if early := self._early.get(party.process):
-                    early.left(workers[rank].who)
+                    early.left(workers[rank].who, incarnation)
             case PassHeld(of_leavers=of_leavers):
                 self._passes_held(party, of_leavers=of_leavers)
             case RolesHearLeft(rank=rank):
