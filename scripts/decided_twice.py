@@ -28,10 +28,6 @@ RULES: dict[str, tuple[str, ...]] = {
         "faults/servers/connections.py:ServerConnections.is_called",
         "faults/servers/connections.py:ServerConnections.has_successor",
     ),
-    "a message beyond its bounds is a strike; clocks of the next incarnation": (
-        "message_checks.py:SimulatedMessageChecks.admitted",
-        "message_checks.py:SimulatedMessageChecks.strike",
-    ),
     "a loop starts anew after a rollback": ("faults/servers/server_recovery.py:Servers._starts_anew",),
 }
 
