@@ -28,7 +28,6 @@ RULES: dict[str, tuple[str, ...]] = {
         "faults/servers/connections.py:ServerConnections.is_called",
         "faults/servers/connections.py:ServerConnections.has_successor",
     ),
-    "a loop starts anew after a rollback": ("faults/servers/server_recovery.py:Servers._starts_anew",),
 }
 
 

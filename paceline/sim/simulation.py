@@ -378,12 +378,15 @@ class Simulation:
     def _after_arithmetic(self, sharing: CoreSharing, arm: Arm) -> Arm:
         """Returns an arm that lets the worker's process first work for what its role has computed."""
 
-        def carry_out(incarnation: Incarnation, effect: Any, _: None) -> None:
-            if incarnation.alive and (value := arm(incarnation, effect)) is not BLOCKED:
+        def carry_out(incarnation: Incarnation, effect: Any, loop: Any) -> None:
+            if not incarnation.alive:
+                return
+            # The loop that wants this effect may have ended meanwhile, since servers went back.
+            if (value := arm(incarnation, effect) if loop is incarnation.generator else None) is not BLOCKED:
                 self.resume(incarnation, value)
 
         def begin(incarnation: Incarnation, effect: Any) -> object:
-            if sharing.computed(incarnation.party, (carry_out, incarnation, effect, None)):
+            if sharing.computed(incarnation.party, (carry_out, incarnation, effect, incarnation.generator)):
                 return BLOCKED
             value = arm(incarnation, effect)
             sharing.begin_role()  # what arms compute is no work of the role
