@@ -20,11 +20,6 @@ RULES: dict[str, tuple[str, ...]] = {
         "faults/coordination/lossy_members.py:LossyMembers.asked_in_vain",
         "faults/coordination/lossy_members.py:LossyMembers._sends_decline",
     ),
-    "a message beyond its bounds is a strike; clocks of the next incarnation": (
-        "message_checks.py:SimulatedMessageChecks.admitted",
-        "message_checks.py:SimulatedMessageChecks.strike",
-    ),
-    "a loop starts anew after a rollback": ("faults/servers/server_recovery.py:Servers._starts_anew",),
 }
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.role import Role
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
@@ -41,6 +42,7 @@ class SimulationDriver(Protocol):
 
     now, events       virtual seconds, and events carried out
     length            parameters of the model
+    plan              what the coordinator has planned, or will plan
     incarnations      by rank, the present one of each worker
     steps             by rank, mini-batches that are done
     worked            the act that ends a step
@@ -57,6 +59,8 @@ class SimulationDriver(Protocol):
     def seed(self) -> int: ...
     @property
     def length(self) -> int: ...
+    @property
+    def plan(self) -> control.Plan: ...
     @property
     def scheme(self) -> Scheme: ...
     @property

@@ -1,8 +1,12 @@
-"""Checks each message of a worker where it arrives, before any role sees it, as a live run does.
+"""Checks each message where it arrives, before any role sees it, as a live run does.
 
-A message that is beyond its bounds is brought within them, or dropped where it has no nearest, and is a strike against
-the worker in either case. Where nobody lies and invariants watch the faults of a run, messages are checked, too: no
-honest worker may have a strike, whatever is lost, started again or undone.
+`paceline.core.validation.message_admission` decides for every process, as for a live one. Where nobody lies and
+invariants watch the faults of a run, messages are checked, too: no honest party may have a strike, whatever is lost,
+started again or undone.
+
+    a strike                       of an honest party: InvariantBroken
+    the sender is to be expelled   the coordinator is told, without a message
+    enough strikes                 and the sender is not to be expelled, or a worker expels it: InvariantBroken
 """
 
 from __future__ import annotations
@@ -12,9 +16,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from paceline.core.samples.sample_leases import Leases
-from paceline.core.validation.bounds import SAMPLES_MAX, PlanLimits, Range, bounds_of
-from paceline.core.validation.message_checker import STRIKES, Checker, FalseClaims
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import COORDINATOR, Party
+from paceline.core.validation.bounds import REPEATS_MAX, Range, bounds_of
+from paceline.core.validation.message_admission import MessageAdmission, Strike, limits_of
+from paceline.core.validation.message_checker import STRIKES
 from paceline.sim.driver_protocol import SimulationDriver
 from paceline.sim.faults.lying_worker import Lies
 from paceline.sim.kernel.processes import SimulatedProcess
@@ -25,13 +31,17 @@ if TYPE_CHECKING:
 Process = tuple[str, int]
 
 
-class _Receiver:
-    """Holds what one process knows of the senders of its messages."""
+class CheckingProcess:
+    """Holds what decides for one process. `refused`: messages by sender, counted once more.
 
-    def __init__(self, limits: PlanLimits, *, from_start: bool) -> None:
-        self.checker, self.claims = Checker(limits, from_start=from_start), FalseClaims()
-        self.incarnations: dict[str, int] = {}  # by sender: of the last message
-        self.refused: Counter[str] = Counter()  # messages by sender, counted once more
+    A worker that is restarted in place repeats its clock, and so does a call that is sent again.
+    """
+
+    def __init__(self, me: Party, plan: control.Plan, *, late: bool) -> None:
+        self.me = me
+        self.admission = MessageAdmission(me, repeats=REPEATS_MAX)
+        self.admission.planned(plan, late=late)
+        self.refused: Counter[Party] = Counter()
 
 
 class CheckedDriver(SimulationDriver, Protocol):
@@ -42,43 +52,25 @@ class CheckedDriver(SimulationDriver, Protocol):
 
 
 class SimulatedMessageChecks:
-    """Checks messages for all parties of `sim`. Servers and the coordinator expel a worker; workers only reject."""
+    """Checks messages for all parties of `sim`. `coordinator`: it has found false claims itself."""
 
-    def __init__(self, sim: CheckedDriver, epoch_samples: int, batch_samples: int) -> None:
-        """`epoch_samples`, `batch_samples`: sizes that bound what a worker may claim; 0 if unknown."""
+    def __init__(self, sim: CheckedDriver) -> None:
         self._sim = sim
-        self.from_start = True  # clocks begin with 1, since the run is not resumed
-        cluster = sim.cluster
-        most = sim.scheme.most_samples(batch_samples, cluster.workers)
-        self.limits = PlanLimits(
-            workers=cluster.workers,
-            servers=cluster.servers,
-            samples=most or SAMPLES_MAX,
-            length=sim.length,
-            epoch_samples=epoch_samples,
-        )
-        self._receivers: dict[Process, _Receiver] = {}
+        self.coordinator = CheckingProcess(COORDINATOR, sim.plan, late=False)
+        self._receivers: dict[Process, CheckingProcess] = {}
         self._ranged: Callable[[type], tuple[str, ...]] = functools.cache(_ranged)
-        self.strikes: Counter[int] = Counter()  # by rank, of all receivers together
+        self.strikes: Counter[Party] = Counter()  # of all receivers together
 
     def admitted(self, party: SimulatedProcess, src: SimulatedProcess, message: Any) -> Any | None:
         """Returns the message as the role of `party` is given it, or None if it is dropped."""
-        if src.kind != "worker":
-            return message
         receiver = self._of(party)
-        checker, incarnations = receiver.checker, receiver.incarnations
-        if src.incarnation != incarnations.get(src.name, 0):
-            incarnations[src.name] = src.incarnation
-            # The first message of a later incarnation: its clock does not go on from that of the former one.
-            checker.came(src.name)
         w = party.role.w
         length = len(w) if party.kind == "server" and w is not None else 0
-        why = checker.check(src.name, message, length=length)
-        if why is not None:
-            near = checker.nearest(src.name, message, length=length)
-            self.strike(party, src, why, at_once=near is None)
-            message = near
-        if src.me in self._sim.liars and message is not None:
+        faulty = receiver.admission.admit(src.who, message, length=length)
+        if faulty is not None:
+            message = faulty.near
+            self._report(receiver, faulty.strike, at_once=message is None)
+        if src.kind == "worker" and src.me in self._sim.liars and message is not None:
             self._look_for_no_number(party, src, message)
         return message
 
@@ -90,36 +82,49 @@ class SimulatedMessageChecks:
                 what = f"{party.name} takes {type(message).__name__}.{name} = {value} of {src.name}"
                 raise self._sim.invariants.broken(what)
 
+    def planned(self, party: SimulatedProcess, plan: control.Plan, *, late: bool) -> None:
+        """Sets the bounds of `plan` at `party`, which was told it."""
+        self._of(party).admission.planned(plan, late=late)
+
+    def came(self, party: SimulatedProcess, rank: int) -> None:
+        """Lets `party` know that the next incarnation of worker `rank` takes part."""
+        self._of(party).admission.came(self._sim.world.workers[rank].who)
+
     def servers_went_back(self, party: SimulatedProcess) -> None:
-        """Makes `party`, which has heard that servers went back, forget all clocks, as a live one does."""
-        self._of(party).checker.forget_all()
+        """Lets `party` know that servers are in an earlier state."""
+        self._of(party).admission.servers_went_back()
 
-    def strike(self, party: SimulatedProcess, src: SimulatedProcess, why: str, *, at_once: bool = False) -> None:
-        """Counts a strike: `party` has found that what `src` says cannot be true. Enough strikes expel the worker.
+    def strike(self, receiver: CheckingProcess, src: Party, why: str, *, at_once: bool = False) -> None:
+        """Counts a false claim of `src` that `receiver` has found itself; `at_once`: it suffices to expel a worker."""
+        self._report(receiver, receiver.admission.strike(src, why, at_once=at_once), at_once=at_once)
 
-        `at_once`: one such message suffices, because no nearest valid value exists. Raises InvariantBroken if an
-        honest worker gets a strike, or if a worker is not expelled after enough of them: here the simulator knows
-        who lies, which a live run never does.
+    def _report(self, receiver: CheckingProcess, strike: Strike, *, at_once: bool) -> None:
+        """Has a worker expelled where that was decided. Raises InvariantBroken as the table above says: here the
+        simulator knows who lies, which a live run never does.
         """
-        sim = self._sim
-        if src.me not in sim.liars and sim.invariants:
-            raise sim.invariants.broken(f"{src.name} has a strike, and has not lied: {why}")
-        self.strikes[src.me] += 1
-        receiver = self._of(party)
-        receiver.refused[src.name] += 1  # in all its incarnations
-        reason = receiver.claims.strike(src.who, why, at_once=at_once)
-        if reason is None and sim.invariants and (at_once or receiver.refused[src.name] % STRIKES == 0):
-            raise sim.invariants.broken(f"{src.name} is not expelled after strike {receiver.refused[src.name]}: {why}")
-        if reason and party.kind != "worker":
-            sim.expel(src.me, reason)
+        sim, src, refused = self._sim, strike.src, receiver.refused
+        self.strikes[src] += 1
+        refused[src] += 1  # in all its incarnations
+        if sim.invariants:
+            if src.kind != "worker" or src.index not in sim.liars:
+                raise sim.invariants.broken(f"{src} has a strike, and has not lied: {strike.why}")
+            if strike.reason is None and (at_once or refused[src] % STRIKES == 0):
+                raise sim.invariants.broken(f"{src} is not expelled after strike {refused[src]}: {strike.why}")
+            if strike.expels and receiver.me.kind == "worker":
+                raise sim.invariants.broken(f"{receiver.me} has {src} expelled: {strike.why}")
+        if strike.expels and strike.reason:
+            sim.expel(src.index, strike.reason)
 
-    def _of(self, party: SimulatedProcess) -> _Receiver:
-        """Returns what `party` knows of its senders. A process that replaced another one did not see the start of the
+    def _of(self, party: SimulatedProcess) -> CheckingProcess:
+        """Returns what decides for the process of `party`. One that replaced another did not see the start of the
         run."""
         receiver = self._receivers.get(party.process)
         if receiver is None:
-            from_start = self.from_start and not party.incarnation
-            receiver = self._receivers[party.process] = _Receiver(self.limits, from_start=from_start)
+            if party.kind == "coordinator":
+                receiver = self.coordinator
+            else:
+                receiver = CheckingProcess(party.who, self._sim.plan, late=party.incarnation > 0)
+            self._receivers[party.process] = receiver
         return receiver
 
 
@@ -128,9 +133,7 @@ def _ranged(cls: type) -> tuple[str, ...]:
     return tuple(name for name, bound in bounds_of(cls).items() if isinstance(bound, Range))
 
 
-def message_checks_and_lies(
-    sim: CheckedDriver, leases: Leases | None, batch_samples: int, *, watched: bool
-) -> tuple[SimulatedMessageChecks | None, Lies | None]:
+def message_checks_and_lies(sim: CheckedDriver, *, watched: bool) -> tuple[SimulatedMessageChecks | None, Lies | None]:
     """Returns the message checks and the lies of a simulation; None in place of what it does not have.
 
     A run whose cluster has a fault of kind `lie` has both. One with hazards that invariants watch has the checks, which
@@ -139,5 +142,4 @@ def message_checks_and_lies(
     lies = any(fault.kind == "lie" for fault in sim.cluster.faults)
     if not lies and not (watched and sim.cluster.hazards):
         return None, None
-    message_checks = SimulatedMessageChecks(sim, leases.samples if leases else 0, batch_samples)
-    return message_checks, Lies(sim.seed, message_checks.limits) if lies else None
+    return SimulatedMessageChecks(sim), Lies(sim.seed, limits_of(sim.plan)) if lies else None

@@ -31,6 +31,7 @@ from heapq import heappop
 from random import Random
 from typing import Any
 
+from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.lifecycle import NOBODY_EXPELLED, OwnResultRule
 from paceline.core.coordination.loop_messages import OwnResult
 from paceline.core.effects import KEEP, RESET, Compute, Computed, Data, Train, Trained
@@ -39,6 +40,7 @@ from paceline.core.paramserver.round import Round
 from paceline.core.role import Role, Update
 from paceline.core.samples.sample_leases import Leases
 from paceline.core.scheme import Scheme
+from paceline.core.sharding import Layout
 from paceline.core.trace import CpuUsed, Record, Span
 from paceline.sim.checking.invariants import Invariants
 from paceline.sim.checking.oracles.end_of_run import StopWish
@@ -70,6 +72,21 @@ def seldom_collected() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+def _plan(sim: Simulation, batch_samples: int, epoch_samples: int, *, resumed: bool) -> control.Plan:
+    """Returns what the coordinator plans: who takes part, how servers divide the model, what bounds claims."""
+    return control.Plan(
+        workers=sim.cluster.workers,
+        servers=sim.cluster.servers,
+        length=sim.length,
+        layout=Layout((0, sim.length), ()),
+        seconds_per_step=(),
+        optimizer="",
+        contribution=sim.scheme.most_samples(batch_samples, sim.cluster.workers),
+        epoch_samples=epoch_samples,
+        resumed=resumed,
+    )
 
 
 Arm = Callable[[Incarnation, Any], Any]
@@ -131,10 +148,10 @@ class Simulation:
     ) -> None:
         self.scheme, self.cluster = scheme, cluster or uniform(**plain)
         self.seed, self.length = seed, len(w0)
-        self.now, self.events = 0.0, 0
+        self.now, self.events, self.trace, self.heap = 0.0, 0, trace, Heap()
         self.steps = [0] * self.cluster.workers
-        self.trace, self.heap = trace, Heap()
-        self.message_checks, self.lies = message_checks_and_lies(self, leases, batch_samples, watched=watched)
+        self.plan = _plan(self, batch_samples, leases.samples if leases else 0, resumed=bool(tables))
+        self.message_checks, self.lies = message_checks_and_lies(self, watched=watched)
         self.invariants = Invariants(self, robust=rounds is not None) if watched else None
         self.world = World(
             scheme,
@@ -150,7 +167,7 @@ class Simulation:
             settled=lender.settled if lender else None,
             own_result=self._own_result,
             shards=shards,
-            most_samples=scheme.most_samples(batch_samples, self.cluster.workers),
+            most_samples=self.plan.contribution,
         )
         self.lender, self._limit, self.wish, self._tables, self.own_results = lender, limit, wish, tables, own_results
         self.leasing = SimulatedLeases(self, leases, work) if leases and SimulatedLeases.suits(self) else None
@@ -180,8 +197,6 @@ class Simulation:
         """Lets all begin where a checkpoint was taken, if there is one, and the invariants watch them."""
         if self._tables:
             self.world.resume(self._tables)
-        if self._tables and self.message_checks:
-            self.message_checks.from_start = False
         if self.invariants:
             self.invariants.watch_all()
         if self.invariants and self._tables:
@@ -363,12 +378,15 @@ class Simulation:
     def _after_arithmetic(self, sharing: CoreSharing, arm: Arm) -> Arm:
         """Returns an arm that lets the worker's process first work for what its role has computed."""
 
-        def carry_out(incarnation: Incarnation, effect: Any, _: None) -> None:
-            if incarnation.alive and (value := arm(incarnation, effect)) is not BLOCKED:
+        def carry_out(incarnation: Incarnation, effect: Any, loop: Any) -> None:
+            if not incarnation.alive:
+                return
+            # The loop that wants this effect may have ended meanwhile, since servers went back.
+            if (value := arm(incarnation, effect) if loop is incarnation.generator else None) is not BLOCKED:
                 self.resume(incarnation, value)
 
         def begin(incarnation: Incarnation, effect: Any) -> object:
-            if sharing.computed(incarnation.party, (carry_out, incarnation, effect, None)):
+            if sharing.computed(incarnation.party, (carry_out, incarnation, effect, incarnation.generator)):
                 return BLOCKED
             value = arm(incarnation, effect)
             sharing.begin_role()  # what arms compute is no work of the role

@@ -36,7 +36,7 @@ PLANTED: list[tuple[Mutant, int]] = [
     (scheme_mutants.an_update_is_made_of_one_contribution_too_few, 76),
     (scheme_mutants.a_share_for_one_who_has_left_is_not_sent_back, 88),
     (scheme_mutants.dssp_grants_one_iteration_beyond_its_range, 42),
-    (scheme_mutants.a_barrier_waits_for_one_who_has_left, 152),
+    (scheme_mutants.a_barrier_waits_for_one_who_has_left, 206),
     (scheme_mutants.a_phase_waits_for_one_who_has_ended_it, 608),
     (scheme_mutants.a_round_closes_without_its_last_member, 21),
     (scheme_mutants.staleness_is_that_of_the_freshest, 3),

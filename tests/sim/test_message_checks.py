@@ -10,7 +10,7 @@ import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.local.push_sum import Share
 from paceline.core.paramserver.clocks import Clocks
 from paceline.core.validation.bounds import COUNT_MAX, PlanLimits
-from paceline.core.validation.message_checker import Checker
+from paceline.core.validation.message_checker import STRIKES, Checker
 from paceline.core.vector import Ghost
 from paceline.sim import LocalSteps
 from paceline.sim.checking.invariants import InvariantBroken
@@ -73,3 +73,21 @@ def test_a_nan_of_a_liar_that_is_let_through_is_seen(monkeypatch: pytest.MonkeyP
     with pytest.raises(InvariantBroken, match="takes Share.weight = nan of"):
         sim.message_checks.admitted(sim.world.workers[min(set(range(3)) - sim.liars)], liar, share)
     assert sim.message_checks.admitted(sim.world.workers[0], liar, Share(w=Ghost(1), weight=0.5, round=1))
+
+
+def test_an_honest_server_has_no_strike_either() -> None:
+    sim = honest(5)
+    assert sim.message_checks is not None
+    with pytest.raises(InvariantBroken, match="server 0 has a strike, and has not lied: Share: weight is nan"):
+        sim.message_checks.admitted(sim.world.workers[0], sim.world.servers[0], Share(w=Ghost(1), weight=nan, round=1))
+
+
+def test_a_worker_that_has_another_one_expelled_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    sim = play(6699)
+    assert sim.message_checks is not None
+    liar = sim.world.workers[min(sim.liars)]
+    other = sim.world.workers[min(set(range(3)) - sim.liars)]
+    monkeypatch.setattr(sim.message_checks._of(other).admission, "_may_expel", True)
+    with pytest.raises(InvariantBroken, match=f"{other.name} has {liar.name} expelled: "):
+        for _ in range(STRIKES):
+            sim.message_checks.admitted(other, liar, Share(w=Ghost(1), weight=nan, round=1))

@@ -58,6 +58,19 @@ def test_after_a_restart_answers_to_the_earlier_life_are_lost_and_later_ones_arr
     assert sim.run().worker(0).got == ["at last"]
 
 
+def test_a_worker_that_starts_anew_ends_its_step_first_and_drops_the_result() -> None:
+    class Trainer(Got):
+        def run(self) -> Generator[Effect, Any, None]:
+            self.got.append("begins")
+            self.got.append((yield Train(self.w, 3)).samples)
+
+    sim = simulate(scheme_of(Trainer), servers=0).run(until=2.0)
+    sim.incarnations[0].start_anew()
+    assert sim.run(until=2.9).worker(0).got == ["begins"], "nothing is broken off"
+    assert sim.run().worker(0).got == ["begins", "begins", 3]
+    assert (sim.now, sim.steps) == (6.0, [6])
+
+
 def test_a_scheme_that_cannot_run_here_is_refused_before_anything_happens() -> None:
     with pytest.raises(ConfigError, match="give --servers 1 or more"):
         simulate(make("asp", {}), servers=0)

@@ -8,7 +8,8 @@ RUNNING        Compute, Train                     `begin` returns               
 AWAITING       finish: the answer                 the generator gets it                       RUNNING
 AWAITING       finish: PeerLost                   thrown into the generator, which may go on  RUNNING
 LOCAL WORK     finish returns the effect          the caller computes, and calls `begin`      RUNNING
-any            start_anew, then resumed           a new generator, since servers went back    RUNNING
+any            start_anew: servers went back      another generator, which starts when it is  as it was
+                                                  resumed (`core/parties/server_view.py`)
 any            the run is stopped                 Stopped, or the cause, is raised
 
 What the role yields is sent without the lock. So another thread may act meanwhile on what the role has been told since,
@@ -25,6 +26,7 @@ from typing import Any, assert_never
 
 from paceline.core.effects import Call, Compute, Effect, Mean, Reply, Start, Tell, Train, Wait
 from paceline.core.errors import PeerLost, Stopped
+from paceline.core.parties.server_view import loop_anew
 from paceline.core.role import Role
 from paceline.live.node.message_sender import MessageSender
 from paceline.live.node.timing import AwaitedSeconds, Times
@@ -52,15 +54,17 @@ class EffectLoop:
         self._role, self._mean, self._reply = role, mean, reply
         self._generator: Generator[Effect, Any, None] | None = None
         self._wanted: Compute | Train | AwaitedSeconds | None = None  # the effect it stopped at
-        self._anew = False
         self.begun_anew = 0  # how often it was started anew
         self._server_view = 0  # of its last step: what it sends belongs to that view
         self._sending = False  # the role is at a step, or what it has yielded is not sent yet
         self._afterwards: deque[Callable[[], None]] = deque()
 
-    def start_anew(self) -> None:
-        """Makes the loop start from the beginning when it is resumed next; called under the lock."""
-        self._anew = True
+    def start_anew(self, role: Role) -> None:
+        """Makes the loop of `role` start from the beginning when it is resumed next; called under the lock."""
+        self._generator = loop_anew(role, self._begins_anew)
+
+    def _begins_anew(self) -> None:
+        self.begun_anew += 1
 
     def begin(self, result: Any) -> None:
         """Carries out effects up to the first that has to be waited for, or to local work."""
@@ -130,7 +134,7 @@ class EffectLoop:
             act()
 
     def _resume(self, value: Any, lost: PeerLost | None) -> Effect:
-        """Resumes the scheme and returns its next effect; begins it anew if the servers went back.
+        """Resumes the scheme and returns its next effect.
 
         lost: raised in the scheme where it stands, in place of a value. Raises Stopped at the end of the box, and the
         run's error once that has stopped.
@@ -139,9 +143,6 @@ class EffectLoop:
             if self._out.stopped is not None:
                 raise self._out.stopped
             self._server_view = self._out.server_view
-            if self._anew:
-                self._anew, self._generator, lost = False, None, None
-                self.begun_anew += 1
             if self._generator is None:
                 self._generator, value = self._role().run(), None
             try:

@@ -242,10 +242,9 @@ class Node(StateReader):
             self.out.server_view = server_view
             calls = self.calls.void()
             role = self._hosted[0].role
-            if rolled_back:
-                self._loop.start_anew()
-                if role is not None:
-                    role.on_rollback()
+            if rolled_back and role is not None:
+                self._loop.start_anew(role)
+                role.on_rollback()
         for call in calls:
             call.pending.fail(Undone("a server was replaced"))
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from paceline.core.coordination.party import Party
 from paceline.core.effects import Effect, Reply, Tell, Ticket
+from paceline.core.parties.server_view import loop_anew
 from paceline.core.role import Role
 from paceline.sim.cluster.network import Nic
 from paceline.sim.cluster.step_times import Speed
@@ -126,6 +127,11 @@ class Incarnation:
     @property
     def nic(self) -> Nic:
         return self.party.nic
+
+    def start_anew(self) -> None:
+        """Makes the loop start from the beginning when it is resumed next, since servers went back."""
+        self.generator.close()
+        self.generator = loop_anew(self.party.role, lambda: None)
 
     def end(self) -> None:
         """Ends the incarnation: its generator is closed, and whatever arrives for it later is ignored."""

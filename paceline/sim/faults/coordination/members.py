@@ -411,6 +411,8 @@ class Members:
 
     def hears_came(self, party: SimulatedProcess, rank: int) -> None:
         """Lets the role of `party` hear that worker `rank` joins, and sends what it yields."""
+        if self._sim.message_checks:
+            self._sim.message_checks.came(party, rank)
         effects: Iterable[Tell | Reply] = party.role.on_worker_joined(self._sim.now + party.skew_s, rank)
         if self._sim.invariants:
             self._sim.invariants.came(party, rank)

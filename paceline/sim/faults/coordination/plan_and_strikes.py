@@ -1,19 +1,19 @@
 """What the coordinator's machine needs to have in a simulation: who makes the plan, and who counts strikes.
 
 A live run plans by measured speeds and links (`live/coordinator/planner.py`). Here the cluster is given, so a plan says
-who takes part and how the servers divide the model. Strikes are counted where messages are checked
-(`sim/message_checks.py`), as a live server does.
+who takes part, how the servers divide the model, and what bounds claims. False claims that the coordinator finds are
+counted at the coordinator (`sim/message_checks.py`).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import Party
 from paceline.core.coordinator.bring_up import PlanRequest
 from paceline.core.role import Role
-from paceline.core.sharding import Layout
 
 if TYPE_CHECKING:
     from paceline.sim.faulted_driver import FaultedDriver
@@ -27,14 +27,14 @@ class SimulatedStrikes:
 
     def strike(self, who: Party, why: str, *, at_once: bool = False) -> None:
         """Counts a claim of `who`, such as samples that are not its own."""
-        sim = self._sim
-        assert sim.message_checks is not None, why
-        sim.message_checks.strike(sim.world.servers[0], sim.world.workers[who.index], why, at_once=at_once)
+        checks = self._sim.message_checks
+        assert checks is not None, why
+        checks.strike(checks.coordinator, who, why, at_once=at_once)
 
     def refused(self, who: Party) -> bool:
         """Returns True if any claim of `who` was false."""
         checks = self._sim.message_checks
-        return checks is not None and checks.strikes[who.index] > 0
+        return checks is not None and checks.coordinator.admission.refused(who)
 
 
 class SimulatedPlanner:
@@ -44,17 +44,7 @@ class SimulatedPlanner:
         self._sim = sim
 
     def plan(self, request: PlanRequest) -> control.Plan:
-        cluster = self._sim.cluster
-        return control.Plan(
-            workers=cluster.workers,
-            servers=cluster.servers,
-            length=self._sim.length,
-            layout=Layout((0, self._sim.length), ()),
-            seconds_per_step=(),
-            optimizer="",
-            replaced=request.replaced,
-            copied=request.copied,
-        )
+        return replace(self._sim.plan, replaced=request.replaced, copied=request.copied)
 
     def role(self, plan: control.Plan) -> Role:
         """Returns the coordinator's role, which exists from the beginning of a simulation."""

@@ -52,8 +52,8 @@ class RoleCall:
         self.sim.streams.send(src, to, size(self.message), asked, (to, self.call, self.message))
 
     def fail(self, error: Exception) -> None:
-        """Throws `error` into the role. It ends or starts anew right behind Stopped and Undone (`is_open`)."""
-        if not isinstance(error, Undone | Stopped):
+        """Throws `error` into the role, which is not resumed once it is stopped."""
+        if not isinstance(error, Stopped):
             self.sim.heap.push(self.sim.now, self.sim.messaging.lost, self.call, self.to.name)
 
 

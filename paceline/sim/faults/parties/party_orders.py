@@ -15,6 +15,7 @@ from paceline.core.parties.early_messages import EarlyMessages
 from paceline.core.parties.known_workers import KnownWorkers
 from paceline.core.parties.lifecycle import (
     BeginServerView,
+    CheckByPlan,
     EndLoop,
     HoldMessages,
     MayExit,
@@ -82,8 +83,7 @@ class SimulatedOrders:
         return PartyLifecycle(party.who, self.known(party))
 
     def _carry_on(self, party: SimulatedProcess, message: Any) -> None:
-        """Does at `party` what follows from a message about the course of the run. Its clock runs from the beginning,
-        and the bounds of messages are those of the cluster."""
+        """Does at `party` what follows from a message about the course of the run; its clock runs already."""
         for action in self.lifecycle(party).told(message):
             match action:
                 case HoldMessages():
@@ -93,6 +93,9 @@ class SimulatedOrders:
                     self._streams.server_views[party.process] = view
                     if self._sim.message_checks:
                         self._sim.message_checks.servers_went_back(party)
+                case CheckByPlan(plan=plan, late=late):
+                    if self._sim.message_checks:
+                        self._sim.message_checks.planned(party, plan, late=late)
                 case EndLoop() if self._members.ends:
                     self._members.calls.stopped(party)
                     self._members.ends.stops(party)

@@ -158,7 +158,7 @@ class Servers:
             case RepeatCalls(servers=servers):
                 self._repeats_calls(party, servers)
             case VoidCalls():
-                self._starts_anew(party, action)
+                self._servers_went_back(party, action)
             case _:
                 pass  # no simulated worker tells a server numbers of its optimizer
 
@@ -397,6 +397,8 @@ class Servers:
                         self._oracle.forgets_copies(party.process)
                 case EnterServerView(server_view=view):
                     self.streams.server_views[party.process] = view
+                    for role in self._members.orders.roles(party):
+                        role.open.clear()  # workers ask again
                     if self.sim.message_checks:
                         self.sim.message_checks.servers_went_back(party)
         done: Data | None = None
@@ -465,20 +467,16 @@ class Servers:
         self._knows_successors(party, replaced)
         self._members.calls.sends_again(party, [parties.server(shard) for shard in replaced])
 
-    def _starts_anew(self, party: SimulatedProcess, void: VoidCalls) -> None:
-        """Voids the calls of a worker to servers, which have gone back, and starts it anew.
-
-        One that has left asks nothing more, and one that has no role yet has asked nothing.
-        """
+    def _servers_went_back(self, party: SimulatedProcess, void: VoidCalls) -> None:
+        """Voids the calls of a worker to servers, which are in an earlier state, and lets its loop start anew."""
         self._knows_successors(party, void.servers)
         self.streams.server_views[party.process] = void.server_view
         self._members.orders.servers_went_back(party)
+        if void.rolled_back:
+            if self.sim.leasing:
+                self.sim.leasing.on_rollback(party)
+            incarnation = self.sim.incarnations[party.me]
+            if incarnation.party is party and incarnation.alive:
+                incarnation.start_anew()
+            party.role.on_rollback()
         self._members.calls.servers_went_back(party)
-        if not party.here:
-            return
-        if self.sim.leasing:
-            self.sim.leasing.on_rollback(party)
-        party.role.on_rollback()
-        incarnation = self.sim.incarnations[party.me]
-        if incarnation.party is party and not self._members.calls.is_open(incarnation.awaited):  # or nothing wakes it
-            self.sim.restart(party.me)

@@ -130,7 +130,7 @@ def test_where_servers_went_back_the_calls_to_them_end_and_no_others(stage: Stag
     stage.calls.servers_went_back(stage.w0)
     assert (stage.calls.is_open(call), stage.calls.is_open(other)) == (False, True)
     assert [type(error) for error in question.errors] == [Undone]
-    assert stage.failed == [], "the loop starts anew"
+    assert stage.failed == [(call, "server 0"), (call, "server 1")], "the loop starts anew when it is resumed"
 
 
 def test_when_the_run_is_over_all_calls_end_and_late_answers_are_ignored(stage: Stage) -> None:
@@ -183,10 +183,11 @@ def test_a_process_that_was_restarted_gets_no_answer_to_what_it_asked_before(sta
     assert stage.given == [(after, "answer", 0)]
 
 
-def test_a_role_hears_that_its_call_was_lost_and_nothing_where_it_starts_anew_or_ends(stage: Stage) -> None:
+def test_a_role_hears_that_its_call_was_lost_or_is_void_and_nothing_where_it_ends(stage: Stage) -> None:
     calls = stage.calls.of(stage.w0)
-    for error, failed in ((Undone(), 0), (Stopped(), 0), (PeerLost("worker 1"), 1)):
+    for error, failed in ((Stopped(), 0), (Undone(), 1), (PeerLost("worker 1"), 1)):
         stage.asks(stage.w1)
         (question,) = calls.close_all()
         question.fail(error)
         assert len(stage.failed) == failed, error
+        stage.failed.clear()
