@@ -41,8 +41,8 @@ class ByHand:
         assert len(said) == len(effects), "one question was answered twice"
         return said
 
-    def pull(self, src: int) -> dict[int, Any]:
-        return self.on(src, Pull())
+    def pull(self, src: int, clock: int = 0) -> dict[int, Any]:
+        return self.on(src, Pull(last=clock))
 
     def push(self, src: int, clock: int, g: float = 1.0, samples: int = 1, data: Data = ()) -> dict[int, Any]:
         return self.on(src, Push(g=np.array([g]), clock=clock, samples=samples, data=data))

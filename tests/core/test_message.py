@@ -65,7 +65,7 @@ def test_records_are_compared_by_class_and_values_and_shown_as_a_call() -> None:
     assert repr(one) == "Reply(to=1, message='a')"
     assert Pull() == Pull()
     assert hash(Pull()) == hash(Pull())
-    assert (repr(Pull()), repr(Wait(3))) == ("Pull()", "Wait(ticket=3)")
+    assert (repr(Pull()), repr(Wait(3))) == ("Pull(last=0)", "Wait(ticket=3)")
     assert Wait(3) == Wait(3) != Wait(4)
 
 

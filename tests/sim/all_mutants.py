@@ -40,7 +40,7 @@ PLANTED: list[tuple[Mutant, int]] = [
     (scheme_mutants.a_phase_waits_for_one_who_has_ended_it, 608),
     (scheme_mutants.a_round_closes_without_its_last_member, 21),
     (scheme_mutants.staleness_is_that_of_the_freshest, 3),
-    (scheme_mutants.a_newcomer_starts_where_the_fastest_are, 280),
+    (scheme_mutants.a_newcomer_starts_where_the_fastest_are, 47),
     (scheme_mutants.a_repeated_arrival_counts, 445),
     (scheme_mutants.one_sample_of_the_global_batch_is_not_dealt, 50),
     (scheme_mutants.a_leaver_keeps_what_it_hands_over, 0),

@@ -234,6 +234,16 @@ class MeanServer(Role):
         self._forget_the_abandoned()
         yield from ()
 
+    def passes(self, rank: int) -> Iterator[Reply]:
+        """Expects `rank` in no meeting that is open now: it has what it wanted of them, and asks for none again.
+
+        Where all are honest it is expected in none. A liar may have named a closed meeting instead of its last one.
+        """
+        for meeting in self._open():
+            if rank in meeting.absent:
+                meeting.absent.discard(rank)
+                yield from self._close(meeting)
+
     def _open(self) -> list[_Meeting]:
         """Returns all meetings that are open or remembered."""
         return [meeting for same_tag in self.meetings.values() for meeting in same_tag]

@@ -60,7 +60,13 @@ GRADIENT, DELTA, WEIGHTS = "gradient", "delta", "weights"
 
 @message("clocked.Pull")
 class Pull:
-    """Asks for the weights without pushing anything; answered by Weights."""
+    """Asks for the weights without pushing anything; answered by Weights.
+
+    last: the clock of the sender's last push, 0 before the first. It counts where all servers have gone back; see
+    `among_others`.
+    """
+
+    last: bounds.Count = 0
 
 
 @message("clocked.Push")
@@ -96,13 +102,18 @@ class Weights:
 
 
 def among_others(tables: dict[str, Any]) -> dict[str, Any]:
-    """Marks `tables` as those of a shard that goes back together with all others, and returns them.
+    """Returns `tables` for a shard that goes back together with all others: its clocks are the workers' own.
 
-    Shards that kept as many updates may have kept those of different workers. Were each to hold workers back by its own
-    count, two of them could wait for one another, each at a different shard. So until a worker's next push, which tells
-    all shards its clock, only the first shard holds it back.
+    Shards that kept as many updates may have kept those of different workers, and so differ on their clocks, and on how
+    far they have shifted those of newcomers. Were that to last, two workers could wait for one another, each at a
+    different shard. After a rollback every worker pulls, and tells all shards its own clock (`Pull.last`). So shards
+    that count by those agree when all have pulled.
     """
-    return {**tables, "together": True}
+    shift = dict(tables.get("shift", ()))
+    clocks = [[rank, clock - (shift.get(rank) or 0)] for rank, clock in tables.get("clocks", ())]
+    # What a newcomer that has not pushed yet calls its clock is not known; its first push tells.
+    new = [[rank, None] for rank, known in shift.items() if known is None]
+    return {**tables, "clocks": clocks, "shift": new, "together": True}
 
 
 class ClockedServer(Role):
@@ -131,9 +142,9 @@ class ClockedServer(Role):
         self.waiting: dict[int, str | None] = {}  # rank -> the reason it was last told to wait for
         self.own: dict[int, Any] = {}  # x_i by rank, where the payload is weights
         self.shift: dict[int, int | None] = {}  # of a newcomer: its clock here, less what it calls its clock
+        self.untold: set[int] = set()  # who has not told its clock since all shards went back, see `among_others`
         self.done = SampleRanges()  # leased samples that are in some update
         self.unused: Spans = ()  # what the update that is being made leaves alone
-        self.unheld: set[int] = set()  # whom another shard holds back for this one, see `among_others`
         self._asks_enough, self._asks_refuse = self._answers("enough"), self._answers("refuse")
         self._asks_corrected, self._asks_ticked = self._answers("corrected"), self._answers("ticked")
         self._asks_may_go = self._answers("may_go")
@@ -156,9 +167,9 @@ class ClockedServer(Role):
             self.clocks.tick(rank, clock)
         self.seen.update(dict(tables["seen"]))
         self.shift.update(dict(tables["shift"]))
+        self.untold = self.clocks.keys() - self.shift.keys() if tables.get("together") else set()
         self.done = SampleRanges(tables.get("done", ()))
         self.samples_seen = tables.get("samples_seen", self.samples_seen)
-        self.unheld = set(self.clocks) if tables.get("together") and self.me else set()
 
     def _answers(self, question: str) -> bool:
         """Returns True if the scheme overrides the method `question`."""
@@ -216,13 +227,17 @@ class ClockedServer(Role):
             clock = self._clock(src, message.clock) if self.shift else message.clock
             if clock > self.clocks[src]:
                 return self._take(now, src, message, clock)
+        elif src in self.untold:
+            self.untold.discard(src)
+            if message.last > self.clocks[src] and self.clocks.tick(src, message.last):  # it was the slowest here
+                return self._release(now, self.waiting, together=True)
         return self._release(now, (src,))  # a repeated push is answered and changes nothing
 
     def _take(self, now: float, src: int, push: Push, clock: int) -> Iterable[Reply]:
         """Takes a push with a new clock: ticks, contributes, and releases whom that lets go."""
         everybody = self.clocks.tick(src, clock)
-        if self.unheld:
-            self.unheld.discard(src)
+        if self.untold:
+            self.untold.discard(src)
         if self._asks_ticked:
             everybody = self.ticked(now, src, everybody)
         freed = self._contribute(now, src, push)
@@ -238,6 +253,7 @@ class ClockedServer(Role):
         if self.gate is not None:
             self.gate.gone(rank)
         self.clocks.drop(rank)
+        self.untold.discard(rank)
         self.waiting.pop(rank, None)
         self.own.pop(rank, None)
         self.shift.pop(rank, None)  # so that the next newcomer changes `mark_of`, and this server is copied again
@@ -401,7 +417,7 @@ class ClockedServer(Role):
                 continue
             # Two reasons to wait: its round is still open, or the scheme's rule. A shard that holds nobody back asks
             # neither.
-            if (self.holds_back and rank not in self.unheld) and (
+            if self.holds_back and (
                 (self.waits_for_round and rank in self.rounds[rank].came)
                 or (self._asks_may_go and not self.may_go(rank))
             ):

@@ -35,7 +35,7 @@ class ClockedWorker(Role):
     def run(self) -> Generator[Effect, Any, None]:
         """Pulls the first weights, then repeats: work, push, take the answer."""
         if self.pushed is None:
-            self.took((yield Call(SERVERS, Pull())))
+            self.took((yield Call(SERVERS, Pull(last=self.clock))))
         while True:
             if self.pushed is None:
                 self.pushed = self.made((yield self.work()))
@@ -99,6 +99,6 @@ class RefreshingWorker(ClockedWorker):
         while True:
             if self.pushed is None:
                 while not current:
-                    current = self.took((yield Call(SERVERS, Pull())))
+                    current = self.took((yield Call(SERVERS, Pull(last=self.clock))))
                 self.pushed = self.made((yield self.work()))
             current = self.met((yield Call(SERVERS, self.pushed)))

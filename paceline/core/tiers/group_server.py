@@ -292,6 +292,8 @@ class AveragingGroup(GroupServer):
             yield Reply(src, self.begin())  # it was restarted, and the answer did not reach it
             return
         self.waiting.add(src)
+        if self.means is not None:
+            yield from self.means.passes(src)
         yield from self.begin_together()
 
     def begin(self) -> RoundBegin:

@@ -229,7 +229,7 @@ class Invariants:
         answered may be missing.
         """
         before = self._shards[party.me]
-        shard = self._shards[party.me] = kept.again(order, gates=copied or party.me == 0)
+        shard = self._shards[party.me] = kept.again(order, copied=copied)
         if party.role.version != shard.updates:  # type: ignore[attr-defined]
             raise self.broken(f"{party.name} goes on at another version than that of what was kept, {shard.updates}")
         samples = self._sim.leasing.samples if self._sim.leasing and not party.me else None

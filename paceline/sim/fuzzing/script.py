@@ -39,6 +39,7 @@ from paceline.sim.fuzzing.fuzz import (
     with_server_losses,
 )
 from paceline.sim.fuzzing.runs import bring_up, clocks, server_losses, stopping, upgrades
+from paceline.sim.simulation import Simulation
 
 
 def script_of(plan: FuzzPlan, *, about: str = "", more: Mapping[str, Any] | None = None) -> str:
@@ -103,9 +104,11 @@ def transcript(plan: FuzzPlan) -> Iterator[str]:
     """
     told: list[tuple[float, str]] = [(fault.at_s, fault_line(fault)) for fault in plan.cluster.faults]
 
+    made: list[Simulation] = []  # none while it is being made: some coordinators decide something then
+
     def tell(record: Record) -> None:
         if not isinstance(record, Span):
-            told.append((sim.now, record_line(record)))
+            told.append((made[0].now if made else 0.0, record_line(record)))
 
     wish = stopping.draw(plan.seed, plan.cluster, plan.leased[0]) if plan.runs == ("stop",) else None
     check = stopping.check
@@ -117,6 +120,7 @@ def transcript(plan: FuzzPlan) -> Iterator[str]:
         wish, check = versions_of(plan), upgrades.check
     losing = with_server_losses(plan) if plan.runs == ("servers",) else None
     sim = simulation(losing or plan, tell, wish)
+    made.append(sim)
     stop = server_losses.losing(sim, CALM_S) if losing else None
     try:
         last = (go_to_its_end(sim, wish, check) if wish else go_on_to_the_end(sim, stop)) or "no violation"

@@ -210,6 +210,16 @@ def test_a_member_that_asks_again_for_an_earlier_mean_holds_up_nobody(meeting: B
     assert meeting.on(0, part(2.0, tag="next"))[0].v == [3.0]
 
 
+def test_who_has_passed_is_expected_in_no_open_meeting(meeting: ByHand) -> None:
+    assert meeting.on(0, part(1.0, tag="t")) == {}
+    assert meeting.on(1, part(3.0, tag="t")) == {}
+    assert {reply.to: reply.message.v[0] for reply in meeting.role.passes(2)} == {0: 2.0, 1: 2.0}
+    assert meeting.on(2, part(9.0, tag="t"))[2].v == [2.0], (
+        "if it comes after all it gets the result, and is not counted"
+    )
+    assert list(meeting.role.passes(2)) == []
+
+
 def test_who_leaves_is_not_waited_for(meeting: ByHand) -> None:
     meeting.on(0, part(1.0))
     meeting.on(1, part(3.0))

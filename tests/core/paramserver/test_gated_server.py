@@ -207,12 +207,12 @@ def test_who_can_tell_what_became_of_samples() -> None:
     assert not settles(make("bsp", {}), 0)
 
 
-def went_back(me: int, clocks: dict[int, int]) -> ByHand:
+def went_back(me: int, clocks: dict[int, int], shift: dict[int, int | None] | None = None) -> ByHand:
     """Shard `me` of several under SSP with a bound of none, gone back together with the others."""
     scheme = make("ssp", {"staleness": 0})
     assert scheme.Server is not None
     shard = ByHand(scheme.Server, scheme, me=me)
-    tables = {"version": 3, "clocks": list(clocks.items()), "seen": [], "shift": []}
+    tables = {"version": 3, "clocks": list(clocks.items()), "seen": [], "shift": list((shift or {}).items())}
     shard.role.load_state_dict(among_others(tables))
     return shard
 
@@ -220,11 +220,46 @@ def went_back(me: int, clocks: dict[int, int]) -> ByHand:
 def test_shards_that_went_back_to_torn_clocks_do_not_each_hold_back_whom_the_others_let_go() -> None:
     """Worker 0 would wait for worker 1 at one of them, and worker 1 for worker 0 at the other."""
     first, second = went_back(0, {0: 2, 1: 1}), went_back(1, {0: 1, 1: 2})
-    assert [rank for rank in (0, 1) if first.pull(rank)] == [1]
-    assert [rank for rank in (0, 1) if second.pull(rank)] == [0, 1]
-    assert set(first.push(1, 2)) == {0, 1}
-    assert second.push(1, 3) == {}, "from its next push on it is held back by what is known of it"
-    assert set(second.push(0, 3)) == {0, 1}
+    assert first.pull(0, clock=2) == {}
+    assert set(first.pull(1, clock=2)) == {0, 1}
+    assert set(second.pull(0, clock=2)) == {0}
+    assert set(second.pull(1, clock=2)) == {1}
+    assert first.role.clocks == second.role.clocks == {0: 2, 1: 2}
+
+
+def test_who_waits_at_one_shard_is_not_waited_for_by_another_that_knew_it_at_an_earlier_clock() -> None:
+    """Worker 0 does not push until worker 1 is as far as it is at the first shard."""
+    first, second = went_back(0, {0: 3, 1: 1}), went_back(1, {0: 0, 1: 1})
+    for shard in (first, second):
+        assert shard.pull(0, clock=3) == {}
+        assert set(shard.pull(1, clock=1)) == {1}
+        assert set(shard.push(1, 2)) == {1}
+        assert set(shard.push(1, 3)) == {0, 1}
+
+
+def test_shards_that_went_back_count_as_the_workers_do() -> None:
+    """One had put a newcomer two clocks further than the other."""
+    first, second = went_back(0, {0: 5, 1: 5}, {1: 2}), went_back(1, {0: 5, 1: 3}, {1: 0})
+    assert first.role.clocks == second.role.clocks == {0: 5, 1: 3}
+    assert first.push(1, 4) == second.push(1, 4)
+    assert first.role.clocks[1] == 4
+
+
+def test_a_newcomer_without_a_push_stays_one_when_shards_go_back() -> None:
+    shard = went_back(1, {0: 5, 1: 3}, {1: None})
+    assert set(shard.pull(1, clock=9)) == {1}
+    assert shard.role.clocks[1] == 3, "it was put there; its first push tells"
+    shard.push(1, 2)
+    assert shard.role.clocks[1] == 4
+
+
+def test_the_clock_of_a_pull_counts_once_and_only_after_a_return() -> None:
+    usual, back = server("ssp", staleness=0), went_back(0, {0: 1, 1: 1})
+    usual.pull(0, clock=7)
+    assert usual.role.clocks[0] == 0
+    back.pull(0, clock=2)
+    back.pull(0, clock=7)
+    assert back.role.clocks[0] == 2
 
 
 def test_a_newcomer_that_is_further_than_it_was_put_goes_on_from_its_own_clock() -> None:

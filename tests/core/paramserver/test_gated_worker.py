@@ -79,7 +79,7 @@ def test_weights_that_have_served_are_nobodys_until_the_next_answer(payload: str
         assert worker.w is None
     run.send(Weights(w=np.zeros(1), version=1))
     run.close()
-    assert next(worker.run()) == Call(SERVERS, Pull()), "where it was closed at its work, it has none"
+    assert next(worker.run()) == Call(SERVERS, Pull(last=1)), "where it was closed at its work, it has none"
 
 
 @pytest.mark.parametrize(("x", "wanted", "then"), [(1.0, KEEP, KEEP), (np.nan, KEEP, RESET), (np.inf, RESET, RESET)])

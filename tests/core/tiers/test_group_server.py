@@ -146,6 +146,16 @@ def test_one_that_was_restarted_is_told_the_round_again() -> None:
     assert enters(group, 1, turn=1) == {}  # this one has finished it
 
 
+def test_who_has_ended_the_round_is_expected_in_none_of_its_means() -> None:
+    """A liar may have named a mean that is closed in place of the last one."""
+    group = averaging()
+    said(group.open(W, 1))
+    enters(group, 0)
+    enters(group, 1)
+    assert said(group.on(1.0, 1, part(1))) == {}
+    assert enters(group, 0, turn=1) == {1: Averaged(v=np.array([1.0]), weight=1.0)}
+
+
 def test_a_newcomer_is_in_the_next_cast() -> None:
     group = averaging()
     said(group.open(W, 1))

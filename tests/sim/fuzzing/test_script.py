@@ -52,6 +52,11 @@ def test_the_transcript_has_the_faults_among_what_happens() -> None:
     assert lines[-1].endswith("no violation")
 
 
+def test_the_transcript_has_what_is_decided_before_the_first_event() -> None:
+    plan = plan_of((SCRIPTS / "asks_for_a_closed_mean_at_last.toml").read_text())
+    assert "speaks for group 0" in next(line for line in transcript(plan) if " decision " in line)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [

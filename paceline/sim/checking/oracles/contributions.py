@@ -25,6 +25,7 @@ from typing import Any
 
 from paceline.core.effects import Data, Piece
 from paceline.core.paramserver.clocks import Clocks
+from paceline.core.paramserver.gated_server import Pull
 from paceline.core.trace import Applied
 from paceline.sim.checking.oracles.promises import EVERYBODY, Promised
 
@@ -72,7 +73,7 @@ class ShardRecount:
         self.phase = 0
         self._here = set(range(workers))
         self._begin()
-        self._unheld: set[int] = set()  # whom another shard holds back for this one
+        self._untold: set[int] = set()  # whose own clock is not known since all servers went back
         self._new: set[int] = set()  # who counts from whatever it was given
         self._constant = True  # nobody has come or gone
         self._heard: Counter[int] = Counter()  # contributions of each worker
@@ -119,16 +120,16 @@ class ShardRecount:
             kept._at[rank] = max(0, clock - waits), max(0, self._told[rank] - waits)
         return kept
 
-    def again(self, order: int, *, gates: bool) -> ShardRecount:
+    def again(self, order: int, *, copied: bool) -> ShardRecount:
         """Returns the recount of a server that goes on from this kept state.
 
-        `order`: the number of the order it obeyed. `gates`: it holds workers back at once. Otherwise it has heard
-        nothing of them yet, and gates them from their next contribution on.
+        `order`: the number of the order it obeyed. `copied`: the other servers go on. Otherwise all have gone back, and
+        it hears from every worker how far that one is.
         """
         made = self.as_kept()
         made._clocks, made.order = Clocks(range(self._workers)), order
         made._told = dict(made._clocks)
-        made._unheld = set() if gates else set(self._at)
+        made._untold = set() if copied else self._at.keys() - self._new
         for rank, (clock, told) in self._at.items():
             made._clocks.tick(rank, clock)
             made._told[rank] = told
@@ -195,13 +196,15 @@ class ShardRecount:
             self._last.pop(src, None)
             if hasattr(message, "w"):
                 self._ends(src, message.phase)
+        if isinstance(message, Pull):
+            self._hears_how_far(src, message.last)
         clock = getattr(message, "clock", None)
         if clock is None or src not in self._clocks or clock <= self._last.get(src, 0):
             return
         # A newcomer counts from whatever clock its peers handed it, so its first number may jump; later ones may not.
         jump = max(1, clock - self._told[src]) if src in self._new else clock - self._last.get(src, 0)
         self._new.discard(src)
-        self._unheld.discard(src)
+        self._untold.discard(src)
         self._last[src] = clock
         self._heard[src] += 1
         self._samples += message.samples
@@ -211,6 +214,12 @@ class ShardRecount:
         self.open.setdefault(src, []).append(contribution)
         self._clocks.tick(src, self._clocks[src] + 1)
         self._told[src] += jump
+
+    def _hears_how_far(self, src: int, clock: int) -> None:
+        """Notes the own clock of worker `src`, which a server that has gone back may not know."""
+        if src in self._untold:
+            self._untold.discard(src)
+            self._told[src] = self._last[src] = max(clock, self._last.get(src, 0))
 
     def _ends(self, src: int, phase: int) -> None:
         """Notes that worker `src` takes no further part in `phase`, so nobody waits for it there."""
@@ -242,12 +251,12 @@ class ShardRecount:
         if version != self.updates:
             raise self._broken(f"shard {self._number} says it is at version {version} after {self.updates} updates")
         self._seen[to] = version
-        promise, holds = self._promise, to not in self._unheld
+        promise = self._promise
         if to in self.liars:
             return
-        if promise.ahead is not None and holds and to in self._clocks:
+        if promise.ahead is not None and to in self._clocks:
             self._look_how_far_ahead(to, promise.ahead)
-        waits = promise.waits and holds and not (promise.one_gate and self._number)
+        waits = promise.waits and not (promise.one_gate and self._number)
         if waits and not all(contribution.former for contribution in self.open.get(to, ())):
             raise self._broken(f"worker {to} may go on; its contribution is in no update of shard {self._number}")
 
@@ -406,6 +415,7 @@ class ShardRecount:
         What its former incarnation left in the open round is still applied, but the newcomer need not wait for it.
         """
         self._constant = False
+        self._untold.discard(rank)
         for known in (self._last, self._used, self._in_model, self._acknowledged):
             known.pop(rank, None)
         self.comings[rank] += rank not in self._here  # told twice it is no news
