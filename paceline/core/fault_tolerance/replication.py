@@ -157,8 +157,15 @@ class Copies(Role):
     def after_replicated(self, act: Callable[[], None]) -> None:
         """Calls `act` once the present state of all slices is on the next server, or nobody can keep it; between two
         messages.
+
+        Where copies have not begun that is the first one (`begin`): a replacement that was lost before it would be
+        replaced by what the copy had.
         """
-        self._acts.append((self._numbers.copy() if self._copied else [0] * self._own, act))
+        if not self._begun:
+            numbers = [number + 1 for number in self._numbers]
+        else:
+            numbers = self._numbers.copy() if self._copied else [0] * self._own
+        self._acts.append((numbers, act))
         self._act()
 
     def _act(self) -> None:

@@ -90,7 +90,6 @@ class PartyCallbacks:
     on_capture           called when a state is to be captured
     on_server_replaced   called before the calls that a lost server left unanswered are repeated
     pending_of           returns the leased samples of worker `rank` that wait for a round
-    after_replicated     calls `act` once the server that holds this one's copy knows all that this one knows
     """
 
     on_party_lost: Callable[[Party], None] = lambda who: None
@@ -99,7 +98,6 @@ class PartyCallbacks:
     on_capture: Callable[[control.Capture], None] = lambda order: None
     on_server_replaced: Callable[[], None] = lambda: None
     pending_of: Callable[[int], Data] = lambda rank: ()
-    after_replicated: Callable[[Callable[[], None]], None] = lambda act: act()
 
 
 NO_CALLBACKS = PartyCallbacks()
@@ -285,7 +283,7 @@ class MessageHandlers:
                 self._node.came(rank)
                 self._callbacks.on_worker_joined(rank)
             case ConfirmChange(view=view):
-                self._callbacks.after_replicated(lambda: self._tell(control.Aware(view=view)))
+                self._node.after_replicated(lambda: self._tell(control.Aware(view=view)))
             case ReportResolved():
                 self._reports.tell_settled()
             case ReportPending(rank=rank, incarnation=incarnation):

@@ -14,8 +14,8 @@ box on (`advance`). A lock keeps the roles to one of them at a time, so `on` is 
     envelope                    goes to
     MEAN                        the workers' own means (`peers`)
     REPLY                       the `PendingReply` of its number; too late or void: ignored
-    CALL of ReadState           what this party publishes (`published`), without its role; of PRESENCE, behind all that
-                                the loop sends
+    CALL of ReadState           what this party publishes (`published`), without its role; of PRESENCE and TAKEN, behind
+                                all that the loop sends; of TAKEN, when a copy has all that this party has
     CALL, TELL                  `on` of the role, or the server of means, of its slice
     any, of an older view       dropped, between servers and others: what it belongs to was rolled_back
 """
@@ -52,6 +52,7 @@ from paceline.live.node.published_state import (
     FREIGHT_LENGTH,
     PAST_ROLES,
     PRESENCE,
+    TAKEN,
     WEIGHTS,
     ReadState,
     StatePublisher,
@@ -101,7 +102,9 @@ class Node(StateReader):
         self.published = StatePublisher(self.out.streams)
         self.published[COMMON] = lambda at: self.between_messages(lambda: picture(self._at(at).role, memory))
         self.published[FREIGHT] = lambda _slice: memory.empty(FREIGHT_LENGTH)
-        self.published[PRESENCE] = lambda _slice: memory.empty(0)
+        self.published[PRESENCE] = self.published[TAKEN] = lambda _slice: memory.empty(0)
+        # Calls `act` once the server that holds this one's copy knows all that this one knows.
+        self.after_replicated: Callable[[Callable[[], None]], None] = lambda act: act()
 
     # ---- setting up --------------------------------------------------------------------------------------
     def place(self, role: Role | None, layout: Layout = NOWHERE, carrier: Carrier | None = None) -> None:
@@ -335,10 +338,7 @@ class Node(StateReader):
             self._answered(src, envelope)
             return
         if isinstance(envelope.message, ReadState):
-            if envelope.message.what == PRESENCE:  # the answer goes behind all that the loop sends
-                self._loop.when_sent(lambda: self.published.show(src, envelope))
-            else:
-                self.published.show(src, envelope)
+            self._show(src, envelope)
             return
         with self._lock:
             if self._is_of_another_view(src, envelope):
@@ -359,6 +359,16 @@ class Node(StateReader):
                 return
             for after in list(hosted.after.values()) if hosted.after else ():
                 after()
+
+    def _show(self, src: Party, question: Envelope) -> None:
+        """Answers a question for published state; one whether all is taken goes behind all that the loop sends."""
+        show = functools.partial(self.published.show, src, question)
+        if question.message.what == TAKEN:
+            self._loop.when_sent(lambda: self.after_replicated(show))
+        elif question.message.what == PRESENCE:
+            self._loop.when_sent(show)
+        else:
+            show()
 
     def _was_had(self, src: Party, envelope: Envelope) -> bool:
         """Returns True for a call of a worker that was sent again, and had come already."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from paceline.core.coordination.party import Party, worker
 from paceline.core.errors import PeerLost, Stopped
 from paceline.core.parties.delivery_confirmation import AllTaken, AskTaken, DeliveryConfirmation, TakenAnswer
-from paceline.live.node.published_state import PRESENCE, ReadState
+from paceline.live.node.published_state import PRESENCE, TAKEN, ReadState
 from paceline.live.protocol.pending_reply import PendingReply
 
 
@@ -27,7 +27,7 @@ class PeerConnections:
     def meet(self, ranks: Iterable[int], callers: Iterable[int]) -> None:
         """`ranks` can be sent to from now on; those among them that called it know it once they answer `callers`."""
         self._met = [worker(rank) for rank in ranks]
-        for pending in [self._asked(worker(rank)) for rank in callers]:
+        for pending in [self._ask(worker(rank), ReadState(what=PRESENCE)) for rank in callers]:
             with contextlib.suppress(PeerLost):  # one that is lost has nothing to take in
                 pending.wait(self._timeout_s)
 
@@ -45,7 +45,7 @@ class PeerConnections:
         with self._lock:
             step = self.confirmation.begin([*self._met, *others])
         while isinstance(step, AskTaken):
-            for who, pending in [(who, self._asked(who)) for who in step.whom]:
+            for who, pending in [(who, self._ask(who, ReadState(what=TAKEN))) for who in step.whom]:
                 answer = self._answer(pending)
                 with self._lock:
                     step = self.confirmation.answered(who, answer)
@@ -59,7 +59,3 @@ class PeerConnections:
         except PeerLost:
             return TakenAnswer.GONE
         return TakenAnswer.TAKEN
-
-    def _asked(self, who: Party) -> PendingReply:
-        """Asks `who`, which answers when it has taken all that it was sent before."""
-        return self._ask(who, ReadState(what=PRESENCE))

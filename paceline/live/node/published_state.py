@@ -6,6 +6,7 @@ STATISTICS                 batch-norm statistics of a worker now              an
 FINAL_STATISTICS           the last ones, of all workers                      the reader waits
 COMMON                     what a newcomer takes over                         an error
 PRESENCE                   nothing: the answer says that all before arrived   an error
+TAKEN                      the same, and that a copy of a server has it       an error
 FREIGHT                    1 MiB, to measure a link                           an error
 <whose>/state              facts of a captured state                          the reader waits
 <whose>/<vector>           one vector of it                                   StateGone: it was withdrawn
@@ -32,6 +33,7 @@ STATISTICS = "batch-norm statistics"
 FINAL_STATISTICS = "the final batch-norm statistics"
 COMMON = "what newcomers take over"
 PRESENCE = "that it is there"
+TAKEN = "that all is taken"
 STATE = "state"
 FREIGHT = "some bytes"
 FREIGHT_LENGTH = 1 << 18

@@ -148,7 +148,9 @@ class Shard:
         self._beside: list[ServedSlice] = []  # after its slices
         self._copies = self._make_copies() if plan.copied else None
         session.attach(self._callbacks())
-        if self._copies:
+        if copies := self._copies:
+            node = session.node
+            node.after_replicated = lambda act: node.between_messages(lambda: copies.after_replicated(act))
             self._meet_neighbours()
 
     def _callbacks(self) -> PartyCallbacks:
@@ -165,7 +167,6 @@ class Shard:
         return dataclasses.replace(
             always,
             on_party_lost=lambda who: between_messages(lambda: self._is_lost(who)),
-            after_replicated=lambda act: between_messages(lambda: copies.after_replicated(act)),
         )
 
     def _resume_rules(self, start: ResumePoint | None) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import worker
 from paceline.core.sharding import NOWHERE
-from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
@@ -60,7 +59,7 @@ def heard_of_two_incarnations(order: control.WorkerLeft) -> list[Any]:
     hub = Hub()
     transport = hub.transport(worker(0))
     session = Session(transport, Node(transport, NumpyMemory()))
-    session.attach(PartyCallbacks(after_replicated=lambda act: None))  # there is no coordinator to be told
+    session.node.after_replicated = lambda act: None  # there is no coordinator to be told
     tell(session, control.Roster(addresses={}, hosts={}, incarnations=(1, 0)))
     transport.open(session.handlers)
     for incarnation in (0, 1):

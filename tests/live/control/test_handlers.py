@@ -60,7 +60,8 @@ def test_a_newcomer_is_confirmed_once_the_copy_knows_it() -> None:
     held: list[Callable[[], None]] = []
     joined: list[int] = []
     session = session_of(server(0))
-    session.attach(PartyCallbacks(on_worker_joined=joined.append, after_replicated=held.append))
+    session.attach(PartyCallbacks(on_worker_joined=joined.append))
+    session.node.after_replicated = held.append
     tell(session, control.WorkerJoined(rank=2, incarnation=1, view=4, address="hub:again", host="there"))
     assert joined == [2]
     assert len(held) == 1, "Aware waits"

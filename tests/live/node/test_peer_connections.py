@@ -234,7 +234,7 @@ def test_a_successor_is_asked_though_its_server_had_answered_that_it_has_taken_a
     assert before.heard()
 
     def replaced() -> None:
-        waits_for_worker_1 = ["the answer of servers to Ask", "the that it is there of worker 1"]
+        waits_for_worker_1 = ["the answer of servers to Ask", "the that all is taken of worker 1"]
         assert within(
             PATIENCE_SECONDS, lambda: [call.pending.what for call in node.calls.unanswered] == waits_for_worker_1
         )

@@ -16,7 +16,6 @@ from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import make
 from paceline.core.sharding import NOWHERE
-from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
@@ -63,7 +62,7 @@ def test_a_newcomer_is_not_away_itself_and_knows_who_came_before_it_had_a_role()
     session = Session(transport, node)
     roster = control.Roster(addresses={}, hosts={}, incarnations=(1, 1, 0), gone=(0, 1), lost=(0, 1))
     came = control.WorkerJoined(rank=1, incarnation=1, view=3, address="hub:again", host="there")
-    session.attach(PartyCallbacks(after_replicated=lambda act: None))  # there is no coordinator to be told
+    node.after_replicated = lambda act: None  # there is no coordinator to be told
     for message in (roster, came):
         session.handlers.deliver(COORDINATOR, Envelope(Kind.CONTROL, message))
     session.connect(())

@@ -14,6 +14,7 @@ from paceline.core.errors import ProtocolError
 from paceline.core.fault_tolerance.replication import Kept, SliceState
 from paceline.core.role import Role
 from paceline.live.node.hosted_slice import ServedSlice
+from paceline.live.node.published_state import PRESENCE
 from paceline.live.state.replication import COMPLETE, SliceReplication
 from tests.launch.process_tree import within
 from tests.live.fakes import PATIENCE_SECONDS, in_background, vector
@@ -115,6 +116,30 @@ def test_a_newcomer_is_known_to_the_copy_before_that_is_confirmed(pair: Any) -> 
     one.node.between_messages(lambda: one.copies.lost(1))
     one.node.between_messages(lambda: one.copies.after_replicated(at_once.set))
     assert at_once.is_set(), "nobody is there who could keep it"
+
+
+def test_what_waits_for_a_copy_waits_for_the_first_one(pair: Any) -> None:
+    one, _ = pair
+    kept = threading.Event()
+    one.node.between_messages(lambda: one.copies.after_replicated(kept.set))
+    assert not kept.is_set(), "a replacement has what nobody has a copy of"
+    one.copies.begin()
+    assert kept.wait(PATIENCE_SECONDS)
+
+
+def test_a_server_says_that_it_has_taken_all_when_its_copy_has_it(stage: Stage, pair: Any) -> None:
+    one, other = pair
+    one.node.after_replicated = lambda act: one.node.between_messages(lambda: one.copies.after_replicated(act))
+    one.copies.begin()
+    node = stage.node(worker(1))
+    with other.node._lock:  # the other one is busy
+        answers = asks(stage, 1)
+        assert within(PATIENCE_SECONDS, lambda: one.role.version == 1)
+        taken = in_background(lambda: node.await_taken([S0]))
+        node.read_published_of(S0, PRESENCE, 0)  # whether it is there does not depend on a copy
+        assert within(PATIENCE_SECONDS, lambda: len(one.copies._acts) == 1)
+    assert answers() == [1]
+    taken()
 
 
 def test_what_was_held_for_a_worker_is_not_for_the_life_that_comes_after_it(pair: Any) -> None:

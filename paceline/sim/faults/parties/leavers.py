@@ -1,7 +1,8 @@
 """Workers of a simulation that leave: whom they wait for before they say so.
 
     a worker leaves                    it asks the others, behind all that it has sent them
-    the question arrives               the answer goes, behind all that was sent in return
+    the question arrives               the answer goes, behind all that was sent in return; that of a server, when its
+                                       copy has what was taken
     a connection to one is gone        noticed within LOOK_AGAIN_S: nothing there is to be taken
     a server is replaced by its copy   the question is sent again, to the one that is there now
     servers went back                  what they were sent is void, and so is the question
@@ -135,8 +136,14 @@ class SimulatedLeavers:
         self._streams.send(leaver.party, dst, 0, self._is_asked, (dst, leaver.party, number), past_role=True)
 
     def _is_asked(self, dst: SimulatedProcess, party: SimulatedProcess, number: int) -> None:
-        """Answers at `dst` that all is taken which came before the question."""
-        self._streams.send(dst, party, 0, self._is_answered, (party, dst, number), past_role=True)
+        """Answers at `dst` that all is taken which came before the question, once its copy has that."""
+
+        def answers() -> None:
+            if dst.kind == "server" and self._sim.invariants:
+                self._sim.invariants.answered(dst, party.me)
+            self._streams.send(dst, party, 0, self._is_answered, (party, dst, number), past_role=True)
+
+        self._members.after_replicated(dst, answers)
 
     def _is_answered(self, party: SimulatedProcess, dst: SimulatedProcess, number: int) -> None:
         """Takes an answer; one to a question that is void changes nothing."""

@@ -51,12 +51,20 @@ class Stage:
         self.streams = Streams()
         sim: Any = self
         self.members = SimpleNamespace(servers=object())
+        self.invariants: Any = None
+        self.held: dict[str, list[Any]] = {}  # by server whose copy lacks something: what waits for that
         self.connected: dict[str, Any] = {}
         self.calls = SimulatedCalls(sim, lambda src, to: self.connected.get(to.name, to))
         self.leavers = SimulatedLeavers(sim, sim, self.streams, self.calls, self.left.append)  # type: ignore[arg-type]
 
     def worker_of(self, src: Any, rank: int) -> Any:
         return self.world.workers[rank]
+
+    def after_replicated(self, party: Any, act: Any) -> None:
+        if party.name in self.held:
+            self.held[party.name].append(act)
+        else:
+            act()
 
     def push(self, at: float, act: Any, *args: Any) -> None:
         self.later.append((at, act, args))
@@ -102,6 +110,21 @@ def test_it_asks_the_workers_and_whom_it_has_sent_something_until_all_have_answe
 def test_a_worker_that_is_drained_asks_the_servers_as_well(stage: Stage) -> None:
     stage.leavers.await_taken(stage.w0, [server(0), server(1)])
     assert stage.asked == ["server 0", "server 1", "worker 1"]
+
+
+def test_a_server_answers_once_its_copy_has_what_it_has_taken(stage: Stage) -> None:
+    answered: list[Any] = []
+    stage.invariants = SimpleNamespace(answered=lambda party, rank: answered.append((party.name, rank)))
+    stage.held["server 0"] = []
+    stage.leavers.await_taken(stage.w0, [server(0)])
+    stage.arrives("server 0", "worker 1")
+    stage.arrives("worker 0")
+    assert (stage.left, answered) == ([], [])
+    (act,) = stage.held["server 0"]
+    act()
+    assert answered == [("server 0", 0)], "its successor must have it"
+    stage.arrives("worker 0")
+    assert stage.left == [stage.w0]
 
 
 def test_one_that_may_exit_asks_all_once_more_and_then_its_process_ends(stage: Stage) -> None:
