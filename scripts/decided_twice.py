@@ -12,14 +12,6 @@ from pathlib import Path
 SIM = Path(__file__).resolve().parent.parent / "paceline" / "sim"
 
 RULES: dict[str, tuple[str, ...]] = {
-    "which calls of others stay open, and which is answered": (
-        "kernel/processes.py:SimulatedProcess.admit",
-        "messaging.py:Messaging._reply",
-    ),
-    "a worker that has left declines calls": (
-        "faults/coordination/lossy_members.py:LossyMembers.asked_in_vain",
-        "faults/coordination/lossy_members.py:LossyMembers._sends_decline",
-    ),
     "nothing more is heard of a lost incarnation": (
         "faults/links/reliable_delivery.py:Receiver.fence",
         "faults/links/reliable_delivery.py:Receiver.refuses",

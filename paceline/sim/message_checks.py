@@ -56,6 +56,7 @@ class SimulatedMessageChecks:
             samples=most or SAMPLES_MAX,
             length=sim.length,
             epoch_samples=epoch_samples,
+            repeats=0,
         )
         self._receivers: dict[Process, _Receiver] = {}
         self._ranged: Callable[[type], tuple[str, ...]] = functools.cache(_ranged)
