@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.core.samples.sample_leases import Leases
-from paceline.core.validation.bounds import SAMPLES_MAX, PlanLimits, Range, bounds_of
+from paceline.core.validation.bounds import REPEATS_MAX, SAMPLES_MAX, PlanLimits, Range, bounds_of
 from paceline.core.validation.message_checker import STRIKES, Checker, FalseClaims
 from paceline.sim.driver_protocol import SimulationDriver
 from paceline.sim.faults.lying_worker import Lies
@@ -56,7 +56,7 @@ class SimulatedMessageChecks:
             samples=most or SAMPLES_MAX,
             length=sim.length,
             epoch_samples=epoch_samples,
-            repeats=0,
+            repeats=0 if cluster.hazards else REPEATS_MAX,  # a worker that is restarted in place repeats its push
         )
         self._receivers: dict[Process, _Receiver] = {}
         self._ranged: Callable[[type], tuple[str, ...]] = functools.cache(_ranged)
