@@ -12,14 +12,7 @@ from pathlib import Path
 SIM = Path(__file__).resolve().parent.parent / "paceline" / "sim"
 
 RULES: dict[str, tuple[str, ...]] = {
-    "which calls of others stay open, and which is answered": (
-        "kernel/processes.py:SimulatedProcess.admit",
-        "messaging.py:Messaging._reply",
-    ),
-    "a worker that has left declines calls": (
-        "faults/coordination/lossy_members.py:LossyMembers.asked_in_vain",
-        "faults/coordination/lossy_members.py:LossyMembers._sends_decline",
-    ),
+    "which calls of others stay open, without hazards": ("kernel/processes.py:SimulatedProcess.admit",),
 }
 
 

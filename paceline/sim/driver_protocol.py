@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 
 
 class DriverMembers(Protocol):
-    """Says who takes part. `servers`: set if servers can be lost with their state; `calls`: if messages can."""
+    """Says who takes part. `servers`: set if servers can be lost with their state; `calls`, `incoming`: if messages
+    can."""
 
     @property
     def servers(self) -> Any: ...
     @property
     def calls(self) -> Any: ...
+    @property
+    def incoming(self) -> Any: ...
     def worker_of(self, src: SimulatedProcess, rank: int) -> SimulatedProcess: ...
     def asked_in_vain(self, party: SimulatedProcess, call: PendingCall) -> None: ...
 

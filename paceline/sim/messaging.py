@@ -13,7 +13,10 @@ vectors are concatenated, and of each scalar the smallest counts. So a scheme's 
 sharded.
 
 A message with hazards passes `LossyLinks`; without, it is one event on the heap, at the time of its arrival.
-`Simulation` is the only caller of `arms`; membership and leases use `say_all`, `answer` and `lost`.
+Which call an answer belongs to is then decided as in live runs (`faults/parties/incoming_calls.py`). Without hazards a
+call comes once, so nobody needs its number, and the first that waits is answered.
+
+`Simulation` is the only caller of `arms`; membership and leases use `say_all` and `lost`.
 """
 
 from __future__ import annotations
@@ -79,11 +82,13 @@ class Messaging:
         self._heap, self._network = sim.heap, sim.network
         # What the arrival of a message does. Bound once, for every message needs them.
         self.asked, self.answered, self.heard = self._asked, self._answered, self._heard
+        self._replies = self._reply
         if sim.members.calls is not None:
             self.answered = sim.members.calls.those_that_count(self._answered)
+            self.asked, self._replies = self._asked_over_links, self._reply_over_links
+        self._incoming = sim.members.incoming
         self._post = sim.streams.post if sim.streams else sim.sharing.post if sim.sharing else self._post_directly
         self._lies, self._message_checks = sim.lies, sim.message_checks
-        self._twice = self._sim.members.servers is not None  # who asks again may be answered again
         self._several: dict[To, list[SimulatedProcess]] = {SERVERS: self._world.servers}
         self._worker_of = sim.members.worker_of
         if self._world.coordinator:
@@ -203,8 +208,6 @@ class Messaging:
         if not party.here:
             self._sim.members.asked_in_vain(party, call)
             return
-        if self._twice and call in party.open.get(call.incarnation.rank, ()):
-            return  # asked again, and will be answered
         party.admit(call)
         if (
             self._message_checks is not None
@@ -217,6 +220,19 @@ class Messaging:
                 self._reply(party, effect.to, effect.message)
             else:
                 self.say(party, effect)
+
+    def _asked_over_links(self, party: SimulatedProcess, call: PendingCall, message: Any) -> None:
+        """Does `_asked` where messages may be lost, in the order of a live process.
+
+        A call that came before is dropped, and any other one is checked before it is opened.
+        """
+        assert self._incoming is not None
+        if self._incoming.had(party, call):
+            return
+        if self._message_checks is not None:
+            message = self._message_checks.admitted(party, call.incarnation.party, message)
+        if message is not None and self._incoming.takes(party, call):
+            self.say_all(party, party.on(self._sim.now + party.skew_s, call.incarnation.rank, message))
 
     def _answered(self, call: PendingCall, message: Any, shard: int) -> None:
         """Takes the answer of one shard; the last missing one completes the call and resumes the worker that
@@ -263,7 +279,7 @@ class Messaging:
         self.say(incarnation.party, tell)
 
     def _answer(self, incarnation: Incarnation, reply: Reply) -> None:
-        self._reply(incarnation.party, reply.to, reply.message)
+        self._replies(incarnation.party, reply.to, reply.message)
 
     def _heard(self, party: SimulatedProcess, src: SimulatedProcess, message: Any) -> None:
         """Delivers a Tell at `party`, unless its process is dead or the message is rejected."""
@@ -280,7 +296,7 @@ class Messaging:
     def say(self, party: SimulatedProcess, effect: Tell | Reply) -> None:
         """Sends one Tell or Reply of a role."""
         if type(effect) is Reply:
-            self._reply(party, effect.to, effect.message)
+            self._replies(party, effect.to, effect.message)
             return
         parties = self._addressees(party, effect.to)
         # The oracle of mass notes a share before it is sent, and before a liar may change it.
@@ -298,11 +314,17 @@ class Messaging:
             if not party.here:
                 return  # it was declared dead, and whoever asked has been told so
             raise ProtocolError(f"{party.name} answers worker {to}, which has asked nothing: {message!r}")
-        self.answer(party, calls.pop(0), message)
+        self._send_answer(party, calls.pop(0), message)
 
-    def answer(self, party: SimulatedProcess, call: PendingCall, message: Any) -> None:
-        """Sends `message` as the answer to `call`. Servers that hold replies back for their copy call this later
-        themselves."""
+    def _reply_over_links(self, party: SimulatedProcess, to: int, message: Any) -> None:
+        """Does `_reply` where messages may be lost. What workers carry themselves passes no links."""
+        assert self._incoming is not None
+        if party is self._world.peers:
+            self._reply(party, to, message)
+        elif (call := self._incoming.of(party).oldest(party, to, message)) is not None:
+            self._send_answer(party, call, message)
+
+    def _send_answer(self, party: SimulatedProcess, call: PendingCall, message: Any) -> None:
         if type(call) is PeerMeanCall:
             self._end_mean(call, message)
             return

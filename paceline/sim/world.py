@@ -173,16 +173,12 @@ class World:
         return server, carrier
 
     def revive(self, server: SimulatedProcess, w: Any, update: Update, tables: dict[str, Any]) -> None:
-        """Gives `server` a box made from kept state: weights, update rule and the tables of `Role.state_dict`.
-
-        Calls that were open before are dropped, since the workers repeat them.
-        """
+        """Gives `server` a box made from kept state: weights, update rule and the tables of `Role.state_dict`."""
         box = self.scheme.server(self.cluster.servers)
         assert box is not None
         server.role = box(self.scheme, replace(server.role.place, w=w, update=update))
         server.role.load_state_dict(tables)
         server.on = server.role.on
-        server.open.clear()
 
     def resume(self, tables: dict[str, Any]) -> None:
         """Begins where a checkpoint was taken: servers with its `tables`, workers with the clocks in them."""

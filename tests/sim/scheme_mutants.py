@@ -15,7 +15,6 @@ from paceline.core.collective import mean_server
 from paceline.core.effects import Data
 from paceline.core.fault_tolerance.server_recovery import Replacing
 from paceline.core.local.push_sum import Holder, Share
-from paceline.core.paramserver.async_server import ArrivalServer
 from paceline.core.paramserver.clocks import Clocks
 from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.paramserver.round import Round
@@ -160,17 +159,6 @@ def a_newcomer_starts_where_the_fastest_are(patch: Patch) -> None:
         self._at.setdefault(self.high, {})[rank] = None
 
     patch.setattr(Clocks, "add", add)
-
-
-def a_repeated_arrival_counts(patch: Patch) -> None:
-    on = ArrivalServer.on
-
-    def forgets(self: ArrivalServer, now: float, src: int, message: Any) -> Iterator[Any]:
-        if src in self.clocks and getattr(message, "clock", None) == self.clocks[src]:
-            self.clocks[src] -= 1
-        return on(self, now, src, message)
-
-    patch.setattr(ArrivalServer, "on", forgets)
 
 
 def one_sample_of_the_global_batch_is_not_dealt(patch: Patch) -> None:

@@ -11,8 +11,8 @@ OPEN               servers went back to a snapshot (`void`)           fails with
 OPEN               the run is over for this process (`close_all`)     fails; from then on it is not sent again
 any                the coordinator is lost: `retries` ends            no call waits for a server's successor any more
 
-Live processes keep all their calls here (`paceline.live.node.open_calls`), and so do simulated ones where messages may
-be lost (`paceline.sim.faults.parties.open_calls`): those of roles, and the questions of a worker that leaves.
+Live processes keep all their calls here (`paceline.live.node.message_sender`), and so do simulated ones where messages
+may be lost (`paceline.sim.faults.parties.open_calls`): those of roles, and the questions of a worker that leaves.
 """
 
 from __future__ import annotations

@@ -46,7 +46,6 @@ from paceline.core.parties.lifecycle import (
     PartyLifecycle,
     StartClock,
 )
-from paceline.core.parties.machine_observer import MachineObserver
 from paceline.core.parties.orders import (
     BeginCopies,
     ConfirmChange,
@@ -68,6 +67,7 @@ from paceline.live.adaptive_spin import share_host
 from paceline.live.control import permissions
 from paceline.live.control.directory import PartyDirectory
 from paceline.live.control.early_messages import EarlyEnvelopes
+from paceline.live.control.machine_observer import MachineObserver
 from paceline.live.control.mailbox import Mailbox
 from paceline.live.control.reports import Reports
 from paceline.live.control.server_messages import ServerMessages

@@ -14,7 +14,7 @@ from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
 from paceline.core.errors import PeerLost
 from paceline.core.parties.outgoing_calls import OutgoingCalls
-from paceline.live.node.open_calls import OpenCall
+from paceline.live.node.message_sender import OpenCall
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 
 

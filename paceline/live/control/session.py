@@ -36,7 +36,6 @@ from paceline.core.coordination import party
 from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost, Stopped
 from paceline.core.parties.lifecycle import AwaitTaken, FlushRecords, Say, SendLast, StepAction
-from paceline.core.parties.machine_observer import MachineObserver, NoMachineObserver
 from paceline.core.parties.orders import BeginCopies
 from paceline.core.role import Role
 from paceline.core.sharding import Layout
@@ -45,6 +44,7 @@ from paceline.live.control.early_messages import EarlyEnvelopes
 from paceline.live.control.handlers import MessageHandlers, PartyCallbacks
 from paceline.live.control.handshake import Handshake
 from paceline.live.control.link_probe import LinkRounds
+from paceline.live.control.machine_observer import MachineObserver, NoMachineObserver
 from paceline.live.control.mailbox import Mailbox
 from paceline.live.control.reports import Reports
 from paceline.live.control.server_messages import ServerMessages

@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from paceline.core.collective.mean_server import Part
 from paceline.core.coordination import party
@@ -22,12 +22,18 @@ from paceline.core.parties.outgoing_calls import OutgoingCalls
 from paceline.core.sharding import NOWHERE, Layout
 from paceline.core.vector import Memory, is_arriving
 from paceline.live.node.deferred_send import DeferredSends
-from paceline.live.node.open_calls import OpenCall
 from paceline.live.node.peer_connections import PeerConnections
 from paceline.live.node.published_state import ReadState
 from paceline.live.protocol.channel import MessageChannel
 from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope, Kind
+
+
+class OpenCall(NamedTuple):
+    """Names what a call is for: the answer is part `part` of `pending`."""
+
+    pending: PendingReply
+    part: int
 
 
 class Scatter:

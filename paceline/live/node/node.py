@@ -35,6 +35,7 @@ from paceline.core.coordination.party import Party
 from paceline.core.effects import Compute, Mean, Reply, Tell, Train
 from paceline.core.errors import PeerLost, ProtocolError, Stopped, Undone, Unexpected
 from paceline.core.message import vector_fields
+from paceline.core.parties.incoming_calls import IncomingCalls
 from paceline.core.parties.server_view import is_undone
 from paceline.core.role import Role
 from paceline.core.sharding import NOWHERE, Layout
@@ -45,7 +46,6 @@ from paceline.live.node.hosted_slice import IN_VAIN, Carrier, Declined, ServedSl
 from paceline.live.node.join_snapshot import picture
 from paceline.live.node.message_checks import MessageChecks
 from paceline.live.node.message_sender import MessageSender, Scatter
-from paceline.live.node.open_calls import IncomingCalls
 from paceline.live.node.published_state import (
     COMMON,
     FREIGHT,
@@ -95,9 +95,8 @@ class Node(StateReader):
             self.out, self.times, self._lock, role=lambda: self.role, mean=self._mean, reply=self._reply
         )
         self.holds: dict[Role, Callable[[Role, Iterable[Tell | Reply]], Iterable[Tell | Reply]]] = {}  # what may go now
-        self._unanswered = IncomingCalls()
+        self._unanswered = IncomingCalls[Role, int](self.me)  # of each call its number
         self.message_checks = MessageChecks(self.me)
-        self._left = False
         self._began = clock()
         self.published = StatePublisher(self.out.streams)
         self.published[COMMON] = lambda at: self.between_messages(lambda: picture(self._at(at).role, memory))
@@ -200,9 +199,8 @@ class Node(StateReader):
         with self._lock:
             role = self._hosted[0].role
             if not self.stopped and role is not None:
-                self._left = True
                 self._carry_out(role, role.leave(self.now()))
-                for rank, id in self._unanswered.clear():
+                for rank, id in self._unanswered.leave():
                     self._decline(party.worker(rank), id)
 
     def await_taken(self, others: Iterable[Party] = ()) -> None:
@@ -255,7 +253,7 @@ class Node(StateReader):
         """Begins a server view: from now on messages of another one are dropped. Called between two messages."""
         self.out.server_view = server_view
         self.message_checks.begin_server_view()
-        self._unanswered.clear()
+        self._unanswered.begin_server_view()
 
     @property
     def server_view(self) -> int:
@@ -275,19 +273,18 @@ class Node(StateReader):
         return self.out.mean_by_servers(effect)
 
     def _reply(self, role: Role, effect: Reply) -> None:
-        """Answers the oldest open call of a worker; nothing happens for one that has left or was lost.
+        """Answers the oldest open call of a worker; nothing happens where nobody waits for the answer any more.
 
         Raises ProtocolError where a worker that is there has no open call.
         """
-        id = self._unanswered.oldest(role, effect.to)
-        if id is not None:
-            answer = Envelope(REPLY, effect.message, id, server_view=self.out.server_view)
-            try:
-                self.out.send(party.worker(effect.to), answer, role.me)
-            except PeerLost:  # nobody waits for it any more
-                return
-        elif not self._unanswered.away(effect.to):
-            raise ProtocolError(f"{self.me} answers worker {effect.to}, which has asked nothing: {effect.message!r}")
+        id = self._unanswered.oldest(role, effect.to, effect.message)
+        if id is None:
+            return
+        answer = Envelope(REPLY, effect.message, id, server_view=self.out.server_view)
+        try:
+            self.out.send(party.worker(effect.to), answer, role.me)
+        except PeerLost:  # nobody waits for it any more
+            return
 
     # ---- the transport's thread: the "upon receiving" box ------------------------------------------------
     def admits(self, src: Party, envelope: Envelope) -> bool:
@@ -343,15 +340,15 @@ class Node(StateReader):
         with self._lock:
             if self._is_of_another_view(src, envelope):
                 return  # the servers went back while it waited for the lock
-            if self._left and envelope.kind == CALL:
-                self._decline(src, envelope.id)
-                return
             hosted = self._at(envelope.slice)
             role = hosted.mean_server if hosted.mean_server and isinstance(envelope.message, Part) else hosted.role
             if role is None:
                 raise ProtocolError(f"{self.me} got {type(envelope.message).__name__} before it had a role")
-            if envelope.kind == CALL:
-                self._unanswered.take(role, src.index, envelope.slice, envelope.id)
+            if envelope.kind == CALL and not self._unanswered.take(
+                role, src.index, envelope.slice, envelope.id, envelope.id
+            ):
+                self._decline(src, envelope.id)
+                return
             try:
                 self._carry_out(role, role.on(self.now(), src.index, envelope.message))
             except Unexpected as error:

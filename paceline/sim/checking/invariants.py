@@ -366,10 +366,16 @@ class Invariants:
         said so."""
         world = self._sim.world
         parties = [*world.others, *([world.peers] if world.peers else []), *world.workers]
-        open_at = [party.name for party in parties if incarnation.awaited in party.open.get(incarnation.rank, ())]
+        open_at = [party.name for party in parties if self._is_open_at(party, incarnation)]
         whom = ", ".join(open_at) or "an answer that is under way or lost"
         why = self._reasons.get(incarnation.rank)
         return f"worker {incarnation.rank} waits for {whom}" + (f" ({why})" if why else "")
+
+    def _is_open_at(self, party: SimulatedProcess, incarnation: Incarnation) -> bool:
+        """Returns True if `party` has not answered what that worker waits for."""
+        rank, call, incoming = incarnation.rank, incarnation.awaited, self._sim.members.incoming
+        in_order = call in party.open.get(rank, ())
+        return in_order or (incoming is not None and incoming.of(party).is_open(party, rank, call))
 
     def _look_at_tables(self) -> None:
         """Checks that what streams keep is bounded by who takes part and what is under way, not by the time."""

@@ -273,7 +273,8 @@ class Fault:
     """What happens at `at_s`, to the workers named by rank, host or site (`servers` of the hosts are hit too).
 
     crash      the worker is gone without goodbye; noticed after `suspect_after_s`; comes back after `for_s`, if given
-    restart    the worker loses all that is under way; what it must keep survives
+    restart    the worker loses all that is under way; what it must keep survives. With `hazards` its process ends, and
+               another one starts at once
     leave      the worker leaves where it would begin its next step
     join       the worker comes (back)
     pause      nothing on the host moves for `for_s`

@@ -89,7 +89,7 @@ class _Happening:
         """Begins the fault. Every kind of `model.FAULTS` and `model.OF_HAZARDS` has its entry here."""
         acts: dict[str, Callable[[], None]] = {
             "crash": self._crash,
-            "restart": lambda: self._each(self._sim.restart),
+            "restart": lambda: self._each(self._again if self._sim.streams else self._sim.restart),
             "leave": lambda: self._each(self._sim.leave),
             "drain": lambda: self._each(self._sim.drain),
             "join": lambda: self._each(self._sim.join),
@@ -122,6 +122,16 @@ class _Happening:
             self._streams.crash(server, self._fault.for_s)
         if self._fault.for_s:
             self._sim.heap.push(self._end, self._each, self._sim.join)
+
+    def _again(self, rank: int) -> None:
+        """Ends the process of a worker that is training, and starts another one at once, as in a live run.
+
+        It is a later incarnation, and the others are told so: what the former one had asked is void.
+        """
+        party = self._sim.world.workers[rank]
+        if party.here and not self._sim.members.stopped(party):
+            self._sim.crash(rank)
+            self._sim.join(rank)
 
     def _pause(self) -> None:
         """Freezes the hosts for `for_s`: a step under way takes so much longer, and what arrives is taken in

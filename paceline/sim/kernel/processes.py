@@ -73,13 +73,13 @@ class SimulatedProcess:
         self.here = self.hears = True
         self.sent = self.received = 0
         self.told_at = 0.0  # when the last news of who takes part reaches it
-        self.open: dict[int, list[PendingCall]] = {}  # by caller, oldest first
+        self.open: dict[int, list[PendingCall]] = {}  # by caller, oldest first; with hazards `IncomingCalls` has them
 
     def admit(self, call: PendingCall) -> None:
-        """Opens a call, and drops those of an earlier incarnation of the caller, which nobody waits for any more.
+        """Opens a call where no message is lost, so that each comes once and in order.
 
-        Replies answer the oldest open call first. A call left over from before a restart would take the reply of the
-        next one.
+        It drops those of an earlier incarnation of the caller, which nobody waits for any more. A call left over from
+        before a restart would take the reply of the next one.
         """
         rank = call.incarnation.rank
         calls = self.open.get(rank)

@@ -16,6 +16,7 @@ from paceline.core.errors import PeerLost, ProtocolError, Stopped
 from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import FINAL
+from paceline.live.protocol.transport import Envelope, Kind
 from tests.launch.process_tree import within
 from tests.live.fakes import PATIENCE_SECONDS, in_background
 from tests.live.node_fixture import LAYOUT, PLACE, TEN, WHOLE, WORK, Answerer, Ask, Asker, Loop, Said, Stage, nothing
@@ -383,6 +384,22 @@ def test_what_a_lost_worker_still_waits_for_is_answered_to_nobody(stage: Stage) 
     lost.stop()
     with pytest.raises(Stopped):
         waiting()
+
+
+def test_what_one_answers_that_has_left_is_dropped_since_the_call_was_declined(stage: Stage) -> None:
+    def when_told(src: int, ask: Any) -> Iterator[Reply]:
+        if ask.n == 2:
+            yield Reply(src, Said(v=TEN, n=1))
+
+    answerer = Answerer(when_told)
+    left, caller = peers(stage, answerer, Asker(WORK))
+    pending = caller.out.call(0, Ask(v=TEN, n=1))
+    assert answerer.heard()
+    left.leave()
+    with pytest.raises(PeerLost, match="worker 0 has left"):
+        pending.wait(15.0)
+    left.deliver(worker(1), Envelope(Kind.TELL, Ask(v=TEN, n=2)))
+    assert answerer.heard()
 
 
 def test_an_answer_to_one_that_has_asked_nothing_is_a_protocol_error(stage: Stage) -> None:

@@ -39,13 +39,14 @@ from paceline.sim.faults.coordination.newcomers import SimulatedNewcomers
 from paceline.sim.faults.coordination.supervisor import SimulatedSupervisor
 from paceline.sim.faults.links.lossy_links import LossyLinks
 from paceline.sim.faults.parties.bring_up import SimulatedBringUp
+from paceline.sim.faults.parties.incoming_calls import SimulatedIncomingCalls
 from paceline.sim.faults.parties.leavers import SimulatedLeavers
 from paceline.sim.faults.parties.open_calls import SimulatedCalls
 from paceline.sim.faults.parties.party_orders import SimulatedOrders
 from paceline.sim.faults.parties.run_end import SimulatedRunEnd
 from paceline.sim.faults.servers.recoverable_server import can_be_replaced
 from paceline.sim.faults.servers.server_recovery import Servers
-from paceline.sim.kernel.processes import Incarnation, PendingCall, SimulatedProcess
+from paceline.sim.kernel.processes import Incarnation, SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.cluster.model import Hazards
@@ -58,10 +59,12 @@ class LossyMembers(Members):
 
     streams: LossyLinks
     calls: SimulatedCalls
+    incoming: SimulatedIncomingCalls
     supervisor: SimulatedSupervisor | None = None
 
     def __init__(self, sim: FaultedDriver, hazards: Hazards, passage: WireCodec | None) -> None:
         self.calls = SimulatedCalls(sim, self.connection)
+        self.incoming = SimulatedIncomingCalls(sim, self)
         self.streams = LossyLinks(sim, hazards, passage, self.calls, self.learns_it_is_fenced, self._sent_in_vain)
         place = RoleContext(me=0, workers=sim.world.ranks, w=None, update=lambda w, g, samples: w)
         self.control = SimulatedProcess("control plane", Role(sim.scheme, place), sim.world.control, 0.0)
@@ -295,25 +298,7 @@ class LossyMembers(Members):
 
     def _declines_as_it_leaves(self, party: SimulatedProcess) -> None:
         """Declines the calls that wait at a worker that leaves: the callers hear that behind its last messages."""
-        for call in [call for calls in party.open.values() for call in calls]:
-            self._sends_decline(party, call)
-        party.open.clear()
-
-    def _declines(self, party: SimulatedProcess) -> None:
-        """Drops the calls that wait at a worker that is gone: the callers fail them when they are told of that."""
-        party.open.clear()
-
-    def asked_in_vain(self, party: SimulatedProcess, call: PendingCall) -> None:
-        """Declines a call to a worker that has left, or that was declared lost and does not know it."""
-        if party.hears:
-            self._sends_decline(party, call)
-
-    def _sends_decline(self, party: SimulatedProcess, call: PendingCall) -> None:
-        who = call.incarnation.party
-        self.streams.send(party, who, 0, self._is_declined, (who, party, call), past_role=True)
-
-    def _is_declined(self, _who: SimulatedProcess, party: SimulatedProcess, call: PendingCall) -> None:
-        self.calls.has_no_answer(call, party)
+        self.incoming.leaves(party)
 
     def _says_it_left(self, party: SimulatedProcess) -> None:
         self._leaving.says_it_left(party)
@@ -362,7 +347,7 @@ class LossyMembers(Members):
             self._sim.invariants.crashed(who.index)
         party.here = False
         self._lost.discard(party)
-        self._declines(party)
+        self.incoming.of(party).leave()  # callers fail what waits at it when they are told that it is lost
 
     def _closes(self, who: Party, incarnation: int) -> None:
         """Closes the connection to a process that was evicted: it ends once it learns that, if it still runs."""
@@ -407,12 +392,6 @@ class LossyMembers(Members):
     def over(self) -> bool:
         """Returns True once everybody was told that the run is over."""
         return self.machine.phase is RunPhase.OVER
-
-    def restarted(self, ended: Incarnation) -> None:
-        """Forgets what a worker still asks that is restarted in place; see `Members` for the rest."""
-        if self.calls.of(ended.party).unanswered:
-            self.calls.forget(ended.party)
-        super().restarted(ended)
 
     def exits(self, party: SimulatedProcess) -> None:
         """Ends the process of a party that may exit: its connections are closed."""
@@ -486,7 +465,13 @@ class LossyMembers(Members):
         """Lets `party` hear that worker `rank` is gone: what waits for a copy at a server hears it with the role."""
         if self.servers:
             self.servers.knows(party, rank)
+        self.incoming.of(party).gone(rank)
         super().hears_gone(party, rank)
+
+    def hears_came(self, party: SimulatedProcess, rank: int) -> None:
+        """Lets `party` hear that worker `rank` joins."""
+        self.incoming.of(party).came(rank)
+        super().hears_came(party, rank)
 
     def _held(self, party: SimulatedProcess, effects: Iterable[Tell | Reply]) -> Iterable[Tell | Reply]:
         """Returns the effects of a server that may leave before its copy knows them."""

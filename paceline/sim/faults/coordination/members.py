@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from paceline.sim.faulted_driver import FaultedDriver
     from paceline.sim.faults.links.lossy_links import LossyLinks
     from paceline.sim.faults.parties.bring_up import SimulatedBringUp
+    from paceline.sim.faults.parties.incoming_calls import SimulatedIncomingCalls
     from paceline.sim.faults.parties.open_calls import SimulatedCalls
     from paceline.sim.faults.parties.run_end import SimulatedRunEnd
     from paceline.sim.faults.servers.server_recovery import Servers
@@ -68,6 +69,7 @@ class Members:
 
     streams: LossyLinks | None = None  # a cluster without hazards loses no message
     calls: SimulatedCalls | None = None  # nor does it need to know which of them are answered
+    incoming: SimulatedIncomingCalls | None = None
     servers: Servers | None = None  # set if servers can be lost with their state
     ends: SimulatedRunEnd | None = None  # set if this run is told to end
     bring_up: SimulatedBringUp | None = None  # set if this run is brought up

@@ -5,7 +5,7 @@
     an answer arrives                  it counts if its call is open
     what a call waits for is gone      it fails: a role gets PeerLost, a worker that leaves waits for that one no more
     a server is restored from a copy   calls to it are sent again
-    a worker restarts in place         what it had asked is forgotten, as by a process that was started again
+    a process ends                     what it had asked is forgotten
 
 `paceline.core.parties.outgoing_calls` decides, as for live processes: each has one table for all its calls.
 """
@@ -83,7 +83,7 @@ class SimulatedCalls:
         return self._of[party.process]
 
     def forget(self, party: SimulatedProcess) -> None:
-        """Forgets what a process has asked that is gone for good, or that was restarted in place."""
+        """Forgets what a process has asked that is gone for good."""
         self._of.pop(party.process, None)
 
     # ---- calls of roles ------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class SimulatedCalls:
         """Closes the part of a call that party number `me` answers; returns False if that does not matter any more."""
         assert call.numbers is not None
         calls, number, who = call.numbers[me]
-        is_asked_by_it = calls is self._of.get(call.incarnation.party.process)  # and not before it was restarted
+        is_asked_by_it = calls is self._of.get(call.incarnation.party.process)  # and not by one that is gone
         return is_asked_by_it and calls.answered(number, who) is not None
 
     def is_sent(self, call: PendingCall, to: SimulatedProcess, number: int) -> None:

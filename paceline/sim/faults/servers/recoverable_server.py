@@ -22,7 +22,7 @@ from paceline.core.parties.server_restore import ServerRestore
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Scheme
 from paceline.sim.faults.servers.snapshots import state_of
-from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
+from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
     from paceline.sim.faulted_driver import FaultedDriver
@@ -52,7 +52,7 @@ class RecoverableServer:
     """Holds one incarnation of a server: its role, its carrier of means, and what copies to and from its neighbours.
 
     wanted   which state of it is to be sent for a snapshot
-    held     the call that each held-back reply answers, by the identity of the reply
+    held     the replies that wait for a copy, by identity; void: those of them to workers that have gone since
     restoring what it does with orders to restore
     copier   the process by which copies travel; None of its messages reaches a scheme's role
     """
@@ -62,8 +62,8 @@ class RecoverableServer:
         self.shard, self.lost = party.me, False
         self.wanted = WantedCapture(1)
         self.lost_incarnations: dict[int, int] = {}  # by shard: of others, the last one that it knows to be over
-        self.held: dict[int, PendingCall] = {}  # by the answer to it that waits for a copy
-        self.void: set[PendingCall] = set()  # those of workers that have gone since
+        self.held: dict[int, Reply] = {}
+        self.void: dict[int, Reply] = {}
         self.restoring = ServerRestore(later=party.incarnation > 0)
         self.copies = self._copies() if whole.copied else None
         self.copier = SimulatedProcess(
@@ -119,10 +119,8 @@ class RecoverableServer:
         now = self.copies.hold(0, self.party.role, effects) if self.copies else effects
         for effect in now:
             self.whole.answers(self, effect)
-        # Replies that are held back leave `party.open` now, so that the next reply does not answer the same call.
-        for reply in effects if not now else ():
-            if type(reply) is Reply and (calls := self.party.open.get(reply.to)):
-                self.held[id(reply)] = calls.pop(0)
+        if not now:
+            self.held.update({id(reply): reply for reply in effects if type(reply) is Reply})
         return now
 
 

@@ -189,15 +189,12 @@ class Servers:
     def released(self, server: RecoverableServer, effects: Iterable[Tell | Reply]) -> None:
         """Sends effects that had waited for their copy; replies to workers that left meanwhile are dropped."""
         for effect in effects:
-            call = server.held.pop(id(effect), None)
-            if call in server.void and self.sim.invariants:
+            server.held.pop(id(effect), None)
+            if id(effect) in server.void and self.sim.invariants:
                 who = server.party.name
                 raise self.sim.invariants.broken(f"{who} sends an answer that it held for a worker that has gone")
             self.answers(server, effect)
-            if call is not None and type(effect) is Reply:
-                self.sim.messaging.answer(server.party, call, effect.message)
-            else:
-                self.sim.messaging.say(server.party, effect)
+            self.sim.messaging.say(server.party, effect)
 
     def answers(self, server: RecoverableServer, effect: Tell | Reply) -> None:
         """Tells the invariants that a reply leaves."""
@@ -211,7 +208,7 @@ class Servers:
         server = self._all.get(party.process)
         if server and server.party is party and server.copies:
             list(server.copies.on_worker_left(self.sim.now, rank))
-            server.void |= {call for call in server.held.values() if call.incarnation.rank == rank}
+            server.void |= {id: reply for id, reply in server.held.items() if reply.to == rank}
 
     def kept_recounts(self) -> Iterator[tuple[int, ShardRecount]]:
         """Yields, for every server whose state is wholly copied, its number and the recount that travelled with the
@@ -393,12 +390,12 @@ class Servers:
                 case ForgetCopies():
                     if server.copies:
                         server.copies.forget()
+                    server.held.clear()
                     if self._oracle:
                         self._oracle.forgets_copies(party.process)
                 case EnterServerView(server_view=view):
                     self.streams.server_views[party.process] = view
-                    for role in self._members.orders.roles(party):
-                        role.open.clear()  # workers ask again
+                    self._members.incoming.of(party).begin_server_view()
                     if self.sim.message_checks:
                         self.sim.message_checks.servers_went_back(party)
         done: Data | None = None
