@@ -106,7 +106,8 @@ class Handshake:
     def meet_workers(self) -> None:
         """Connects to the workers of lower rank; those of higher rank call this one. Returns when those know.
 
-        A newcomer calls all that are here, and the newcomers that came before it: nobody else would.
+        A newcomer calls all that are here, and the newcomers that came before it: nobody else would. It goes on without
+        one that was lost just now, of which it will be told; before training such a loss is raised as PeerLost.
         """
         directory, me = self._directory, self._node.me.index
         workers = [who for who in directory.parties() if who.kind == "worker" and who.index != me]
@@ -117,7 +118,7 @@ class Handshake:
             try:
                 self.reach(other)
             except PeerLost:
-                if other.index not in directory.joining:  # a newcomer may be lost again without anybody hearing of it
+                if not directory.late:
                     raise
         self._node.neighbours.meet([who.index for who in workers], [who.index for who in called])
 

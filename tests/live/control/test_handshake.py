@@ -70,6 +70,20 @@ def test_a_newcomer_calls_those_that_are_here_and_those_that_come_with_it(scene:
     meeting()
 
 
+def test_a_newcomer_goes_on_without_a_worker_that_was_lost_just_now(scene: Scene) -> None:
+    there = scene.hub.transport(worker(2))
+    heard = scene.heard[worker(2)] = Recorder()
+    there.open(heard)
+    addresses = {f"worker {rank}": f"hub:worker {rank}" for rank in range(3)}  # nobody is at that of worker 1
+    scene.session.hello("hub:coordinator", "cpu")
+    roster = control.Roster(addresses=addresses, hosts={}, incarnations=(1, 0, 0), gone=(0,), lost=(0,), joining=(0,))
+    scene.session.handlers.deliver(COORDINATOR, Envelope(Kind.CONTROL, roster))
+    meeting = in_background(scene.session.meet_workers)
+    src, envelope = take(heard.delivered)
+    there.send(src, Envelope(Kind.REPLY, PublishedState(v=vector()), envelope.id))
+    meeting()
+
+
 def test_a_coordinator_that_is_not_there_is_a_lost_peer(scene: Scene) -> None:
     scene.coordinator.close()
     with pytest.raises(NoCoordinator, match="worker 0 cannot reach coordinator.*; if its run is over"):
