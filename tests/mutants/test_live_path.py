@@ -21,6 +21,7 @@ AREAS = {
     "checkpoints",
     "stop rules",
     "bring-up",
+    "connections",
     "evaluator",
     "versions",
     "leaving",

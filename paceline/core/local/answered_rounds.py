@@ -60,6 +60,7 @@ class AnsweredRounds(Holder):
     def finish(self, now: float) -> Iterator[Tell | Reply]:
         """Answers everybody: there will be no further part."""
         self.finished = True
+        yield from super().finish(now)
         yield from self.answer_who_asked()
 
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:

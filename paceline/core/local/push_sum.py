@@ -11,7 +11,8 @@ Dobra & Gehrke 2003), so the model of the whole is sum(weight w) / sum(weight). 
     a share comes to a worker that has left      it goes back to its sender (Returned)
     a worker leaves                              it hands over all it has to another one, or to the next that comes
     a worker joins late                          it asks another one (Begin), which gives it half of its mass
-    nobody that is asked has any mass            the lowest rank begins with a mass of 1
+    nobody that is asked has any mass            the lowest rank begins with a mass of 1; it answers those of higher
+                                                 ranks that have asked it then
     one that is asked declines                   nobody begins before the coordinator says that it has gone: until then
                                                  it hands its mass over, maybe to the one that asks
 
@@ -116,6 +117,8 @@ class Holder(Role):
         self.poor: set[int] = set()  # who had no mass to give, as far as this one knows
         self.asked_at = 0  # what `changes` was when the loop asked last
         self.waits = False  # the loop has asked this one itself, which has not answered
+        self.begins = False  # the loop has to get a mass first
+        self.unanswered: list[int] = []  # who has asked for mass meanwhile, and waits
 
     def enter(self) -> Generator[Effect, Any, None]:
         """Gets a mass from another worker if this one has none; every loop begins with it."""
@@ -126,10 +129,11 @@ class Holder(Role):
                 peer = self.me
             elif peer is None or (all_are_poor and self._is_first_here()):
                 self.weight = 1.0
-                return
+                break
             self.asked_at = self.changes
             yield from self._ask_for_mass(peer)
             self.absorb()
+        yield from self._answer_for_mass()
 
     def _ask_for_mass(self, peer: int) -> Generator[Effect, Any, None]:
         """Asks `peer`, which is this one itself when it waits, and notes whether that one had any.
@@ -144,6 +148,14 @@ class Holder(Role):
             if self.asked_at == self.changes:
                 self.not_taken(peer)
                 self.poor.clear()  # they may have got something since they were asked
+
+    def _answer_for_mass(self) -> Iterator[Tell | Reply]:
+        """Answers those that have asked for mass before this one had any, with a share if it has some."""
+        self.begins = False
+        while self.unanswered:  # looked up anew each time: between two of the loop's replies somebody may leave
+            rank = self.unanswered.pop(0)
+            yield from self.give((rank,))
+            yield Reply(rank, Begin())
 
     def _is_first_here(self) -> bool:
         """Returns True if this one has the lowest rank here, by which all agree who begins where nobody has any mass.
@@ -269,6 +281,11 @@ class Holder(Role):
                 self._is_back(src)  # it asks, so it is here: its message may overtake the change of membership
                 if not self.weight:
                     self.absorb()  # this one begins, too, and what it was sent since it asked would count as none
+                if self.begins and not self.weight and self.me < src:
+                    # Two that begin would otherwise ask each other again and again until the lower one has begun. Who
+                    # waits does so for a lower rank, so not in a circle.
+                    self.unanswered.append(src)
+                    return
                 yield from self.give((src,))
                 yield Reply(src, message)
             case _:
@@ -278,6 +295,7 @@ class Holder(Role):
         """Sends nothing more to a worker that has left, and asks those again that had nothing to give."""
         self.away.add(rank)
         self.leaving.discard(rank)
+        self._forget_question(rank)
         self.poor.clear()  # it may have left what it had to one of them
         self.changes += 1
         yield from self._go_on()
@@ -294,6 +312,14 @@ class Holder(Role):
         if self.left and self.weight:
             yield from self._hand_over()
 
+    def _forget_question(self, rank: int) -> None:
+        """Notes that `rank` waits for no mass any more."""
+        self.unanswered = [other for other in self.unanswered if other != rank]
+
+    def finish(self, now: float) -> Iterator[Tell | Reply]:
+        """Answers everybody who has asked for mass: this worker gets none any more."""
+        yield from self._answer_for_mass()
+
     def join_state(self) -> dict[str, Any]:
         """Returns what a newcomer takes over; it begins without weight, so that no mass is made."""
         return {**super().join_state(), "away": sorted(self.away - self.leaving)}
@@ -301,10 +327,12 @@ class Holder(Role):
     def load_join_state(self, shown: Mapping[str, Any]) -> None:
         super().load_join_state(shown)
         self.weight, self.away = 0.0, set(shown["away"]) - {self.me}
+        self.begins = True
 
     def leave(self, now: float) -> Iterator[Tell | Reply]:
         """Hands over all weight before it leaves: what stays behind would be missing in the mean."""
-        self.left, self.waits = True, False  # whoever waits for an answer here is told that there is none
+        self.left, self.waits, self.begins = True, False, False
+        self.unanswered.clear()  # whoever waits for an answer here is told that there is none
         yield from self._hand_over()
 
     def model(self) -> tuple[Any, float]:

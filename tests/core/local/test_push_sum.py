@@ -287,6 +287,41 @@ def test_a_newcomer_does_not_take_over_who_only_declines() -> None:
     assert len(role.join_state()["away"]) == 1
 
 
+def test_of_two_that_begin_the_higher_one_waits_until_the_lower_one_has_a_mass() -> None:
+    """It would ask again and again: a lower one that is slow to begin may take minutes."""
+    role, loop = newcomer()
+    assert hear(role, 2, Begin()) == []
+    asked = {loop.send(Begin()).to}
+    while isinstance(effect := loop.send(Begin()), Call):
+        asked.add(effect.to)
+    assert isinstance(effect, Tell), "all others have said that they have none, so it begins, and gives"
+    assert (effect.to, effect.message.weight, role.weight) == (2, 0.5, 0.5)
+    assert next(loop) == Reply(2, Begin())
+    assert isinstance(next(loop), Train)
+
+
+def test_one_that_begins_answers_a_lower_one_at_once() -> None:
+    role, _ = newcomer(me=2)
+    assert hear(role, 0, Begin()) == [Reply(0, Begin())]
+
+
+@pytest.mark.parametrize("event", ["it left", "it came again", "no further step", "this one leaves"])
+def test_who_waits_for_a_mass_is_forgotten_or_answered(event: str) -> None:
+    role, _ = newcomer()
+    hear(role, 2, Begin())
+    match event:
+        case "it left":
+            assert list(role.on_worker_left(0.0, 2)) == []
+        case "it came again":
+            list(role.on_worker_left(0.0, 2))
+            assert list(role.on_worker_joined(0.0, 2)) == []
+        case "no further step":
+            assert list(role.finish(0.0)) == [Reply(2, Begin())]
+        case "this one leaves":  # its calls are declined
+            assert not [effect for effect in role.leave(0.0) if isinstance(effect, Reply)]
+    assert role.unanswered == []
+
+
 def test_one_that_leaves_while_it_waits_answers_itself_no_more() -> None:
     role, loop = newcomer()
     loop.throw(PeerLost("it leaves"))

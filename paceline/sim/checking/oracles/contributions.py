@@ -219,7 +219,7 @@ class ShardRecount:
         """Notes the own clock of worker `src`, which a server that has gone back may not know."""
         if src in self._untold:
             self._untold.discard(src)
-            self._told[src] = self._last[src] = max(clock, self._last.get(src, 0))
+            self._told[src] = self._last[src] = self._used[src] = max(clock, self._last.get(src, 0))
 
     def _ends(self, src: int, phase: int) -> None:
         """Notes that worker `src` takes no further part in `phase`, so nobody waits for it there."""

@@ -57,11 +57,12 @@ class Mass:
     def watch(self, party: SimulatedProcess) -> None:
         """Checks the mass a worker begins with: a newcomer has none, unless no other worker is present.
 
-        Those that came before and have none may have made some until now, when this one was not there.
+        Those that came before and have none may have made some until now, when this one was not there, and may have
+        sent it on.
         """
         for process, books in self._books.items():
             former = self._parties[process]
-            if former.incarnation and not books and process not in self._lost and former.me not in self._sim.liars:
+            if former.incarnation and books <= 0 and process not in self._lost and former.me not in self._sim.liars:
                 self._look_at(former, but=party)
         self._parties[party.process] = party
         held = self._books[party.process] = held_by(party)
