@@ -89,6 +89,7 @@ class ShardRecount:
         """A phase begins, with clocks and versions of its own."""
         self._clocks = Clocks(sorted(self._here))
         self._told = dict(self._clocks)  # by the workers' own count, in which what was undone counts, too
+        self._told_last = 0  # of the last worker, when all have gone
         self._at: dict[int, tuple[int, int]] = {}
         self._last: dict[int, int] = {}  # clock of each worker's last contribution
         self._used: dict[int, int] = {}  # clock of each worker's last contribution that is in an update, or was dropped
@@ -408,6 +409,7 @@ class ShardRecount:
         self._ended.pop(rank, None)
         if rank in self._clocks:
             self._clocks.drop(rank)
+            self._told_last = self._told[rank]
 
     def came(self, rank: int) -> None:
         """Notes that the shard has heard that worker `rank` joins, at the clock of the slowest.
@@ -425,7 +427,7 @@ class ShardRecount:
         for contribution in self.open.get(rank, ()):
             contribution.former = True
         if rank not in self._clocks:
-            self._told[rank] = min((self._told[other] for other in self._clocks), default=0)
+            self._told[rank] = min((self._told[other] for other in self._clocks), default=self._told_last)
             self._clocks.add(rank)
             if rank in self.open:  # its former incarnation is in the open round
                 self._clocks.tick(rank, self._clocks[rank] + 1)

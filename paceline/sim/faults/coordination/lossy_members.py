@@ -40,7 +40,7 @@ from paceline.sim.faults.coordination.supervisor import SimulatedSupervisor
 from paceline.sim.faults.links.lossy_links import LossyLinks
 from paceline.sim.faults.parties.bring_up import SimulatedBringUp
 from paceline.sim.faults.parties.incoming_calls import SimulatedIncomingCalls
-from paceline.sim.faults.parties.leavers import SimulatedLeavers
+from paceline.sim.faults.parties.leavers import LOOK_AGAIN_S, SimulatedLeavers
 from paceline.sim.faults.parties.open_calls import SimulatedCalls
 from paceline.sim.faults.parties.party_orders import SimulatedOrders
 from paceline.sim.faults.parties.run_end import SimulatedRunEnd
@@ -330,7 +330,15 @@ class LossyMembers(Members):
         self._lost.add(party)
         if self._sim.invariants:
             self._sim.invariants.crashed(party.me)
+        self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self._connections_end, party)
         return True
+
+    def _connections_end(self, dead: SimulatedProcess) -> None:
+        """Fails the calls to a worker that has died as it left: nobody is told of its loss if it has said that before,
+        and what it declined may be lost with it. A live caller sees its connection close."""
+        for party in self._joining.processes.values():
+            if party.hears:
+                self.calls.worker_ended(party, dead)
 
     def expel(self, rank: int, reason: str) -> None:
         party = self._sim.world.workers[rank]

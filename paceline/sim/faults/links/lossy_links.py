@@ -215,6 +215,8 @@ class LossyLinks:
         if not way.waiting:
             if in_vain and unheard:  # nor does it wait for an answer to that, before it says that it has left
                 self.give_up(src, way.dst)
+            elif in_vain and src.hears and way.dst.kind == "worker":
+                self._calls.worker_ended(src, way.dst)
             return
         for number, item in list(way.sender.unacknowledged())[:IN_FLIGHT_MAX]:
             self._transmit(way, number, item)

@@ -146,6 +146,11 @@ class SimulatedCalls:
         for question in self.of(party).lost(gone.who):
             question.fail(PeerLost(gone.name))
 
+    def worker_ended(self, party: SimulatedProcess, gone: SimulatedProcess) -> None:
+        """Ends the calls of `party` to the worker `gone`, unless it knows of a later incarnation of that one."""
+        if self._sim.members.worker_of(party, gone.me).incarnation <= gone.incarnation:
+            self.lost(party, gone)
+
     def sends_again(self, party: SimulatedProcess, servers: Collection[Party]) -> None:
         """Sends the open calls of `party` to these servers again, which were restored from copies."""
         for number, who, question in self.of(party).asked_again(servers):

@@ -156,8 +156,7 @@ class SimulatedOrders:
             case RefuseIncarnation(rank=rank, incarnation=incarnation):
                 dead = members.process(workers[rank].name, incarnation)
                 self.stops_hearing(party, dead)
-                if members.worker_of(party, rank).incarnation <= incarnation:
-                    members.calls.lost(party, dead)
+                members.calls.worker_ended(party, dead)
                 if early := self._early.get(party.process):
                     early.refuse(dead.who, incarnation)
             case ReleaseBeforeLeave(rank=rank, incarnation=incarnation):
