@@ -156,6 +156,15 @@ def test_who_has_ended_the_round_is_expected_in_none_of_its_means() -> None:
     assert enters(group, 0, turn=1) == {1: Averaged(v=np.array([1.0]), weight=1.0)}
 
 
+def test_nor_is_it_expected_in_a_mean_that_begins_later() -> None:
+    group = averaging()
+    said(group.open(W, 1))
+    enters(group, 0)
+    enters(group, 1)
+    assert enters(group, 0, turn=1) == {}
+    assert said(group.on(1.0, 1, part(1))) == {1: Averaged(v=np.array([1.0]), weight=1.0)}
+
+
 def test_a_newcomer_is_in_the_next_cast() -> None:
     group = averaging()
     said(group.open(W, 1))
