@@ -241,6 +241,7 @@ class Copies(Role):
 def mark_of(role: Role | None) -> Hashable:
     """Returns a value that changes whenever a slice has to be copied again.
 
-    A newcomer changes no version, but a copy that did not know it would count its next push twice, or not at all.
+    A newcomer changes no version, but a copy that did not know it would count its next push twice, or not at all. Nor
+    does a worker that tells its clock after all went back; the others would wait for it at a copy that had not heard.
     """
-    return getattr(role, "version", 0), tuple(getattr(role, "shift", {}).items())
+    return getattr(role, "version", 0), tuple(getattr(role, "shift", {}).items()), len(getattr(role, "untold", ()))

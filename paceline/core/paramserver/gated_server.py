@@ -158,7 +158,8 @@ class ClockedServer(Role):
         clocks = [[rank, clock - (rank in self.homes[rank].came)] for rank, clock in self.clocks.items()]
         seen, shift = list(self.seen.items()), list(self.shift.items())
         tables = {"version": self.version, "clocks": clocks, "seen": seen, "shift": shift, "done": list(self.done)}
-        return {**tables, "samples_seen": self.samples_seen}
+        untold = {"untold": sorted(self.untold)} if self.untold else {}
+        return {**tables, **untold, "samples_seen": self.samples_seen}
 
     def load_state_dict(self, tables: dict[str, Any]) -> None:
         """Goes on where `state_dict` was taken: workers push again what is not in it."""
@@ -167,7 +168,8 @@ class ClockedServer(Role):
             self.clocks.tick(rank, clock)
         self.seen.update(dict(tables["seen"]))
         self.shift.update(dict(tables["shift"]))
-        self.untold = self.clocks.keys() - self.shift.keys() if tables.get("together") else set()
+        went_back = bool(tables.get("together"))
+        self.untold = self.clocks.keys() - self.shift.keys() if went_back else set(tables.get("untold", ()))
         self.done = SampleRanges(tables.get("done", ()))
         self.samples_seen = tables.get("samples_seen", self.samples_seen)
 

@@ -115,7 +115,7 @@ class ShardRecount:
         kept._applied, kept._samples_applied, kept.updates = self._applied.copy(), self._samples_applied, self.updates
         kept._used, kept._in_model, kept._seen = self._used.copy(), self._in_model.copy(), self._seen.copy()
         kept.dropped, kept._new, kept.comings = self.dropped.copy(), self._new.copy(), self.comings.copy()
-        kept.done, kept.refused = self.done.copy(), self.refused.copy()
+        kept.done, kept.refused, kept._untold = self.done.copy(), self.refused.copy(), self._untold.copy()
         for rank, clock in self._clocks.items():
             waits = rank in self.open
             kept._at[rank] = max(0, clock - waits), max(0, self._told[rank] - waits)
@@ -130,7 +130,8 @@ class ShardRecount:
         made = self.as_kept()
         made._clocks, made.order = Clocks(range(self._workers)), order
         made._told = dict(made._clocks)
-        made._untold = set() if copied else self._at.keys() - self._new
+        if not copied:
+            made._untold = self._at.keys() - self._new
         for rank, (clock, told) in self._at.items():
             made._clocks.tick(rank, clock)
             made._told[rank] = told
