@@ -241,7 +241,6 @@ class Copies(Role):
 def mark_of(role: Role | None) -> Hashable:
     """Returns a value that changes whenever a slice has to be copied again.
 
-    A newcomer changes no version, but a copy that did not know it would count its next push twice, or not at all. Nor
-    does a worker that tells its clock after all went back; the others would wait for it at a copy that had not heard.
+    A newcomer changes no version, but a copy that did not know it would count its next push twice, or not at all.
     """
-    return getattr(role, "version", 0), tuple(getattr(role, "shift", {}).items()), len(getattr(role, "untold", ()))
+    return getattr(role, "version", 0), tuple(getattr(role, "shift", {}).items())
