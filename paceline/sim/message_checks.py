@@ -37,10 +37,10 @@ class CheckingProcess:
     Without hazards a worker that is restarted begins anew in place, and may repeat its last clock.
     """
 
-    def __init__(self, me: Party, sim: SimulationDriver, plan: control.Plan, *, late: bool) -> None:
+    def __init__(self, me: Party, sim: SimulationDriver, *, late: bool) -> None:
         self.me = me
         self.admission = MessageAdmission(me, repeats=0 if sim.cluster.hazards else REPEATS_MAX)
-        self.admission.planned(plan, late=late)
+        self.admission.planned(sim.plan, late=late)
         self.refused: Counter[Party] = Counter()
 
 
@@ -56,7 +56,7 @@ class SimulatedMessageChecks:
 
     def __init__(self, sim: CheckedDriver) -> None:
         self._sim = sim
-        self.coordinator = CheckingProcess(COORDINATOR, sim, sim.plan, late=False)
+        self.coordinator = CheckingProcess(COORDINATOR, sim, late=False)
         self._receivers: dict[Process, CheckingProcess] = {}
         self._ranged: Callable[[type], tuple[str, ...]] = functools.cache(_ranged)
         self.strikes: Counter[Party] = Counter()  # of all receivers together
@@ -123,7 +123,7 @@ class SimulatedMessageChecks:
             if party.kind == "coordinator":
                 receiver = self.coordinator
             else:
-                receiver = CheckingProcess(party.who, self._sim, self._sim.plan, late=party.incarnation > 0)
+                receiver = CheckingProcess(party.who, self._sim, late=party.incarnation > 0)
             self._receivers[party.process] = receiver
         return receiver
 

@@ -295,7 +295,7 @@ class Holder(Role):
         """Sends nothing more to a worker that has left, and asks those again that had nothing to give."""
         self.away.add(rank)
         self.leaving.discard(rank)
-        self._forget_question(rank)
+        self.unanswered = [other for other in self.unanswered if other != rank]
         self.poor.clear()  # it may have left what it had to one of them
         self.changes += 1
         yield from self._go_on()
@@ -311,10 +311,6 @@ class Holder(Role):
         yield from self._go_on()
         if self.left and self.weight:
             yield from self._hand_over()
-
-    def _forget_question(self, rank: int) -> None:
-        """Notes that `rank` waits for no mass any more."""
-        self.unanswered = [other for other in self.unanswered if other != rank]
 
     def finish(self, now: float) -> Iterator[Tell | Reply]:
         """Answers everybody who has asked for mass: this worker gets none any more."""

@@ -70,15 +70,11 @@ class EarlyMessages(Generic[M]):
 
     def _take_out(self, src: Party, incarnation: int) -> list[M]:
         """Removes what is held of `src` up to that incarnation, and returns it in its order."""
-        taken, kept = [], []
-        for entry in self._held or ():
-            sender, of, message = entry
-            if sender == src and of <= incarnation:
-                taken.append(message)
-            else:
-                kept.append(entry)
-        self._held = kept if self._held is not None else None
-        return taken
+        if self._held is None:
+            return []
+        taken = [entry for entry in self._held if entry[0] == src and entry[1] <= incarnation]
+        self._held = [entry for entry in self._held if entry[0] != src or entry[1] > incarnation]
+        return [message for _, _, message in taken]
 
     def servers_went_back(self) -> None:
         """Drops what was kept of servers, which are in an earlier state now."""
