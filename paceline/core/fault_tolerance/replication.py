@@ -242,5 +242,8 @@ def mark_of(role: Role | None) -> Hashable:
     """Returns a value that changes whenever a slice has to be copied again.
 
     A newcomer changes no version, but a copy that did not know it would count its next push twice, or not at all.
+    Neither does a worker that tells its clock after all slices went back, but it tells it once: by a copy that did not
+    know, the others would wait for it for ever.
     """
-    return getattr(role, "version", 0), tuple(getattr(role, "shift", {}).items())
+    shift, untold = getattr(role, "shift", {}), getattr(role, "untold", ())
+    return getattr(role, "version", 0), tuple(shift.items()), len(untold)

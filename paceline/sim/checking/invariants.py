@@ -43,9 +43,12 @@ PATIENCE = 10_000
 """Steps that the fastest worker may make while another waits for one answer."""
 EVENTS = 1000
 """Events between two looks at the whole run, at least."""
+LOOKS_WITHOUT_STEP = 2
+"""Looks in a row without a step while workers wait. Between two there may be no step in a run that goes on: each answer
+waits for a copy, each copy is some messages, and a late one holds up those behind it (seed 4834)."""
 LOOKS_WITHOUT_SERVERS = 10
-"""Looks in a row without a step while servers are being replaced. No step can be made then, and unacknowledged
-messages are sent again and again."""
+"""The same while servers are being replaced. No step can be made then, and unacknowledged messages are sent again and
+again."""
 
 KEPT_MAX = 1000
 """Messages from one process to another that may be unacknowledged; more means that acknowledgements are lost for
@@ -69,7 +72,7 @@ class Invariants:
         self.look_at = self._every
         self._waiting: dict[int, tuple[object, int]] = {}  # by rank: for what, and the fastest one's steps at the time
         self._steps_before = -1
-        self._looks_without_servers = 0
+        self._looks_without_step = 0
         promises, self._liars = promises_of(sim.scheme), sim.liars
         self._shards = [
             ShardRecount(self.broken, promises, sim.cluster.workers, number, self._liars, robust=robust)
@@ -254,7 +257,7 @@ class Invariants:
 
         Servers that went back together may have applied other contributions than before, in as many updates.
         """
-        self._steps_before = -1  # from now on steps can be made again
+        self._looks_without_step = 0  # from now on steps can be made again
         for party in self._sim.world.servers:
             shard = self._shards[party.me]
             if rolled_back and shard.order != order:
@@ -285,14 +288,13 @@ class Invariants:
         steps = sum(self._sim.steps)
         working = any(act is self._sim.worked for _, _, act, _ in self._sim.heap)
         servers = self._sim.members.servers
+        still = waiting and not working and steps == self._steps_before
+        self._steps_before = steps
+        self._looks_without_step = self._looks_without_step + 1 if still else 0
         away = servers is not None and servers.any_is_away
-        self._looks_without_servers = self._looks_without_servers + 1 if away else 0
-        if 0 < self._looks_without_servers <= LOOKS_WITHOUT_SERVERS:
-            self._steps_before = -1
-        elif waiting and not working and steps == self._steps_before:
-            raise self.broken(f"{self._every} events without a step: {self._who(waiting[0])}")
-        else:
-            self._steps_before = steps
+        if self._looks_without_step >= (LOOKS_WITHOUT_SERVERS if away else LOOKS_WITHOUT_STEP):
+            events = self._looks_without_step * self._every
+            raise self.broken(f"{events} events without a step: {self._who(waiting[0])}")
 
     def nothing_is_left(self) -> None:
         """Raises if a worker still waits although the heap is empty, so that nothing can answer it."""

@@ -16,6 +16,7 @@ import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.effects import Call, Compute, Computed, Reply, Trained
+from paceline.core.fault_tolerance.replication import mark_of
 from paceline.core.fault_tolerance.server_replacement import why_not_replaced
 from paceline.core.paramserver.gated_server import ClockedServer, among_others
 from paceline.core.role import RoleContext
@@ -50,6 +51,7 @@ class Run:
         self.servers = [self.server(me, servers) for me in range(servers)]
         self.slow = [self.random.choice((1, 1, 4)) for _ in range(WORKERS)]
         self.kept: dict[int, str] = {}  # by server: the tables that it goes back to, as JSON
+        self.copies = [self.copy(me) for me in range(servers)]  # a mark, and the tables as JSON
         self.begin_anew()
 
     def place(self, me: int) -> RoleContext:
@@ -59,11 +61,15 @@ class Run:
         box: Any = self.scheme.server(servers)
         return box(self.scheme, self.place(me))
 
+    def copy(self, me: int) -> tuple[Any, str]:
+        return mark_of(self.servers[me]), json.dumps(self.servers[me].state_dict())
+
     def begin_anew(self) -> None:
         """Starts the loops of all workers."""
         self.steps = [0] * WORKERS
         self.queues: dict[tuple[int, int], deque[Any]] = {}
         self.calls: list[dict[int, Any]] = [{} for _ in range(WORKERS)]
+        self.asked: list[Any] = [None] * WORKERS
         self.working: dict[int, Any] = {}
         self.loops = [worker.run() for worker in self.workers]
         for rank in range(WORKERS):
@@ -73,7 +79,7 @@ class Run:
         """Gives a worker the result that it waits for, and begins what it asks for next."""
         effect = self.loops[rank].send(result)
         if isinstance(effect, Call):
-            self.calls[rank] = dict.fromkeys(range(len(self.servers)))
+            self.calls[rank], self.asked[rank] = dict.fromkeys(range(len(self.servers))), effect.message
             for me in range(len(self.servers)):
                 self.queues.setdefault((rank, me), deque()).append(effect.message)
         else:
@@ -95,7 +101,10 @@ class Run:
             done = Computed(np.ones(1), 1, 0.1) if isinstance(effect, Compute) else Trained(np.ones(1), 1, 0.1)
             self.resume(rank, done)
             return True
-        for reply in list(self.servers[me].on(0.0, rank, self.queues[rank, me].popleft())):
+        replies = list(self.servers[me].on(0.0, rank, self.queues[rank, me].popleft()))
+        if mark_of(self.servers[me]) != self.copies[me][0]:
+            self.copies[me] = self.copy(me)  # before anybody is answered
+        for reply in replies:
             assert isinstance(reply, Reply)
             assert isinstance(reply.to, int)
             self.calls[reply.to][me] = reply.message
@@ -117,9 +126,18 @@ class Run:
         for me, tables in self.kept.items():
             self.servers[me] = self.server(me, len(self.kept))
             self.servers[me].load_state_dict(among_others(json.loads(tables)))
+            self.copies[me] = self.copy(me)
         for worker in self.workers:
             worker.on_rollback()
         self.begin_anew()
+
+    def lose(self, me: int) -> None:
+        """A server is lost. The one in its place is made of its copy, and workers ask it again."""
+        self.servers[me] = self.server(me, len(self.servers))
+        self.servers[me].load_state_dict(json.loads(self.copies[me][1]))
+        for rank, asked in enumerate(self.asked):
+            if me in self.calls[rank] and self.calls[rank][me] is None:
+                self.queues[rank, me] = deque([asked])
 
     def go_on(self) -> None:
         """Goes on until every worker has made FURTHER steps."""
@@ -127,20 +145,38 @@ class Run:
             assert self.move(), f"nobody goes on after {self.steps} steps; clocks {[s.clocks for s in self.servers]}"
 
 
+def returned(name: str, servers: int, seed: int) -> Run:
+    """Returns a run whose servers have returned together, for the last time to what they kept at one version."""
+    run = Run(make(name, STRICT.get(name, {})), servers, seed)
+    run.keep(version=0)
+    for _ in range(RETURNS):  # what is undone counts in the workers' clocks, which go on
+        for _ in range(run.random.randrange(40)):
+            assert run.move()
+        run.go_back()
+    run.keep(version=run.random.randrange(1, 4))
+    run.go_back()
+    return run
+
+
 @pytest.mark.parametrize("servers", [2, 3])
 @pytest.mark.parametrize("name", GATED)
 def test_after_a_return_to_torn_clocks_everybody_goes_on(name: str, servers: int) -> None:
     torn = 0
     for seed in range(100):
-        run = Run(make(name, STRICT.get(name, {})), servers, seed)
-        run.keep(version=0)
-        for _ in range(RETURNS):  # what is undone counts in the workers' clocks, which go on
-            for _ in range(run.random.randrange(40)):
-                assert run.move()
-            run.go_back()
-        run.keep(version=run.random.randrange(1, 4))
+        run = returned(name, servers, seed)
         clocks = [dict(json.loads(tables)["clocks"]) for tables in run.kept.values()]
         torn += any(other != clocks[0] for other in clocks)
-        run.go_back()
         run.go_on()
     assert torn >= 5 or make(name, {}).lock_step
+
+
+@pytest.mark.parametrize("name", ["ssp", "dssp"])
+def test_servers_lost_soon_after_a_return_know_the_clocks_that_they_were_told(name: str) -> None:
+    """A worker that has its answer tells its clock no second time. Another would wait for it, and it for another."""
+    for seed in range(500):
+        run = returned(name, 4, seed)
+        for _ in range(run.random.randrange(17)):
+            assert run.move()
+        for me in (0, 2):  # the servers that keep their copies go on
+            run.lose(me)
+        run.go_on()

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from paceline.core.fault_tolerance.replication import SliceState, mark_of
-from paceline.core.paramserver.gated_server import Push, Weights
+from paceline.core.paramserver.gated_server import Pull, Push, Weights
 from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import make
 from paceline.engine.optim.optimizers import ServerOptimizer, make_rule
 from paceline.engine.specs import OptimizerRecipe, ScheduleRecipe
 from paceline.engine.vectors.flat import Flat
-from paceline.runtime.checkpointing.slice_capture import revive, state_of
+from paceline.runtime.checkpointing.slice_capture import revive, state_of, together
 
 LENGTH, WORKERS = 5, 3
 
@@ -119,3 +119,17 @@ def test_a_newcomer_that_goes_before_its_first_push_is_copied_again_when_it_come
         mark = mark_of(first)
         list(first.on_worker_joined(0.0, 2))
         assert mark_of(first) != mark, f"incarnation {incarnation} is in no copy"
+
+
+def test_a_clock_that_a_worker_tells_after_all_slices_went_back_is_copied_before_it_is_answered() -> None:
+    """It tells it once. A server made of a copy without it would hold back whoever waits for that worker."""
+    rule = rule_of("sgd")
+    state = through_json(state_of(server("ssp", rule, Flat.wrap(torch.ones(LENGTH))), rule))
+    back = revive(together(state), rule, lambda w: server("ssp", rule, w))
+    for rank in range(WORKERS):
+        before = mark_of(back)
+        list(back.on(0.0, rank, Pull(last=2)))
+        told = mark_of(back)
+        assert told != before, f"no copy knows what worker {rank} told"
+        list(back.on(0.0, rank, Pull(last=2)))
+        assert mark_of(back) == told, "a repeat tells nothing new"
