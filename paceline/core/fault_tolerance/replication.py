@@ -243,7 +243,7 @@ def mark_of(role: Role | None) -> Hashable:
 
     A newcomer changes no version, but a copy that did not know it would count its next push twice, or not at all.
     Neither does a worker that tells its clock after all slices went back, but it tells it once: by a copy that did not
-    know, the others would wait for it for ever.
+    know, the others would wait for it for ever. Nor does a contribution that is dropped; others may get its samples.
     """
     shift, untold = getattr(role, "shift", {}), getattr(role, "untold", ())
-    return getattr(role, "version", 0), tuple(shift.items()), len(untold)
+    return getattr(role, "version", 0), getattr(role, "samples_seen", 0), tuple(shift.items()), len(untold)

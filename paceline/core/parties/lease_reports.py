@@ -2,7 +2,12 @@
 
     worker          the scheme asks for work again: nothing of what was handed over is under way (`asks_for_work`)
                     it was started anew, or a server was replaced by its copy: Past
-    first server    each contribution is resolved: kept for a moment (`add`), then SamplesResolved (`messages`)
+    first server    each contribution is resolved: kept for a moment (`add`), then SamplesResolved, once its copy knows
+                    (`queue`, `messages`)
+                    asked what of a lost worker waits in an open round: Fenced, behind that
+
+What has been told of a contribution stays true when a server is replaced from its copy: it is in an update, or others
+have its samples. So it may not be told before the copy knows it; the worker would send it again.
 
 `paceline.core.coordination.sample_leases` has the coordinator's part.
 """
@@ -47,6 +52,8 @@ class ResolvedContributions:
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[int, str, Data]] = deque()
+        self._queue: deque[control.SamplesResolved | control.Fenced] = deque()
+        self._queued = self._told = 0  # messages so far
 
     def add(self, rank: int, fate: str, data: Data) -> bool:
         """Adds a contribution of worker `rank`; returns True for the first one, after which a timer is due."""
@@ -54,8 +61,22 @@ class ResolvedContributions:
         self._waiting.append((rank, fate, data))
         return first
 
-    def messages(self) -> Iterator[control.SamplesResolved]:
-        """Takes everything out, as messages to the coordinator."""
+    def queue(self, *behind: control.Fenced) -> int:
+        """Makes messages of all that was added, and puts them and those `behind` into a queue.
+
+        Returns the number of the last one, up to which `messages` may be told when the copy has the present state.
+        """
+        before = len(self._queue)
         while self._waiting:
             some = [self._waiting.popleft() for _ in range(min(len(self._waiting), RESOLVED_MAX))]
-            yield control.SamplesResolved(contributions=tuple(some))
+            self._queue.append(control.SamplesResolved(contributions=tuple(some)))
+        self._queue.extend(behind)
+        self._queued += len(self._queue) - before
+        return self._queued
+
+    def messages(self, up_to: int | None = None) -> Iterator[control.SamplesResolved | control.Fenced]:
+        """Takes messages to the coordinator out of the queue, up to that number; without one, of all that was added."""
+        last = self.queue() if up_to is None else up_to
+        while self._told < last:
+            self._told += 1
+            yield self._queue.popleft()

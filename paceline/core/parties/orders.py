@@ -7,7 +7,7 @@
                                   had sent is good
     NewcomerLost                  RefuseIncarnation: no role has ever heard of it
     WorkerJoined                  RolesHearJoined, ConfirmChange
-    Fence, at a server            ReportResolved, ReportPending
+    Fence, at a server            ReportPending
     Resume, at a server           BeginCopies
     Resume, from a copy           RepeatRate, RepeatCalls: the calls of a worker are still good; ReportNotUnderWay
                                   before them, if the first server was replaced
@@ -17,8 +17,7 @@
                                   since, RolesHearLeft, RolesHearJoined, PassHeld of all others
 
 A loss comes first: from then on nothing of that incarnation may reach a role, which is told that it is gone. A newcomer
-is confirmed last, when everything here knows it, and so is a leave: what any role sends that worker came before. What
-is resolved is reported before what is pending, since the coordinator gives the samples of all others to somebody else.
+is confirmed last, when everything here knows it, and so is a leave: what any role sends that worker came before.
 """
 
 from __future__ import annotations
@@ -76,13 +75,11 @@ class ConfirmChange:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportResolved:
-    """Sends SamplesResolved: what became of the contributions since the last report."""
-
-
-@dataclass(frozen=True, slots=True)
 class ReportPending:
-    """Sends Fenced: which samples of that incarnation wait in an open round here."""
+    """Sends Fenced: which samples of that incarnation wait in an open round here.
+
+    What is resolved goes before it, since the coordinator gives the samples of all others to somebody else.
+    """
 
     rank: int
     incarnation: int
@@ -131,7 +128,6 @@ OrderAction = (
     | RolesHearLeft
     | RolesHearJoined
     | ConfirmChange
-    | ReportResolved
     | ReportPending
     | ReportNotUnderWay
     | BeginCopies
@@ -165,7 +161,7 @@ class PartyOrders:
             case control.NewcomerLost(rank=rank, incarnation=incarnation):
                 return [RefuseIncarnation(rank, incarnation)]
             case control.Fence(rank=rank, incarnation=incarnation):
-                return [ReportResolved(), ReportPending(rank, incarnation)]
+                return [ReportPending(rank, incarnation)]
             case control.Resume() as resume:
                 return self._resume(resume)
 

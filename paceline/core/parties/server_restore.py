@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import COORDINATOR
 from paceline.core.effects import Data
-from paceline.core.parties.orders import ReportResolved, RolesHearJoined, RolesHearLeft
+from paceline.core.parties.orders import RolesHearJoined, RolesHearLeft
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,11 @@ class BecomeState:
 @dataclass(frozen=True, slots=True)
 class MeetEverybody:
     """Connects to the workers, the evaluator and the neighbours, none of which knows this incarnation."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportResolved:
+    """Sends SamplesResolved: what became of contributions since the last report. What comes next may undo it."""
 
 
 @dataclass(frozen=True, slots=True)

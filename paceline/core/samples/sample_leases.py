@@ -8,8 +8,7 @@
     leased         settled, refused: its gradient was rejected                        waiting; left out the second time
     leased         past: an earlier part of the lease has been handed over            waiting
     leased         fenced: its incarnation is over, servers hear no more of it        waiting
-    done           restored: servers went back to a state that does not hold it       leased, if its worker has it;
-                                                                                      waiting otherwise
+    done           restored: servers went back to a state that does not hold it       waiting
 
 A piece is a run of samples: places `start` to `stop` (without it) in the order of an epoch. The queue knows no clock
 and no network; the caller reports what happened, in the order in which servers and workers told it.
@@ -140,18 +139,14 @@ class _Held:
     """Holds what one incarnation of a worker was given and has not settled: pieces in the order in which it trains
     them.
 
-    granted: samples that it was given in all. last: what its last contribution was made of, if that was applied or came
-    too late. again: what came too late, and may come once more to a server that does not know that it did.
+    granted: samples that it was given in all.
     """
 
-    __slots__ = ("again", "granted", "last", "late", "pieces")
+    __slots__ = ("granted", "pieces")
 
     def __init__(self) -> None:
         self.granted = 0
         self.pieces: list[tuple[int, Piece]] = []  # with how many samples it was given before that piece
-        self.last: list[tuple[int, Piece]] = []
-        self.late = False
-        self.again: Data = ()
 
     def give(self, piece: Piece) -> None:
         """Notes a piece that was granted, and where it begins among all that this worker was granted."""
@@ -238,7 +233,6 @@ class Leases:
         """
         held = self._held.get(rank, {}).get(incarnation)
         if held is not None:
-            held.again = ()
             self._give_back(held, held.before(handed))
 
     # ---- what servers tell -------------------------------------------------------------------------------
@@ -259,12 +253,11 @@ class Leases:
 
         Samples that are in two updates are counted: a worker that was taken for dead may have pushed them, too.
         """
-        self._comes_not_again(rank, data)
         if fate != APPLIED:
             self._in_vain[rank] = (*self._in_vain.get(rank, ()), *data)
             self._drop(rank, fate == REFUSED, data)
             return
-        self._remove(rank, data, fate)
+        self._remove(rank, data)
         for piece in data:
             self._twice += sum(b - a for _, a, b in self._done.within(piece))
             self._done.add(piece)
@@ -274,8 +267,6 @@ class Leases:
     def leave(self, rank: int, incarnation: int) -> bool:
         """Ends that incarnation. Returns True if it has leases left, so that the servers must be asked for them."""
         held = self._held.get(rank, {}).get(incarnation)
-        if held is not None:
-            held.last = []
         return bool(held and held.pieces)
 
     def fenced(self, rank: int, incarnation: int, pending: Data) -> None:
@@ -286,7 +277,6 @@ class Leases:
         held = self._held.get(rank, {}).get(incarnation)
         if held is None:
             return
-        held.again = ()
         kept = held.settle(pending)
         self._give_back(held, tuple(piece for _, piece in held.pieces))
         held.pieces = kept
@@ -295,19 +285,11 @@ class Leases:
     def restored(self, done: Iterable[Piece]) -> None:
         """The servers are in an earlier state, in which just the samples in `done` are done.
 
-        A worker still has its last contribution, and may send it once more to servers that do not know it any more. So
-        those samples stay its own; if it came too late, only those that nobody was given meanwhile.
+        What is done no more waits for others. Its worker does not send it again: after a rollback it begins anew, and a
+        copy has whatever was told of a contribution (`Copies.after_replicated`).
         """
         # Workers' messages said what was done, so samples that were never given to anybody are taken out here.
         now = SampleRanges(part for piece in done if self._can_be(piece) for part in self._part(self._taken, piece))
-        for held in [held for incarnations in self._held.values() for held in incarnations.values()]:
-            again = [(offset, piece) for offset, piece in held.last if not now.within(piece)]
-            if held.late:
-                again = self._taken_back(again)
-            held.again = tuple(piece for _, piece in again if held.late)
-            for _, piece in again:
-                self._done.discard(piece)
-            held.pieces, held.last = sorted(again + held.pieces), []
         for piece in list(self._done):
             for part in now.without(piece):
                 self._undone += part[2] - part[1]
@@ -348,38 +330,12 @@ class Leases:
         for rank, incarnations in self._held.items():
             yield from ((rank, incarnation) for incarnation, held in incarnations.items() if held.pieces)
 
-    def _taken_back(self, dropped: list[tuple[int, Piece]]) -> list[tuple[int, Piece]]:
-        """Returns what of the late contribution `dropped` still waits for somebody, and takes it off
-        the waiting samples.
-        """
-        parts = [
-            (offset + part[1] - piece[1], part) for offset, piece in dropped for part in self._waiting.within(piece)
-        ]
-        for _, part in parts:
-            self._waiting.discard(part)
-            self._dropped -= part[2] - part[1]
-        return parts
-
-    def _comes_not_again(self, rank: int, data: Data) -> None:
-        """`data` is of a contribution of `rank`: if it is a new one, the one before has been
-        answered and comes no more.
-        """
-        for held in self._held.get(rank, {}).values():
-            again, has = held.again, [piece for _, piece in held.pieces]
-            if not again or not any(overlap(piece, wanted) for piece in has for wanted in data):
-                continue
-            held.again = ()
-            if not any(overlap(piece, wanted) for piece in again for wanted in data):
-                for _, piece in held.settle(again):
-                    self._dropped += piece[2] - piece[1]
-                    self._waiting.add(piece)
-
     def _drop(self, rank: int, refused: bool, data: Data) -> None:
         """Makes the samples of a dropped or rejected contribution wait for others.
 
         Samples rejected a second time are left out: the fault must be theirs.
         """
-        for piece in self._remove(rank, data, REFUSED if refused else LATE):
+        for piece in self._remove(rank, data):
             again = self._suspect.within(piece) if refused else ()
             for part in again:
                 self._left_out.add(part)
@@ -390,17 +346,11 @@ class Leases:
                     self._suspect.add(part)
         self._count_epochs()
 
-    def _remove(self, rank: int, data: Data, fate: str = REFUSED) -> Data:
-        """Removes `data` from whichever incarnation of `rank` has it, and returns what it had.
-
-        `fate` decides whether it may come once more after a rollback: what was rejected does not.
-        """
+    def _remove(self, rank: int, data: Data) -> Data:
+        """Removes `data` from whichever incarnation of `rank` has it, and returns what it had."""
         found: list[Piece] = []
         for held in self._held.get(rank, {}).values():
-            taken = held.settle(data)
-            if taken:
-                held.last, held.late = taken if fate != REFUSED else [], fate == LATE
-                found += [piece for _, piece in taken]
+            found += [piece for _, piece in held.settle(data)]
         self._forget(rank)
         return tuple(found)
 

@@ -58,7 +58,6 @@ from paceline.core.parties.orders import (
     RepeatRate,
     ReportNotUnderWay,
     ReportPending,
-    ReportResolved,
     RolesHearJoined,
     RolesHearLeft,
     VoidCalls,
@@ -284,11 +283,10 @@ class MessageHandlers:
                 self._callbacks.on_worker_joined(rank)
             case ConfirmChange(view=view):
                 self._node.after_replicated(lambda: self._tell(control.Aware(view=view)))
-            case ReportResolved():
-                self._reports.tell_settled()
             case ReportPending(rank=rank, incarnation=incarnation):
                 pending = self._callbacks.pending_of(rank)
-                self._tell(control.Fenced(rank=rank, incarnation=incarnation, pending=pending))
+                fenced = control.Fenced(rank=rank, incarnation=incarnation, pending=pending)
+                self._reports.tell_settled_when_copied(fenced)
             case _:
                 self._about_servers(action)
 

@@ -74,15 +74,22 @@ class Reports:
     """Sends the reports of one party until `ended` is set."""
 
     def __init__(
-        self, transport: Transport, me: Party, ended: threading.Event, now: Callable[[], float] = time.monotonic
+        self,
+        transport: Transport,
+        me: Party,
+        ended: threading.Event,
+        now: Callable[[], float] = time.monotonic,
+        after_replicated: Callable[[Callable[[], None]], None] = lambda act: act(),
     ) -> None:
-        """`now` returns seconds since training started, by which records are dated."""
+        """`now` returns seconds since training started, by which records are dated. `after_replicated` calls what it is
+        given once the copy of this server has its present state."""
         self._transport, self._me, self._ended, self._now = transport, me, ended, now
+        self._after_replicated = after_replicated
         self._progress: Callable[[], control.Progress] | None = None
         self.usage: Callable[[], Iterable[Record]] | None = None  # measures what this process uses; set before `begin`
         self._report_s, self._usage_s = REPORT_SECONDS, USAGE_SECONDS
         self._rows: deque[Row] = deque()
-        self._resolved = ResolvedContributions()
+        self._resolved, self._settling = ResolvedContributions(), threading.Lock()
         self._begun = False
         self._last_at = time.monotonic()
         self._flushing = threading.Lock()
@@ -128,17 +135,33 @@ class Reports:
     def settle(self, rank: int, fate: str, data: Data) -> None:
         """Reports what became of a contribution of leased data, soon and together with that of others."""
         if self._resolved.add(rank, fate, data):
-            self._transport.call_later(SETTLE_SECONDS, self._tell_settled_soon)
+            self._transport.call_later(SETTLE_SECONDS, self.tell_settled_when_copied)
 
-    def tell_settled(self) -> None:
-        """Sends the contributions that were resolved since the last report."""
-        for message in self._resolved.messages():
-            self._tell(message)
+    def tell_settled(self, up_to: int | None = None) -> None:
+        """Sends the contributions that were resolved since the last report, at once; or those up to that message."""
+        with self._settling:
+            for message in self._resolved.messages(up_to):
+                self._tell(message)
+
+    def tell_settled_when_copied(self, *behind: control.Fenced) -> None:
+        """Sends what is resolved by now, and what comes `behind`, once the copy of this server knows it."""
+        with self._settling:
+            last = self._resolved.queue(*behind)
+
+        def tell() -> None:
+            with contextlib.suppress(PeerLost):  # `lost` is about to be told
+                self.tell_settled(last)
+
+        self._after_replicated(tell)
 
     def flush(self) -> None:
-        """Reports now; the party's own thread or the transport's may call it, one at a time. Raises PeerLost."""
+        """Reports all there is, now. Raises PeerLost."""
+        self.tell_settled()
+        self._report()
+
+    def _report(self) -> None:
+        """Sends progress and records; the party's own thread or the transport's may call it, one at a time."""
         with self._flushing:
-            self.tell_settled()
             if self._progress is not None:
                 self._tell(self._progress())
             while self._rows:
@@ -156,14 +179,11 @@ class Reports:
             seconds = working_seconds() - self._cpu_before
             self.note(CpuUsed(at=now, party=str(self._me), seconds=seconds, cores=cores()))
 
-    def _tell(self, message: control.SamplesResolved | control.Progress | control.Records | control.Beat) -> None:
+    def _tell(
+        self, message: control.SamplesResolved | control.Fenced | control.Progress | control.Records | control.Beat
+    ) -> None:
         """Sends a report to the coordinator."""
         self._transport.send(party.COORDINATOR, Envelope(Kind.CONTROL, message))
-
-    def _tell_settled_soon(self) -> None:
-        """Sends resolved contributions; a lost coordinator is heard of elsewhere."""
-        with contextlib.suppress(PeerLost):  # `lost` is about to be told
-            self.tell_settled()
 
     def _again(self) -> None:
         """Reports, and sets the timer for the next report until training has ended.
@@ -176,7 +196,7 @@ class Reports:
                 if self._progress is None and not self._rows:
                     self._tell(control.Beat())
                 self._note_cpu()
-                self.flush()
+                self._report()
             self._transport.call_later(self._report_s, self._again)
 
     def _beat_meanwhile(self) -> None:

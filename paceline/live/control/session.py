@@ -82,7 +82,9 @@ class Session:
         self.node, self.transport = node, transport
         self.mailbox = Mailbox(node.me, timeout_s)
         self.directory = PartyDirectory(node.me)
-        self.reports = Reports(transport, node.me, self.mailbox.may_exit, node.now)
+        self.reports = Reports(
+            transport, node.me, self.mailbox.may_exit, node.now, lambda act: node.after_replicated(act)
+        )
         self._early = EarlyEnvelopes()
         self._servers = ServerMessages(transport, node.calls)
         self.handshake = Handshake(transport, node, self.directory)

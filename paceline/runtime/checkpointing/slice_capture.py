@@ -93,10 +93,16 @@ class Captures:
             self._kept[at] = on_disk(state, self._spool) if self._spool else state
             hosted.after.pop(self._purpose, None)
             if self._wanted.complete:
-                self._show()
+                self._node.after_replicated(functools.partial(self._show, self._kept))
 
-    def _show(self) -> None:
-        """Publishes what was kept, once all slices are."""
+    def _show(self, slices: dict[int, SliceState]) -> None:
+        """Publishes the `slices` that were kept, once the copies have that state, too.
+
+        Otherwise all could return to a state later than that of a server which was replaced from its copy, and others
+        may have got samples since that are in that state.
+        """
+        if slices is not self._kept:
+            return  # another capture was begun, or none is wanted any more
         of_each = [set(state.vectors) for state in self._kept.values()]
         # In a checkpoint all vectors are as long as the model.
         names = set.intersection(*of_each) if self._purpose == CHECKPOINT else set.union(*of_each)

@@ -33,7 +33,7 @@ from paceline.core.fault_tolerance.snapshots import FORGET
 from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.paramserver.gradient_check import OFF, SliceGradientCheck
 from paceline.core.paramserver.robust_mean import NONE as NO_RULE
-from paceline.core.parties.orders import ReportResolved, RolesHearJoined, RolesHearLeft
+from paceline.core.parties.orders import RolesHearJoined, RolesHearLeft
 from paceline.core.parties.server_restore import (
     BecomeState,
     BecomeStep,
@@ -43,6 +43,7 @@ from paceline.core.parties.server_restore import (
     ForgetCopies,
     MeetEverybody,
     ReplaceRoles,
+    ReportResolved,
     RestoreAction,
     ServerRestore,
     ToCoordinator,

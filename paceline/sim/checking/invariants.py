@@ -238,7 +238,6 @@ class Invariants:
         samples = self._sim.leasing.samples if self._sim.leasing and not party.me else None
         if samples:
             samples.replaced(before)
-            (samples.goes_on_as if copied else samples.goes_back_to)(before, shard)
         if copied:
             before.goes_on_as(shard)
             # A contribution that was dropped changes no weights, so the copy need not know it. Other shards have heard

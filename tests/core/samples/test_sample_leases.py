@@ -104,42 +104,20 @@ def test_samples_that_are_refused_twice_are_left_out() -> None:
     assert leases.take(1, 0) == (1, 0, 4)
 
 
-def test_what_was_dropped_may_come_once_more_where_the_copy_of_a_lost_server_does_not_know_it() -> None:
-    leases = Leases(12, 4)
-    assert leases.take(1, 0) == (0, 0, 4)
-    leases.settled(1, LATE, ((0, 0, 4),))
-    leases.restored(())
-    assert leases.take(0, 0) == (0, 4, 8), "worker 1 had no answer and asks again: who else took them would be second"
-    leases.settled(1, APPLIED, ((0, 0, 4),))
-    account = leases.account(0.0)
-    assert (account.done, account.twice, account.dropped) == (4, 0, 0)
-
-
-def test_what_was_dropped_and_does_not_come_once_more_is_given_to_others() -> None:
-    leases = Leases(12, 4)
-    assert leases.take(1, 0) == (0, 0, 4)
-    leases.settled(1, LATE, ((0, 0, 4),))
-    leases.restored(())
-    assert leases.take(1, 0) == (0, 4, 8)
-    leases.settled(1, APPLIED, ((0, 4, 8),))  # it had its answer: this is its next contribution
-    assert leases.take(0, 0) == (0, 0, 4)
-    assert leases.account(0.0).dropped == 4
-
-
-def test_what_servers_do_not_know_any_more_is_done_again_but_for_what_is_asked_once_more() -> None:
+def test_what_servers_do_not_know_any_more_is_done_again() -> None:
     leases = Leases(16, 4)
     for rank in (0, 1):
         leases.take(rank, 0)
         leases.settled(rank, APPLIED, ((0, 4 * rank, 4 * rank + 2),))
-        leases.settled(rank, APPLIED, ((0, 4 * rank + 2, 4 * rank + 4),))
+    leases.settled(0, APPLIED, ((0, 2, 4),))
+    leases.settled(1, LATE, ((0, 6, 8),))
     leases.restored(((0, 0, 2),))
-    assert leases.account(0.0).undone == 2  # 4 to 6; of 2 to 4 and 6 to 8 nobody knows yet
-    leases.past(0, 0, 4)  # worker 0 had its answer, so that it does not come again
-    leases.settled(1, APPLIED, ((0, 6, 8),))  # worker 1 had none, and asked once more
-    assert [leases.take(0, 0), leases.take(0, 0)] == [(0, 2, 6), (0, 8, 12)]
-    leases.settled(0, APPLIED, ((0, 2, 6),))
-    assert leases.account(0.0).done == 8
-    assert leases.account(0.0).twice == 0
+    account = leases.account(0.0)
+    assert (account.done, account.undone, account.dropped) == (2, 4, 2)
+    assert [leases.take(0, 0), leases.take(0, 0)] == [(0, 2, 6), (0, 6, 8)]
+    leases.settled(0, APPLIED, ((0, 2, 6), (0, 6, 8)))
+    account = leases.account(0.0)
+    assert (account.done, account.twice) == (8, 0)
 
 
 def test_what_servers_know_and_never_told_is_done() -> None:

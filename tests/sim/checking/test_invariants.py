@@ -95,7 +95,8 @@ def without_servers(seed: int) -> Simulation:
 
 @pytest.mark.parametrize("seed", [3, 4, 5])
 def test_nobody_makes_steps_while_servers_are_replaced(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invariants, "EVENTS", 1)
+    monkeypatch.setattr(invariants, "EVENTS", 1)  # a look every 160 events
+    monkeypatch.setattr(invariants, "LOOKS_WITHOUT_STEP", 4)
     assert min(without_servers(seed).steps) > 10
     for allowed in ("LOOKS_WITHOUT_STEP", "LOOKS_WITHOUT_SERVERS"):  # else it would count as messages that go round
         monkeypatch.setattr(invariants, allowed, 1)

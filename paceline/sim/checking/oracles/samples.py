@@ -26,37 +26,17 @@ class Samples:
         self._broken = broken
         self._resumed = False  # then what nobody has of an epoch that had begun is given out as if given back
         self._given: dict[Place, int] = {}  # and the rank of whom it was last given to
-        self._unknown: list[tuple[int, Data]] = []  # what was dropped, and the server that comes does not know of it
-        self._judged_again: set[Place] = set()  # and was given to somebody else by then
-        self._gives: Counter[Place] = Counter()  # how often each was given to somebody
         self._former: list[ShardRecount] = []  # of the first server, in its earlier incarnations
         self._epochs = 0  # the most that counted as whole
 
     def given(self, piece: Piece, rank: int) -> None:
         """Notes that a worker took a lease; a place that is given again has the newer holder."""
         self._given.update(dict.fromkeys(places((piece,)), rank))
-        self._gives.update(places((piece,)))
 
     def given_before(self, done: Data) -> None:
         """Notes samples that are in the checkpoint from which the run is resumed: nobody may have them again."""
         self._given.update(dict.fromkeys(places(done), NOBODY))
         self._resumed = True
-
-    def goes_on_as(self, before: ShardRecount, after: ShardRecount) -> None:
-        """The first server is replaced from a copy, which knows no contribution that was dropped since.
-
-        Such a one is judged again if it is asked again, though its samples may have been given to somebody else.
-        """
-        self._unknown = before.refused[len(after.refused) :]
-
-    def goes_back_to(self, before: ShardRecount, after: ShardRecount) -> None:
-        """All servers return to a snapshot in which samples are done that a copy of the first server had lacked.
-
-        Such a one may have been given to somebody else since, who still has it.
-        """
-        lacked = {place for data in after.done for place in places(data)}
-        lacked.difference_update(place for data in before.done for place in places(data))
-        self._judged_again.update(place for place in lacked if self._gives[place] > 1)
 
     def replaced(self, before: ShardRecount) -> None:
         """Notes what the first server had counted before it became what a copy or a snapshot says."""
@@ -77,21 +57,13 @@ class Samples:
                 raise self._broken(f"epoch {epoch} counts as whole, and its sample {missing[0]} was in no update yet")
         self._epochs = leases.epochs
 
-    def restored(self) -> None:
-        """Notes that the queue knows what the restored server has: from now on nobody is given what may be applied once
-        more."""
-        for rank, data in self._unknown:
-            self._judged_again.update(place for place in places(data) if self._given[place] != rank)
-        self._unknown = []
-
     def all_is_accounted_for(self, leases: Leases, first: ShardRecount, done: Data) -> None:
         """Checks the samples when everybody has left. `first`: recount of the first shard; `done`: what its role says
         is applied."""
         often = Counter(place for data in first.done for place in places(data))
-        twice = [place for place, count in often.items() if count > 1]
-        for place in twice:
-            if place not in self._judged_again:
-                raise self._broken(f"sample {place} is in {often[place]} updates of the model")
+        for place, count in often.items():
+            if count > 1:
+                raise self._broken(f"sample {place} is in {count} updates of the model")
         if set(places(done)) != set(often):
             wrong = sorted(set(places(done)).symmetric_difference(often))
             raise self._broken(f"the first server is wrong about sample {wrong[0]}: in the model or not")
@@ -101,8 +73,8 @@ class Samples:
         whole = next(epoch for epoch in itertools.count() if self._is_open(epoch, leases, often))
         if account.epochs != whole and not account.left_out:
             raise self._broken(f"{account.epochs} epochs count as whole; {whole} are")
-        if account.twice < len(twice):
-            raise self._broken(f"{account.twice} samples count as done twice; {len(twice)} are")
+        if account.twice:
+            raise self._broken(f"{account.twice} samples count as done twice, and none is")
         waiting = {place for own in first.open.values() for of in own for place in places(of.data)}
         self._look_at_the_rest(leases, self._given.keys() - set(often) - waiting)
 

@@ -33,7 +33,6 @@ from paceline.core.parties.orders import (
     ReleaseBeforeLeave,
     ReportNotUnderWay,
     ReportPending,
-    ReportResolved,
     RolesHearJoined,
     RolesHearLeft,
 )
@@ -172,7 +171,7 @@ class SimulatedOrders:
                     members.hears_came(role, rank)
             case ConfirmChange(view=view):
                 members.after_replicated(party, lambda: members.tell(party, control.Aware(view=view)))
-            case ReportResolved() | ReportPending() | ReportNotUnderWay():
+            case ReportPending() | ReportNotUnderWay():
                 if self._sim.leasing:
                     self._sim.leasing.reports(party, action)
             case _:

@@ -11,6 +11,7 @@ a lease is there at once.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from random import Random
 from typing import TYPE_CHECKING, cast
 
@@ -18,7 +19,8 @@ from paceline.core.coordination import control_messages as control
 from paceline.core.effects import Compute, Computed, Data, Piece, Train, Trained
 from paceline.core.paramserver.gated_server import ClockedServer, settles
 from paceline.core.parties.lease_reports import HandedSamples, ResolvedContributions
-from paceline.core.parties.orders import ReportNotUnderWay, ReportPending, ReportResolved
+from paceline.core.parties.orders import ReportNotUnderWay, ReportPending
+from paceline.core.parties.server_restore import ReportResolved
 from paceline.core.samples.lease_in_use import LeaseInUse
 from paceline.core.samples.sample_leases import LATE, Leases, joined
 from paceline.sim.checking.oracles.samples import Samples
@@ -147,18 +149,28 @@ class SimulatedLeases:
             if self._members.counts(party) and not self._members.over:  # it may come back as it was
                 self._sim.heap.push(self._sim.now + SETTLED_MAX_S, self._tells_settled, party)
             return
-        for message in self._resolved[party.process].messages() if party.hears else ():
-            self._tell(party, message)
+        self._tells_when_copied(party)
+
+    def _tells_when_copied(self, party: SimulatedProcess, *behind: control.Fenced) -> None:
+        """Tells the coordinator what the server has resolved by now, and what comes `behind`, once its copy knows."""
+        resolved = self._resolved[party.process]
+        last = resolved.queue(*behind)
+        self._members.after_replicated(party, lambda: self._tells(party, resolved.messages(last)))
+
+    def _tells(self, party: SimulatedProcess, messages: Iterable[object]) -> None:
+        for message in messages:
+            self._members.tell(party, message)
 
     def reports(self, party: SimulatedProcess, action: ReportResolved | ReportPending | ReportNotUnderWay) -> None:
         """Tells the coordinator what `party`, a worker or the first server, knows of leased samples."""
         match action:
             case ReportResolved():
-                self._tells_settled(party)
+                self._tells(party, self._resolved[party.process].messages())
             case ReportPending(rank=rank, incarnation=incarnation):
                 role = party.role
                 pending = role.pending(rank) if isinstance(role, ClockedServer) else ()
-                self._tell(party, control.Fenced(rank=rank, incarnation=incarnation, pending=pending))
+                fenced = control.Fenced(rank=rank, incarnation=incarnation, pending=pending)
+                self._tells_when_copied(party, fenced)
             case ReportNotUnderWay():
                 self._tell(party, self._taken[party.process].reports.past())
 
@@ -166,8 +178,6 @@ class SimulatedLeases:
         """Notes that the coordinator has heard of samples that are done, or what the first server went back to."""
         if not self.samples:
             return
-        if isinstance(message, control.Restored):
-            self.samples.restored()
         leases, invariants = self._members.machine.leasing.leases, self._sim.invariants
         if leases and invariants and isinstance(message, control.SamplesResolved) and not self._sim.liars:
             self.samples.counted(leases, invariants.shard(0))

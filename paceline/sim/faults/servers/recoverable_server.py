@@ -10,7 +10,7 @@ what an order to restore means.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.core.effects import Reply, Tell
@@ -38,6 +38,7 @@ class CopyingServers(Protocol):
 
     @property
     def servers(self) -> Sequence[RecoverableServer]: ...
+    def after_replicated(self, party: SimulatedProcess, act: Callable[[], object]) -> None: ...
     def hears_copy(self, server: RecoverableServer, src: RecoverableServer, message: Any) -> None: ...
     def released(self, server: RecoverableServer, effects: Iterable[Tell | Reply]) -> None: ...
     def answers(self, server: RecoverableServer, effect: Tell | Reply) -> None: ...

@@ -30,7 +30,6 @@ from paceline.core.parties.orders import (
     BeginCopies,
     OrderAction,
     RepeatCalls,
-    ReportResolved,
     RolesHearJoined,
     RolesHearLeft,
     VoidCalls,
@@ -43,6 +42,7 @@ from paceline.core.parties.server_restore import (
     ForgetCopies,
     MeetEverybody,
     ReplaceRoles,
+    ReportResolved,
     RestoreAction,
     ToCoordinator,
 )

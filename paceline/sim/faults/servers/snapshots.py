@@ -55,6 +55,7 @@ class SnapshotServers(Protocol):
     def copied(self) -> bool: ...
     @property
     def servers(self) -> Sequence[SnapshotServer]: ...
+    def after_replicated(self, party: SimulatedProcess, act: Callable[[], object]) -> None: ...
 
 
 class Carried:
@@ -122,7 +123,10 @@ class SimulatedSnapshots:
         if server.wanted.keeps(0, server.version):
             state = state_of(server)
             there = (self._control, server.wanted.number, server.shard, state)
-            self._whole.streams.send(server.party, self._control, nbytes_of(state), self._captured, there)
+            self._whole.after_replicated(
+                server.party,
+                lambda: self._whole.streams.send(server.party, self._control, nbytes_of(state), self._captured, there),
+            )
 
     def _begin(self) -> None:
         """Looks whether a snapshot may be taken now, as long as somebody trains."""
