@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
-from paceline.core.coordination.party import worker
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.party import server, worker
 from paceline.core.trace import Applied, Decided, Ended, Record, Span, to_row
 from paceline.live.control import reports
 from paceline.live.control.reports import Reports, line_of, records_of, stretch_of
+from paceline.live.protocol.transport import Envelope
 
 
 @pytest.mark.parametrize(
@@ -59,3 +62,31 @@ def test_reports_of_many_workers_do_not_become_more_than_those_of_a_few() -> Non
 @pytest.mark.parametrize("dead_after_s", [1.0, 5.0, 60.0])
 def test_a_party_reports_several_times_before_its_silence_is_a_loss(workers: int, dead_after_s: float) -> None:
     assert 3 * wait_between_reports(workers, dead_after_s) <= dead_after_s
+
+
+class Mail(Timers):
+    """Keeps the messages that are sent, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[object] = []
+
+    def send(self, to: object, envelope: Envelope) -> None:
+        self.sent.append(envelope.message)
+
+
+def test_what_became_of_leased_samples_is_told_once_the_copy_knows_it_and_at_once_at_the_end() -> None:
+    mail, copied = Mail(), list[Callable[[], None]]()
+    first = Reports(mail, server(0), threading.Event(), after_replicated=copied.append)  # type: ignore[arg-type]
+    first.settle(1, "late", ((0, 0, 4),))
+    first.tell_settled_when_copied(fenced := control.Fenced(rank=2, incarnation=0, pending=()))
+    first.settle(1, "applied", ((0, 4, 8),))
+    first.tell_settled_when_copied()
+    assert mail.sent == []
+    late = control.SamplesResolved(contributions=((1, "late", ((0, 0, 4),)),))
+    applied = control.SamplesResolved(contributions=((1, "applied", ((0, 4, 8),)),))
+    copied[0]()
+    assert mail.sent == [late, fenced]
+    first.flush()
+    copied[1]()
+    assert mail.sent == [late, fenced, applied]

@@ -133,3 +133,27 @@ def test_a_clock_that_a_worker_tells_after_all_slices_went_back_is_copied_before
         assert told != before, f"no copy knows what worker {rank} told"
         list(back.on(0.0, rank, Pull(last=2)))
         assert mark_of(back) == told, "a repeat tells nothing new"
+
+
+def test_a_contribution_that_is_dropped_is_copied_before_it_is_answered() -> None:
+    """Its samples go to others. A server made of a copy without it would judge it once more, and might apply it."""
+    rule = rule_of("sgd")
+    weedout = make("weedout", {"window": 1})
+    assert weedout.Server is not None
+    role = weedout.Server(
+        weedout, RoleContext(me=0, workers=tuple(range(WORKERS)), w=Flat.wrap(torch.ones(LENGTH)), update=rule)
+    )
+    for clock in (1, 2):
+        for rank in (1, 2):
+            push(role, rank, clock)
+    before, mark = role.version, mark_of(role)  # type: ignore[attr-defined]
+    push(role, 0, 1)
+    assert role.version == before, "it is too late to be applied"  # type: ignore[attr-defined]
+    assert mark_of(role) != mark
+    again = revive(
+        through_json(state_of(role, rule)),
+        rule,
+        lambda w: weedout.Server(weedout, RoleContext(me=0, workers=tuple(range(WORKERS)), w=w, update=rule)),
+    )
+    push(again, 0, 1)
+    assert again.version == before, "what comes again is answered and changes nothing"  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE
-from paceline.live.state.slice_state import SNAPSHOT, VERSION, Mixed, fetch, of_capture, publish_state
+from paceline.live.state.slice_state import SNAPSHOT, VERSION, Mixed, fetch, kept, of_capture, publish_state
 from paceline.runtime.checkpointing.disk_buffer import unspooled
 from paceline.runtime.checkpointing.slice_capture import NOTHING, WEIGHTS, Captures
 from paceline.runtime.server.snapshot_store import SnapshotStore
@@ -129,6 +130,37 @@ def test_a_snapshot_is_of_one_capture_and_has_all_slices_as_they_were_then(room:
             assert of.role is not None
             assert torch.equal(w, of.role.model()[0].value())
             list(of.role.on(0.0, 0, Push(g=Flat.wrap(torch.ones(3)), clock=clock, samples=8)))
+
+
+class Shown:
+    """Notes what is published."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+
+    def __setitem__(self, what: str, provider: object) -> None:
+        self.names.append(what)
+
+    def withdraw(self, names: object) -> None:
+        """Does nothing: what was published stays noted."""
+
+
+def test_a_snapshot_is_no_later_than_the_copies(room: Room) -> None:
+    """All might return to it after a server was replaced from a copy that is older."""
+    acts: list[Any] = []
+    room.server.after_replicated = acts.append
+    w, rule = Flat.wrap(torch.ones(3)), make_rule(OptimizerRecipe(lr=0.1))
+    role = make("asp", {}).Server(None, RoleContext(me=0, workers=(0,), w=w, update=rule))
+    captures = Captures(room.server, [ServedSlice(3, role)], [rule], SNAPSHOT)
+    shown: list[str] = []
+    room.server.published = Shown(shown)  # type: ignore[assignment]
+    captures.want(0, number=1)
+    captures.want(0, number=2)
+    first, second = acts
+    first()
+    assert shown == [], "another capture was begun since"
+    second()
+    assert kept(SNAPSHOT, STATE) in shown
 
 
 def test_slices_of_two_captures_make_no_snapshot_and_are_not_restored(room: Room) -> None:

@@ -80,7 +80,6 @@ class ShardRecount:
         self._applied: Counter[int] = Counter()
         self._samples = self._samples_applied = 0
         self.done: list[Data] = []  # leased samples that are in the model, in the order of the updates
-        self.refused: list[tuple[int, Data]] = []  # and those of contributions that were dropped, by rank
         self.comings: Counter[int] = Counter()  # how often each worker came that it knows of
         self.order = 0
         self.dropped: Counter[int] = Counter()
@@ -115,7 +114,7 @@ class ShardRecount:
         kept._applied, kept._samples_applied, kept.updates = self._applied.copy(), self._samples_applied, self.updates
         kept._used, kept._in_model, kept._seen = self._used.copy(), self._in_model.copy(), self._seen.copy()
         kept.dropped, kept._new, kept.comings = self.dropped.copy(), self._new.copy(), self.comings.copy()
-        kept.done, kept.refused, kept._untold = self.done.copy(), self.refused.copy(), self._untold.copy()
+        kept.done, kept._untold = self.done.copy(), self._untold.copy()
         for rank, clock in self._clocks.items():
             waits = rank in self.open
             kept._at[rank] = max(0, clock - waits), max(0, self._told[rank] - waits)
@@ -282,8 +281,6 @@ class ShardRecount:
             self.updates += 1
             self.done += [contribution.data for contribution in made_of if contribution.data]
             self._passed_over.clear()
-        else:
-            self.refused += [(record.ranks[0], contribution.data) for contribution in made_of if contribution.data]
         for rank in record.ranks:
             self._used[rank] = self._last.get(rank, 0)
             if record.weight > 0:
