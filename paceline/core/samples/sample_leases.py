@@ -285,8 +285,8 @@ class Leases:
     def restored(self, done: Iterable[Piece]) -> None:
         """The servers are in an earlier state, in which just the samples in `done` are done.
 
-        What is done no more waits for others. Its worker does not send it again: after a rollback it begins anew, and a
-        copy has whatever was told of a contribution (`Copies.after_replicated`).
+        What is not done any more waits for others. Its worker does not send it again: after a rollback it begins anew,
+        and a copy has whatever was told of a contribution (`Copies.after_replicated`).
         """
         # Workers' messages said what was done, so samples that were never given to anybody are taken out here.
         now = SampleRanges(part for piece in done if self._can_be(piece) for part in self._part(self._taken, piece))

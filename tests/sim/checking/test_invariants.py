@@ -67,7 +67,7 @@ def test_messages_that_go_round_without_a_step_are_found() -> None:
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             yield Reply(src, message)
 
-    with pytest.raises(InvariantBroken, match="2000 events without a step: worker"):
+    with pytest.raises(InvariantBroken, match="10000 events without a step: worker"):
         run(scheme_of(Asker, Echo), until=1e6)
 
 
@@ -96,10 +96,8 @@ def without_servers(seed: int) -> Simulation:
 @pytest.mark.parametrize("seed", [3, 4, 5])
 def test_nobody_makes_steps_while_servers_are_replaced(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(invariants, "EVENTS", 1)  # a look every 160 events
-    monkeypatch.setattr(invariants, "LOOKS_WITHOUT_STEP", 4)
     assert min(without_servers(seed).steps) > 10
-    for allowed in ("LOOKS_WITHOUT_STEP", "LOOKS_WITHOUT_SERVERS"):  # else it would count as messages that go round
-        monkeypatch.setattr(invariants, allowed, 1)
+    monkeypatch.setattr(invariants, "LOOKS_WITHOUT_STEP", 1)  # else it would count as messages that go round
     monkeypatch.setattr(invariants.Invariants, "servers_are_back", lambda self, order, *, rolled_back: None)
     with pytest.raises(InvariantBroken, match="160 events without a step: worker"):
         without_servers(seed)

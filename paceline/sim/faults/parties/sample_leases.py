@@ -159,7 +159,7 @@ class SimulatedLeases:
 
     def _tells(self, party: SimulatedProcess, messages: Iterable[object]) -> None:
         for message in messages:
-            self._members.tell(party, message)
+            self._tell(party, message)
 
     def reports(self, party: SimulatedProcess, action: ReportResolved | ReportPending | ReportNotUnderWay) -> None:
         """Tells the coordinator what `party`, a worker or the first server, knows of leased samples."""
