@@ -74,6 +74,12 @@ class ResolvedContributions:
         self._queued += len(self._queue) - before
         return self._queued
 
+    def forget(self) -> None:
+        """Drops what was added and queued, since the server becomes what it was before, or what its copy says."""
+        self._waiting.clear()
+        self._queue.clear()
+        self._told = self._queued
+
     def messages(self, up_to: int | None = None) -> Iterator[control.SamplesResolved | control.Fenced]:
         """Takes messages to the coordinator out of the queue, up to that number; without one, of all that was added."""
         last = self.queue() if up_to is None else up_to

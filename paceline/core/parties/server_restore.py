@@ -6,12 +6,11 @@
     FETCHING    the source is lost (nothing is reported)    none: there will be another order           SERVING
     FETCHING    the state, of an order that is overtaken    none                                        as it was
     FETCHING    the state                                   BecomeState                                 BECOMING
-    BECOMING    (between two messages: `BecomeState.steps`) ForgetCaptures, ReplaceRoles, ForgetCopies,    BECOMING
-                                                            EnterServerView
-    BECOMING    it has become that (`became`)               the first server: resolved samples, then    SERVING
-                                                            Restored; who has left and joined;
-                                                            MeetEverybody, by a later incarnation;
-                                                            Prepared
+    BECOMING    (between two messages: `BecomeState.steps`) ForgetCaptures, ForgetResolved,             BECOMING
+                                                            ReplaceRoles, ForgetCopies, EnterServerView
+    BECOMING    it has become that (`became`)               the first server: Restored; who has left    SERVING
+                                                            and joined; MeetEverybody, by a later
+                                                            incarnation; Prepared
 
 No message sees half of the old state: the steps are one. What was kept of the old state is forgotten before the roles
 are replaced, since a capture takes what it finds; and the server view comes last, from when on the server is heard.
@@ -44,6 +43,11 @@ class ForgetCaptures:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetResolved:
+    """Drops what was not told of leased samples. What a copy lacks comes again; Restored tells the rest."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReplaceRoles:
     """Replaces all roles by roles in the state that was fetched; from `rolled_back` on workers start anew."""
 
@@ -62,7 +66,7 @@ class EnterServerView:
     server_view: int
 
 
-BecomeStep = ForgetCaptures | ReplaceRoles | ForgetCopies | EnterServerView
+BecomeStep = ForgetCaptures | ForgetResolved | ReplaceRoles | ForgetCopies | EnterServerView
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +84,13 @@ class BecomeState:
     @property
     def steps(self) -> tuple[BecomeStep, ...]:
         """Returns what is done then, in this order."""
-        return ForgetCaptures(), ReplaceRoles(self.rolled_back), ForgetCopies(), EnterServerView(self.order.server_view)
+        before, view = (ForgetCaptures(), ForgetResolved()), EnterServerView(self.order.server_view)
+        return *before, ReplaceRoles(self.rolled_back), ForgetCopies(), view
 
 
 @dataclass(frozen=True, slots=True)
 class MeetEverybody:
     """Connects to the workers, the evaluator and the neighbours, none of which knows this incarnation."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReportResolved:
-    """Sends SamplesResolved: what became of contributions since the last report. What comes next may undo it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,7 @@ class ToCoordinator:
     message: control.Prepared | control.Restored
 
 
-RestoreAction = (
-    FetchState | BecomeState | MeetEverybody | ToCoordinator | ReportResolved | RolesHearLeft | RolesHearJoined
-)
+RestoreAction = FetchState | BecomeState | MeetEverybody | ToCoordinator | RolesHearLeft | RolesHearJoined
 
 
 class ServerRestore:
@@ -136,7 +134,7 @@ class ServerRestore:
         """
         actions: list[RestoreAction] = []
         if done is not None:
-            actions += [ReportResolved(), ToCoordinator(control.Restored(done=done))]
+            actions += [ToCoordinator(control.Restored(done=done))]
         gone = {*order.departed, *departed}
         # Later incarnations of workers begin where the others are, whatever the state knows of former ones.
         actions += [RolesHearLeft(rank) for rank in sorted({*gone, *order.returned})]

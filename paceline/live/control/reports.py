@@ -154,6 +154,11 @@ class Reports:
 
         self._after_replicated(tell)
 
+    def forget_settled(self) -> None:
+        """Drops what is not told yet of resolved contributions."""
+        with self._settling:
+            self._resolved.forget()
+
     def flush(self) -> None:
         """Reports all there is, now. Raises PeerLost."""
         self.tell_settled()

@@ -41,9 +41,9 @@ from paceline.core.parties.server_restore import (
     FetchState,
     ForgetCaptures,
     ForgetCopies,
+    ForgetResolved,
     MeetEverybody,
     ReplaceRoles,
-    ReportResolved,
     RestoreAction,
     ServerRestore,
     ToCoordinator,
@@ -319,8 +319,6 @@ class Shard:
                     self._fetch(order)
                 case BecomeState() as become:
                     self._become_state(become)
-                case ReportResolved():
-                    self._session.reports.tell_settled()
                 case ToCoordinator(message=message):
                     self._session.tell(message)
                 case RolesHearLeft(rank=rank):
@@ -367,6 +365,8 @@ class Shard:
                 case ForgetCaptures():
                     for captures in self._captures.values():
                         captures.want(FORGET)
+                case ForgetResolved():
+                    self._session.reports.forget_settled()
                 case ReplaceRoles():
                     for at, state in enumerate(states):
                         self._become(at, state)

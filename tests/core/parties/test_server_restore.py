@@ -14,9 +14,9 @@ from paceline.core.parties.server_restore import (
     FetchState,
     ForgetCaptures,
     ForgetCopies,
+    ForgetResolved,
     MeetEverybody,
     ReplaceRoles,
-    ReportResolved,
     RestoreAction,
     ServerRestore,
     ToCoordinator,
@@ -58,7 +58,7 @@ def test_an_answer_that_a_later_order_has_overtaken_changes_nothing() -> None:
 
 def test_the_first_server_reports_what_is_done_after_what_it_had_resolved_and_before_it_is_prepared() -> None:
     actions = became(ServerRestore(later=False), order(), done=())
-    assert actions == [ReportResolved(), ToCoordinator(control.Restored(done=())), prepared()]
+    assert actions == [ToCoordinator(control.Restored(done=())), prepared()]
 
 
 def test_its_role_hears_who_is_gone_and_who_is_in_a_later_incarnation() -> None:
@@ -70,7 +70,8 @@ def test_its_role_hears_who_is_gone_and_who_is_in_a_later_incarnation() -> None:
 def test_a_server_is_in_its_new_view_once_nothing_of_the_old_state_is_left() -> None:
     become = BecomeState(order(5))
     view = EnterServerView(become.order.server_view)
-    assert become.steps == (ForgetCaptures(), ReplaceRoles(become.rolled_back), ForgetCopies(), view)
+    before = (ForgetCaptures(), ForgetResolved())
+    assert become.steps == (*before, ReplaceRoles(become.rolled_back), ForgetCopies(), view)
 
 
 @pytest.mark.parametrize(("source", "rolled_back"), [("coordinator", True), ("server 1", False)])

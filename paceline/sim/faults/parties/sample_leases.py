@@ -20,7 +20,6 @@ from paceline.core.effects import Compute, Computed, Data, Piece, Train, Trained
 from paceline.core.paramserver.gated_server import ClockedServer, settles
 from paceline.core.parties.lease_reports import HandedSamples, ResolvedContributions
 from paceline.core.parties.orders import ReportNotUnderWay, ReportPending
-from paceline.core.parties.server_restore import ReportResolved
 from paceline.core.samples.lease_in_use import LeaseInUse
 from paceline.core.samples.sample_leases import LATE, Leases, joined
 from paceline.sim.checking.oracles.samples import Samples
@@ -161,11 +160,13 @@ class SimulatedLeases:
         for message in messages:
             self._tell(party, message)
 
-    def reports(self, party: SimulatedProcess, action: ReportResolved | ReportPending | ReportNotUnderWay) -> None:
+    def forgets_resolved(self, party: SimulatedProcess) -> None:
+        """Drops what the server has not told yet, since it is to be restored."""
+        self._resolved[party.process].forget()
+
+    def reports(self, party: SimulatedProcess, action: ReportPending | ReportNotUnderWay) -> None:
         """Tells the coordinator what `party`, a worker or the first server, knows of leased samples."""
         match action:
-            case ReportResolved():
-                self._tells(party, self._resolved[party.process].messages())
             case ReportPending(rank=rank, incarnation=incarnation):
                 role = party.role
                 pending = role.pending(rank) if isinstance(role, ClockedServer) else ()

@@ -40,9 +40,9 @@ from paceline.core.parties.server_restore import (
     FetchState,
     ForgetCaptures,
     ForgetCopies,
+    ForgetResolved,
     MeetEverybody,
     ReplaceRoles,
-    ReportResolved,
     RestoreAction,
     ToCoordinator,
 )
@@ -356,9 +356,6 @@ class Servers:
                     if self._oracle and isinstance(message, control.Prepared) and message.failed:
                         self._oracle.has_no_copy()
                     self._members.tell(party, message)
-                case ReportResolved():
-                    if self.sim.leasing:
-                        self.sim.leasing.reports(party, action)
                 case RolesHearLeft(rank=rank):
                     self._members.hears_gone(party, rank)
                 case RolesHearJoined(rank=rank):
@@ -385,6 +382,9 @@ class Servers:
             match step:
                 case ForgetCaptures():
                     server.wanted.want(FORGET)
+                case ForgetResolved():
+                    if self.sim.leasing:
+                        self.sim.leasing.forgets_resolved(party)
                 case ReplaceRoles(rolled_back=rolled_back):
                     self._takes(server, state, order.number, rolled_back=rolled_back)
                 case ForgetCopies():
