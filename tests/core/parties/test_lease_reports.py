@@ -54,3 +54,15 @@ def test_what_is_told_at_once_is_not_told_again_when_the_copy_has_it() -> None:
     resolved.add(1, "applied", ())
     assert len(list(resolved.messages())) == 2
     assert list(resolved.messages(last)) == []
+
+
+def test_what_a_restored_server_has_not_told_is_never_told() -> None:
+    """A copy may lack it. Then the worker sends it again."""
+    resolved = ResolvedContributions()
+    resolved.add(0, "applied", ())
+    last = resolved.queue(control.Fenced(rank=1, incarnation=0, pending=()))
+    resolved.add(1, "late", ())
+    resolved.forget()
+    assert list(resolved.messages(last)) == []
+    assert resolved.add(2, "applied", ())
+    assert list(resolved.messages()) == [control.SamplesResolved(contributions=((2, "applied", ()),))]
