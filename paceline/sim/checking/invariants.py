@@ -238,9 +238,9 @@ class Invariants:
             samples.replaced(before)
         if copied:
             before.goes_on_as(shard)
-            # A contribution that was dropped changes no weights, so the copy need not know it. Other shards have heard
-            # it all the same, and by so many contributions they may be ahead.
-            self._torn.update(before.dropped - shard.dropped)  # of which a copy need not know
+            # A contribution that was dropped, and not answered before the server was lost, may be in no copy. Other
+            # shards have heard it all the same, and by so many contributions they may be ahead.
+            self._torn.update(before.dropped - shard.dropped)
         self.watch(party)
 
     def enters(self, rank: int, copies: Iterable[tuple[int, ShardRecount]]) -> None:

@@ -1,6 +1,6 @@
 """Recounts leased samples: at the end each is in one update, waits in a round, or can be leased again.
 
-A place is one position in the order of one epoch. The oracle notes whom each place was given to, and compares that
+A place is one position in the order of one epoch. The oracle notes which places were given out, and compares that
 at the end with the updates of the first shard (`ShardRecount.done`) and with what the queue still hands out. An epoch
 counts as whole no sooner than each of its places has been in an update, of which a later loss may undo some.
 """
@@ -20,22 +20,22 @@ NOBODY = -1
 
 
 class Samples:
-    """Notes which places of a run were given out, and to whom. `broken` makes the error of a violation."""
+    """Notes which places of a run were given out. `broken` makes the error of a violation."""
 
     def __init__(self, broken: Callable[[str], AssertionError]) -> None:
         self._broken = broken
         self._resumed = False  # then what nobody has of an epoch that had begun is given out as if given back
-        self._given: dict[Place, int] = {}  # and the rank of whom it was last given to
+        self._given: set[Place] = set()
         self._former: list[ShardRecount] = []  # of the first server, in its earlier incarnations
         self._epochs = 0  # the most that counted as whole
 
-    def given(self, piece: Piece, rank: int) -> None:
-        """Notes that a worker took a lease; a place that is given again has the newer holder."""
-        self._given.update(dict.fromkeys(places((piece,)), rank))
+    def given(self, piece: Piece) -> None:
+        """Notes that a worker took a lease."""
+        self._given.update(places((piece,)))
 
     def given_before(self, done: Data) -> None:
         """Notes samples that are in the checkpoint from which the run is resumed: nobody may have them again."""
-        self._given.update(dict.fromkeys(places(done), NOBODY))
+        self._given.update(places(done))
         self._resumed = True
 
     def replaced(self, before: ShardRecount) -> None:
@@ -76,7 +76,7 @@ class Samples:
         if account.twice:
             raise self._broken(f"{account.twice} samples count as done twice, and none is")
         waiting = {place for own in first.open.values() for of in own for place in places(of.data)}
-        self._look_at_the_rest(leases, self._given.keys() - set(often) - waiting)
+        self._look_at_the_rest(leases, self._given - set(often) - waiting)
 
     @staticmethod
     def _is_open(epoch: int, leases: Leases, done: Container[Place]) -> bool:
@@ -88,7 +88,7 @@ class Samples:
         last_epoch = max((epoch for epoch, _ in self._given), default=-1) if self._resumed else -1
         while True:
             piece = leases.take(NOBODY, 0)
-            if self._given.keys().isdisjoint(places((piece,))) and piece[0] > last_epoch:
+            if self._given.isdisjoint(places((piece,))) and piece[0] > last_epoch:
                 break
             for place in places((piece,)):
                 if place not in rest and (place in self._given or not self._resumed):

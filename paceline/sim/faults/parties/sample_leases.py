@@ -115,7 +115,7 @@ class SimulatedLeases:
         want = control.Want(samples=self._sizes.samples, size=self._sizes.size)
         piece = self._members.leases_to(party, want)
         if self.samples:
-            self.samples.given(piece, party.me)
+            self.samples.given(piece)
         return piece
 
     def unused(self, rank: int, data: Data) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from paceline.core.effects import Piece
 from paceline.core.samples.sample_leases import APPLIED, REFUSED, Leases
-from paceline.sim.checking.oracles.samples import NOBODY, Samples
+from paceline.sim.checking.oracles.samples import Samples
 
 
 def recount(*done: Piece) -> Any:
@@ -55,14 +55,14 @@ def test_at_the_end_so_many_epochs_count_as_are_whole(epochs: int, whole: int) -
     leases: Any = SimpleNamespace(
         samples=10, epochs=epochs, account=lambda at: SimpleNamespace(done=stop, twice=0, epochs=epochs, left_out=0)
     )
-    samples.given((0, 0, stop), NOBODY)
+    samples.given((0, 0, stop))
     with pytest.raises(AssertionError, match=f"{epochs} epochs count as whole; {whole} are"):
         samples.all_is_accounted_for(leases, recount((0, 0, stop)), ((0, 0, stop),))
 
 
 def test_a_sample_in_two_updates_is_found() -> None:
     samples = Samples(AssertionError)
-    samples.given((0, 0, 10), 0)
+    samples.given((0, 0, 10))
     leases: Any = SimpleNamespace(
         samples=10, account=lambda at: SimpleNamespace(done=10, twice=5, epochs=1, left_out=0)
     )
