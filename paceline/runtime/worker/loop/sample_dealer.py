@@ -71,7 +71,10 @@ class SampleDealer:
                 self._ask(batch)
             if not self._receive(wait=True):
                 break
-        return min(batch, self._held)
+        if self._held >= batch:
+            return batch
+        # These are the last ones. What is left of two epochs stays two batches, as in a loop that trains alone.
+        return self._pieces[0][2] - self._pieces[0][1] if self._pieces else 0
 
     def trained(self, samples: int) -> None:
         """Notes that a step was made of everything that the loop was given."""

@@ -5,14 +5,20 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from paceline.core.coordination import loop_messages
 from paceline.core.scheme import names
+from paceline.engine.data.dealt_batches import DealtBatches
 from paceline.engine.data.partition_plan import epoch_order
+from paceline.live.control.mailbox import Mailbox
+from paceline.runtime.worker.loop.sample_dealer import SampleDealer
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.own_loops import run_loops, toy_data, toy_model
 
@@ -75,6 +81,34 @@ def test_a_slow_worker_leaves_its_part_of_the_epochs_to_the_others(out: Path, sc
     assert summary.samples == 360
     assert steps[0] <= 8, "it has what it had drawn ahead, and no share of 12"
     assert sum(steps.values()) == 36
+
+
+class _Coordinator:
+    """Stands for the session with a coordinator that has these answers, whatever is asked."""
+
+    def __init__(self, *answers: tuple[int, int]) -> None:
+        self.mailbox, self.over = Mailbox("worker 0", timeout_s=5), threading.Event()
+        self.node, self.me, self._answers = self, "worker 0", [*answers]
+
+    def now(self) -> float:
+        return 0.0
+
+    def tell(self, draw: loop_messages.Draw) -> None:
+        start, stop = self._answers.pop(0) if self._answers else (0, 0)
+        drawn = loop_messages.Drawn(stream=draw.stream, start=start, stop=stop, over=not self._answers)
+        self.mailbox.dealt[draw.stream].put(drawn)
+
+
+def test_the_ends_of_two_epochs_are_two_batches() -> None:
+    """A worker that rested while the others trained most of the last epoch gets the end of that, too."""
+    session: Any = _Coordinator((96, 100), (196, 200))
+    dealer = SampleDealer(session, stream=0, samples=100, timeout_s=5)
+    batches = DealtBatches(DATA[100], dealer, 50, order=lambda _: np.arange(100))
+    dealer.extend(2)
+    sizes = iter(lambda: dealer.size(50, begins=True), 0)
+    found = [batch[0][:, 0].tolist() for size in sizes if (batch := batches.take(size))]
+    assert found == [[96, 97, 98, 99]] * 2
+    assert dealer.ends_run
 
 
 def one_worker(out: Path, scheme: str, partition: str) -> nn.Module:
