@@ -18,7 +18,7 @@ What becomes of one push:
     of a worker that has left                      nothing                                gets no answer
     a repeat (its clock is not new)                nothing                                is answered once it may go
     refused by the scheme                          samples count, nothing else            may go if may_go says so
-    rejected by the gradient check                 samples count, its round goes on       as if it had come
+    rejected by the gradient check                 samples count once its round is over   as if it had come
     the only one of its round                      one update                             may go if may_go says so
     one of several of its round                    the round's sum                        waits until the round closes
     the last of its round                          one update; all of the round may go    may go if may_go says so
@@ -326,28 +326,28 @@ class ClockedServer(Role):
         return self._close(now, group)
 
     def _shut_out(self, now: float, src: int, push: Push) -> Collection[int]:
-        """The gradient check has rejected what `src` pushed: it changes nothing, and its round does
-        not wait for another.
-        """
+        """The gradient check has rejected what `src` pushed: its round goes on without, and counts it in the end."""
         group = self.rounds[src]
         samples = group.claimed(push.samples)
-        self.samples_seen += samples
         self.own.pop(src, None)
         if self.note:
             self._note_update(now, (src,), self.version - self.seen[src], 0.0, samples)
-        self._settle(REFUSED, ((src, push.data),))
         if self._asks_enough:  # the round closes by a rule of its own: this worker may push to it again
+            self.samples_seen += samples
+            self._settle(REFUSED, ((src, push.data),))
             return (src,)
-        group.came.add(src)
-        group.refused.add(src)
+        group.reject(src, samples, push.data)
         return self._close(now, group) if group.complete else (src,)
 
     def _close(self, now: float, group: Round) -> Collection[int]:
         """Makes the round an update, unless all of it was rejected. Returns who took part in it."""
         came = group.came
         if group.count:
-            counted = came - group.refused if group.refused else came
+            counted = came - group.rejected.keys() if group.rejected else came
             self._apply(now, counted, group.mean(), group.counted_samples(), group.data, group.unused)
+        if group.rejected:  # not before: whoever goes on from a copy gets all of an open round once more
+            self.samples_seen += group.samples_rejected
+            self._settle(REFUSED, [*group.rejected.items()])
         group.reset()
         return came
 
@@ -387,11 +387,11 @@ class ClockedServer(Role):
 
     def samples_waiting(self) -> int:
         """Returns the samples in rounds that are not updates yet."""
-        return sum(group.samples for group in self._rounds())
+        return sum(group.samples_waiting for group in self._rounds())
 
     def pending(self, rank: int) -> Data:
         """Returns the leased samples in contributions of `rank` that wait for their round."""
-        return tuple(piece for group in self._rounds() for src, data in group.data if src == rank for piece in data)
+        return tuple(piece for group in self._rounds() for piece in group.pending(rank))
 
     def move(self, ranks: Collection[int], v: Any, samples: int, weight: float) -> None:
         """Moves the model by `v`, as the payload says: a gradient, a delta, or a worker's weights

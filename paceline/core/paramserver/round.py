@@ -16,12 +16,23 @@ MadeOf = Sequence[tuple[int, Data]]
 class Round:
     """Holds the contributions of one group that wait to become one update; `count` of them.
 
-    `came`: from whom no more is expected. `refused`: those among them whose contribution was rejected. `first`: whose
-    came first. `data`: which samples of whom are in it, where they are leased. `unused`: the spans of the model that
-    none of them has used.
+    `came`: from whom no more is expected. `rejected`: those among them whose contribution the gradient check rejected,
+    with its leased samples; they count as `samples_rejected` trained ones. `first`: whose came first. `data`: which
+    samples of whom are in it, where they are leased. `unused`: the spans of the model that none of them has used.
     """
 
-    __slots__ = ("came", "count", "data", "first", "members", "refused", "samples", "sum", "unused")
+    __slots__ = (
+        "came",
+        "count",
+        "data",
+        "first",
+        "members",
+        "rejected",
+        "samples",
+        "samples_rejected",
+        "sum",
+        "unused",
+    )
 
     def __init__(self, members: Iterable[int]) -> None:
         self.members = set(members)
@@ -30,7 +41,8 @@ class Round:
     def reset(self) -> None:
         """Begins the next round, with the same members."""
         self.came: set[int] = set()
-        self.refused: set[int] = set()
+        self.rejected: dict[int, Data] = {}
+        self.samples_rejected = 0
         self.count = self.first = 0
         self.samples = 0
         self.sum: Any = None  # None when there is none
@@ -57,6 +69,12 @@ class Round:
         self.count += 1
         self.came.add(rank)
 
+    def reject(self, rank: int, samples: int, data: Data) -> None:
+        """Takes note of a contribution that the gradient check rejected: no more is expected from `rank`."""
+        self.came.add(rank)
+        self.rejected[rank] = data
+        self.samples_rejected += samples
+
     def counted_samples(self) -> int:
         """Returns how many samples the update counts as trained, by which the schedule goes."""
         return self.samples
@@ -64,6 +82,16 @@ class Round:
     def claimed(self, samples: int) -> int:
         """Returns how many samples a rejected contribution counts as trained, with `samples` behind it."""
         return samples
+
+    @property
+    def samples_waiting(self) -> int:
+        """Returns how many samples will count when the round is over, those of rejected contributions included."""
+        return self.samples + self.samples_rejected
+
+    def pending(self, rank: int) -> Data:
+        """Returns the leased samples of what has come from `rank`."""
+        accepted = [piece for src, data in self.data if src == rank for piece in data]
+        return (*accepted, *self.rejected.get(rank, ()))
 
     def mean(self) -> Any:
         """Returns the mean weighted by samples, so that unequal batches average as one large batch would."""

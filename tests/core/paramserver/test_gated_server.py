@@ -178,6 +178,27 @@ def test_samples_that_the_gate_refuses_are_told_as_such() -> None:
     assert heard == [(0, "refused", ((0, 0, 8),))]
 
 
+def test_what_is_rejected_in_an_open_round_counts_once_though_the_server_is_replaced() -> None:
+    """Its worker waits for the round, and so pushes it again to whoever goes on from a copy."""
+    heard = Heard()
+
+    def bsp() -> ByHand:
+        gate = GradientCheckPolicy().gate(lambda v, w: float(np.linalg.norm(v)), 2, 0, lambda record: None, print)
+        return server("bsp", place={"settled": heard, "gate": gate})
+
+    first, second = bsp(), bsp()
+    assert first.push(0, clock=1, g=float("nan"), samples=8, data=((0, 0, 8),)) == {}
+    assert heard == []
+    assert first.role.pending(0) == ((0, 0, 8),)
+    assert first.role.samples_waiting() == 8
+    second.role.load_state_dict(json.loads(json.dumps(first.role.state_dict())))
+    assert second.push(0, clock=1, g=float("nan"), samples=8, data=((0, 0, 8),)) == {}
+    assert set(second.push(1, clock=1, samples=8, data=((0, 8, 16),))) == {0, 1}
+    assert heard == [(1, "applied", ((0, 8, 16),)), (0, "refused", ((0, 0, 8),))]
+    assert second.role.samples_seen == 16
+    assert second.role.samples_waiting() == 0
+
+
 def test_what_a_leaver_left_in_an_open_round_is_pending_until_that_closes() -> None:
     heard = Heard()
     bsp = server("bsp", workers=3, place={"settled": heard})

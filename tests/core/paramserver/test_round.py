@@ -68,6 +68,7 @@ def test_one_that_used_everything_leaves_nothing_unused() -> None:
 def test_the_next_round_begins_with_the_same_members_and_nothing_else() -> None:
     of = Round([0])
     of.add(0, vector(1.0), 4)
-    of.refused.add(0)
+    of.reject(1, 8, ((0, 0, 8),))
+    assert (of.samples_waiting, of.pending(1)) == (12, ((0, 0, 8),))
     of.reset()
-    assert (of.members, of.came, of.refused, of.count, of.samples, of.sum) == ({0}, set(), set(), 0, 0, None)
+    assert (of.members, of.came, of.rejected, of.count, of.samples_waiting, of.sum) == ({0}, set(), {}, 0, 0, None)
