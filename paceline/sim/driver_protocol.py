@@ -50,6 +50,7 @@ class SimulationDriver(Protocol):
     steps             by rank, mini-batches that are done
     worked            the act that ends a step
     liars             ranks that have begun to lie
+    bad_results       whose results are NaN; None where nobody's are. It lies above
     streams, leasing  links that lose messages, and leases of samples; None where there are none. They lie above
     sharing           cores that are shared; None where none are. It lies above
     """
@@ -82,6 +83,8 @@ class SimulationDriver(Protocol):
     def trace(self) -> Callable[[Record], None] | None: ...
     @property
     def liars(self) -> set[int]: ...
+    @property
+    def bad_results(self) -> Any: ...
     @property
     def members(self) -> DriverMembers: ...
     @property

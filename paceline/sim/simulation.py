@@ -46,6 +46,7 @@ from paceline.sim.checking.invariants import Invariants
 from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import Cluster, uniform
 from paceline.sim.core_sharing import CoreSharing
+from paceline.sim.faults.bad_results import with_bad_results
 from paceline.sim.faults.coordination.lossy_members import LossyMembers
 from paceline.sim.faults.coordination.members import Members
 from paceline.sim.faults.fault_schedule import schedule
@@ -152,6 +153,7 @@ class Simulation:
         self.steps = [0] * self.cluster.workers
         self.plan = _plan(self, batch_samples, leases.samples if leases else 0, resumed=bool(tables))
         self.message_checks, self.lies = message_checks_and_lies(self, watched=watched)
+        self.bad_results, work = with_bad_results(self, work)
         self.invariants = Invariants(self, robust=rounds is not None) if watched else None
         self.world = World(
             scheme,
@@ -160,7 +162,7 @@ class Simulation:
             update_factory or plain_sgd(0.1),
             seed,
             tuple(seconds_per_step) or (cluster.seconds_per_step() if cluster else ()),
-            self._note if self.invariants else trace,
+            self.noted if self.invariants else trace,
             by_peers=bool(mean),
             gate=gate,
             rounds=rounds,
@@ -458,7 +460,7 @@ class Simulation:
         self.members.leave(incarnation)
         return BLOCKED
 
-    def _note(self, record: Record) -> None:
+    def noted(self, record: Record) -> None:
         """Gives a record of a role to the invariants first, so that a violation is raised before the trace shows the
         record."""
         assert self.invariants is not None

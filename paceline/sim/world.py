@@ -161,7 +161,7 @@ class World:
         The process has no box yet, only a plain Role: it hears who comes and goes, and `revive` gives it a box once
         its state has arrived. It replaces `old` among `others`, so that membership changes reach it meanwhile.
         """
-        place = replace(old.role.place, update=old.role.update)
+        place = replace(old.role.place, update=old.role.update, gate=self._gate(old.me))
         incarnation = old.incarnation + 1
         server = SimulatedProcess(old.name, Role(self.scheme, place), old.nic, old.skew_s, incarnation=incarnation)
         carrier = SimulatedProcess(

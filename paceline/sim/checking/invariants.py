@@ -11,6 +11,7 @@
                          over all; a share arrives unless its sender or receiver is lost (`oracles.mass`)
     leased samples       each is in one update, waits in a round, or may be had again (`oracles.samples`)
     messages             each is given to a role once, in order (`oracles.deliveries`)
+    bad results          no server keeps a NaN, and who never had one has no strike (`oracles.bad_results`)
     views                each change of who takes part has a number of its own (`oracles.views`)
     nobody waits for ever  when nothing is left to happen nobody waits; nobody waits while others make PATIENCE steps;
                          messages do not circulate for ever without a step
@@ -27,7 +28,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.effects import Reply, Tell
-from paceline.core.trace import Applied, Decided, Record
+from paceline.core.trace import Applied, Decided, Gated, Record
+from paceline.sim.checking.oracles.bad_results import BadResultsRecount
 from paceline.sim.checking.oracles.contributions import ShardRecount
 from paceline.sim.checking.oracles.deliveries import Deliveries
 from paceline.sim.checking.oracles.mass import Mass
@@ -78,6 +80,7 @@ class Invariants:
         ]
         self._means: dict[int, list[PendingCall]] = defaultdict(list)  # under way, by rank
         self.mass = Mass(sim, self.broken) if sim.scheme.workers_differ else None
+        self.bad_results = BadResultsRecount(sim, self.broken) if sim.bad_results else None
         self.deliveries, self.views = Deliveries(self.broken), Views(self.broken)
         self._lost: Counter[int] = Counter()  # incarnations, by rank
         self._torn: Counter[int] = Counter()  # how many contributions of each are, since the servers went back
@@ -121,6 +124,8 @@ class Invariants:
             party.on = self._listening(party, partial(self.mass.heard, party), lambda to, message: None)
         else:
             party.on = self._listening(party, lambda src, message: None, lambda to, message: None)
+        if self.bad_results:
+            party.on = self.bad_results.listening(party)
 
     def _listening(self, party: SimulatedProcess, hear: Any, reply: Any) -> On:
         """Returns an `on` that calls `hear` for each message and `reply` for each answer, before the driver carries
@@ -156,6 +161,8 @@ class Invariants:
                 self._shards[shard].applied(record)
             case Decided(rank=rank, reason=reason):
                 self._reasons[rank] = reason
+            case Gated() if self.bad_results:
+                self.bad_results.gated(record)
 
     def mean_begins(self, call: PendingCall) -> None:
         """Checks that a worker has no more Means under way than its scheme declares (`means_at_once`).
@@ -278,6 +285,8 @@ class Invariants:
         self.look_at = self._sim.events + self._every
         if self.mass:
             self.mass.look()
+        if self.bad_results:
+            self.bad_results.look()
         self._look_at_tables()
         self._look_at_steps(under_way=1)
         waiting = [incarnation for incarnation in self._sim.incarnations if incarnation.alive and incarnation.awaited]

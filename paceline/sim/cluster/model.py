@@ -253,15 +253,15 @@ class Hazards:
         need(0 < self.snapshot_every_s < math.inf, "hazards.snapshot_every_s must be positive")
 
 
-FAULTS = ("crash", "restart", "leave", "join", "pause", "clog", "partition", "slow-disk", "lie")
+FAULTS = ("crash", "restart", "leave", "join", "pause", "clog", "partition", "slow-disk", "lie", "bad-results")
 """Kinds of faults that any cluster may have."""
 OF_HAZARDS = ("mute", "deaf", "reset", "clock-step", "disk-full", "torn-write", "drain")
 """Kinds of faults that need a table `[hazards]`, since they concern processes and what these have acknowledged."""
 LASTING = ("pause", "clog", "partition", "slow-disk", "mute", "deaf", "disk-full", "torn-write")
 """Kinds that need `for_s`, because they end by themselves."""
-OF_WORKERS = ("restart", "leave", "join", "slow-disk", "lie", "drain")
+OF_WORKERS = ("restart", "leave", "join", "slow-disk", "lie", "bad-results", "drain")
 """Kinds that hit workers only; servers on the same host are left alone."""
-MAY_LAST = ("crash", "lie")
+MAY_LAST = ("crash", "lie", "bad-results")
 """Kinds for which `for_s` is optional: without it they last until the end of the run."""
 OF_SERVERS = ("disk-full", "torn-write")
 """Kinds that hit servers only."""
@@ -282,6 +282,7 @@ class Fault:
     partition  `sites` are cut off from the others for `for_s`; past `suspect_after_s` their workers count as crashed
     slow-disk  every step on the host takes `extra_s` longer, for `for_s`
     lie        one message of the worker in `one_in` has hostile scalars (`lying_worker.py`), for `for_s`, if given
+    bad-results  one result of the worker in `one_in` is NaN (`bad_results.py`), for `for_s`, if given
 
     Those that need `hazards`, with which servers crash too, for `for_s`, and go on from what `servers_keep` says; and
     with which a worker that is silent for longer than `suspect_after_s` is declared dead though it lives:
@@ -314,8 +315,8 @@ class Fault:
         need(self.extra_s > 0 or self.kind != "clock-step", "clock-step: give extra_s, seconds the clock jumps ahead")
         need(not self.extra_s or self.kind in ("slow-disk", "clock-step"), f"{self.kind}: extra_s means nothing here")
         need(bool(self.sites) or self.kind != "partition", "partition: give sites, those cut off")
-        need(self.one_in == 1 or self.kind == "lie", f"{self.kind}: one_in means nothing here")
-        need(self.one_in >= 1, "lie: one_in must be 1 or more: of so many messages one is a lie")
+        need(self.one_in == 1 or self.kind in ("lie", "bad-results"), f"{self.kind}: one_in means nothing here")
+        need(self.one_in >= 1, f"{self.kind}: one_in must be 1 or more: of so many one is bad")
 
     def names(self, placement: DevicePlacement) -> bool:
         """Returns True if the fault names that place's host or site. (`workers` names workers by rank.)"""

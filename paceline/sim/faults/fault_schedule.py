@@ -104,6 +104,7 @@ class _Happening:
             "disk-full": self._fill_disks,
             "torn-write": self._tear,
             "lie": self._lie,
+            "bad-results": self._spoil_results,
         }
         acts[self._fault.kind]()
 
@@ -211,6 +212,13 @@ class _Happening:
         until = self._end if self._fault.for_s else math.inf
         for rank in self._ranks:
             self._sim.lies.begin(rank, until, self._fault.one_in)
+
+    def _spoil_results(self) -> None:
+        """Makes results of the workers NaN from now on, for `for_s` seconds or to the end."""
+        assert self._sim.bad_results is not None
+        until = self._end if self._fault.for_s else math.inf
+        for rank in self._ranks:
+            self._sim.bad_results.begin(rank, until, self._fault.one_in)
 
     def _slow_disk(self) -> None:
         """Makes every step take `extra_s` longer. Faults that overlap add up, and each takes back its own part."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from paceline.core.errors import Diverged
 from paceline.core.samples.sample_leases import Leases
 from paceline.core.scheme import Scheme
 from paceline.core.trace import Record
@@ -28,6 +29,7 @@ from paceline.sim.cluster.model import LASTING, SERVERS_KEEP, Cluster, Fault, Ha
 from paceline.sim.faults.coordination.members import RunLost
 from paceline.sim.faults.servers.recoverable_server import can_be_replaced
 from paceline.sim.fuzzing.runs import (
+    bad_results,
     bring_up,
     clocks,
     drains,
@@ -67,11 +69,11 @@ OF_WORKERS = ("crash", "restart", "leave", "pause", "mute", "deaf", "reset", "cl
 OF_SERVERS = ("crash", "pause", "mute", "deaf", "reset", "clock-step", "disk-full", "torn-write", "clog")
 """Faults that hit a server's host."""
 
-RUNS = ("faults", "stall", "liar", "stop", "clock", "bring-up", "upgrade", "servers", "drain", "hosts")
+RUNS = ("faults", "stall", "liar", "stop", "clock", "bring-up", "upgrade", "servers", "drain", "hosts", "bad-results")
 """The runs that may belong to a plan: the drawn faults, a slow worker without faults, the faults with a liar, the
 faults in a run that is to end, in one whose clocks drift and jump, in one that is brought up, in one in which processes
 of other versions come, in one of several servers that are lost while others are, in one whose workers are
-drained, and in one in which workers and servers share hosts."""
+drained, in one in which workers and servers share hosts, and in one with workers whose results are NaN."""
 
 
 @dataclass(frozen=True)
@@ -179,10 +181,11 @@ def _fault(random: Random, workers: int, servers: int, kinds: Sequence[str] = ()
 def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None, *, digest: bool = True) -> FuzzOutcome:
     """Carries `plan` out, and returns its outcome. Raises InvariantBroken.
 
-    Ten runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), one that is to end
+    Eleven runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), one that is to end
     (`stopping`), one whose clocks drift and jump (`clocks`), one that is brought up (`bring_up`), one in which other
     versions come (`upgrades`), one that loses servers when it hurts most (`server_losses`), one with a liar, one
-    whose workers are drained, and one in which workers and servers share hosts (`shared_hosts`).
+    whose workers are drained, one in which workers and servers share hosts (`shared_hosts`), and one with workers whose
+    results are NaN (`bad_results`).
     `trace` gets the records of all but the second. The digest covers them too, so two machines can be compared; without
     it and `trace` no record is made that no invariant reads, which saves a tenth of the time.
     """
@@ -232,6 +235,11 @@ def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None, *, diges
         outcome = play(sharing, trace, digest=digest)
         faults["hosts shared"] += 1
         written.update(outcome.digest.encode())
+    if with_nan := with_bad_results(plan):
+        broken = simulation(with_nan, write)
+        go_on_to_the_end(broken)
+        assert broken.bad_results is not None
+        faults["bad result"] += broken.bad_results.made
     if "faults" in plan.runs:
         written.update(f"{sim.events} {sim.now!r} {sim.steps}".encode())
     return FuzzOutcome(events, now, faults, written.hexdigest()[:16] if digest else "")
@@ -278,6 +286,14 @@ def with_shared_hosts(plan: FuzzPlan) -> FuzzPlan | None:
     return replace(plan, cluster=cluster, runs=("faults",)) if cluster else None
 
 
+def with_bad_results(plan: FuzzPlan) -> FuzzPlan | None:
+    """Returns the plan of the run with workers whose results are NaN, or None if this seed has none."""
+    if "bad-results" not in plan.runs:
+        return None
+    cluster = bad_results.draw(plan.seed, plan.scheme, plan.cluster, CALM_S)
+    return replace(plan, cluster=cluster, runs=("faults",)) if cluster else None
+
+
 def with_drains(plan: FuzzPlan) -> FuzzPlan | None:
     """Returns the plan of the run whose workers are drained, or None if this seed has none. Where the seed draws what
     ends a run, this one ends by it, too."""
@@ -298,8 +314,13 @@ def go_on_to_the_end(sim: Simulation, stop: Callable[[Simulation], bool] | None 
         try:
             sim.run(until=CALM_S, stop=stop)
             go_on(sim)
+            if sim.bad_results:
+                bad_results.go_on_until_found(sim, BOUND_S)
             end(sim)
         except RunLost as error:  # before there was a snapshot; a run that says so has kept its word
+            return str(error)
+        except Diverged as error:
+            bad_results.has_diverged(sim, error)
             return str(error)
     return ""
 
@@ -316,7 +337,8 @@ def simulation(
     """
     work = LocalSteps(lambda rank, rng: rng.uniform(*stopping.STEP_S), samples=plan.samples.__getitem__)
     leases = Leases(*plan.leased)
-    return Simulation(
+    made: list[Simulation] = []
+    sim = Simulation(
         plan.scheme,
         Ghost(LENGTH),
         work,
@@ -327,7 +349,10 @@ def simulation(
         batch_samples=max(plan.samples),
         wish=wish,
         tables=tables,
+        gate=bad_results.gates(plan.cluster, made),
     )
+    made.append(sim)
+    return sim
 
 
 def go_on(sim: Simulation) -> None:

@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import make
 from paceline.sim.cluster.model import LASTING, Cluster, Fault
-from paceline.sim.fuzzing.fuzz import FuzzPlan, play, with_a_liar, with_drains, with_shared_hosts
+from paceline.sim.fuzzing.fuzz import FuzzPlan, play, with_a_liar, with_bad_results, with_drains, with_shared_hosts
 
 WORDS = 5
 """Words of the text of a failure by which it is known again."""
@@ -105,11 +105,13 @@ def shrink_by(
 
 # ---- candidates: plans with a little less -------------------------------------------------------------------
 def _runs(plan: FuzzPlan) -> Iterator[FuzzPlan]:
-    """One run alone. What the liar, the drains and shared hosts of a plan change becomes its cluster and faults."""
+    """One run alone. What the liar, the drains, shared hosts and bad results of a plan change becomes its cluster and
+    faults."""
     if len(plan.runs) > 1:
         alone = ("faults", "stall", "stop", "clock", "bring-up", "upgrade", "servers")
         yield from (replace(plan, runs=(run,)) for run in alone if run in plan.runs)
-    yield from filter(None, (with_a_liar(plan), with_drains(plan), with_shared_hosts(plan)))
+    of_others = (with_a_liar(plan), with_drains(plan), with_shared_hosts(plan), with_bad_results(plan))
+    yield from filter(None, of_others)
 
 
 def fewer(faults: Sequence[Fault]) -> Iterator[tuple[Fault, ...]]:

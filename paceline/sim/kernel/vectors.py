@@ -5,6 +5,7 @@ Arrays are handled through their own methods, so this package needs no numpy for
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,6 +49,36 @@ class GhostMemory:
     def join(self, parts: Sequence[Ghost]) -> Ghost:
         """Returns a Ghost as long as all `parts` together; numbers are counted as float32, 4 bytes each."""
         return Ghost(sum([part.nbytes for part in parts]) // 4)
+
+
+class NotFinite(Ghost):
+    """Stands for a vector with NaN where vectors have no numbers: whatever is added to it has NaN, too.
+
+    number: of the bad result that it comes from, which arithmetic and slices keep.
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self, length: int, number: int) -> None:
+        super().__init__(length)
+        self.number = number
+
+    def norm(self) -> float:
+        """Returns NaN, as the Euclidean length of such a vector is."""
+        return math.nan
+
+    def __getitem__(self, part: slice) -> NotFinite:
+        begin, end, _ = part.indices(len(self))
+        return NotFinite(max(0, end - begin), self.number)
+
+    def _spoils(self, _other: object) -> NotFinite:
+        return self
+
+    # Python asks these before the methods of a Ghost on the left, because this class derives from Ghost.
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = _spoils
+
+    def __repr__(self) -> str:
+        return f"NotFinite({len(self)}, number {self.number})"
 
 
 class PassCounter:

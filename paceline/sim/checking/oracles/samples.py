@@ -57,9 +57,14 @@ class Samples:
                 raise self._broken(f"epoch {epoch} counts as whole, and its sample {missing[0]} was in no update yet")
         self._epochs = leases.epochs
 
-    def all_is_accounted_for(self, leases: Leases, first: ShardRecount, done: Data) -> None:
-        """Checks the samples when everybody has left. `first`: recount of the first shard; `done`: what its role says
-        is applied."""
+    def all_is_accounted_for(
+        self, leases: Leases, first: ShardRecount, done: Data, may_be_left_out: Callable[[Place], bool]
+    ) -> None:
+        """Checks the samples when everybody has left.
+
+        first: recount of the first shard. done: what its role says is applied. may_be_left_out: says of which samples
+        two bad results were made.
+        """
         often = Counter(place for data in first.done for place in places(data))
         for place, count in often.items():
             if count > 1:
@@ -76,15 +81,23 @@ class Samples:
         if account.twice:
             raise self._broken(f"{account.twice} samples count as done twice, and none is")
         waiting = {place for own in first.open.values() for of in own for place in places(of.data)}
-        self._look_at_the_rest(leases, self._given - set(often) - waiting)
+        left_out = self._look_at_the_rest(leases, self._given - set(often) - waiting)
+        for place in sorted(left_out):
+            if not may_be_left_out(place):
+                raise self._broken(f"sample {place} is in no update, and nobody can have it any more")
+        if len(left_out) > account.left_out:
+            raise self._broken(f"{account.left_out} samples count as left out; {len(left_out)} are")
 
     @staticmethod
     def _is_open(epoch: int, leases: Leases, done: Container[Place]) -> bool:
         """Returns True if a place of that epoch is not among `done`."""
         return any((epoch, at) not in done for at in range(leases.samples))
 
-    def _look_at_the_rest(self, leases: Leases, rest: set[Place]) -> None:
-        """Takes every lease that is left, and checks that it is just what is in no update, each place once."""
+    def _look_at_the_rest(self, leases: Leases, rest: set[Place]) -> set[Place]:
+        """Takes every lease that is left, and checks that it is what is in no update, each place once.
+
+        Returns what is in no update and in no lease.
+        """
         last_epoch = max((epoch for epoch, _ in self._given), default=-1) if self._resumed else -1
         while True:
             piece = leases.take(NOBODY, 0)
@@ -94,5 +107,4 @@ class Samples:
                 if place not in rest and (place in self._given or not self._resumed):
                     raise self._broken(f"sample {place} is given out again; it is in the model, or somebody has it")
                 rest.discard(place)
-        if rest:
-            raise self._broken(f"sample {min(rest)} is in no update, and nobody can have it any more")
+        return rest
