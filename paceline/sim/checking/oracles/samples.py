@@ -58,7 +58,11 @@ class Samples:
         self._epochs = leases.epochs
 
     def all_is_accounted_for(
-        self, leases: Leases, first: ShardRecount, done: Data, may_be_left_out: Callable[[Place], bool]
+        self,
+        leases: Leases,
+        first: ShardRecount,
+        done: Data,
+        may_be_left_out: Callable[[Place], bool] = lambda place: False,
     ) -> None:
         """Checks the samples when everybody has left.
 
