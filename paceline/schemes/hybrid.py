@@ -307,6 +307,8 @@ class Hybrid(Scheme):
                 case PhaseEnded(w=w, weight=weight):
                     self.ended[src] = w * weight, weight
                     yield from self.inner.on_worker_left(now, src)
+                    if self.gate is not None:
+                        self.gate.came(src)  # for the check it has not left: it goes on in the next phase
                     yield from self.change(now)
                 case _:
                     yield from self.inner.on(now, src, message)

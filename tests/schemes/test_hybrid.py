@@ -13,6 +13,7 @@ from paceline.core.effects import Reply, Tell
 from paceline.core.errors import ConfigError
 from paceline.core.local.answered_rounds import RoundSent
 from paceline.core.local.push_sum import Begin, Share
+from paceline.core.paramserver.gradient_check import GradientCheckPolicy
 from paceline.core.phases.phase_end import GoOn, PhaseEntered
 from paceline.core.role import RoleContext
 from paceline.core.scheme import Scheme, make
@@ -282,3 +283,22 @@ def test_one_that_left_and_came_again_is_answered_what_it_asked_since() -> None:
     answers = [effect for effect in begins_next_phase(worker) if isinstance(effect, Reply)]
     assert answers == [Reply(2, Begin())]
     assert (worker.inner.away, worker.left) == (set(), set())
+
+
+def test_one_bad_gradient_in_a_later_phase_does_not_end_the_run() -> None:
+    """The check took all for gone that had ended the first phase: there was nobody whose gradients were finite."""
+    made = [0, 0]
+
+    def gradient(rank: int, w: Any) -> Any:
+        made[rank] += 1
+        return w * np.nan if made == [6, made[1]] and rank == 0 else w
+
+    def gate(shard: int) -> Any:
+        return GradientCheckPolicy().gate(lambda v, onto: float(np.linalg.norm(v)), 2, shard, None)
+
+    scheme = make("hybrid", {"phases": "bsp until 2 steps; asp"})
+    work = LocalSteps(lambda rank, rng: 1.0, gradient)
+    sim = Simulation(scheme, np.ones(4), work, workers=2, servers=1, gate=gate)
+    sim.run(until=20.0)
+    assert min(sim.steps) > 15
+    assert np.isfinite(sim.model()).all()

@@ -3,7 +3,8 @@
     a server        holds no NaN, neither in its weights nor in what its role keeps beside them
     a worker        holds none, if its own results are finite
     a strike        is only given to a worker that had a bad result, and so nobody else is to be expelled
-    the run         has diverged only if the last contributions that a server heard were all bad
+    the run         has diverged only if the last contributions that a server heard were all bad, or a mean has no other
+                    part
     leased samples  are left out only if two bad results were made of them
 
 A `NotFinite` says which result it comes from. So the oracle knows whether a contribution that was rejected twice is the
@@ -16,9 +17,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from paceline.core.collective.mean_server import Part
 from paceline.core.effects import Reply, Tell
 from paceline.core.message import vector_fields
 from paceline.core.paramserver.gradient_check import REFUSED_IN_A_ROW
+from paceline.core.role import Role
 from paceline.core.trace import Gated
 from paceline.sim.checking.oracles.contributions import Place, places
 from paceline.sim.kernel.processes import On, SimulatedProcess
@@ -38,12 +41,13 @@ class BadResultsRecount:
         self._sim, self._broken = sim, broken
         self.strikes: Counter[tuple[int, int]] = Counter()
         self._in_a_row: Counter[tuple[str, int]] = Counter()  # by process of a server
+        self._parts: defaultdict[Any, dict[int, bool]] = defaultdict(dict)  # by tag and rank: the last one is bad
         self._heard: dict[tuple[int, int], Any] = {}  # by server and worker: its last contribution
         self._bad: defaultdict[Place, set[int]] = defaultdict(set)  # of which samples they were made
 
     def listening(self, party: SimulatedProcess) -> On:
         """Returns an `on` for `party` that takes in each message, and looks afterwards at what the role keeps."""
-        on, is_server = party.on, party in self._sim.world.servers
+        on, is_server = party.on, party.kind == "server"
 
         def listening(now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             if is_server:
@@ -54,7 +58,9 @@ class BadResultsRecount:
         return listening
 
     def _hears(self, party: SimulatedProcess, src: int, message: Any) -> None:
-        """Notes a contribution."""
+        """Notes a contribution, or a part of a mean."""
+        if isinstance(message, Part) and message.weight:
+            self._parts[message.tag][src] = _bad_vector(message) is not None
         if getattr(message, "clock", None) is None:
             return
         self._heard[party.me, src] = message
@@ -96,7 +102,8 @@ class BadResultsRecount:
 
     def diverged(self, why: str) -> None:
         """Raises if the run has ended as diverged though servers still heard contributions that are finite."""
-        if max(self._in_a_row.values(), default=0) < REFUSED_IN_A_ROW:
+        no_mean = not any(all(bad.values()) for bad in self._parts.values())
+        if no_mean and max(self._in_a_row.values(), default=0) < REFUSED_IN_A_ROW:
             raise self._broken(f"the run ends, and contributions were finite: {why}")
 
     def may_be_left_out(self, place: Place) -> bool:
@@ -116,8 +123,9 @@ def _holds(value: Any, depth: int = 3) -> bool:
         return True
     if not depth or isinstance(value, str | int | float):
         return False
-    if isinstance(value, dict):
-        return any(_holds(inside, depth - 1) for inside in value.values())
+    if isinstance(value, dict | Role):
+        inside = value if isinstance(value, dict) else vars(value)
+        return any(_holds(one, depth - 1) for one in inside.values())
     if isinstance(value, list | tuple | set):
-        return any(_holds(inside, depth - 1) for inside in value)
+        return any(_holds(one, depth - 1) for one in value)
     return isinstance(getattr(value, "sum", None), NotFinite)

@@ -17,13 +17,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.errors import Diverged
-from paceline.core.paramserver.async_server import ArrivalServer
-from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.paramserver.gradient_check import GradientCheckPolicy, SliceGradientCheck
 from paceline.core.scheme import Scheme
 from paceline.sim.checking.oracles.promises import EVERYBODY, promises_of
 from paceline.sim.cluster.model import Cluster, Fault
-from paceline.sim.faults.servers.recoverable_server import can_be_replaced
 from paceline.sim.kernel.vectors import NotFinite
 from paceline.sim.simulation import Simulation
 
@@ -61,9 +58,11 @@ def draw(seed: int, scheme: Scheme, cluster: Cluster, until_s: float) -> Cluster
 
 
 def _is_checked(scheme: Scheme, servers: int) -> bool:
-    """Returns True if servers of that scheme look at each contribution."""
-    box = scheme.server(servers)
-    return box is not None and (issubclass(box, ClockedServer | ArrivalServer) or can_be_replaced(scheme, servers))
+    """Returns True if servers of that scheme look at each contribution, and at each part of a mean.
+
+    Not so where workers hand one another what they have computed.
+    """
+    return servers > 0 and not scheme.needs_peers
 
 
 def gates(cluster: Cluster, made: Sequence[Simulation]) -> Callable[[int], SliceGradientCheck | None]:
