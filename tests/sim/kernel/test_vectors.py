@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paceline.core.vector import Ghost
-from paceline.sim.kernel.vectors import ArrayMemory, CountedGhost, GhostMemory, PassCounter, memory_for
+from paceline.core.vector import Ghost, is_finite
+from paceline.sim.kernel.vectors import ArrayMemory, CountedGhost, GhostMemory, NotFinite, PassCounter, memory_for
 
 
 def test_arrays_have_the_dtype_of_the_model_and_its_bytes() -> None:
@@ -56,3 +56,14 @@ def test_counted_ghosts_count_passes_over_memory() -> None:
     assert counter() == 140
     assert len(w.copied()) == 10
     assert counter() == 140
+
+
+def test_whatever_is_added_to_a_nan_or_it_to_is_one_and_so_are_parts_of_it() -> None:
+    bad, ghost = NotFinite(8, 3), Ghost(8)
+    made = [bad + ghost, ghost + bad, ghost - bad, ghost * bad, bad * 0.5, 0.5 * bad, ghost / bad, bad - bad, bad**2]
+    made += [bad[2:5], (ghost + bad * 2.0)[2:5]]
+    assert {type(v) for v in made} == {NotFinite}
+    assert {v.number for v in made} == {3}
+    assert [len(v) for v in made[-2:]] == [3, 3]
+    assert not is_finite(bad)
+    assert is_finite(ghost + ghost)
