@@ -29,10 +29,10 @@ that a short run comes by all that it does; a cluster of 2 to 6 workers and 0 to
 that lose, repeat, delay and reorder messages; and faults: crashes, restarts, pauses and one-way cuts
 (some so long that a worker that still runs is declared dead), resets, torn writes, full disks, clocks
 that jump, workers that leave. Invariants watch every event; when the faults are over everybody must
-go on. Some seeds also slow a worker down for a while: throughput must come back. Some lose the leader
-with all processes, and resume the run from its disk. Some bring the run up, while processes start
-late, die or join. Each seed also writes checkpoints on a disk that fails or loses power.
-docs/fuzzing.md says what is injected and what is watched.
+go on. Some seeds also slow a worker down for a while: throughput must come back. Some have a worker
+whose results are NaN: it must be expelled. Some lose the leader with all processes, and resume the run
+from its disk. Some bring the run up, while processes start late, die or join. Each seed also writes
+checkpoints on a disk that fails or loses power. docs/fuzzing.md says what is injected and what is watched.
 
 examples:
   paceline fuzz                                   for 60 seconds
