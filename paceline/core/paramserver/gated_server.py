@@ -330,24 +330,28 @@ class ClockedServer(Role):
         group = self.rounds[src]
         samples = group.claimed(push.samples)
         self.own.pop(src, None)
-        if self.note:
-            self._note_update(now, (src,), self.version - self.seen[src], 0.0, samples)
         if self._asks_enough:  # the round closes by a rule of its own: this worker may push to it again
-            self.samples_seen += samples
-            self._settle(REFUSED, ((src, push.data),))
+            self._count_rejected(now, src, samples, push.data)
             return (src,)
         group.reject(src, samples, push.data)
         return self._close(now, group) if group.complete else (src,)
 
+    def _count_rejected(self, now: float, rank: int, samples: int, data: Data) -> None:
+        """Counts a contribution that is rejected for good."""
+        self.samples_seen += samples
+        if self.note:
+            self._note_update(now, (rank,), self.version - self.seen[rank], 0.0, samples)
+        self._settle(REFUSED, ((rank, data),))
+
     def _close(self, now: float, group: Round) -> Collection[int]:
         """Makes the round an update, unless all of it was rejected. Returns who took part in it."""
         came = group.came
+        # Not counted before: whoever goes on from a copy gets all of an open round once more.
+        for rank, (samples, data) in group.rejected.items():
+            self._count_rejected(now, rank, samples, data)
         if group.count:
             counted = came - group.rejected.keys() if group.rejected else came
             self._apply(now, counted, group.mean(), group.counted_samples(), group.data, group.unused)
-        if group.rejected:  # not before: whoever goes on from a copy gets all of an open round once more
-            self.samples_seen += group.samples_rejected
-            self._settle(REFUSED, [*group.rejected.items()])
         group.reset()
         return came
 

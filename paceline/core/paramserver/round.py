@@ -17,7 +17,7 @@ class Round:
     """Holds the contributions of one group that wait to become one update; `count` of them.
 
     `came`: from whom no more is expected. `rejected`: those among them whose contribution the gradient check rejected,
-    with its leased samples; they count as `samples_rejected` trained ones. `first`: whose came first. `data`: which
+    with how many samples it counts as trained and the leased ones. `first`: whose came first. `data`: which
     samples of whom are in it, where they are leased. `unused`: the spans of the model that none of them has used.
     """
 
@@ -29,7 +29,6 @@ class Round:
         "members",
         "rejected",
         "samples",
-        "samples_rejected",
         "sum",
         "unused",
     )
@@ -41,8 +40,7 @@ class Round:
     def reset(self) -> None:
         """Begins the next round, with the same members."""
         self.came: set[int] = set()
-        self.rejected: dict[int, Data] = {}
-        self.samples_rejected = 0
+        self.rejected: dict[int, tuple[int, Data]] = {}
         self.count = self.first = 0
         self.samples = 0
         self.sum: Any = None  # None when there is none
@@ -72,8 +70,7 @@ class Round:
     def reject(self, rank: int, samples: int, data: Data) -> None:
         """Takes note of a contribution that the gradient check rejected: no more is expected from `rank`."""
         self.came.add(rank)
-        self.rejected[rank] = data
-        self.samples_rejected += samples
+        self.rejected[rank] = samples, data
 
     def counted_samples(self) -> int:
         """Returns how many samples the update counts as trained, by which the schedule goes."""
@@ -86,12 +83,12 @@ class Round:
     @property
     def samples_waiting(self) -> int:
         """Returns how many samples will count when the round is over, those of rejected contributions included."""
-        return self.samples + self.samples_rejected
+        return self.samples + sum(samples for samples, _ in self.rejected.values())
 
     def pending(self, rank: int) -> Data:
         """Returns the leased samples of what has come from `rank`."""
         accepted = [piece for src, data in self.data if src == rank for piece in data]
-        return (*accepted, *self.rejected.get(rank, ()))
+        return (*accepted, *self.rejected.get(rank, (0, ()))[1])
 
     def mean(self) -> Any:
         """Returns the mean weighted by samples, so that unequal batches average as one large batch would."""

@@ -288,16 +288,10 @@ class ShardRecount:
             else:
                 self.dropped[rank] += 1
                 self._passed_over.add(rank)
-                self._begins_next_round_without_update()
         if record.version != self.updates:
             raise self._broken(
                 f"shard {self._number} calls its update version {record.version}; it has made {self.updates}"
             )
-
-    def _begins_next_round_without_update(self) -> None:
-        """Notes that a round of all workers is over, if nothing of it was fit for an update."""
-        if self._promise.together == EVERYBODY and not self.open and self._passed_over.issuperset(self._clocks):
-            self._passed_over.clear()
 
     def _taken(self, record: Applied) -> list[Contribution]:
         """Returns the contributions a record is about: all that wait, or the last one of each rank where they were
@@ -414,7 +408,6 @@ class ShardRecount:
         if rank in self._clocks:
             self._clocks.drop(rank)
             self._told_last = self._told[rank]
-            self._begins_next_round_without_update()
 
     def came(self, rank: int) -> None:
         """Notes that the shard has heard that worker `rank` joins, at the clock of the slowest.
@@ -434,8 +427,7 @@ class ShardRecount:
         if rank not in self._clocks:
             self._told[rank] = min((self._told[other] for other in self._clocks), default=self._told_last)
             self._clocks.add(rank)
-            passed_over = self._promise.together == EVERYBODY and rank in self._passed_over
-            if passed_over or rank in self.open:  # its former incarnation has pushed to the open round
+            if rank in self.open:  # its former incarnation is in the open round
                 self._clocks.tick(rank, self._clocks[rank] + 1)
                 self._told[rank] += 1
 

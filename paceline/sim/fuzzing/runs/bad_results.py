@@ -19,7 +19,6 @@ from paceline.core.coordination import control_messages as control
 from paceline.core.errors import Diverged
 from paceline.core.paramserver.gradient_check import GradientCheckPolicy, SliceGradientCheck
 from paceline.core.scheme import Scheme
-from paceline.sim.checking.oracles.promises import EVERYBODY, promises_of
 from paceline.sim.cluster.model import Cluster, Fault
 from paceline.sim.kernel.vectors import NotFinite
 from paceline.sim.simulation import Simulation
@@ -49,12 +48,7 @@ def draw(seed: int, scheme: Scheme, cluster: Cluster, until_s: float) -> Cluster
     bad = Fault(kind="bad-results", at_s=at_s, for_s=for_s, one_in=one_in, workers=(random.randrange(cluster.workers),))
     if not random.randrange(4):
         bad = Fault(kind="bad-results", at_s=at_s, workers=tuple(range(cluster.workers)))
-    cluster = replace(cluster, faults=(*cluster.faults, bad))
-    # A contribution that was rejected in a round still open is counted before the copy of its server has it. Its worker
-    # pushes it again to the server that takes the place of that one, and it counts twice then.
-    if cluster.hazards and promises_of(scheme)[0].together == EVERYBODY:
-        return replace(cluster, hazards=replace(cluster.hazards, servers_keep="all"))
-    return cluster
+    return replace(cluster, faults=(*cluster.faults, bad))
 
 
 def _is_checked(scheme: Scheme, servers: int) -> bool:

@@ -82,9 +82,10 @@ def test_what_is_drawn_is_a_fault_of_a_script_which_plays_it_again() -> None:
     assert list(transcript(again)) == list(transcript(plan))
 
 
-# A worker was rejected in the open round, and its next incarnation came: it waits for that round as if it had pushed.
-@pytest.mark.parametrize("seed", [357, 553, 987])
-def test_of_an_invariant_who_was_passed_over_in_the_open_round_has_come(seed: int, monkeypatch: Patch) -> None:
+# A worker was rejected in an open round. The server was lost, and the worker pushed again to the one in its place: both
+# had counted it. Or the next incarnation of the worker came, and had to wait for that round.
+@pytest.mark.parametrize("seed", [332, 725, 357, 553, 987])
+def test_who_is_rejected_in_an_open_round_counts_once_that_is_over(seed: int, monkeypatch: Patch) -> None:
     monkeypatch.setattr(bad_results, "ONE_SEED_IN", 1)
     assert (plan := plan_with_nan(seed))
     assert failure_of(plan) == ""
