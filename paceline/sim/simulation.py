@@ -147,8 +147,7 @@ class Simulation:
         own_results: OwnResultRule = NOBODY_EXPELLED,
         **plain: Any,
     ) -> None:
-        self.scheme, self.cluster = scheme, cluster or uniform(**plain)
-        self.seed, self.length = seed, len(w0)
+        self.scheme, self.cluster, self.seed, self.length = scheme, cluster or uniform(**plain), seed, len(w0)
         self.now, self.events, self.trace, self.heap = 0.0, 0, trace, Heap()
         self.steps = [0] * self.cluster.workers
         self.plan = _plan(self, batch_samples, leases.samples if leases else 0, resumed=bool(tables))

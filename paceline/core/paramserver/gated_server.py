@@ -454,17 +454,11 @@ class ClockedServer(Role):
 
     def _note_update(self, now: float, ranks: tuple[int, ...], staleness: int, weight: float, samples: int) -> None:
         assert self.note is not None
-        self.note(
-            Applied(
-                at=now,
-                shard=self.me,
-                ranks=ranks,
-                version=self.version,
-                staleness=staleness,
-                weight=weight,
-                samples=samples,
-            )
+        shard, version = self.me, self.version
+        record = Applied(
+            at=now, shard=shard, ranks=ranks, version=version, staleness=staleness, weight=weight, samples=samples
         )
+        self.note(record)
 
     def _explain_wait(self, now: float, rank: int) -> None:
         """Writes once a wait for what reason a worker gets no answer, and whom it waits for."""

@@ -11,7 +11,7 @@
                          over all; a share arrives unless its sender or receiver is lost (`oracles.mass`)
     leased samples       each is in one update, waits in a round, or may be had again (`oracles.samples`)
     messages             each is given to a role once, in order (`oracles.deliveries`)
-    bad results          no server keeps a NaN, and who never had one has no strike (`oracles.bad_results`)
+    bad results          no server keeps a NaN, and who never had one has no strike (`bad_results`)
     views                each change of who takes part has a number of its own (`oracles.views`)
     nobody waits for ever  when nothing is left to happen nobody waits; nobody waits while others make PATIENCE steps;
                          messages do not circulate for ever without a step
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.core.effects import Reply, Tell
 from paceline.core.trace import Applied, Decided, Gated, Record
-from paceline.sim.checking.oracles.bad_results import BadResultsRecount
+from paceline.sim.checking.bad_results import BadResultsRecount
 from paceline.sim.checking.oracles.contributions import ShardRecount
 from paceline.sim.checking.oracles.deliveries import Deliveries
 from paceline.sim.checking.oracles.mass import Mass

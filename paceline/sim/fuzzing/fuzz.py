@@ -181,13 +181,9 @@ def _fault(random: Random, workers: int, servers: int, kinds: Sequence[str] = ()
 def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None, *, digest: bool = True) -> FuzzOutcome:
     """Carries `plan` out, and returns its outcome. Raises InvariantBroken.
 
-    Eleven runs may belong to a plan: the drawn one, one for throughput after a stall (`stalls`), one that is to end
-    (`stopping`), one whose clocks drift and jump (`clocks`), one that is brought up (`bring_up`), one in which other
-    versions come (`upgrades`), one that loses servers when it hurts most (`server_losses`), one with a liar, one
-    whose workers are drained, one in which workers and servers share hosts (`shared_hosts`), and one with workers whose
-    results are NaN (`bad_results`).
-    `trace` gets the records of all but the second. The digest covers them too, so two machines can be compared; without
-    it and `trace` no record is made that no invariant reads, which saves a tenth of the time.
+    The runs of RUNS may belong to a plan. `trace` gets the records of all but the second. The digest covers them too,
+    so two machines can be compared; without it and `trace` no record is made that no invariant reads, which saves a
+    tenth of the time.
     """
     written = hashlib.sha256()
 

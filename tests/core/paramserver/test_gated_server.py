@@ -194,7 +194,7 @@ def test_what_is_rejected_in_an_open_round_counts_once_though_the_server_is_repl
     second.role.load_state_dict(json.loads(json.dumps(first.role.state_dict())))
     assert second.push(0, clock=1, g=float("nan"), samples=8, data=((0, 0, 8),)) == {}
     assert set(second.push(1, clock=1, samples=8, data=((0, 8, 16),))) == {0, 1}
-    assert heard == [(1, "applied", ((0, 8, 16),)), (0, "refused", ((0, 0, 8),))]
+    assert heard == [(0, "refused", ((0, 0, 8),)), (1, "applied", ((0, 8, 16),))]
     assert second.role.samples_seen == 16
     assert second.role.samples_waiting() == 0
 

@@ -12,7 +12,7 @@ from paceline.core.paramserver.gated_server import Push
 from paceline.core.role import Role, RoleContext
 from paceline.core.trace import Gated
 from paceline.core.vector import Ghost
-from paceline.sim.checking.oracles.bad_results import BadResultsRecount
+from paceline.sim.checking.bad_results import BadResultsRecount
 from paceline.sim.kernel.processes import SimulatedProcess
 from paceline.sim.kernel.vectors import NotFinite
 
