@@ -232,8 +232,7 @@ def play(plan: FuzzPlan, trace: Callable[[Record], None] | None = None, *, diges
         faults["hosts shared"] += 1
         written.update(outcome.digest.encode())
     if with_nan := with_bad_results(plan):
-        broken = simulation(with_nan, write)
-        go_on_to_the_end(broken)
+        go_on_to_the_end(broken := simulation(with_nan, write))
         assert broken.bad_results is not None
         faults["bad result"] += broken.bad_results.made
     if "faults" in plan.runs:
