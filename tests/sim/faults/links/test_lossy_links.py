@@ -52,6 +52,7 @@ class Stage:
             connection=lambda src, to: self.former or to,
             opens=lambda src, dst, call, message: self.calls.append(("opened", dst, message)),
             is_sent=lambda call, dst, number: self.calls.append(("sent", dst, number)),
+            worker_ended=lambda party, gone: self.calls.append(("ended", party, gone)),
         )
         vain = self.in_vain.append
         self.links = LossyLinks(sim, Hazards(), None, calls, lambda party: None, lambda dst, act, args: vain(args))
@@ -89,3 +90,16 @@ def test_nothing_is_sent_to_one_that_was_fenced_and_a_call_to_it_fails(stage: St
     stage.asks("a call", "a push")
     assert stage.in_vain == [(stage.s1, "a call", "a push")]
     assert stage.calls == []
+
+
+def test_calls_to_a_worker_that_died_as_it_left_fail_and_so_do_later_ones(stage: Stage) -> None:
+    stage.s1 = dead = process("worker 1")
+    stage.asks("a call", "push 1")
+    stage.calls.clear()
+    stage.links.died(dead)
+    assert stage.calls == [("ended", stage.w0, dead)]
+    stage.asks("a call", "push 2")
+    assert stage.in_vain == [(dead, "a call", "push 2")]
+    stage.s1 = process("worker 1", 1)
+    stage.asks("a call", "push 3")
+    assert stage.calls[1:] == [("sent", stage.s1, 1)], "to its next incarnation"
