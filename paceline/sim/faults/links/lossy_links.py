@@ -125,8 +125,8 @@ class LossyLinks:
         self.posted(src, dst)
         if (there := self._calls.connection(src, dst)) is not dst:
             dst, args = there, (there, *args[1:])
-        if act is self._sim.messaging.asked:
-            self._calls.opens(src, dst, args[1], args[2])
+        if act is self._sim.messaging.asked and not self._calls.opens(src, dst, args[1], args[2]):
+            return self._sim.now
         return self.send(src, dst, nbytes, act, args)
 
     def send(
