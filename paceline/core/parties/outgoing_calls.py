@@ -1,6 +1,8 @@
 """Holds the calls of one process that are not answered yet.
 
 an outgoing call   input                                              then
+a role's, new      asked in a server view that is over (`open`)       fails with Undone, unless it goes to a worker
+a role's, new      the run is over for this process (`open`)          fails with what has ended it
 OPEN               its answer (`answered`)                            closed
 closed, failed     another answer (`answered`)                        ignored, if that may happen; else ProtocolError
 OPEN               it cannot be sent (`close`)                        fails, unless it `waits_for` a successor
@@ -9,6 +11,7 @@ OPEN               a server is lost that will be replaced (`retries`) stays open
 OPEN               that server is restored from a copy                the same call is sent again (`asked_again`)
 OPEN               servers went back to a snapshot (`void`)           fails with Undone; late answers are ignored
 OPEN               the run is over for this process (`close_all`)     fails; from then on it is not sent again
+any, past roles    it is put after either (`open`)                    OPEN
 any                the coordinator is lost: `retries` ends            no call waits for a server's successor any more
 
 Live processes keep all their calls here (`paceline.live.node.message_sender`), and so do simulated ones where messages
@@ -22,7 +25,8 @@ from collections.abc import Collection
 from typing import Generic, TypeVar
 
 from paceline.core.coordination.party import Party
-from paceline.core.errors import ProtocolError
+from paceline.core.errors import ProtocolError, Undone
+from paceline.core.parties.server_view import is_undone
 
 Of = TypeVar("Of")
 """What a driver keeps of a call."""
@@ -32,6 +36,7 @@ class OutgoingCalls(Generic[Of]):
     """Holds the calls of process `me` to others, by number. Its owner lets one thread in at a time.
 
     retries: calls to a lost server stay open, because another process will take its place.
+    server_view: the present one; it grows whenever the servers go back. over: what has ended the run for this process.
     """
 
     def __init__(self, me: Party, *, retries: bool = False) -> None:
@@ -40,15 +45,25 @@ class OutgoingCalls(Generic[Of]):
         self._calls: dict[int, tuple[Party, Of]] = {}
         self._away: set[Party] = set()  # lost servers of which nobody has said yet that they are restored
         self._void = 0  # a call below this number that is not open is void
-        self._over = False  # the run is, for this process
+        self.server_view = 0
+        self.over: BaseException | None = None
 
     @property
     def unanswered(self) -> list[Of]:
         """Returns the open calls, oldest first."""
         return [call for _, call in self._calls.values()]
 
-    def open(self, to: Party, call: Of) -> int:
-        """Opens a call to `to` and returns its number, which its answer will name."""
+    def open(self, to: Party, call: Of, asked_in: int | None) -> int:
+        """Opens a call to `to` and returns its number, which its answer will name.
+
+        asked_in: the server view in which a role asks; None for a question past the roles, which may be put at any
+        time. Raises Undone if that view is over, since servers would drop the call, and `over` once the run is.
+        """
+        if asked_in is not None:
+            if self.over is not None:
+                raise self.over
+            if is_undone(asked_in, self.server_view, self._me, to):
+                raise Undone("a server was replaced")
         number = next(self._ids)
         self._calls[number] = to, call
         return number
@@ -69,13 +84,13 @@ class OutgoingCalls(Generic[Of]):
         Raises ProtocolError for an answer to a call that was never made, or that nothing has made void.
         """
         call = self.close(number)
-        if call is None and not (self._over or self.is_void(number)):
+        if call is None and not (self.over or self.is_void(number)):
             raise ProtocolError(f"{by} answered a question that {self._me} did not ask")
         return call
 
-    def close_all(self) -> list[Of]:
-        """Forgets all calls, and returns them: the run is over for this process. Any answer may still arrive."""
-        self._over = True
+    def close_all(self, why: BaseException) -> list[Of]:
+        """Forgets all calls, and returns them: `why` has ended the run for this process. Answers may still arrive."""
+        self.over = self.over or why
         return self._closed(list(self._calls))
 
     def waits_for(self, who: Party) -> bool:
@@ -93,8 +108,9 @@ class OutgoingCalls(Generic[Of]):
         self._void = next(self._ids)
         return self._closed([number for number, (to, _) in self._calls.items() if to == who])
 
-    def void(self) -> list[Of]:
-        """Closes all calls to servers, and returns them; answers that still arrive are void."""
+    def void(self, server_view: int) -> list[Of]:
+        """Closes all calls to servers, and returns them, since that view begins; answers that still arrive are void."""
+        self.server_view = server_view
         self._away.clear()
         self._void = next(self._ids)
         return self._closed([number for number, (to, _) in self._calls.items() if to.kind == "server"])

@@ -27,12 +27,22 @@ class Hub:
 
     def __init__(self) -> None:
         self._members: dict[Party, HubTransport] = {}
+        self.lock = threading.Lock()  # an incarnation is dropped by its receiver and by its successor, and lost once
 
     def transport(
         self, me: Party, failed: Callable[[BaseException], None] | None = None, incarnation: int = 0
     ) -> HubTransport:
-        """Adds a party. `failed` is called with an exception that escaped the handler, in the handler's place."""
+        """Adds a party. `failed` is called with an exception that escaped the handler, in the handler's place.
+
+        An earlier incarnation that is still there, since it hangs, is lost to all others: nothing will find it any
+        more, and they would wait for its answers.
+        """
         member = HubTransport(self, me, failed, incarnation)
+        former = self._members.get(me)
+        if former is not None and former.incarnation < incarnation:
+            for other in list(self._members.values()):
+                if other is not former:
+                    other.drop(me, former.incarnation, "it came back")
         self._members[me] = member
         return member
 
@@ -130,10 +140,11 @@ class HubTransport:
     def drop(self, party: Party, incarnation: int, why: str) -> None:
         """Ends the connection to `incarnation` of a party and to all before it; both sides hear of it once."""
         other = self._hub.find(party)
-        if other is not None and other.incarnation <= incarnation and not self.refuses(other):
-            self.post_lost(party, why)
-            other.post_lost(self.me, "the other side closed the connection")
-        self._peers.end(party, incarnation)
+        with self._hub.lock:
+            if other is not None and other.incarnation <= incarnation and not self.refuses(other):
+                self.post_lost(party, why)
+                other.post_lost(self.me, "the other side closed the connection")
+            self._peers.end(party, incarnation)
 
     def incarnation_of(self, party: Party) -> int:
         """Returns the incarnation of a party that was heard last."""

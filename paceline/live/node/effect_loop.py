@@ -140,9 +140,9 @@ class EffectLoop:
         run's error once that has stopped.
         """
         with self._lock:
-            if self._out.stopped is not None:
-                raise self._out.stopped
-            self._server_view = self._out.server_view
+            if self._out.calls.over is not None:
+                raise self._out.calls.over
+            self._server_view = self._out.calls.server_view
             if self._generator is None:
                 self._generator, value = self._role().run(), None
             try:

@@ -16,7 +16,7 @@ from paceline.core.collective.mean_server import Part
 from paceline.core.coordination import party
 from paceline.core.coordination.party import Party
 from paceline.core.effects import SERVERS, Mean, To
-from paceline.core.errors import PeerLost, Stopped, Undone
+from paceline.core.errors import PeerLost, Stopped
 from paceline.core.message import scatter, vector_fields
 from paceline.core.parties.outgoing_calls import OutgoingCalls
 from paceline.core.sharding import NOWHERE, Layout
@@ -76,8 +76,6 @@ class MessageSender:
         self.calls = OutgoingCalls[OpenCall](channel.me)
         self.neighbours = PeerConnections(channel.me, self._ask_past_role, lock, timeout_s)
         self._confirmation = self.neighbours.confirmation
-        self.server_view = 0  # grows whenever the servers go back
-        self.stopped: BaseException | None = None
 
     def send(self, to: Party, envelope: Envelope, part: int, *, behind_calls: bool = False) -> None:
         """Sends one part, now or when its vectors are there. `part`: the slice that it is for or comes from.
@@ -118,7 +116,7 @@ class MessageSender:
 
     def tell(self, to: To, whole: Any, server_view: int | None = None) -> None:
         """Sends `whole` to `to`, in that server view, the present one by default. Raises PeerLost."""
-        server_view = self.server_view if server_view is None else server_view
+        server_view = self.calls.server_view if server_view is None else server_view
         for part, target, at, piece in self.cut.parts(to, whole):
             self.send(target, Envelope(Kind.TELL, piece, slice=at, server_view=server_view), part)
 
@@ -154,7 +152,7 @@ class MessageSender:
         pending = PendingReply(
             what, len(parts), self.memory, edges=edges, timeout_s=self.timeout_s, way=self._channel.transport, whom=whom
         )
-        server_view = self.server_view if server_view is None else server_view
+        server_view = self.calls.server_view if server_view is None else server_view
         for part, target, at, piece in parts:
             envelope = None
             try:
@@ -170,13 +168,10 @@ class MessageSender:
     def asking(
         self, target: Party, at: int, piece: Any, pending: PendingReply, part: int, server_view: int
     ) -> Envelope:
-        """Opens the call whose answer is part `part` of `pending`. Raises Undone if `server_view` is over."""
+        """Opens the call whose answer is part `part` of `pending`. Raises what `OutgoingCalls.open` does."""
+        asked_in = None if isinstance(piece, ReadState) else server_view
         with self._lock:
-            if self.stopped is not None and not isinstance(piece, ReadState):
-                raise self.stopped
-            if target.kind == "server" and server_view != self.server_view and not isinstance(piece, ReadState):
-                raise Undone("a server was replaced")  # those servers would not hear it
-            number = self.calls.open(target, OpenCall(pending, part))
+            number = self.calls.open(target, OpenCall(pending, part), asked_in)
             envelope = Envelope(Kind.CALL, piece, number, at, server_view)
         pending.sent.append(envelope)
         return envelope
@@ -207,8 +202,8 @@ class MessageSender:
         After an error no call to a lost server stays open: who takes its place is told by the coordinator alone.
         """
         with self._lock:
-            stopped = self.stopped = self.stopped or error or Stopped()
-            calls = self.calls.close_all()
+            stopped = self.calls.over or error or Stopped()
+            calls = self.calls.close_all(stopped)
             if error is not None and not isinstance(error, Stopped):
                 self.calls.retries = False
         for call in calls:

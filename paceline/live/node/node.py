@@ -240,8 +240,7 @@ class Node(StateReader):
         rolled_back: they went back to an earlier state, so the loop starts anew from that once it is resumed.
         """
         with self._lock:
-            self.out.server_view = server_view
-            calls = self.calls.void()
+            calls = self.calls.void(server_view)
             role = self._hosted[0].role
             if rolled_back and role is not None:
                 self._loop.start_anew(role)
@@ -251,19 +250,19 @@ class Node(StateReader):
 
     def begin_server_view(self, server_view: int) -> None:
         """Begins a server view: from now on messages of another one are dropped. Called between two messages."""
-        self.out.server_view = server_view
+        self.calls.server_view = server_view
         self.message_checks.begin_server_view()
         self._unanswered.begin_server_view()
 
     @property
     def server_view(self) -> int:
         """Returns the number of the server view, which grows whenever the servers go back."""
-        return self.out.server_view
+        return self.calls.server_view
 
     @property
     def stopped(self) -> bool:
         """Returns True once the run is over for this party."""
-        return self.out.stopped is not None
+        return self.calls.over is not None
 
     # ---- sending -----------------------------------------------------------------------------------------
     def _mean(self, effect: Mean) -> PendingReply:
@@ -280,7 +279,7 @@ class Node(StateReader):
         id = self._unanswered.oldest(role, effect.to, effect.message)
         if id is None:
             return
-        answer = Envelope(REPLY, effect.message, id, server_view=self.out.server_view)
+        answer = Envelope(REPLY, effect.message, id, server_view=self.calls.server_view)
         try:
             self.out.send(party.worker(effect.to), answer, role.me)
         except PeerLost:  # nobody waits for it any more
@@ -374,7 +373,7 @@ class Node(StateReader):
 
     def _is_of_another_view(self, src: Party, envelope: Envelope) -> bool:
         """Returns True for a message between a server and others that belongs to what was undone, or is to be."""
-        undone = is_undone(envelope.server_view, self.out.server_view, src, self.me)
+        undone = is_undone(envelope.server_view, self.calls.server_view, src, self.me)
         return undone and not isinstance(envelope.message, PAST_ROLES)
 
     def _carrier_of_peers(self, src: Party) -> PeerCarrier:

@@ -53,9 +53,9 @@ class StateReader:
     def ask(self, who: Party, slice: int, message: Any, what: str) -> PendingReply:
         """Sends a call to one slice of `who`; `what` names it in a timeout."""
         pending = PendingReply(what, 1, self.out.memory)
-        envelope = self.out.asking(who, slice, message, pending, 0, self.out.server_view)
+        envelope = self.out.asking(who, slice, message, pending, 0, self.out.calls.server_view)
         self.out.send(who, envelope, slice)
         return pending
 
     def tell_slice(self, who: Party, slice: int, message: Any) -> None:
-        self.out.send(who, Envelope(Kind.TELL, message, slice=slice, server_view=self.out.server_view), slice)
+        self.out.send(who, Envelope(Kind.TELL, message, slice=slice, server_view=self.out.calls.server_view), slice)

@@ -95,6 +95,25 @@ def test_a_life_that_is_over_is_not_heard_and_a_later_one_is(village: Village) -
     assert village.heard[server(0)].losses.empty()
 
 
+def test_one_that_hangs_is_lost_when_its_place_is_taken_and_once(village: Village) -> None:
+    village.settle(server(0))
+    hung, hears = village.at[worker(0)], village.heard[worker(0)]
+    village.say(worker(0), server(0), 1)
+    village.heard[server(0)].next()
+    village.settle(worker(0), incarnation=1)
+    for who in (COORDINATOR, server(0)):
+        assert take(village.heard[who].losses) == (worker(0), "it came back")
+    assert {take(hears.losses)[0] for _ in range(2)} == {COORDINATOR, server(0)}, "nobody answers its calls, either"
+    with pytest.raises(PeerLost):
+        hung.send(server(0), Envelope(Kind.CONTROL, Total(samples=1)))
+    village.at[server(0)].drop(worker(0), 0, "it was declared lost")
+    hung.close()
+    village.say(worker(0), server(0), 2)
+    assert village.heard[server(0)].next() == (worker(0), Total(samples=2))
+    assert village.heard[server(0)].losses.empty()
+    assert village.heard[worker(0)].losses.empty()
+
+
 def test_one_who_has_not_moved_in_yet_hears_of_the_loss_when_it_does(village: Village) -> None:
     late = village.hub.transport(worker(1))
     village.at[worker(0)].close()

@@ -101,6 +101,8 @@ class SimulatedHeartbeats:
         starts = members.bring_up is not None and members.bring_up.lost(who)
         takes_part = starts or members.machine.run.members.state(who) in HERE
         if party and party.hears and self._may_be_missed(party) and takes_part:
+            if members.ends:
+                members.ends.gone(party)  # also where the order to save the model is on its way
             self._is_gone(who, "its connection was reset")
 
     def watch_connections(self, over: Callable[[], bool], gone: Callable[[SimulatedProcess], None]) -> None:

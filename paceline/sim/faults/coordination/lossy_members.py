@@ -330,15 +330,8 @@ class LossyMembers(Members):
         self._lost.add(party)
         if self._sim.invariants:
             self._sim.invariants.crashed(party.me)
-        self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self._connections_end, party)
+        self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self.streams.died, party)
         return True
-
-    def _connections_end(self, dead: SimulatedProcess) -> None:
-        """Fails the calls to a worker that has died as it left: nobody is told of its loss if it has said that before,
-        and what it declined may be lost with it. A live caller sees its connection close."""
-        for party in self._joining.processes.values():
-            if party.hears:
-                self.calls.worker_ended(party, dead)
 
     def expel(self, rank: int, reason: str) -> None:
         party = self._sim.world.workers[rank]

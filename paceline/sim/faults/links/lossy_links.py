@@ -88,6 +88,7 @@ class LossyLinks:
         self._ways: dict[tuple[Any, Any], Channel] = {}
         self._receivers: dict[tuple[str, int], Receiver] = {}
         self._exited: set[tuple[str, int]] = set()  # processes
+        self._dead: set[tuple[str, int]] = set()  # processes of workers that have died as they left
         self._cuts: list[tuple[str, frozenset[str], float]] = []
         self._full: dict[str, float] = {}  # until when a party's disk is
         self._doomed: dict[str, tuple[bool, float]] = {}  # dies with the next message: after it, and for how long
@@ -124,8 +125,8 @@ class LossyLinks:
         self.posted(src, dst)
         if (there := self._calls.connection(src, dst)) is not dst:
             dst, args = there, (there, *args[1:])
-        if act is self._sim.messaging.asked:
-            self._calls.opens(src, dst, args[1], args[2])
+        if act is self._sim.messaging.asked and not self._calls.opens(src, dst, args[1], args[2]):
+            return self._sim.now
         return self.send(src, dst, nbytes, act, args)
 
     def send(
@@ -142,10 +143,12 @@ class LossyLinks:
         wrong.
 
         `nbytes`: bytes of vectors, which take time on the network. If `src` has fenced `dst`, nothing is sent, and
-        `in_vain` is called. Nor is anything sent to a process that has exited; a call to it fails when `src` is told of
-        its loss. `past_role`: no role hears it, and nobody has to wait until it is taken.
+        `in_vain` is called; also for a call to a worker that has died as it left (`died`). Nor is anything sent to a
+        process that has exited; a call to it fails when `src` is told of its loss. `past_role`: no role hears it, and
+        nobody has to wait until it is taken.
         """
-        if self.receiver(src).peers.is_over(dst.name, dst.incarnation):
+        asks = act is self._sim.messaging.asked
+        if self.receiver(src).peers.is_over(dst.name, dst.incarnation) or (asks and dst.process in self._dead):
             self._in_vain(dst, act, args)
             return self._sim.now
         if dst.process in self._exited:
@@ -155,7 +158,7 @@ class LossyLinks:
             way = self._ways[src.process, dst.process] = Channel(src, dst)
         item = (nbytes, act, args, self.server_views.get(src.process, 0))
         number = way.sender.put(item)
-        if act is self._sim.messaging.asked:
+        if asks:
             self._calls.is_sent(args[1], dst, number)
         if not past_role:
             way.said = number
@@ -207,7 +210,7 @@ class LossyLinks:
         The timer ends when nothing is unacknowledged, when the sender is dead, or when the channel is over. If the
         receiver is dead it ends when the run is over, where nobody looks for the silent any more, or for a worker that
         leaves or has left, which is not told of losses: a live one notices that the connection is gone. Nor is anybody
-        told that a worker has died which had left.
+        told that a worker has died which had left (`died`).
         """
         unheard = src.kind == way.dst.kind == "worker" and not src.here
         in_vain = not way.dst.hears and (unheard or self.has_left(way.dst) or self.over())
@@ -215,8 +218,6 @@ class LossyLinks:
         if not way.waiting:
             if in_vain and unheard:  # nor does it wait for an answer to that, before it says that it has left
                 self.give_up(src, way.dst)
-            elif in_vain and src.hears and way.dst.kind == "worker":
-                self._calls.worker_ended(src, way.dst)
             return
         for number, item in list(way.sender.unacknowledged())[:IN_FLIGHT_MAX]:
             self._transmit(way, number, item)
@@ -384,6 +385,16 @@ class LossyLinks:
         self.forget(party)
         for key in [key for key in self._ways if key[1] == party.process]:
             self._ways.pop(key).over = True
+
+    def died(self, dead: SimulatedProcess) -> None:
+        """Fails the calls to a worker that has died as it left, now and, in `send`, later.
+
+        Nobody is told that it died if it had said before that it has left, and it may have acknowledged a call that it
+        never answered. A live caller sees its connection close.
+        """
+        self._dead.add(dead.process)
+        for way in [way for (_, dst), way in self._ways.items() if dst == dead.process and way.src.hears]:
+            self._calls.worker_ended(way.src, dead)
 
     def quiet(self, party: SimulatedProcess) -> bool:
         """Returns True if nothing is unacknowledged to or from that process, other than by those that never will."""

@@ -108,7 +108,7 @@ class SimulatedLeavers:
                 for who in whom:
                     dst = self._process(leaver.party, who)
                     calls = self._calls.of(leaver.party)
-                    number = calls.open(who, TakenQuestion(leaver, dst, self._ask, self._end))
+                    number = calls.open(who, TakenQuestion(leaver, dst, self._ask, self._end), None)
                     if not calls.is_away(who):  # or it goes behind the calls that are sent again
                         self._ask(leaver, number, dst)
             case AllTaken() if self._is_at_rest(leaver.party):

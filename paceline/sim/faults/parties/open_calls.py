@@ -87,12 +87,23 @@ class SimulatedCalls:
         self._of.pop(party.process, None)
 
     # ---- calls of roles ------------------------------------------------------------------------------------
-    def opens(self, src: SimulatedProcess, dst: SimulatedProcess, call: PendingCall, message: Any) -> None:
-        """Opens the part of a role's call that `src` puts to `dst`."""
+    def opens(self, src: SimulatedProcess, dst: SimulatedProcess, call: PendingCall, message: Any) -> bool:
+        """Opens the part of a role's call that `src` puts to `dst`; returns False if it fails at once.
+
+        After Stop only a worker asks that was declared lost and does not know it: all others leave.
+        """
         calls = self.of(src)
         if call.numbers is None:
             call.numbers = {}
-        call.numbers[dst.me] = CallPart(calls, calls.open(dst.who, RoleCall(self._sim, dst, call, message)), dst.who)
+        view = self._sim.streams.server_views.get(src.process, 0)
+        question = RoleCall(self._sim, dst, call, message)
+        try:
+            number = calls.open(dst.who, question, view)
+        except (Stopped, Undone) as error:
+            question.fail(error)
+            return False
+        call.numbers[dst.me] = CallPart(calls, number, dst.who)
+        return True
 
     def those_that_count(self, answered: Callable[[PendingCall, Any, int], None]) -> Callable[..., None]:
         """Returns what takes an answer to a role, and gives it to `answered` unless it comes too late to matter."""
@@ -156,12 +167,12 @@ class SimulatedCalls:
         for number, who, question in self.of(party).asked_again(servers):
             question.send_again(number, self.connection(party, self._sim.world.servers[who.index]))
 
-    def servers_went_back(self, party: SimulatedProcess) -> None:
-        """Ends the calls of `party` to servers, which are in an earlier state now."""
-        for question in self.of(party).void():
+    def servers_went_back(self, party: SimulatedProcess, server_view: int) -> None:
+        """Ends the calls of `party` to servers, which are in an earlier state now, in that server view."""
+        for question in self.of(party).void(server_view):
             question.fail(Undone())
 
     def stopped(self, party: SimulatedProcess) -> None:
         """Ends all calls of `party`: the run is over for it."""
-        for question in self.of(party).close_all():
+        for question in self.of(party).close_all(Stopped()):
             question.fail(Stopped())

@@ -89,7 +89,7 @@ class SimulatedOrders:
                     early = self._early[party.process] = EarlyMessages()
                     early.begin(late=True)
                 case BeginServerView(server_view=view):
-                    self._streams.server_views[party.process] = view
+                    self._streams.server_views[party.process] = self._members.calls.of(party).server_view = view
                     self._members.incoming.of(party).begin_server_view()
                     if self._sim.message_checks:
                         self._sim.message_checks.servers_went_back(party)

@@ -476,4 +476,4 @@ class Servers:
             if incarnation.party is party and incarnation.alive:
                 incarnation.start_anew()
             party.role.on_rollback()
-        self._members.calls.servers_went_back(party)
+        self._members.calls.servers_went_back(party, void.server_view)

@@ -39,6 +39,7 @@ class Stage:
         self.w0, self.s1, self.in_vain = process("worker 0"), process("server 1"), list[Any]()
         self.former: Any = None  # the process that worker 0 is connected to, if that is not `s1`
         self.calls: list[Any] = []
+        self.stopped = False
         sim: Any = SimpleNamespace(
             seed=0,
             now=0.0,
@@ -50,11 +51,16 @@ class Stage:
         )
         calls: Any = SimpleNamespace(
             connection=lambda src, to: self.former or to,
-            opens=lambda src, dst, call, message: self.calls.append(("opened", dst, message)),
+            opens=self._opens,
             is_sent=lambda call, dst, number: self.calls.append(("sent", dst, number)),
+            worker_ended=lambda party, gone: self.calls.append(("ended", party, gone)),
         )
         vain = self.in_vain.append
         self.links = LossyLinks(sim, Hazards(), None, calls, lambda party: None, lambda dst, act, args: vain(args))
+
+    def _opens(self, src: Any, dst: Any, call: Any, message: Any) -> bool:
+        self.calls.append(("opened", dst, message))
+        return not self.stopped
 
     def asks(self, call: str, message: str, act: str = "asked") -> None:
         self.links.send(self.w0, self.s1, 0, act, (self.s1, call, message))  # type: ignore[arg-type]
@@ -77,6 +83,12 @@ def test_a_role_s_call_is_opened_before_it_is_sent_and_a_repetition_is_not_opene
     assert stage.calls == [("sent", stage.s1, 2)]
 
 
+def test_a_call_that_fails_at_once_is_not_sent(stage: Stage) -> None:
+    stage.stopped = True
+    stage.posts("push 1")
+    assert stage.calls == [("opened", stage.s1, "push 1")]
+
+
 def test_what_a_role_sends_reaches_the_process_that_its_own_is_connected_to(stage: Stage) -> None:
     stage.former = process("server 1")
     stage.s1.incarnation = 1
@@ -89,3 +101,16 @@ def test_nothing_is_sent_to_one_that_was_fenced_and_a_call_to_it_fails(stage: St
     stage.asks("a call", "a push")
     assert stage.in_vain == [(stage.s1, "a call", "a push")]
     assert stage.calls == []
+
+
+def test_calls_to_a_worker_that_died_as_it_left_fail_and_so_do_later_ones(stage: Stage) -> None:
+    stage.s1 = dead = process("worker 1")
+    stage.asks("a call", "push 1")
+    stage.calls.clear()
+    stage.links.died(dead)
+    assert stage.calls == [("ended", stage.w0, dead)]
+    stage.asks("a call", "push 2")
+    assert stage.in_vain == [(dead, "a call", "push 2")]
+    stage.s1 = process("worker 1", 1)
+    stage.asks("a call", "push 3")
+    assert stage.calls[1:] == [("sent", stage.s1, 1)], "to its next incarnation"

@@ -25,6 +25,7 @@ class Streams:
         self.under_way: list[tuple[Any, Any, tuple[Any, ...]]] = []
         self.lost: set[str] = set()
         self.behind: list[str] = []  # kinds whose process has not taken all
+        self.server_views: dict[Any, int] = {}
 
     def send(self, src: Any, dst: Any, nbytes: int, act: Any, args: Any, *, past_role: bool) -> None:
         assert past_role, "no role hears it"
@@ -230,7 +231,7 @@ def test_where_servers_went_back_what_they_were_sent_is_void(stage: Stage) -> No
     stage.arrives("worker 1")
     stage.arrives("worker 0")
     assert stage.left == []
-    stage.calls.servers_went_back(stage.w0)
+    stage.calls.servers_went_back(stage.w0, 1)
     assert stage.left == [stage.w0]
 
 

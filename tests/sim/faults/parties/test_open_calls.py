@@ -51,6 +51,7 @@ class Stage:
         self.posted_to: list[Any] = []
         self.now, self.heap, self.streams, self.messaging = 0.0, self, self, self
         self.asked = "asked"
+        self.server_views: dict[Any, int] = {}
         self.members = SimpleNamespace(servers=object() if replaced else None)
         self.world = SimpleNamespace(servers=[self.s0, self.s1])
         self.calls = SimulatedCalls(self, lambda src, to: to)  # type: ignore[arg-type]
@@ -112,7 +113,7 @@ def test_calls_to_a_lost_worker_fail_and_those_to_a_lost_server_wait_for_its_suc
 def test_calls_to_a_restored_server_are_sent_again_in_their_order_whoever_made_them(stage: Stage) -> None:
     stage.asks(stage.s0, stage.s1, n=1)
     question = Question(stage.s0)
-    number = stage.calls.of(stage.w0).open(server(0), question)
+    number = stage.calls.of(stage.w0).open(server(0), question, None)
     last = stage.asks(stage.s0, n=2)
     stage.world.servers[0] = stage.successor
     stage.calls.sends_again(stage.w0, [server(0)])
@@ -126,8 +127,8 @@ def test_calls_to_a_restored_server_are_sent_again_in_their_order_whoever_made_t
 
 def test_where_servers_went_back_the_calls_to_them_end_and_no_others(stage: Stage) -> None:
     call, other, question = stage.asks(stage.s0, stage.s1), stage.asks(stage.w1), Question(stage.s0)
-    stage.calls.of(stage.w0).open(server(0), question)
-    stage.calls.servers_went_back(stage.w0)
+    stage.calls.of(stage.w0).open(server(0), question, None)
+    stage.calls.servers_went_back(stage.w0, 1)
     assert (stage.calls.is_open(call), stage.calls.is_open(other)) == (False, True)
     assert [type(error) for error in question.errors] == [Undone]
     assert stage.failed == [(call, "server 0"), (call, "server 1")], "the loop starts anew when it is resumed"
@@ -135,11 +136,23 @@ def test_where_servers_went_back_the_calls_to_them_end_and_no_others(stage: Stag
 
 def test_when_the_run_is_over_all_calls_end_and_late_answers_are_ignored(stage: Stage) -> None:
     call, question = stage.asks(stage.s0), Question(stage.w1)
-    stage.calls.of(stage.w0).open(worker(1), question)
+    stage.calls.of(stage.w0).open(worker(1), question, None)
     stage.calls.stopped(stage.w0)
     assert [type(error) for error in question.errors] == [Stopped]
     stage.answers(call, "late", 0)
     assert (stage.given, stage.failed) == ([], [])
+
+
+def test_a_role_that_asks_after_the_end_of_the_run_is_not_resumed_and_gets_an_error_in_a_view_that_is_over(
+    stage: Stage,
+) -> None:
+    stage.calls.servers_went_back(stage.w0, 1)
+    late = stage.asks(stage.s0)
+    assert (stage.failed, stage.calls.is_open(late)) == ([(late, "server 0")], False)
+    stage.failed.clear()
+    stage.calls.stopped(stage.w0)
+    late = stage.asks(stage.w1)
+    assert (stage.failed, stage.calls.is_open(late)) == ([], False)
 
 
 def test_a_call_that_is_declined_fails_unless_it_has_failed_before(stage: Stage) -> None:
@@ -165,7 +178,7 @@ def test_a_call_that_cannot_be_sent_fails_unless_another_one_will_take_that_plac
 
 def test_whom_a_call_was_sent_to_last_is_known_while_it_is_open(stage: Stage) -> None:
     call = stage.asks(stage.s0)
-    stage.calls.of(stage.w0).open(worker(1), Question(stage.w1))
+    stage.calls.of(stage.w0).open(worker(1), Question(stage.w1), None)
     stage.calls.is_sent(call, stage.s0, 3)
     assert list(stage.calls.sent_by(stage.w0)) == [(stage.s0, 3)]
     stage.calls.is_sent(call, stage.successor, 1)
@@ -187,7 +200,7 @@ def test_a_role_hears_that_its_call_was_lost_or_is_void_and_nothing_where_it_end
     calls = stage.calls.of(stage.w0)
     for error, failed in ((Stopped(), 0), (Undone(), 1), (PeerLost("worker 1"), 1)):
         stage.asks(stage.w1)
-        (question,) = calls.close_all()
+        (question,) = calls.lost(stage.w1.who)
         question.fail(error)
         assert len(stage.failed) == failed, error
         stage.failed.clear()
