@@ -49,10 +49,11 @@ class Remembering(Update, Protocol):
 class GradientCheck(Protocol):
     """Says which contributions are fit to be used (`paceline.core.paramserver.gradient_check`)."""
 
-    def push(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
+    def push(self, now: float, rank: int, v: Any, onto: Any = None, waiting: Collection[int] = ()) -> str | None:
         """Returns why the contribution `v` of worker `rank` is rejected, or None.
 
-        onto: the vector it is about to be added to. Raises Diverged once nobody's numbers are finite any more.
+        onto: the vector it is about to be added to. waiting: ranks that send nothing more before its round is over.
+        Raises Diverged once nobody's numbers are finite any more.
         """
 
     def part(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:

@@ -166,7 +166,7 @@ class LBBSP(Scheme):
             self.round = 0  # that of the reports that are coming in
             self.reports: dict[int, int] = {}  # who has reported it, and how many samples
             self.asked: dict[int, int] = {}  # the round of each one's latest question: newcomers may count one less
-            self.fresh: set[int] = set()  # newcomers that have not caught up: nobody waits for their reports
+            self.fresh: set[int] = set()  # newcomers at another round: nobody waits for their reports
             v = Estimates(self.workers, Smoothing.parse(scheme.smoothing))
             bounds = scheme.low, scheme.high
             self.balance = Balance(v, place.seconds_per_step, scheme.global_batch, *bounds, scheme.hysteresis)
@@ -185,6 +185,8 @@ class LBBSP(Scheme):
                 case Report(round=round) if round <= self.asked.get(src, -1) and src not in self.reports:
                     yield Reply(src, Size(samples=self.balance.sizes.get(src, 0)))  # asked again, after a restart
                 case Report(round=round, samples=samples, seconds=seconds):
+                    if self.members <= self.fresh:  # nobody else is there to say which round it is
+                        self.round = round
                     self.asked[src] = min(round, self.round)  # one further on would never be heard again
                     self.fresh.discard(src)
                     if samples:
@@ -204,15 +206,19 @@ class LBBSP(Scheme):
             yield from self.close(now)
 
         def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
-            """It has a part in decisions, and is answered at once, as long as it may be behind."""
+            """It has a part in decisions, and is answered at once, as long as it may be behind or ahead."""
             self.members.add(rank)
             self.fresh.add(rank)
             self.balance.v.add(rank)
             yield from ()
 
         def lags(self, report: Report) -> bool:
-            """Its round may be one that the others have left, so neither may wait for the other."""
-            return not report.samples or report.round < self.round
+            """The others may have left its round, or not come to it yet, so neither may wait for the other.
+
+            One that is ahead would be counted a round too early from then on; where a phase ends, the others would wait
+            for a report that does not come.
+            """
+            return not report.samples or (report.round != self.round and not self.members <= self.fresh)
 
         def close(self, now: float) -> Iterator[Reply]:
             """Once all have reported, the round that comes is decided."""

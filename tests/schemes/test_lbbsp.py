@@ -75,6 +75,35 @@ def test_a_newcomer_is_answered_at_once_until_it_has_caught_up_and_nobody_waits_
     assert set(report(c, 0, 4, 30)) == {0, 1}
 
 
+def test_a_newcomer_that_is_a_round_ahead_is_answered_at_once_too() -> None:
+    """It has followed a worker whose report of the round was still on its way."""
+    c = coordinator(global_batch=60)
+    report(c, 0, 0)
+    report(c, 1, 0)
+    c.gone(1)
+    c.came(1)
+    assert report(c, 1, 2, 30) == {1: Size(samples=1)}
+    assert set(report(c, 0, 1, 30)) == {0}, "nobody else is waited for in that round"
+    assert report(c, 0, 2, 30) != {}
+    assert report(c, 1, 3, 30) == {}, "the others are at this round, too"
+    assert set(report(c, 0, 3, 30)) == {0, 1}
+
+
+def test_newcomers_that_are_alone_say_which_round_it_is() -> None:
+    c = coordinator(global_batch=60)
+    report(c, 0, 0)
+    report(c, 1, 0)
+    c.gone(1)
+    c.came(1)
+    c.gone(0)
+    assert set(report(c, 1, 2, 30)) == {1}
+    c.came(0)
+    assert set(report(c, 0, 2, 30)) == {0}
+    assert set(report(c, 1, 3, 30)) == {1}
+    assert report(c, 0, 4, 30) == {}, "it has caught up"
+    assert set(report(c, 1, 4, 30)) == {0, 1}
+
+
 def test_the_sum_of_all_batches_is_known_when_all_of_them_are() -> None:
     c = coordinator()
     report(c, 0, 0)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -102,7 +102,8 @@ class Strikes:
     contributions.
 
     If everybody's gradients are rejected, the model or the check is to blame, and nobody is expelled: since the first
-    of those strikes more of what the others sent must have passed than been rejected.
+    of those strikes more of what the others sent must have passed than been rejected. One that waits in an open round
+    sends nothing more; it counts as one that has passed.
     """
 
     def __init__(self, most: int) -> None:
@@ -110,10 +111,10 @@ class Strikes:
         self._refused: Counter[int] = Counter()
         self._of: dict[int, deque[_Strike]] = {}
 
-    def refused(self, rank: int, came: Counter[int]) -> str | None:
+    def refused(self, rank: int, came: Counter[int], waiting: int = 0) -> str | None:
         """Counts a strike: the newest of worker `rank`'s contributions was rejected. Returns why to expel it, or None.
 
-        `came`: contributions judged so far, by rank.
+        `came`: contributions judged so far, by rank. `waiting`: how many others wait for the round to be over.
         """
         self._refused[rank] += 1
         refused = self._refused.total() - self._refused[rank]
@@ -121,7 +122,8 @@ class Strikes:
         strikes = self._of.setdefault(rank, deque(maxlen=self._most))
         strikes.append(last)
         first, of = strikes[0], last.number - strikes[0].number + 1
-        if len(strikes) < self._most or of > STRIKES_OF or last.passed - first.passed <= refused - first.refused:
+        passed = last.passed - first.passed + waiting
+        if len(strikes) < self._most or of > STRIKES_OF or passed <= refused - first.refused:
             return None
         strikes.clear()  # if the worker stays nevertheless, this is reported again after as many more
         return bad_numbers(self._most, of)
@@ -151,21 +153,22 @@ class SliceGradientCheck:
         self._sorted: list[float] = []  # the same norms
         self._kept_at_most = max(WINDOW_MIN, 4 * workers)
 
-    def push(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
+    def push(self, now: float, rank: int, v: Any, onto: Any = None, waiting: Collection[int] = ()) -> str | None:
         """Returns why the contribution `v` of worker `rank` is rejected, or None.
 
-        onto: the vector it is about to be added to. Raises Diverged once nobody's numbers are finite any more.
+        onto: the vector it is about to be added to. waiting: ranks that send nothing more before its round is over.
+        Raises Diverged once nobody's numbers are finite any more.
         """
         norm = self._norm(v, onto)
         if not math.isfinite(norm):
-            return self._refuse(now, rank)
+            return self._refuse(now, rank, waiting)
         self._passes(rank)
         median = self._sorted[len(self._sorted) // 2] if len(self._sorted) >= JUDGED_FROM else 0.0
         self._keep(norm)
         if not median or norm <= self._factor * median:
             return None
         reason = f"norm {norm:.3g}, {norm / median:.3g} times the running median of all workers"
-        self._tell(now, rank, self._rejects, reason)
+        self._tell(now, rank, self._rejects, reason, len(waiting))
         return reason if self._rejects else None
 
     def part(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
@@ -192,17 +195,19 @@ class SliceGradientCheck:
         if self._in_a_row:
             self._in_a_row.clear()
 
-    def _refuse(self, now: float, rank: int) -> str:
+    def _refuse(self, now: float, rank: int, waiting: Collection[int] = ()) -> str:
         """Counts a contribution that is not finite.
 
-        Raises Diverged if by now every worker's last ones were all rejected.
+        Raises Diverged if by now every worker's last ones were all rejected, but for those that wait for the others.
         """
         self._came[rank] += 1
         self._in_a_row[rank] += 1
-        self._tell(now, rank, True, NOT_FINITE)
+        self._tell(now, rank, True, NOT_FINITE, len(waiting))
         refused = self._in_a_row.total()
         workers = self._workers - len(self._gone)
-        if refused >= REFUSED_IN_A_ROW * workers and self._in_a_row.keys() >= self._came.keys() - self._gone:
+        sends = self._came.keys() - self._gone - set(waiting)
+        one_alone = bool(waiting and self._strikes) and len(sends) == 1  # it is expelled, and the others go on
+        if refused >= REFUSED_IN_A_ROW * workers and self._in_a_row.keys() >= sends and not one_alone:
             raise Diverged(
                 f"the model has diverged: server {self._shard} refused the last {refused} contributions, of every "
                 f"worker, because none was finite (the last: number {self._came[rank]} of worker {rank}); lower --lr"
@@ -216,11 +221,11 @@ class SliceGradientCheck:
         if len(self._last) > self._kept_at_most:
             del self._sorted[bisect.bisect_left(self._sorted, self._last.popleft())]
 
-    def _tell(self, now: float, rank: int, refused: bool, reason: str) -> None:
+    def _tell(self, now: float, rank: int, refused: bool, reason: str, waiting: int) -> None:
         """Writes the finding to the trace; a rejected contribution is a strike, which may expel the worker."""
         if self._note is not None:
             number = self._came[rank]
             self._note(Gated(at=now, shard=self._shard, rank=rank, number=number, refused=refused, reason=reason))
-        if refused and self._strikes and (why := self._strikes.refused(rank, self._came)):
+        if refused and self._strikes and (why := self._strikes.refused(rank, self._came, waiting)):
             assert self._expel is not None
             self._expel(rank, why)

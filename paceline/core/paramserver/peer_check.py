@@ -14,7 +14,7 @@ is not finite counts with weight zero. In gossip each looks at its own results. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from paceline.core.trace import Decided, Record
@@ -37,7 +37,7 @@ class PeerCheck:
         self._me, self._note = me, note
         self._finite: set[int] = set()  # whose last contribution was finite
 
-    def push(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
+    def push(self, now: float, rank: int, v: Any, onto: Any = None, waiting: Collection[int] = ()) -> str | None:
         """Returns why the contribution `v` of worker `rank` is rejected, or None."""
         if is_finite(v):
             self._finite.add(rank)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from paceline.core.collective.mean_server import Part
@@ -193,8 +193,8 @@ class _CheckByNumber:
     def __init__(self, gate: GradientCheck, ranks: tuple[int, ...]) -> None:
         self.gate, self.ranks = gate, ranks
 
-    def push(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
-        return self.gate.push(now, self.ranks[rank], v, onto)
+    def push(self, now: float, rank: int, v: Any, onto: Any = None, waiting: Collection[int] = ()) -> str | None:
+        return self.gate.push(now, self.ranks[rank], v, onto, [self.ranks[other] for other in waiting])
 
     def part(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
         return self.gate.part(now, self.ranks[rank], v, onto)

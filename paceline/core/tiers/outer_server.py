@@ -13,7 +13,7 @@ the last member of a group leaves         the outer server hears that the group 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from paceline.core.effects import Reply, Tell
@@ -167,8 +167,8 @@ class _GateByGroup:
     def __init__(self, gate: GradientCheck, author: dict[int, int]) -> None:
         self.gate, self.author = gate, author
 
-    def push(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
-        return self.gate.push(now, self.author[rank], v, onto)
+    def push(self, now: float, rank: int, v: Any, onto: Any = None, waiting: Collection[int] = ()) -> str | None:
+        return self.gate.push(now, self.author[rank], v, onto, [self.author[group] for group in waiting])
 
     def part(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
         return self.gate.part(now, self.author[rank], v, onto)

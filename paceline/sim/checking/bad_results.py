@@ -41,7 +41,8 @@ class BadResultsRecount:
         self._sim, self._broken = sim, broken
         self.strikes: Counter[tuple[int, int]] = Counter()
         self._in_a_row: Counter[tuple[str, int]] = Counter()  # by process of a server
-        self._parts: defaultdict[Any, dict[int, bool]] = defaultdict(dict)  # by tag and rank: the last one is bad
+        # By process of a server, tag and rank: which parts of a mean that is not answered yet are bad.
+        self._parts: defaultdict[tuple[tuple[str, int], Any], dict[int, bool]] = defaultdict(dict)
         self._heard: dict[tuple[int, int], Any] = {}  # by server and worker: its last contribution
         self._bad: defaultdict[Place, set[int]] = defaultdict(set)  # of which samples they were made
 
@@ -52,7 +53,10 @@ class BadResultsRecount:
         def listening(now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             if is_server:
                 self._hears(party, src, message)
-            yield from on(now, src, message)
+            for effect in on(now, src, message):
+                if isinstance(message, Part) and isinstance(effect, Reply):
+                    self._parts.pop((party.process, message.tag), None)
+                yield effect
             self._look_at(party)
 
         return listening
@@ -60,7 +64,10 @@ class BadResultsRecount:
     def _hears(self, party: SimulatedProcess, src: int, message: Any) -> None:
         """Notes a contribution, or a part of a mean."""
         if isinstance(message, Part) and message.weight:
-            self._parts[message.tag][src] = _bad_vector(message) is not None
+            mean = (party.process, message.tag)
+            if src in self._parts[mean]:  # another mean of that name, by a worker that began anew
+                self._parts[mean].clear()
+            self._parts[mean][src] = _bad_vector(message) is not None
         if getattr(message, "clock", None) is None:
             return
         self._heard[party.me, src] = message

@@ -177,3 +177,33 @@ def test_off_means_no_gate_and_a_factor_has_a_floor() -> None:
         GradientCheckPolicy(factor=1.0)
     with pytest.raises(ConfigError, match="off, warn or reject"):
         GradientCheckPolicy(mode="maybe")
+
+
+def pushes_in_an_open_round(bad: list[int], waiting: set[int], workers: int, strikes: int = 10) -> list[int]:
+    """Who is to be expelled when `waiting` have come to a round, and the `bad` ones push NaN a hundred times each."""
+    expelled: list[int] = []
+    norm = lambda v, onto: float(np.linalg.norm(v))  # noqa: E731
+    policy = GradientCheckPolicy(strikes=strikes)
+    one = policy.gate(norm, workers, 0, None, lambda rank, why: expelled.append(rank))
+    assert one is not None
+    for rank in range(workers):
+        one.push(0.0, rank, np.array([1.0]))
+    for _ in range(100):
+        for rank in bad:
+            one.push(0.0, rank, np.array([math.nan]), None, waiting)
+    return expelled
+
+
+def test_the_only_one_that_does_not_wait_is_expelled() -> None:
+    assert set(pushes_in_an_open_round([2], {0, 1}, 3)) == {2}
+    assert set(pushes_in_an_open_round([1], {0}, 2)) == {1}
+    with pytest.raises(Diverged):
+        pushes_in_an_open_round([2], {0, 1}, 3, strikes=0)
+
+
+def test_the_model_has_diverged_though_one_waits_that_was_finite() -> None:
+    with pytest.raises(Diverged):
+        pushes_in_an_open_round([1, 2], {0}, 3)
+    with pytest.raises(Diverged):
+        pushes_in_an_open_round([2, 3], {0, 1}, 4)
+    assert pushes_in_an_open_round([2, 3], {0}, 4) == [], "worker 1 is only slow"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from paceline.core.collective.mean_server import Part
+from paceline.core.effects import Reply
 from paceline.core.paramserver.gated_server import Push
 from paceline.core.role import Role, RoleContext
 from paceline.core.trace import Gated
@@ -101,3 +102,26 @@ def test_or_when_all_parts_of_a_mean_are() -> None:
     heard((0, part(NotFinite(4, 1))), (1, part(NotFinite(4, 2)))).diverged("so")
     with pytest.raises(AssertionError, match="contributions were finite: so"):
         heard((0, part(Ghost(4))), (1, part(NotFinite(4, 2)))).diverged("so")
+
+
+def test_a_mean_has_the_parts_that_came_since_it_was_answered_last() -> None:
+    """A worker that begins anew calls its means by the names of earlier ones."""
+
+    def part(v: Any) -> Part:
+        return Part(v=v, weight=1.0, among=(0, 1), tag="t/0", series=0)
+
+    class Answering(Role):
+        def on(self, now: float, src: int, message: Any) -> Any:
+            return [Reply(src, None)] if src == 0 else []
+
+    def heard_by(server: type[Role], *messages: tuple[int, Any]) -> BadResultsRecount:
+        sim: Any = SimpleNamespace(bad_results=SimpleNamespace(ever={1}))
+        recount = BadResultsRecount(sim, AssertionError)
+        place = RoleContext(me=0, workers=(0, 1), w=Ghost(4), update=lambda w, g, samples: w)
+        party = SimulatedProcess("server 0", server(None, place), SimpleNamespace(), 0.0)  # type: ignore[arg-type]
+        for src, message in messages:
+            list(recount.listening(party)(0.0, src, message))
+        return recount
+
+    heard_by(Answering, (0, part(Ghost(4))), (1, part(NotFinite(4, 2)))).diverged("so")
+    heard((1, part(Ghost(4))), (1, part(NotFinite(4, 2)))).diverged("so")

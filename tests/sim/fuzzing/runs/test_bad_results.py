@@ -93,11 +93,11 @@ def test_who_is_rejected_in_an_open_round_counts_once_that_is_over(seed: int, mo
 
 # ---- planted bugs ------------------------------------------------------------------------------------------------
 def nothing_is_rejected(patch: Patch) -> None:
-    patch.setattr(SliceGradientCheck, "push", lambda self, now, rank, v, onto=None: None)
+    patch.setattr(SliceGradientCheck, "push", lambda self, now, rank, v, onto=None, waiting=(): None)
 
 
 def strikes_have_no_end(patch: Patch) -> None:
-    patch.setattr(Strikes, "refused", lambda self, rank, came: None)
+    patch.setattr(Strikes, "refused", lambda self, rank, came, waiting=0: None)
 
 
 def the_coordinator_does_not_hear_of_them(patch: Patch) -> None:
@@ -105,7 +105,7 @@ def the_coordinator_does_not_hear_of_them(patch: Patch) -> None:
 
 
 def a_model_of_nan_goes_on(patch: Patch) -> None:
-    def refuse(self: SliceGradientCheck, now: float, rank: int) -> str:
+    def refuse(self: SliceGradientCheck, now: float, rank: int, waiting: object = ()) -> str:
         return "not finite"
 
     patch.setattr(SliceGradientCheck, "_refuse", refuse)
