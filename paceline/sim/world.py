@@ -85,7 +85,9 @@ class World:
         self._update_factory, self._length = update_factory, len(w0)
         self._clocks = Random(f"{seed}/clocks")
         self._cards: dict[str, Nic] = {}
-        self._tells = None if isinstance(w0, Ghost) else own_result  # what has no numbers is not judged
+        # What has no numbers is not judged, unless some results are said to be NaN.
+        some_are_bad = any(fault.kind == "bad-results" for fault in cluster.faults)
+        self._tells = None if isinstance(w0, Ghost) and not some_are_bad else own_result
         self._own: dict[int, OwnResults] = {}  # by rank, of its present incarnation
         # The very numbers of `ranks`: a table by rank then finds them without reading what it has stored.
         self.workers = [self._worker(*at, w0) for at in zip(self.ranks, cluster.worker_placements(), strict=True)]

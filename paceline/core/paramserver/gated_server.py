@@ -311,8 +311,10 @@ class ClockedServer(Role):
         # A round of one needs no sum: the gradient goes straight into the update, without a copy.
         at_once = len(group.members) == 1 and not group.count and not self._asks_enough
         onto = self.w if at_once else group.sum
-        if self.gate is not None and self.gate.push(now, src, push.g, onto, group.came) is not None:
-            return self._shut_out(now, src, push)
+        if self.gate is not None:
+            waiting = group.came if self.waits_for_round else ()
+            if self.gate.push(now, src, push.g, onto, waiting) is not None:
+                return self._shut_out(now, src, push)
         g = self.corrected(src, push.g) if self._asks_corrected else push.g
         if at_once:
             self._apply(now, (src,), g, push.samples, ((src, push.data),) if push.data else (), push.unused)

@@ -51,7 +51,7 @@ from paceline.sim import Simulation
 from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.cluster.collective_time import choice_for
 from paceline.sim.faults.coordination.members import RunLost
-from paceline.sim.kernel.vectors import CountedGhost, PassCounter, memory_for
+from paceline.sim.kernel.vectors import CountedGhost, PassCounter, ghost_norm, memory_for
 from paceline.sim.kernel.workload import ModelShard
 
 SHOW_EVENTS = 256
@@ -343,10 +343,16 @@ class VirtualRun:
         )
 
     def _gate(self, shard: int) -> SliceGradientCheck | None:
-        """Returns the gradient check of a shard; None where gradients have no numbers."""
-        if self._setting.timing_only:
+        """Returns the gradient check of a shard; None where gradients have no numbers, and all count as finite."""
+        timing_only, cluster = self._setting.timing_only, self._setting.cluster
+        if timing_only and not any(fault.kind == "bad-results" for fault in cluster.faults):
             return None
-        return self._recipe.gate.gate(norm, self._setting.cluster.workers, shard, self._note, self._expel)
+        of = ghost_norm if timing_only else norm
+        return self._recipe.gate.gate(of, cluster.workers, shard, self._gated, self._expel)
+
+    def _gated(self, record: Record) -> None:
+        """Takes what a gradient check found: the invariants are told first."""
+        (self.simulation.noted if self.simulation.invariants else self._note)(record)
 
     def _expel(self, rank: int, reason: str) -> None:
         """Expels a worker, unless the run could not do without it, as in a live run: servers go on rejecting what it

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from paceline import config as configuration
+from paceline.core.errors import Diverged
 from paceline.launch.local.train import Silent
 from paceline.runtime.simulated.setup import SimulationSetup
 from paceline.runtime.simulated.simulated_run import VirtualRun
 from paceline.sim import load
-from paceline.sim.cluster.model import NetworkSpec
+from paceline.sim.cluster.model import Fault, NetworkSpec
 from tests.runtime.simulated.virtual_runs import run, setting
 
 FAST = NetworkSpec(latency_s=1e-4, bandwidth_gbps=10.0)
@@ -63,3 +65,22 @@ def test_an_interrupted_run_keeps_what_there_is() -> None:
     assert summary.reason == "interrupted by SIGINT"
     with pytest.raises(KeyboardInterrupt):
         virtual.interrupt("SIGINT")
+
+
+@pytest.mark.parametrize("servers", [0, 1])
+@pytest.mark.parametrize("scheme", ["bsp", "easgd", "sgp"])
+def test_without_numbers_too_one_whose_results_are_nan_is_expelled(scheme: str, servers: int) -> None:
+    if scheme == "easgd" and not servers:
+        pytest.skip("easgd has its centre on servers")
+    bad = Fault(kind="bad-results", at_s=0.5, workers=(1,))
+    cluster = replace(setting(on={"servers": servers}).cluster, faults=(bad,))
+    found = run(scheme, timing_only=True, cluster=cluster, on={"servers": servers}, stop={"seconds": 10, "epochs": 0})
+    assert [worker.refused > 0 for worker in found.workers] == [False, True, False]
+    assert found.workers[1].refused in (10, 11), "the tenth strike expels it; another result may be on its way"
+    assert found.workers[1].steps < found.workers[2].steps, "which is half as fast, and stays"
+
+
+def test_without_numbers_too_a_run_ends_when_nobodys_results_are_finite() -> None:
+    bad = Fault(kind="bad-results", at_s=0.5, workers=(0, 1, 2))
+    with pytest.raises(Diverged, match="the model has diverged"):
+        run(timing_only=True, cluster=replace(setting().cluster, faults=(bad,)), stop={"seconds": 10, "epochs": 0})

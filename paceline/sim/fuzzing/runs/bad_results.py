@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.errors import Diverged
 from paceline.core.paramserver.gradient_check import GradientCheckPolicy, SliceGradientCheck
 from paceline.core.scheme import Scheme
 from paceline.sim.cluster.model import Cluster, Fault
-from paceline.sim.kernel.vectors import NotFinite
+from paceline.sim.kernel.vectors import ghost_norm
 from paceline.sim.simulation import Simulation
 
 if TYPE_CHECKING:
@@ -68,9 +68,6 @@ def gates(cluster: Cluster, made: Sequence[Simulation]) -> Callable[[int], Slice
     if not any(fault.kind == "bad-results" for fault in cluster.faults):
         return lambda shard: None
 
-    def norm(v: Any, onto: Any) -> float:
-        return v.norm() if isinstance(v, NotFinite) else 1.0
-
     def gate(shard: int) -> SliceGradientCheck | None:
         def expel(rank: int, reason: str) -> None:
             (sim,) = made
@@ -78,7 +75,7 @@ def gates(cluster: Cluster, made: Sequence[Simulation]) -> Callable[[int], Slice
                 sim.invariants.bad_results.expels(rank)
             cast("LossyMembers", sim.members).tell(sim.world.servers[shard], control.Unfit(rank=rank, reason=reason))
 
-        return POLICY.gate(norm, cluster.workers, shard, lambda record: made[0].noted(record), expel)
+        return POLICY.gate(ghost_norm, cluster.workers, shard, lambda record: made[0].noted(record), expel)
 
     return gate
 
