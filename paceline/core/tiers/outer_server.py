@@ -104,6 +104,8 @@ class OuterServer(Role):
             if clock > self.clocks.get(src, 0):  # no repetition, of a restarted speaker
                 self.author[g], self.clocks[src] = src, clock
                 self.waiting[g] = [*(other for other in self.waiting[g] if other != src), src]
+                if self.gate is not None:
+                    self.gate.came(src)
             yield from self.passed_on(self.outer.on(now, g, message))
 
     def hear_speaker(self, now: float, g: int, src: int) -> Iterator[Tell | Reply]:
@@ -177,4 +179,4 @@ class _GateByGroup:
         self.gate.gone(self.author[rank])
 
     def came(self, rank: int) -> None:
-        self.gate.came(self.author[rank])
+        """The group is there again. Who speaks for it now comes for the check with its first contribution."""

@@ -1,6 +1,9 @@
 import numpy as np
+import pytest
 
+from paceline.core.errors import Diverged
 from paceline.core.paramserver.gated_server import Pull, Push
+from paceline.core.paramserver.gradient_check import GradientCheckPolicy
 from paceline.core.scheme import make
 from paceline.core.tiers.messages import Speaks
 from paceline.core.tiers.outer_server import OuterServer
@@ -46,6 +49,20 @@ def test_another_speaker_is_a_fresh_worker_once_the_last_one_is_gone() -> None:
     assert set(push(s, 1, clock=1)) == {1}  # its clock begins anew
     assert s.role.w == [-2.0]
     assert push(s, 0, clock=2) == {}
+
+
+def test_who_spoke_once_has_no_say_in_whether_the_model_has_diverged() -> None:
+    gate = GradientCheckPolicy().gate(lambda v, onto: float(np.linalg.norm(v)), 4, 0, None)
+    s = ByHand(OuterServer, make("tiers", {"outer": "asp", "groups": "0,1;2,3"}), 4, gate=gate)
+    for rank in (0, 2):
+        s.on(rank, Speaks())
+        push(s, rank, clock=1)
+    s.on(1, Speaks())
+    s.gone(0)
+    with pytest.raises(Diverged):
+        for clock in range(2, 40):
+            push(s, 1, clock, g=np.nan)
+            push(s, 2, clock, g=np.nan)
 
 
 def test_others_do_not_wait_for_a_group_that_is_gone_as_a_whole() -> None:
