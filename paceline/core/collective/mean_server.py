@@ -306,13 +306,15 @@ class MeanServer(Role):
     def _close(self, meeting: _Meeting) -> Iterator[Reply]:
         """Computes the mean if nobody is absent any more, and yields the replies to all that wait for it.
 
-        Raises Diverged if every part was rejected.
+        Raises Diverged if every part was rejected and somebody waits.
         """
         if meeting.absent:
             return
-        nothing = meeting.sum is None or (meeting.refused and not meeting.weight)
-        if nothing and meeting.present:
-            raise nobody_counts(meeting.tag)
+        if meeting.sum is None or (meeting.refused and not meeting.weight):
+            if meeting.present:
+                raise nobody_counts(meeting.tag)
+            self._remove(meeting)  # its members have left, and a newcomer is not to be given what has no vector
+            return
         mean = weighted_mean(meeting.sum, meeting.weight)
         result = Averaged(v=mean, weight=meeting.weight, series=meeting.series)
         self.on_mean(meeting.tag, result)

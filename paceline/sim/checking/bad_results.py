@@ -48,15 +48,12 @@ class BadResultsRecount:
 
     def listening(self, party: SimulatedProcess) -> On:
         """Returns an `on` for `party` that takes in each message, and looks afterwards at what the role keeps."""
-        on, is_server = party.on, party.kind == "server"
+        on, is_server = party.on, party.kind in ("server", "all-reduce")
 
         def listening(now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             if is_server:
                 self._hears(party, src, message)
-            for effect in on(now, src, message):
-                if isinstance(message, Part) and isinstance(effect, Reply):
-                    self._parts.pop((party.process, message.tag), None)
-                yield effect
+            yield from on(now, src, message)
             self._look_at(party)
 
         return listening
@@ -65,7 +62,8 @@ class BadResultsRecount:
         """Notes a contribution, or a part of a mean."""
         if isinstance(message, Part) and message.weight:
             mean = (party.process, message.tag)
-            if src in self._parts[mean]:  # another mean of that name, by a worker that began anew
+            # By that name there may have been another mean, before a worker began anew.
+            if src in self._parts[mean] or message.tag not in getattr(party.role, "meetings", {message.tag}):
                 self._parts[mean].clear()
             self._parts[mean][src] = _bad_vector(message) is not None
         if getattr(message, "clock", None) is None:

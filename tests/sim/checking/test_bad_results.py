@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from paceline.core.collective.mean_server import Part
-from paceline.core.effects import Reply
 from paceline.core.paramserver.gated_server import Push
 from paceline.core.role import Role, RoleContext
 from paceline.core.trace import Gated
@@ -110,18 +109,15 @@ def test_a_mean_has_the_parts_that_came_since_it_was_answered_last() -> None:
     def part(v: Any) -> Part:
         return Part(v=v, weight=1.0, among=(0, 1), tag="t/0", series=0)
 
-    class Answering(Role):
-        def on(self, now: float, src: int, message: Any) -> Any:
-            return [Reply(src, None)] if src == 0 else []
+    class Means(Box):
+        meetings: ClassVar[dict[str, Any]] = {}  # all are answered
 
-    def heard_by(server: type[Role], *messages: tuple[int, Any]) -> BadResultsRecount:
-        sim: Any = SimpleNamespace(bad_results=SimpleNamespace(ever={1}))
+    sim: Any = SimpleNamespace(bad_results=SimpleNamespace(ever={1}))
+    for role, message in ((Means, part(Ghost(4))), (Box, part(NotFinite(4, 1)))):
         recount = BadResultsRecount(sim, AssertionError)
         place = RoleContext(me=0, workers=(0, 1), w=Ghost(4), update=lambda w, g, samples: w)
-        party = SimulatedProcess("server 0", server(None, place), SimpleNamespace(), 0.0)  # type: ignore[arg-type]
-        for src, message in messages:
-            list(recount.listening(party)(0.0, src, message))
-        return recount
-
-    heard_by(Answering, (0, part(Ghost(4))), (1, part(NotFinite(4, 2)))).diverged("so")
+        party = SimulatedProcess("server 0", role(lambda message: None, place), SimpleNamespace(), 0.0)  # type: ignore
+        for src, said in ((0, message), (1, part(NotFinite(4, 2)))):
+            list(recount.listening(party)(0.0, src, said))
+        recount.diverged("so")
     heard((1, part(Ghost(4))), (1, part(NotFinite(4, 2)))).diverged("so")
