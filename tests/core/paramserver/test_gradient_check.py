@@ -116,6 +116,18 @@ def test_those_who_count_nothing_do_not_make_a_mean_of_what_was_refused() -> Non
         list(means.on(0.0, 2, part(5.0, weight=0.0)))
 
 
+def test_a_mean_of_rejected_parts_is_forgotten_where_its_members_have_left() -> None:
+    """A newcomer that asks for it opens another one, and is not given a result without a vector."""
+    means = mean_server(workers=2)
+    among: Any = {"among": (0, 1), "tag": "t", "weight": 1.0}
+    assert list(means.on(0.0, 0, Part(v=np.array([math.nan]), **among))) == []
+    assert list(means.on_worker_left(0.0, 0)) == []
+    assert list(means.on_worker_joined(0.0, 0)) == []
+    assert list(means.on_worker_left(0.0, 1)) == []
+    replies: list[Any] = list(means.on(0.0, 0, Part(v=np.array([4.0]), **among)))
+    assert [reply.message.v for reply in replies] == [[4.0]]
+
+
 def test_wild_norms_are_noted_and_refused_only_where_asked() -> None:
     for mode, refused in (("warn", False), ("reject", True)):
         records: list[Record] = []
