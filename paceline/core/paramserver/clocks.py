@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 
 class Clocks(dict[int, int]):
@@ -74,3 +75,18 @@ class Clocks(dict[int, int]):
                 return True
         self.low = min(at)  # the gap is wider than there are clocks, so counting up would take longer than a minimum
         return True
+
+
+def among_others(tables: dict[str, Any]) -> dict[str, Any]:
+    """Returns `tables` for a shard that goes back together with all others: its clocks are the workers' own.
+
+    Shards that kept as many updates may have kept those of different workers, and so differ on their clocks, and on how
+    far they have shifted those of newcomers. Were that to last, two workers could wait for one another, each at a
+    different shard. After a rollback every worker pulls, and tells all shards its own clock (`Pull.last`). So shards
+    that count by those agree when all have pulled.
+    """
+    shift = dict(tables.get("shift", ()))
+    clocks = [[rank, clock - (shift.get(rank) or 0)] for rank, clock in tables.get("clocks", ())]
+    # What a newcomer that has not pushed yet calls its clock is not known; its first push tells.
+    new = [[rank, None] for rank, known in shift.items() if known is None]
+    return {**tables, "clocks": clocks, "shift": new, "together": True}

@@ -63,7 +63,7 @@ class Pull:
     """Asks for the weights without pushing anything; answered by Weights.
 
     last: the clock of the sender's last push, 0 before the first. It counts where all servers have gone back; see
-    `among_others`.
+    `clocks.among_others`.
     """
 
     last: bounds.Count = 0
@@ -101,21 +101,6 @@ class Weights:
     samples_seen: bounds.Count = 0
 
 
-def among_others(tables: dict[str, Any]) -> dict[str, Any]:
-    """Returns `tables` for a shard that goes back together with all others: its clocks are the workers' own.
-
-    Shards that kept as many updates may have kept those of different workers, and so differ on their clocks, and on how
-    far they have shifted those of newcomers. Were that to last, two workers could wait for one another, each at a
-    different shard. After a rollback every worker pulls, and tells all shards its own clock (`Pull.last`). So shards
-    that count by those agree when all have pulled.
-    """
-    shift = dict(tables.get("shift", ()))
-    clocks = [[rank, clock - (shift.get(rank) or 0)] for rank, clock in tables.get("clocks", ())]
-    # What a newcomer that has not pushed yet calls its clock is not known; its first push tells.
-    new = [[rank, None] for rank, known in shift.items() if known is None]
-    return {**tables, "clocks": clocks, "shift": new, "together": True}
-
-
 class ClockedServer(Role):
     """Holds one shard: applies complete rounds, answers the workers that may go on.
 
@@ -142,7 +127,7 @@ class ClockedServer(Role):
         self.waiting: dict[int, str | None] = {}  # rank -> the reason it was last told to wait for
         self.own: dict[int, Any] = {}  # x_i by rank, where the payload is weights
         self.shift: dict[int, int | None] = {}  # of a newcomer: its clock here, less what it calls its clock
-        self.untold: set[int] = set()  # who has not told its clock since all shards went back, see `among_others`
+        self.untold: set[int] = set()  # has not told its clock since all went back, see `clocks.among_others`
         self.done = SampleRanges()  # leased samples that are in some update
         self.unused: Spans = ()  # what the update that is being made leaves alone
         self._asks_enough, self._asks_refuse = self._answers("enough"), self._answers("refuse")
@@ -301,11 +286,8 @@ class ClockedServer(Role):
 
     def _contribute(self, now: float, src: int, push: Push) -> Collection[int]:
         """Adds a push to its round. Returns who waits for no round now: all of the round if this made it an update."""
-        if self._asks_refuse and (refused := self.refuse(src)) is not None:
-            self.samples_seen += push.samples
-            self.own.pop(src, None)
-            self._explain_drop(now, src, push, refused)
-            self._settle(LATE, ((src, push.data),))
+        if self._asks_refuse and (late := self.refuse(src)) is not None:
+            self._drop(now, src, push, late)
             return (src,)
         group = self.rounds[src]
         # A round of one needs no sum: the gradient goes straight into the update, without a copy.
@@ -326,6 +308,20 @@ class ClockedServer(Role):
         if not (self.enough(group) if self._asks_enough else group.complete):
             return (src,)
         return self._close(now, group)
+
+    def _drop(self, now: float, src: int, push: Push, late: str) -> None:
+        """Drops what the scheme refuses.
+
+        It is checked nevertheless: it shows whether this worker's numbers are finite, and so who is to be expelled.
+        """
+        self.own.pop(src, None)
+        waiting = self.rounds[src].came if self.waits_for_round else ()
+        if self.gate is not None and self.gate.push(now, src, push.g, None, waiting) is not None:
+            self._count_rejected(now, src, push.samples, push.data)
+            return
+        self.samples_seen += push.samples
+        self._explain_drop(now, src, push, late)
+        self._settle(LATE, ((src, push.data),))
 
     def _shut_out(self, now: float, src: int, push: Push) -> Collection[int]:
         """The gradient check has rejected what `src` pushed: its round goes on without, and counts it in the end."""

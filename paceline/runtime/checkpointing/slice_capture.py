@@ -23,7 +23,8 @@ from torch import Tensor
 
 from paceline.core.fault_tolerance.replication import SliceState
 from paceline.core.fault_tolerance.snapshots import FORGET, WantedCapture
-from paceline.core.paramserver.gated_server import ClockedServer, among_others
+from paceline.core.paramserver.clocks import among_others
+from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.role import Role
 from paceline.engine.optim.optimizers import ServerOptimizer
 from paceline.engine.vectors.flat import Flat, FlatMemory

@@ -11,6 +11,7 @@ a worker comes late      the same, as its own to begin with
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
@@ -56,6 +57,8 @@ class WorkerStatistics:
         self._session, self._node, self._buffers = session, session.node, buffers
         self._workers, self._samples = workers, samples
         self._own: PublishedState | None = None  # while the module has others
+        # Others read on a thread of the node: between its look at `_own` and its copy the module must not get others.
+        self._lock = threading.Lock()
         self._node.published[STATISTICS] = lambda _slice: self._published()
 
     @contextlib.contextmanager
@@ -72,7 +75,7 @@ class WorkerStatistics:
             yield
             return
         outer, before = self._own, self._buffers.snapshot()
-        self._own = self._published()
+        self._keep_own()
         self._buffers.load(found)
         try:
             yield
@@ -97,7 +100,7 @@ class WorkerStatistics:
         """
         if not len(self._buffers):
             return
-        self._own = self._published()
+        self._keep_own()
         if self._node.me == party.worker(holder):
             final = statistics_of(self._buffers, range(self._workers), self._last_of)
             assert final is not None  # this worker's own are among them
@@ -109,9 +112,17 @@ class WorkerStatistics:
             self._buffers.load(self._node.read_state(holder, FINAL_STATISTICS))
 
     def _published(self) -> PublishedState:
-        """Returns this worker's own statistics."""
-        own = self._own
-        return own or PublishedState(v=self._buffers.snapshot(), weight=float(self._samples()))
+        """Returns this worker's own statistics. It may be called on any thread."""
+        with self._lock:
+            return self._own or self._in_module()
+
+    def _keep_own(self) -> None:
+        """Keeps this worker's own statistics for those who read them, before the module gets others."""
+        with self._lock:
+            self._own = self._own or self._in_module()
+
+    def _in_module(self) -> PublishedState:
+        return PublishedState(v=self._buffers.snapshot(), weight=float(self._samples()))
 
     def _now(self) -> Flat | None:
         """Returns the statistics of all workers that take part and answer."""

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from paceline.core.effects import Data
-from paceline.core.paramserver.gated_server import ClockedServer, among_others, settles, some
+from paceline.core.paramserver.clocks import among_others
+from paceline.core.paramserver.gated_server import ClockedServer, settles, some
 from paceline.core.paramserver.gradient_check import REJECT, GradientCheckPolicy
 from paceline.core.scheme import make, names
 from tests.role_driver import ByHand, server

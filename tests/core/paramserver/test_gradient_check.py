@@ -50,6 +50,35 @@ def test_a_refused_push_changes_nothing_is_answered_and_the_run_goes_on(scheme: 
     assert by_hand.role.version == len(updates)
 
 
+def test_who_is_dropped_as_late_while_another_is_rejected_keeps_the_run_from_ending_as_diverged() -> None:
+    """Worker 1 reports twice as often, and so worker 0 is never among the last two: nothing else would pass."""
+    expelled: list[int] = []
+    policy = GradientCheckPolicy(strikes=12)
+    check = policy.gate(lambda v, onto: float(np.linalg.norm(v)), 2, 0, None, lambda rank, why: expelled.append(rank))
+    weedout = server("weedout", workers=2, place={"gate": check}, window=1)
+    for clock in range(1, 2 * REFUSED_IN_A_ROW):
+        weedout.push(1, 2 * clock - 1, g=math.nan)
+        weedout.push(1, 2 * clock, g=math.nan)
+        weedout.push(0, clock)
+    assert weedout.role.version == 0, "all that was finite came late"
+    assert set(expelled) == {1}
+
+
+def test_bad_numbers_that_come_late_count_as_such() -> None:
+    records: list[Record] = []
+    fates: list[tuple[int, str, Any]] = []
+    place = {"gate": gate(workers=3, note=records.append), "settled": lambda *fate: fates.append(fate)}
+    ksync = server("ksync", workers=3, place=place, k=2)
+    for rank in (0, 1):
+        ksync.push(rank, 1, samples=8)
+    assert set(ksync.push(2, 1, g=math.nan, samples=8, data=((0, 0, 8),))) == {2}
+    assert [(r.rank, r.refused) for r in records if isinstance(r, Gated)] == [(2, True)]
+    assert fates == [(2, "refused", ((0, 0, 8),))]
+    assert ksync.role.samples_seen == 24
+    assert ksync.role.version == 1
+    assert np.isfinite(ksync.role.w).all()
+
+
 def test_a_round_closes_with_the_samples_that_counted() -> None:
     bsp = server("bsp", workers=3, place={"gate": gate(workers=3)})
     assert bsp.push(0, 1, g=2.0, samples=4) == {}

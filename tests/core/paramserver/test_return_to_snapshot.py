@@ -18,7 +18,8 @@ import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.effects import Call, Compute, Computed, Reply, Trained
 from paceline.core.fault_tolerance.replication import mark_of
 from paceline.core.fault_tolerance.server_replacement import why_not_replaced
-from paceline.core.paramserver.gated_server import ClockedServer, among_others
+from paceline.core.paramserver.clocks import among_others
+from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.role import RoleContext
 from paceline.core.scheme import Scheme, make, names
 

@@ -16,7 +16,7 @@ from paceline.core.coordination import party
 from paceline.core.errors import PeerLost, Undone
 from paceline.engine.model.batchnorm_stats import Buffers
 from paceline.engine.vectors.flat import Flat
-from paceline.live.node.published_state import PublishedState
+from paceline.live.node.published_state import STATISTICS, PublishedState
 from paceline.runtime.worker import batchnorm_average
 from paceline.runtime.worker.batchnorm_average import WorkerStatistics, statistics_of
 from paceline.runtime.worker.pace import Pace
@@ -218,3 +218,34 @@ def test_a_newcomer_begins_with_what_the_others_have_together(
     assert module.running_mean is not None
     assert module.running_mean.tolist() == [pytest.approx(mean)] * 2
     assert int(module.num_batches_tracked or 0) == batches
+
+
+def test_who_reads_a_workers_own_never_gets_those_of_all_that_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader has seen that the module has the worker's own, and copies them when those of all might be loaded."""
+    loaded, copies = threading.Event(), threading.Event()
+    buffers = Buffers(nn.BatchNorm1d(2))
+    buffers.load(statistics(1.0, 10))
+
+    class Copied(Buffers):
+        def snapshot(self) -> Flat:
+            if threading.current_thread() is reader:
+                copies.set()
+                loaded.wait(0.3)
+            return super().snapshot()
+
+        def load(self, v: Flat) -> None:
+            super().load(v)
+            loaded.set()
+
+    node = SimpleNamespace(me=party.worker(0), published={})
+    session: Any = SimpleNamespace(node=node, departed=set())
+    buffers.__class__ = Copied
+    own = WorkerStatistics(session, buffers, 2, lambda: 8)
+    monkeypatch.setattr(own, "_now", lambda: statistics(5.0, 10))
+    read: list[Any] = []
+    reader = threading.Thread(target=lambda: read.append(node.published[STATISTICS]("")))
+    reader.start()
+    assert copies.wait(60)
+    with own.showing():
+        reader.join()
+    assert read[0].v.value()[:4].tolist() == [1.0] * 4

@@ -25,7 +25,7 @@ from paceline.core.effects import Data, Reply, Tell
 from paceline.core.fault_tolerance.replication import Kept, SliceState
 from paceline.core.fault_tolerance.server_replacement import why_not_copied
 from paceline.core.fault_tolerance.snapshots import FORGET
-from paceline.core.paramserver.gated_server import among_others
+from paceline.core.paramserver.clocks import among_others
 from paceline.core.parties.orders import (
     BeginCopies,
     OrderAction,
