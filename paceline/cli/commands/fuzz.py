@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+import traceback
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -126,8 +127,8 @@ def _show(plan: FuzzPlan, options: Namespace) -> int:
             at = None  # what follows is a plan of another kind
             print(on_disk := checkpoint_faults.draw(plan.seed))
             checkpoint_faults.play(on_disk)
-    except (InvariantBroken, PacelineError) as error:
-        print(f"VIOLATION: {error}")
+    except Exception as error:
+        _tell(error)
         if at and options.script is None:
             _shrink(at, f"{type(error).__name__}: {error}", options)
         return 1
@@ -143,11 +144,18 @@ def _show_leader(plan: LeaderPlan, options: Namespace) -> int:
         print("\n".join(leader_script.transcript(plan)))
     try:
         print(_listed(leader_loss.play(plan)))
-    except (InvariantBroken, PacelineError) as error:
-        print(f"VIOLATION: {error}")
+    except Exception as error:
+        _tell(error)
         return 1
     print("no violation")
     return 0
+
+
+def _tell(error: Exception) -> None:
+    """Prints how a run failed. Where it was no invariant, its stack goes to stderr: that is where the bug is."""
+    if not isinstance(error, InvariantBroken | PacelineError):
+        traceback.print_exception(error)
+    print(script.violation(error))
 
 
 def _read(name: str) -> str:

@@ -23,7 +23,6 @@ from typing import Any
 from paceline.core.errors import ConfigError
 from paceline.core.trace import Record, Span
 from paceline.runtime.fuzzing.leader_loss import LeaderLoss, LeaderPlan, play
-from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.cluster.model import Fault
 from paceline.sim.cluster.toml_file import record_of, table_text
 from paceline.sim.fuzzing import script, shrink
@@ -117,8 +116,8 @@ def transcript(plan: LeaderPlan) -> Iterator[str]:
     try:
         play(plan, told)
         told.ends("no violation")
-    except InvariantBroken as error:
-        told.ends(f"VIOLATION: {error}".splitlines()[0])
+    except Exception as error:
+        told.ends(script.violation(error).splitlines()[0])
     yield from told.lines
 
 

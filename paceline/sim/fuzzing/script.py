@@ -21,7 +21,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from paceline.core.errors import ConfigError
+from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.scheme import make
 from paceline.core.trace import Record, Span, to_dict
 from paceline.sim.checking.invariants import InvariantBroken
@@ -124,9 +124,15 @@ def transcript(plan: FuzzPlan) -> Iterator[str]:
     stop = server_losses.losing(sim, CALM_S) if losing else None
     try:
         last = (go_to_its_end(sim, wish, check) if wish else go_on_to_the_end(sim, stop)) or "no violation"
-    except InvariantBroken as error:
-        last = f"VIOLATION: {error}".splitlines()[0]
+    except Exception as error:
+        last = violation(error).splitlines()[0]
     yield from in_their_order(told, sim.now, last)
+
+
+def violation(error: Exception) -> str:
+    """Returns what is said of a run that ends with `error`. A bug may show as any exception, which is then named."""
+    kind = "" if isinstance(error, InvariantBroken | PacelineError) else f"{type(error).__name__}: "
+    return f"VIOLATION: {kind}{error}"
 
 
 def in_their_order(told: Iterable[tuple[float, str]], now: float, last: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ import pytest
 
 from paceline.cli.commands import fuzz
 from paceline.cli.main import main
+from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.scheme import names
 from paceline.runtime.fuzzing import seed_runs
 from paceline.sim.checking.invariants import InvariantBroken
@@ -53,6 +54,21 @@ def test_the_first_violation_ends_it_with_the_command_that_plays_it_again(
     assert out[-1] == "again: paceline fuzz --seed 4 --schemes bsp --defaults"
     assert main(["fuzz", "--seed", "4", "--shrink-seconds", "0"]) == 1
     assert "VIOLATION: twice" in capsys.readouterr().out
+
+
+def test_an_exception_of_a_role_is_a_violation_with_its_stack(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def contribute(self: ClockedServer, now: float, src: int, push: object) -> None:
+        raise KeyError("of no worker")
+
+    monkeypatch.setattr(ClockedServer, "_contribute", contribute)
+    script = str(tmp_path / "bug.toml")
+    for words in (["--seed", "4", "--schemes", "bsp", "--save", script], ["--script", script]):
+        assert main(["fuzz", *words, "--transcript"]) == 1
+        told = capsys.readouterr()
+        assert told.out.count("VIOLATION: KeyError: 'of no worker'") == 2, "in the transcript, and after it"
+        assert "in contribute" in told.err
 
 
 def test_checkpoints_are_fuzzed_with_each_seed(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
