@@ -119,8 +119,12 @@ class Stage:
         return self._locks[to]
 
     def lost(self, other: Hashable) -> None:
-        """Forgets what either side holds: the connection to `other` is gone."""
+        """Forgets what either side holds: the connection to `other` is gone. The caller holds `order(other)`."""
         self._held.pop(other, None)
+        self.not_sent(other)
+
+    def not_sent(self, other: Hashable) -> None:
+        """Forgets what `other` holds: what was encoded for it last could not be sent."""
         for key, row in list(self._rows.items()):
             if key[0] == other:
                 row.held = None

@@ -57,9 +57,9 @@ class ResolvedContributions:
 
     def add(self, rank: int, fate: str, data: Data) -> bool:
         """Adds a contribution of worker `rank`; returns True for the first one, after which a timer is due."""
-        first = not self._waiting
         self._waiting.append((rank, fate, data))
-        return first
+        # Looked at afterwards: were all taken out in between, nobody would set the timer for this one.
+        return len(self._waiting) == 1
 
     def queue(self, *behind: control.Fenced) -> int:
         """Makes messages of all that was added, and puts them and those `behind` into a queue.

@@ -38,7 +38,7 @@ class PartyDirectory(KnownWorkers):
 
     def parties(self) -> list[Party]:
         """Returns all parties of the roster."""
-        return list(map(Party.parse, self.addresses))
+        return list(map(Party.parse, list(self.addresses)))  # a copy: others may join meanwhile
 
     def incarnation_of(self, who: Party) -> int:
         """Returns a worker's incarnation; 0 for all other parties."""

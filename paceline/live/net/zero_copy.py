@@ -259,5 +259,6 @@ class ZeroCopy:
             self._segments.leave(self._memory.address_of(v), v.nbytes)
         self._lent.clear()
         self._maps.clear()
-        self._over.clear()
+        with self._counting:
+            self._over.clear()
         self._sock.drop_passed()

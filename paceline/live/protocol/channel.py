@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from paceline.codec.pipeline.stage import Room, Stage
 from paceline.core.coordination.party import Party
+from paceline.core.errors import PeerLost
 from paceline.core.message import nature_of, vector_fields
 from paceline.core.vector import Memory
 from paceline.live.protocol.row_packing import Packed, Packer, PackingPost
@@ -37,12 +38,19 @@ class MessageChannel:
 
     # ---- out ---------------------------------------------------------------------------------------------
     def encode_and_send(self, to: Party, envelope: Envelope, part: int) -> None:
-        """Sends a message of the scheme, encoded. `part` is the slice that it is for or comes from."""
+        """Sends a message of the scheme, encoded. `part` is the slice that it is for or comes from.
+
+        Raises PeerLost when there is no way to `to`, which then does not count as holding what was encoded.
+        """
         stage = self.stage
         if stage.encodes:
             with stage.order(to):
                 envelope.message = stage.outgoing(to, part, envelope.message)
-                self.send(to, envelope)
+                try:
+                    self.send(to, envelope)
+                except PeerLost:
+                    stage.not_sent(to)
+                    raise
         else:
             self.send(to, envelope)
 
@@ -74,4 +82,5 @@ class MessageChannel:
         """Forgets what codecs and rows know of `other`, since the connection to it was lost."""
         if self._rows:
             self._rows.forget(other)
-        self.stage.lost(other)
+        with self.stage.order(other):  # another thread may be encoding for it
+            self.stage.lost(other)

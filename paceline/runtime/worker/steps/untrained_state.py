@@ -18,7 +18,7 @@ class SharedRest:
         self._first: Flat | None = rest.show()  # as it is when the worker joins, until training starts
         self._digest = digest(self._first)
         self.empty = not len(self._first)
-        session.node.published[REST] = lambda _slice: self._rest.show() if self._first is None else self._first
+        session.node.published[REST] = lambda _slice: self._show()
         session.node.published[DIGEST] = lambda _slice: self._digest
 
     def take(self, rank: int) -> None:
@@ -28,6 +28,10 @@ class SharedRest:
         self._session.reach(party.worker(rank))
         if not same(self._session.node.read_state(rank, DIGEST), self._digest):
             self._rest.load(self._session.node.read_state(rank, REST))
+
+    def _show(self) -> Flat:
+        first = self._first  # read once: this is another thread than that which begins
+        return self._rest.show() if first is None else first
 
     def begin(self) -> None:
         """Frees the copy that was kept until training started."""
