@@ -8,7 +8,8 @@
     HOLDING    an incarnation leaves            what is kept of it comes first         HOLDING
     HOLDING    servers go back                  what is kept of servers is dropped     HOLDING
     HOLDING    release, of those that left      those messages go to the role          HOLDING
-    HOLDING    release                          all other messages go to the role      OFF
+    HOLDING    release, something is kept       all of it goes to the role             HOLDING
+    HOLDING    release, nothing is kept         nothing more                           OFF
 
 The role is made of another worker's state, which takes several messages to read. What other workers send meanwhile
 would otherwise find no role. They may send it as soon as they have been told that the newcomer joins.
@@ -21,6 +22,9 @@ belongs to updates that were undone.
 The coordinator may tell a newcomer of a loss or a leave after the next incarnation of that worker has sent it
 something: both come over connections of their own. So each message is kept with the incarnation of its sender, and what
 is kept of the next one stays.
+
+Whoever releases does so until nothing is kept any more. While the role hears what was kept, more may come on another
+thread. It must not be read earlier: a codec may send a vector as the difference to the one before.
 """
 
 from __future__ import annotations
@@ -87,6 +91,10 @@ class EarlyMessages(Generic[M]):
         return held
 
     def release(self) -> list[M]:
-        """Returns what was held, in its order, and holds nothing from now on; called when the role exists."""
-        held, self._held = self._held or [], None
-        return [message for _, _, message in held]
+        """Returns what is held, of those that have left first, each in its order; called when the role exists.
+
+        Once that is nothing, nothing is held from then on. So it is to be called until it returns nothing.
+        """
+        held = [*self.release_of_leavers(), *(message for _, _, message in self._held or ())]
+        self._held = [] if held else None
+        return held

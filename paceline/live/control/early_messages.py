@@ -60,6 +60,6 @@ class EarlyEnvelopes:
             return self._early.release_of_leavers()
 
     def release(self) -> list[tuple[Party, Envelope]]:
-        """Returns what was held, and holds nothing from now on; called when the role exists."""
+        """Returns what is held; called, when the role exists, until it returns nothing."""
         with self._lock:
             return self._early.release()

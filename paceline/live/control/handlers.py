@@ -274,8 +274,10 @@ class MessageHandlers:
             case ReleaseBeforeLeave(rank=rank, incarnation=incarnation):
                 self._early.left(party.worker(rank), incarnation)
             case PassHeld(of_leavers=of_leavers):
-                for src, envelope in self._early.release_of_leavers() if of_leavers else self._early.release():
-                    self.pass_on(src, envelope)
+                release = self._early.release_of_leavers if of_leavers else self._early.release
+                while held := release():
+                    for src, envelope in held:
+                        self.pass_on(src, envelope)
             case RolesHearLeft(rank=rank):
                 self._node.gone(rank)
             case RolesHearJoined(rank=rank):

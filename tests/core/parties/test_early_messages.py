@@ -17,9 +17,20 @@ def test_what_needs_the_role_is_kept_in_order_until_the_role_exists() -> None:
     assert held(early, "first", "second") == [True, True]
     assert held(early, "an answer", needs_role=False) == [False]
     assert early.release() == ["first", "second"]
+    assert held(early, "while the role hears these") == [True]
+    assert early.release() == ["while the role hears these"]
+    assert early.release() == []
     assert not early.holding
     assert held(early, "third") == [False]
-    assert early.release() == []
+
+
+def test_what_came_of_one_that_leaves_while_the_role_hears_of_others_is_not_lost() -> None:
+    early = EarlyMessages[str]()
+    early.begin(late=True)
+    held(early, "its last")
+    assert early.release_of_leavers() == []
+    early.left(worker(1), 0)
+    assert early.release() == ["its last"]
 
 
 def test_nothing_is_kept_before_the_roster_or_by_one_that_is_there_from_the_beginning() -> None:
@@ -38,6 +49,7 @@ def test_nothing_of_a_sender_that_was_lost_meanwhile_reaches_the_role() -> None:
     early.refuse(worker(1), 0)
     assert held(early, "of its next incarnation", incarnation=1) == [True]
     assert early.release() == ["second", "of its next incarnation"]
+    assert early.release() == []
     early.refuse(worker(1), 1)
     assert not early.holding
 
@@ -90,5 +102,6 @@ def test_nothing_that_servers_said_before_they_went_back_reaches_the_role() -> N
         early.hold(who, 0, str(who), needs_role=True)
     early.servers_went_back()
     assert early.release() == ["worker 0"]
+    assert early.release() == []
     early.servers_went_back()
     assert not early.holding

@@ -6,9 +6,10 @@ import threading
 from typing import Any
 
 import numpy as np
+import pytest
 
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination.party import worker
+from paceline.core.coordination.party import Party, worker
 from paceline.core.sharding import NOWHERE
 from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import Hub
@@ -27,6 +28,35 @@ def test_what_reaches_a_newcomer_before_its_role_is_heard_by_the_role_in_that_or
     role = Hears()
     session.enter(role, NOWHERE)
     session.handlers.deliver(worker(1), Envelope(Kind.TELL, Ask(v=np.zeros(1, np.float32), n=3)))
+    assert role.heard == [1, 2, 3]
+
+
+def test_what_comes_while_the_role_hears_what_was_kept_is_heard_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not even decoded before: it may be the difference to a vector that was kept."""
+    session = session_of(worker(0))
+    tell(session, control.Roster(addresses={}, hosts={}, incarnations=(1, 0)))
+
+    def deliver(n: int) -> None:
+        session.handlers.deliver(worker(1), Envelope(Kind.TELL, Ask(v=np.zeros(1, np.float32), n=n)))
+
+    deliver(1)
+    deliver(2)
+    pass_on = session.handlers.pass_on
+    comes = [threading.Thread(target=deliver, args=(3,))]
+    kept: list[bool] = []
+
+    def heard(src: Party, envelope: Envelope) -> None:
+        for thread in comes:
+            comes.clear()
+            thread.start()
+            thread.join(5)
+            kept.append(not thread.is_alive())
+        pass_on(src, envelope)
+
+    monkeypatch.setattr(session.handlers, "pass_on", heard)
+    role = Hears()
+    session.enter(role, NOWHERE)
+    assert kept == [True], "it has not been decoded, only kept"
     assert role.heard == [1, 2, 3]
 
 

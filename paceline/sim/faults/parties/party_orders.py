@@ -134,12 +134,14 @@ class SimulatedOrders:
         early = self._early.get(newcomer.process)
         if early is None:
             return
+        release = early.release_of_leavers if of_leavers else early.release
+        while held := release():
+            for act, args in held:
+                if self._sim.invariants and not of_leavers:  # the process of one that left may be lost by now
+                    self._sim.invariants.deliveries.heard(self._sender(args), newcomer)
+                act(*args)
         if not of_leavers:
             del self._early[newcomer.process]
-        for act, args in early.release_of_leavers() if of_leavers else early.release():
-            if self._sim.invariants and not of_leavers:  # the process of one that left may be lost by now
-                self._sim.invariants.deliveries.heard(self._sender(args), newcomer)
-            act(*args)
 
     def servers_went_back(self, party: SimulatedProcess) -> None:
         """Drops what is held of servers, which are in an earlier state now."""
