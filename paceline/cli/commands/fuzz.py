@@ -13,13 +13,12 @@ from pathlib import Path
 
 from paceline.cli.commands.race import chosen
 from paceline.cli.support.options import Parser
-from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.errors import ConfigError
 from paceline.core.scheme import make
 from paceline.observe.formatting.number_format import counted
 from paceline.runtime.fuzzing import checkpoint_faults, leader_loss, leader_script, seed_runs
 from paceline.runtime.fuzzing.leader_loss import LeaderPlan
 from paceline.runtime.fuzzing.seed_runs import PlayedSeed
-from paceline.sim.checking.invariants import InvariantBroken
 from paceline.sim.fuzzing import script
 from paceline.sim.fuzzing.fuzz import FuzzPlan, draw, play
 from paceline.sim.fuzzing.random_parameters import schemes_of
@@ -152,8 +151,8 @@ def _show_leader(plan: LeaderPlan, options: Namespace) -> int:
 
 
 def _tell(error: Exception) -> None:
-    """Prints how a run failed. Where it was no invariant, its stack goes to stderr: that is where the bug is."""
-    if not isinstance(error, InvariantBroken | PacelineError):
+    """Prints how a run failed; where no check has found it, with its stack on stderr, which shows where the bug is."""
+    if not isinstance(error, script.FOUND_BY_A_CHECK):
         traceback.print_exception(error)
     print(script.violation(error))
 

@@ -15,6 +15,7 @@ series of means. What a server sends all alike, such as a mean, is one row for a
     new                  whole: number n of the sender's rows, base 0
     held by both         as the difference to the receiver's vector, with its number as base
     connection lost      whole again, as the receiver has forgotten what it held
+    not sent             whole again, as the receiver has not got the last one
     not finite           whole, without a codec
 
 A row outlives pauses and lost connections, as long as its sender lives.
@@ -124,7 +125,10 @@ class Stage:
         self.not_sent(other)
 
     def not_sent(self, other: Hashable) -> None:
-        """Forgets what `other` holds: what was encoded for it last could not be sent."""
+        """Sends `other` whole vectors again: it does not hold what was encoded for it last, as that could not be sent.
+
+        The caller holds `order(other)`.
+        """
         for key, row in list(self._rows.items()):
             if key[0] == other:
                 row.held = None

@@ -293,10 +293,8 @@ class ClockedServer(Role):
         # A round of one needs no sum: the gradient goes straight into the update, without a copy.
         at_once = len(group.members) == 1 and not group.count and not self._asks_enough
         onto = self.w if at_once else group.sum
-        if self.gate is not None:
-            waiting = group.came if self.waits_for_round else ()
-            if self.gate.push(now, src, push.g, onto, waiting) is not None:
-                return self._shut_out(now, src, push)
+        if self.gate is not None and self._rejects(now, src, push.g, onto):
+            return self._shut_out(now, src, push)
         g = self.corrected(src, push.g) if self._asks_corrected else push.g
         if at_once:
             self._apply(now, (src,), g, push.samples, ((src, push.data),) if push.data else (), push.unused)
@@ -309,14 +307,16 @@ class ClockedServer(Role):
             return (src,)
         return self._close(now, group)
 
-    def _drop(self, now: float, src: int, push: Push, late: str) -> None:
-        """Drops what the scheme refuses.
-
-        It is checked nevertheless: it shows whether this worker's numbers are finite, and so who is to be expelled.
-        """
-        self.own.pop(src, None)
+    def _rejects(self, now: float, src: int, g: Any, onto: Any = None) -> bool:
+        """Returns True if the gradient check rejects `g`, which is about to be added to `onto`, if to anything."""
+        assert self.gate is not None
         waiting = self.rounds[src].came if self.waits_for_round else ()
-        if self.gate is not None and self.gate.push(now, src, push.g, None, waiting) is not None:
+        return self.gate.push(now, src, g, onto, waiting) is not None
+
+    def _drop(self, now: float, src: int, push: Push, late: str) -> None:
+        """Drops what the scheme refuses; it is checked all the same, since the numbers show who is to be expelled."""
+        self.own.pop(src, None)
+        if self.gate is not None and self._rejects(now, src, push.g):
             self._count_rejected(now, src, push.samples, push.data)
             return
         self.samples_seen += push.samples

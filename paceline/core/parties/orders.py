@@ -52,7 +52,7 @@ class ReleaseBeforeLeave:
 @dataclass(frozen=True, slots=True)
 class PassHeld:
     """Passes on what was held for a role that exists now. `of_leavers`: of those that have left since; else the rest,
-    and nothing is held any more."""
+    with what comes meanwhile, until nothing is held any more."""
 
     of_leavers: bool
 

@@ -259,6 +259,6 @@ class ZeroCopy:
             self._segments.leave(self._memory.address_of(v), v.nbytes)
         self._lent.clear()
         self._maps.clear()
-        with self._counting:
+        with self._counting:  # a thread that sends may be taking them out
             self._over.clear()
         self._sock.drop_passed()

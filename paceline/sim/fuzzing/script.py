@@ -129,9 +129,13 @@ def transcript(plan: FuzzPlan) -> Iterator[str]:
     yield from in_their_order(told, sim.now, last)
 
 
+FOUND_BY_A_CHECK = InvariantBroken | PacelineError
+"""Failures whose text says what was found. A bug may show as any other exception."""
+
+
 def violation(error: Exception) -> str:
-    """Returns what is said of a run that ends with `error`. A bug may show as any exception, which is then named."""
-    kind = "" if isinstance(error, InvariantBroken | PacelineError) else f"{type(error).__name__}: "
+    """Returns what is said of a run that ends with `error`, by name unless a check has found it."""
+    kind = "" if isinstance(error, FOUND_BY_A_CHECK) else f"{type(error).__name__}: "
     return f"VIOLATION: {kind}{error}"
 
 

@@ -49,7 +49,7 @@ def test_what_comes_while_the_role_hears_what_was_kept_is_heard_behind_it(monkey
         for thread in comes:
             comes.clear()
             thread.start()
-            thread.join(5)
+            thread.join(30)
             kept.append(not thread.is_alive())
         pass_on(src, envelope)
 

@@ -223,8 +223,6 @@ def test_a_newcomer_begins_with_what_the_others_have_together(
 def test_who_reads_a_workers_own_never_gets_those_of_all_that_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader has seen that the module has the worker's own, and copies them when those of all might be loaded."""
     loaded, copies = threading.Event(), threading.Event()
-    buffers = Buffers(nn.BatchNorm1d(2))
-    buffers.load(statistics(1.0, 10))
 
     class Copied(Buffers):
         def snapshot(self) -> Flat:
@@ -239,7 +237,9 @@ def test_who_reads_a_workers_own_never_gets_those_of_all_that_it_shows(monkeypat
 
     node = SimpleNamespace(me=party.worker(0), published={})
     session: Any = SimpleNamespace(node=node, departed=set())
-    buffers.__class__ = Copied
+    buffers = Copied(nn.BatchNorm1d(2))
+    buffers.load(statistics(1.0, 10))
+    loaded.clear()
     own = WorkerStatistics(session, buffers, 2, lambda: 8)
     monkeypatch.setattr(own, "_now", lambda: statistics(5.0, 10))
     read: list[Any] = []
