@@ -15,9 +15,9 @@ class SharedRest:
 
     def __init__(self, session: Session, rest: Rest) -> None:
         self._session, self._rest = session, rest
-        self._first: Flat | None = rest.show()  # as it is when the worker joins, until training starts
-        self._digest = digest(self._first)
-        self.empty = not len(self._first)
+        first = rest.show()
+        self._begins_with(first)
+        self.empty = not len(first)
         session.node.published[REST] = lambda _slice: self._show()
         session.node.published[DIGEST] = lambda _slice: self._digest
 
@@ -28,6 +28,12 @@ class SharedRest:
         self._session.reach(party.worker(rank))
         if not same(self._session.node.read_state(rank, DIGEST), self._digest):
             self._rest.load(self._session.node.read_state(rank, REST))
+            self._begins_with(self._rest.show())  # what this worker has taken is what the next one takes from it
+
+    def _begins_with(self, first: Flat) -> None:
+        """Shows `first` until training starts, and its digest also after that."""
+        self._first: Flat | None = first
+        self._digest = digest(first)
 
     def _show(self) -> Flat:
         first = self._first  # read once: this is another thread than that which begins

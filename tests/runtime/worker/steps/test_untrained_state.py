@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from paceline.engine.model.trainable import Rest
 from paceline.runtime.worker.pace import Pace
+from paceline.runtime.worker.steps.untrained_state import SharedRest
 from tests.runtime.own_loops import run_loops
 from tests.runtime.runs.test_trained_and_rest import held, model_for
 
@@ -31,3 +35,25 @@ def test_all_begin_with_what_worker_0_has_of_the_rest_too(tmp_path: Path) -> Non
     for rank in (1, 2):
         for name, wanted in found[0].items():
             assert torch.equal(found[rank][name], wanted), name
+
+
+def test_what_a_worker_has_taken_is_what_the_next_one_takes_from_it() -> None:
+    """Worker 0 alone has loaded numbers of its own. It is away when worker 2 comes back and asks worker 1."""
+    published: dict[int, dict[str, Any]] = {rank: {} for rank in range(3)}
+
+    def begun(rank: int, value: float) -> tuple[nn.Module, SharedRest]:
+        model = nn.Linear(3, 2)
+        model.register_buffer("frozen", torch.full((4,), value))
+        node = SimpleNamespace(published=published[rank], read_state=lambda whom, what: published[whom][what](0))
+        session: Any = SimpleNamespace(node=node, reach=lambda who: None)
+        return model, SharedRest(session, Rest(model, dict(model.named_parameters())))
+
+    begun(0, 7.0)
+    _, of_worker_1 = begun(1, 1.0)
+    of_worker_1.take(0)
+    for trains in (False, True):
+        model, of_worker_2 = begun(2, 1.0)
+        of_worker_2.take(1)
+        assert model.get_buffer("frozen").tolist() == [7.0] * 4
+        if not trains:
+            of_worker_1.begin()
