@@ -11,19 +11,28 @@ TORCH  ?= torch==2.13.0
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
+# Scripts of an environment, such as pip, name the interpreter that they were installed for. In a folder that was copied
+# with its .venv that one is the original's; so commands here are `python -m`, and the package is installed once more.
+ifneq ($(wildcard $(READY)),)
+INSTALLED := $(shell $(BIN)/python -I -c 'import os, paceline; print(os.path.realpath(paceline.__path__[0]))' 2>/dev/null)
+ifneq ($(INSTALLED),$(realpath paceline))
+.PHONY: $(READY)
+endif
+endif
+
 $(READY): pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "Paceline needs Python 3.11 or later: set PYTHON=..."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Paceline needs Python 3.11 or later: set PYTHON=..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/pip install --quiet '$(TORCH)'
-	$(BIN)/pip install --quiet --editable '.[dev,integrations]'
+	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet '$(TORCH)'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,integrations]'
 	# Without what it depends on: it asks for torchvision, whose newest release would replace torch, and is used without.
-	$(BIN)/pip install --quiet --no-deps 'pytorchcv>=0.0.74'
+	$(BIN)/python -m pip install --quiet --no-deps 'pytorchcv>=0.0.74'
 	@! test -d .git || git config core.hooksPath .githooks
 	@touch $@
 
 demo: $(READY)  ## the main job: a race of five schemes on uneven workers, with a table and a figure
-	$(BIN)/paceline race --schemes bsp,asp,ssp,gsp,esync --data digits --workers 4 --slowdown 1,1,2,8 --step-ms 20 --target-accuracy 0.95 --out runs/demo-$$(date +%Y%m%d-%H%M%S)
+	$(BIN)/python -m paceline race --schemes bsp,asp,ssp,gsp,esync --data digits --workers 4 --slowdown 1,1,2,8 --step-ms 20 --target-accuracy 0.95 --out runs/demo-$$(date +%Y%m%d-%H%M%S)
 
 # One more process than two cores: tests of runs wait now and then.
 PROCESSES ?= 3
@@ -39,12 +48,12 @@ lab-packages:  ## Debian packages for tests on several hosts made of network nam
 lab-test: $(READY) lab-packages  ## those tests, and what CI does without: Grid Engine, Ray, and what takes a minute
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	  gridengine-master gridengine-exec gridengine-client
-	$(BIN)/pip install --quiet "ray>=2.60"
+	$(BIN)/python -m pip install --quiet "ray>=2.60"
 	LAB=all $(BIN)/python -m pytest tests/lab
 
 timm-test: $(READY)  ## tests of timm's loop as a worker, with timm and torchvision in build/timm, beside the environment
 	# Without what they depend on: torchvision's own torch is one with CUDA. The environment has the rest.
-	@test -d build/timm/timm || $(BIN)/pip install --quiet --no-deps --target build/timm 'timm>=1.0.31' 'torchvision>=0.28'
+	@test -d build/timm/timm || $(BIN)/python -m pip install --quiet --no-deps --target build/timm 'timm>=1.0.31' 'torchvision>=0.28'
 	PYTHONPATH=$(CURDIR)/benchmarks/scripts/beside_cpu_torch:$(CURDIR)/build/timm \
 	  $(BIN)/python -m pytest -n 0 -k timm tests/integrations tests/examples
 
@@ -53,10 +62,10 @@ package: $(READY)  ## build the wheel and the sdist, install each with its depen
 
 sbom: $(READY)  ## what the package draws in, as a bill of materials: build/sbom.json (CycloneDX)
 	@test -x build/sbom/bin/python || $(PYTHON) -m venv build/sbom
-	build/sbom/bin/python -c 'import torch' 2>/dev/null || build/sbom/bin/pip install --quiet '$(TORCH)'
-	build/sbom/bin/pip install --quiet .
-	@test -x build/sbom-tool/bin/cyclonedx-py || { $(PYTHON) -m venv build/sbom-tool && build/sbom-tool/bin/pip install --quiet 'cyclonedx-bom>=7'; }
-	build/sbom-tool/bin/cyclonedx-py environment --pyproject pyproject.toml --output-file build/sbom.json build/sbom/bin/python
+	build/sbom/bin/python -c 'import torch' 2>/dev/null || build/sbom/bin/python -m pip install --quiet '$(TORCH)'
+	build/sbom/bin/python -m pip install --quiet .
+	@build/sbom-tool/bin/python -c 'import cyclonedx_py' 2>/dev/null || { $(PYTHON) -m venv build/sbom-tool && build/sbom-tool/bin/python -m pip install --quiet 'cyclonedx-bom>=7'; }
+	build/sbom-tool/bin/python -m cyclonedx_py environment --pyproject pyproject.toml --output-file build/sbom.json build/sbom/bin/python
 
 # A folder of wheels that pip looks into as well.
 WHEELS ?=
@@ -79,13 +88,13 @@ screenshots: $(READY)  ## pictures of the live page for docs/images
 check: $(READY) format lint types test  ## what CI runs: format, lint, types, tests
 
 format: $(READY)
-	$(BIN)/ruff format --check .
+	$(BIN)/python -m ruff format --check .
 
 lint: $(READY)
-	$(BIN)/ruff check .
+	$(BIN)/python -m ruff check .
 
 types: $(READY)
-	$(BIN)/mypy
+	$(BIN)/python -m mypy
 
 bench: $(READY)  ## every benchmark script; at the end, those that fell short
 	@short=; for script in benchmarks/[a-z]*.py; do \
@@ -105,7 +114,7 @@ explore: $(READY)  ## property tests with new examples, TIMES=10 times; tests of
 
 SECONDS ?= 60
 fuzz: $(READY)  ## schemes under seeded faults in virtual time, for SECONDS=60
-	$(BIN)/paceline fuzz --seconds $(SECONDS)
+	$(BIN)/python -m paceline fuzz --seconds $(SECONDS)
 
 pages: $(READY)  ## docs/schemes: a page and a figure for every scheme, from its docstring; the index of decisions
 	$(BIN)/python -m scripts.scheme_pages
@@ -115,7 +124,7 @@ readme: $(READY)  ## every command of the README as it is written, in an empty f
 	$(BIN)/python -m scripts.readme_commands
 
 docs: $(READY)  ## the documentation as a site, in build/site; any warning is an error
-	@$(BIN)/python -c 'import mkdocs, material, mkdocstrings' 2>/dev/null || $(BIN)/pip install --quiet --editable '.[docs]'
+	@$(BIN)/python -c 'import mkdocs, material, mkdocstrings' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "the site is in build/site: open build/site/index.html"
 
