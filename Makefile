@@ -116,9 +116,10 @@ SECONDS ?= 60
 fuzz: $(READY)  ## schemes under seeded faults in virtual time, for SECONDS=60
 	$(BIN)/python -m paceline fuzz --seconds $(SECONDS)
 
-pages: $(READY)  ## docs/schemes: a page and a figure for every scheme, from its docstring; the index of decisions
+pages: $(READY)  ## docs/schemes: a page and a figure for every scheme, from its docstring; the index of decisions; the types of options
 	$(BIN)/python -m scripts.scheme_pages
 	$(BIN)/python -m scripts.decision_index
+	$(BIN)/python -m scripts.option_types
 
 readme: $(READY)  ## every command of the README as it is written, in an empty folder; five minutes
 	$(BIN)/python -m scripts.readme_commands

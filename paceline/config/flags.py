@@ -58,6 +58,11 @@ class Flag:
     launch: bool = False
     variable: bool = False
 
+    @property
+    def keyword(self) -> str:
+        """Returns the name of this setting as an argument of `paceline.train`."""
+        return self.flag.replace("-", "_").replace(".", "_")
+
     def parse(self, text: str) -> Any:
         """Returns the value written as `text` on a command line. Raises ConfigError."""
         try:

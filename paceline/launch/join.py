@@ -19,12 +19,13 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 
 from paceline import schemes  # noqa: F401  enters the catalogue
 from paceline.codec import read
 from paceline.codec.pipeline.policy import Codecs
 from paceline.config import Config
+from paceline.config.option_types import SchemeParameters
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.scheme import make
 from paceline.engine.model.several_models import together
@@ -73,7 +74,7 @@ def join(
     state: Mapping[str, Any] | None = None,
     group: Any = None,
     data_group: Any = None,
-    **parameters: Any,
+    **parameters: Unpack[SchemeParameters],
 ) -> Pace:
     """Joins a run as a worker, and returns when training starts.
 
@@ -99,9 +100,9 @@ def join(
     `pace.close()`, or the end of the script, leaves the run (docs/launch.md) and loads the final model.
     Raises ConfigError for an unknown scheme or codec, a bad parameter, or an optimizer that is not supported.
     """
-    scheme, parameters = _begin(scheme, parameters)
+    scheme, own = _begin(scheme, {**parameters})
     codecs, changes = Codecs(up=codec, down=codec_down), {"lazy": lazy, "clip_norm": clip_norm}
-    recipe_with = functools.partial(_recipe, scheme, parameters, codecs, seed, changes)
+    recipe_with = functools.partial(_recipe, scheme, own, codecs, seed, changes)
     if group is not None:
         check_asked(lazy=lazy, overlap=overlap, evaluate=evaluate, state=state)
         ranks = meet(model, optimizer, group, data_group, _check_started(os.environ, group))

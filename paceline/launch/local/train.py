@@ -10,11 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from paceline import config as configuration
 from paceline.checkpoint.redis_url import StoreSecrets
 from paceline.config import Config
+from paceline.config.option_types import TrainOptions
 from paceline.core.coordination import party
 from paceline.core.errors import ConfigError
 from paceline.core.registry import nearest
@@ -188,7 +189,7 @@ def _make_supervisor(
     )
 
 
-def train(*, progress: bool = True, host: LocalHost | None = None, **options: Any) -> Summary:
+def train(*, progress: bool = True, host: LocalHost | None = None, **options: Unpack[TrainOptions]) -> Summary:
     """Trains one model on this machine, as `paceline train` does, and returns the summary.
 
     `options` are the flags, with underscores: `train(scheme="ssp", ssp_staleness=3, workers=4, slowdown=[1, 1, 2, 8],
@@ -197,7 +198,7 @@ def train(*, progress: bool = True, host: LocalHost | None = None, **options: An
 
     Raises ConfigError for an unknown option or a bad value, and RunFailed with the first cause.
     """
-    config = configuration.build(_values(options))
+    config = configuration.build(_values({**options}))
     with contextlib.nullcontext(host) if host else LocalHost() as running:
         display = make_display(sys.stderr) if progress else Silent()
         return make_supervisor(new_folder(config), running.launcher(), display).run()
@@ -205,7 +206,7 @@ def train(*, progress: bool = True, host: LocalHost | None = None, **options: An
 
 def _values(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Turns options by flag into values by section and key."""
-    known = {setting.flag.replace("-", "_").replace(".", "_"): setting for setting in configuration.settings()}
+    known = {setting.keyword: setting for setting in configuration.settings()}
     values: dict[str, dict[str, Any]] = {}
     for name, value in options.items():
         if name not in known:
