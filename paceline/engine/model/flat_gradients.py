@@ -207,9 +207,10 @@ class FlatGradients:
         """Returns True if any parameter has a gradient since `zero_grad`, from backward or from the user's code."""
         if self._separate:
             return any(grad is not None for grad in map(_grad_of, self._dense))
-        if self._attached():
+        if self._attached() and not self._sparse:
             return self._used.any
-        if self._sparse and any(i in self._used for i in set(range(len(self._parameters))).difference(self._numbers)):
+        by_rows = set(range(len(self._parameters))).difference(self._numbers)
+        if any(i in self._used and self._parameters[i].grad is not None for i in by_rows):
             return True
         # What backward left may have been cleared since: `optimizer.zero_grad()` makes it None.
         dense = zip(self._numbers, map(_grad_of, self._dense), self._expected, strict=True)

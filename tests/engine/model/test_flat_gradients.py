@@ -127,6 +127,16 @@ def test_sparse_gradients_come_home_dense() -> None:
     assert model.gradient().value().view(6, 2)[:, 0].tolist() == [0, 2, 0, 0, 1, 0]
 
 
+def test_a_table_whose_gradient_was_dropped_has_none() -> None:
+    module = nn.Embedding(6, 2, sparse=True)
+    model = FlatModel(module, by_rows=True)
+    model.zero_grad()
+    module(torch.tensor([1, 4])).sum().backward()
+    assert model.has_gradient
+    module.weight.grad = None
+    assert not model.has_gradient
+
+
 @pytest.mark.usefixtures("separate")
 def test_gradients_that_are_made_apart_are_joined_when_they_are_asked_for() -> None:
     module = small()

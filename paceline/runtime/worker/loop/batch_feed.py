@@ -190,10 +190,13 @@ class BatchFeed:
         """The loop has made a step of what it had. Models that take turns make several of the same batches."""
         self._begins = True
 
-    def cleared(self) -> None:
+    def cleared(self, skipped: bool) -> None:
         """Gradients are gone without a step: those of earlier batches, or else of what the loop has, which it may use
-        once more."""
-        if self._adds:
+        once more; where a gradient scaler has `skipped` a step, those of all batches of that step."""
+        if skipped:
+            self._guard.skipped()
+            self._begins = True
+        elif self._adds:
             self.samples_at_hand = self._last
         else:
             self._begins = True

@@ -144,8 +144,8 @@ class OtherRankPace:
         self._closed = self._wants_stop = False
         self._schedules: list[SampleSchedule] = []
         self._ignores = ignore_sigterm()
-        flat = cast(FlatModel, ranks.parts)  # of which nothing is asked but `has_gradient`
-        self.optimizers = drop_ins(ranks.parts.optimizer, flat, self.step, lambda: None)
+        flat = cast(FlatModel, ranks.parts)  # of which nothing is asked but `has_gradient` and `parameters`
+        self.optimizers = drop_ins(ranks.parts.optimizer, flat, self.step, lambda _skipped: None)
 
     # ---- as of the last step -----------------------------------------------------------------------------
     @property

@@ -20,18 +20,22 @@ class DropInOptimizer(torch.optim.Optimizer):
     """Wraps the user's optimizer, with `pace.step` as its `step`. Its groups, its state and all else are the
     original's.
 
-    A gradient scaler skips a step whose gradients are not finite; then nothing is handed over, and `zero_grad`
-    clears them.
+    A gradient scaler skips a step whose gradients are not finite. Then nothing is handed over, and the gradients are
+    cleared as a step clears them: the next ones would be added to infinity.
     """
+
+    _step_supports_amp_scaling = False
+    """A scaler unscales the gradients itself, also those of a fused optimizer: its own step would do it too late."""
 
     def __init__(
         self,
         original: torch.optim.Optimizer,
         flat: FlatModel,
         hand_over: Callable[..., None],
-        cleared: Callable[[], None],
+        cleared: Callable[[bool], None],
     ) -> None:
-        """`hand_over(samples=...)` makes the step; `cleared` hears that gradients are gone without one.
+        """`hand_over(samples=...)` makes the step; `cleared` is called when gradients are cleared without one, with
+        True where a gradient scaler has skipped it.
 
         A framework that reads batches ahead sets `samples` before each step; None counts those that came from
         `pace.loader` since the last one.
@@ -39,9 +43,11 @@ class DropInOptimizer(torch.optim.Optimizer):
         self.samples: int | None = None
         # Not torch's own: there is nothing to group, and what there is belongs to `original`.
         self._original, self._flat, self._hand_over, self._cleared = original, flat, hand_over, cleared
+        self.calls = 0  # of `step`
         self._optimizer_step_pre_hooks: OrderedDict[int, Any] = OrderedDict()
         self._optimizer_step_post_hooks: OrderedDict[int, Any] = OrderedDict()
         self._patch_step_function()
+        _watch_scalers()
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
@@ -61,6 +67,7 @@ class DropInOptimizer(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Calls `closure`, which is to call backward, if there is one, then `pace.step`; returns what `closure`
         returned."""
+        self.calls += 1
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -72,7 +79,13 @@ class DropInOptimizer(torch.optim.Optimizer):
         """Clears gradients that were not handed over. After `step` there are none."""
         if self._flat.has_gradient:
             self._original.zero_grad(set_to_none)
-            self._cleared()
+            self._cleared(False)
+
+    def skipped(self) -> None:
+        """Clears the gradients of all models after a step that a gradient scaler has skipped, as a step does."""
+        for p in self._flat.parameters:
+            p.grad = None
+        self._cleared(True)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the original's state; where servers make the steps, the state is theirs, and not in here."""
@@ -96,8 +109,28 @@ class DropInOptimizer(torch.optim.Optimizer):
         return f"pace.optimizer of {self._original!r}"
 
 
+@functools.cache
+def _watch_scalers() -> None:
+    """Lets gradient scalers report to a `DropInOptimizer` that they have skipped its step.
+
+    torch has no hook for that. `_step_supports_amp_scaling` would do, but Lightning refuses to clip for such
+    optimizers, and Accelerate takes their skipped steps for steps.
+    """
+    original = torch.amp.GradScaler.step
+
+    @functools.wraps(original)
+    def step(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        before = optimizer.calls if isinstance(optimizer, DropInOptimizer) else 0
+        result = original(scaler, optimizer, *args, **kwargs)
+        if isinstance(optimizer, DropInOptimizer) and optimizer.calls == before:
+            optimizer.skipped()
+        return result
+
+    torch.amp.GradScaler.step = step  # type: ignore[assignment, method-assign]
+
+
 def drop_ins(
-    optimizer: torch.optim.Optimizer | None, flat: FlatModel, step: Callable[..., None], cleared: Callable[[], None]
+    optimizer: torch.optim.Optimizer | None, flat: FlatModel, step: Callable[..., None], cleared: Callable[[bool], None]
 ) -> dict[str, DropInOptimizer]:
     """Returns an optimizer for each model by name, for the only one by `ONLY`; {} where the loop has no optimizer."""
     if isinstance(optimizer, SeveralOptimizers):

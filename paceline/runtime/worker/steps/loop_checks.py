@@ -7,6 +7,7 @@
       optimizer.zero_grad() cleared after backward
     a gradient that is zero in every number          a warning; looked at in steps 1, 2, 4, 8, ...
     many batches, or all of an epoch, and no step    a warning
+    many steps in a row that a scaler has skipped    a warning
     batches larger than an equal share of the data   a warning: each is one pass over the worker's share
     parameters added, unfrozen or given to the       a warning: only what was there at `join` is trained
       optimizer after `join`
@@ -29,6 +30,9 @@ from paceline.engine.optim.own_optimizer import UserSteps
 
 BATCHES_WITHOUT_STEP_MAX = 100
 """Batches without a step after which the user is warned: so many are hardly gradient accumulation."""
+SKIPPED_MAX = 30
+"""Steps in a row that a gradient scaler may skip before the user is warned: from a scale of 2 ** 40, say, it needs
+some 25."""
 NAMED_MAX = 3
 """Parameters that a warning names."""
 
@@ -45,7 +49,7 @@ class LoopGuard:
         self._outside = {p for p in model.parameters() if p.requires_grad} - self._trained
         self._hook = optimizer.register_step_pre_hook(self._refuse) if optimizer else None
         self._versions: list[int] = []
-        self._steps = self._batches = 0
+        self._steps = self._batches = self._skipped = 0
         self._named_no_step = False
         self._said: set[str] = set()
 
@@ -65,7 +69,7 @@ class LoopGuard:
 
     def before_step(self) -> None:
         """Raises ConfigError when what would be handed over is not what was asked for."""
-        self._batches = 0
+        self._batches = self._skipped = 0
         self._steps += 1
         if list(map(_version_of, self._flat.parameters)) != self._versions:
             self._look_at_weights()
@@ -139,12 +143,24 @@ class LoopGuard:
         if self._batches and not self._steps:
             self._no_step(f"{self._batches} batch{'es' if self._batches > 1 else ''}")
 
+    def skipped(self) -> None:
+        """Counts a step that a gradient scaler has skipped; warns if many follow one another."""
+        self._skipped += 1
+        if self._skipped == SKIPPED_MAX:
+            self._no_step("")
+
     def _no_step(self, batches: str) -> None:
         """Warns of batches without a step, once."""
         if self._named_no_step:
             return  # the counts of later epochs say nothing new
         self._named_no_step = True
-        self._say(f"{batches} without pace.step(): without it nothing is trained; call it after backward()")
+        if self._skipped:
+            self._say(
+                f"a gradient scaler has skipped the last {self._skipped} steps, as gradients were not finite: this "
+                "worker has trained nothing since; give the scaler a smaller init_scale, or lower the learning rate"
+            )
+        else:
+            self._say(f"{batches} without pace.step(): without it nothing is trained; call it after backward()")
 
     # ---- the end -----------------------------------------------------------------------------------------
     def end(self) -> None:

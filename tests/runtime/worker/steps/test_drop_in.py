@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ from torch import Tensor, nn
 
 import paceline
 from paceline.core.errors import ConfigError
-from tests.runtime.own_loops import toy_data, toy_model
+from paceline.runtime.worker.pace import Pace
+from tests.runtime.own_loops import run_loops, toy_data, toy_model
 from tests.runtime.runs.test_trained_and_rest import (
     assert_same,
     shares_of,
@@ -85,6 +87,77 @@ def test_a_step_that_a_scaler_skips_leaves_its_samples_uncounted(cleared: str) -
             if cleared == "after the step":
                 pace.optimizer.zero_grad()
         assert (pace.steps, pace._worker.counts.samples) == (7, 70)
+
+
+OVERFLOWS = torch.inf
+
+
+def scaled_loop(optimizer: torch.optim.Optimizer, model: nn.Module, *, clears: bool) -> list[float]:
+    """Steps that a gradient scaler skips until its scale has come down; returns its scales."""
+    scaler, scales = torch.amp.GradScaler("cpu", init_scale=2.0**80), list[float]()
+    for x, y in shares_of(1, 2)[0]:
+        if clears:
+            optimizer.zero_grad()
+        scale = scaler.get_scale()
+        loss = nn.functional.cross_entropy(model(x), y)
+        (scaler.scale(loss) * (OVERFLOWS if scale > 2.0**76 else 1.0)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scale)
+    return scales
+
+
+def fused(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1, fused=True)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("make", [adamw, fused])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_step_that_a_scaler_skips_clears_the_gradients(
+    scheme: str, make: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+) -> None:
+    """zero_grad is left out: on top of infinity every later gradient would be infinite, and every step skipped."""
+    wanted, model = toy_model(), toy_model()
+    scales = scaled_loop(make(wanted.parameters()), wanted, clears=True)
+    assert min(scales[:-1]) == 2.0**76, "four steps are skipped, and no more"
+    with paceline.join(model, make(model.parameters()), scheme=scheme) as pace:
+        assert scaled_loop(pace.optimizer, model, clears=False) == scales
+        assert pace.steps == len(scales) - 4
+    assert_same(model, wanted)
+
+
+@pytest.mark.usefixtures("alone")
+def test_of_several_models_a_skipped_step_clears_the_gradients_of_all() -> None:
+    models = {name: toy_model() for name in "DG"}
+    optimizers = {name: torch.optim.SGD(model.parameters(), lr=0.1) for name, model in models.items()}
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    x, y = shares_of(1, 2)[0][0]
+    with paceline.join(dict(models), dict(optimizers), scheme="bsp") as pace:
+        for factor in (torch.inf, 1.0):
+            losses = [nn.functional.cross_entropy(model(x), y) for model in models.values()]
+            scaler.scale(sum(losses) * factor).backward()
+            scaler.step(pace.optimizers["D"])
+            scaler.update()
+            assert pace.steps == int(factor == 1.0)
+            gradients = [p.grad for model in models.values() for p in model.parameters()]
+            assert not any(grad is not None and grad.any() for grad in gradients)
+
+
+def test_one_of_two_workers_whose_scaler_skips_steps_trains_on_with_the_other(out: Path) -> None:
+    steps: dict[int, int] = {}
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+        for at, (x, y) in enumerate(pace.batches(toy_data(), 5, partition="uniform")):
+            loss = nn.functional.cross_entropy(model(x), y)
+            scaler.scale(loss * torch.inf if pace.rank == 1 and at < 3 else loss).backward()
+            scaler.step(pace.optimizer)
+            scaler.update()
+        steps[pace.rank] = pace.steps
+
+    run_loops(out, "bsp", loop, workers=2)
+    assert steps == {0: 9, 1: 6}
 
 
 @pytest.mark.usefixtures("alone")

@@ -13,7 +13,7 @@ from torch import nn
 import paceline
 from paceline.core.errors import ConfigError
 from paceline.runtime.worker.pace import Pace
-from paceline.runtime.worker.steps.loop_checks import BATCHES_WITHOUT_STEP_MAX
+from paceline.runtime.worker.steps.loop_checks import BATCHES_WITHOUT_STEP_MAX, SKIPPED_MAX
 from tests.runtime.own_loops import toy_data, toy_model
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -167,6 +167,22 @@ def test_so_is_an_epoch_without_one() -> None:
         for _ in range(3):
             for x, y in pace.batches(toy_data(), 8):
                 backward(model, x, y)
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("of_own", [False, True])
+def test_so_is_a_scaler_that_skips_every_step(of_own: bool) -> None:
+    """Also where batches come from a loader of one's own, so that nobody counts them."""
+    model = toy_model()
+    pace, _ = joined("asp", model)
+    scaler = torch.amp.GradScaler("cpu")
+    own = (tuple(toy_data().tensors) for _ in range(2 * SKIPPED_MAX))
+    why = f"a gradient scaler has skipped the last {SKIPPED_MAX} steps"
+    with pace, pytest.warns(UserWarning, match=why) as said:
+        for x, y in own if of_own else batches(pace, 2 * SKIPPED_MAX):
+            scaler.scale(nn.functional.cross_entropy(model(x), y) * torch.nan).backward()
+            scaler.step(pace.optimizer)
+            scaler.update()
     assert len(said) == 1
 
 
