@@ -231,20 +231,22 @@ class LBBSP(Scheme):
                 yield Reply(rank, Size(samples=self.balance.sizes[rank]))
 
         def _own_batches(self) -> dict[int, int]:
-            """Returns the batches that the workers reported; 0 for one that has made none yet.
+            """Returns the batches that the workers reported; 0 for one that has made none yet, and takes its own.
 
             Batches of unlike workers may differ, but one that is `UNLIKE_MOST` times that of most others is a lie. A
             batch beyond `low` and `high` is brought to them, so that no worker's report can end the run.
             """
-            claims = sorted(self.reports.values())
-            most = UNLIKE_MOST * claims[(len(claims) - 1) // 2]
-            low, high = self.scheme.low, self.scheme.high or math.inf
-            sizes = {rank: claim and max(low, min(claim, most, high)) for rank, claim in self.reports.items()}
-            if self.place.most_samples:  # one worker may have the batches of all one day
-                largest = max(sizes, key=lambda rank: sizes[rank])
-                others = sum(sizes.values()) - sizes[largest]
-                sizes[largest] = max(low, min(sizes[largest], self.place.most_samples - others))
-            return sizes
+            made = {rank: samples for rank, samples in self.reports.items() if samples}
+            if made:
+                claims = sorted(made.values())
+                most = UNLIKE_MOST * claims[(len(claims) - 1) // 2]
+                low, high = self.scheme.low, self.scheme.high or math.inf
+                made = {rank: max(low, min(claim, most, high)) for rank, claim in made.items()}
+                if self.place.most_samples:  # one worker may have the batches of all one day
+                    largest = max(made, key=lambda rank: made[rank])
+                    others = sum(made.values()) - made[largest]
+                    made[largest] = max(low, min(made[largest], self.place.most_samples - others))
+            return {rank: made.get(rank, 0) for rank in self.reports}
 
         def decide(self, now: float) -> None:
             balance = self.balance

@@ -158,6 +158,24 @@ def test_own_batches_are_no_more_together_than_one_worker_may_say_that_it_had() 
     assert sum(size.samples for size in report(c, 2, 1, 42).values()) == 42
 
 
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_before_anybody_has_made_a_batch_all_take_their_own(workers: int) -> None:
+    """Whatever bounds there are: the size of an own batch is not known yet."""
+    c = ByHand(LBBSP.Coordinator, make("lbbsp", {"low": 4}), workers=workers, most_samples=64)
+    answers = [report(c, rank, 0) for rank in range(workers)]
+    assert answers[-1] == {rank: Size(samples=0) for rank in range(workers)}
+
+
+def test_a_batch_is_compared_with_those_that_others_have_made() -> None:
+    """Two of three workers were restarted, and have made none."""
+    c = coordinator(workers=3)
+    for rank in range(3):
+        report(c, rank, 0)
+    report(c, 0, 1, 32)
+    report(c, 1, 1, 0)
+    assert report(c, 2, 1, 0) == {0: Size(samples=32), 1: Size(samples=0), 2: Size(samples=0)}
+
+
 def test_it_needs_servers_or_collectives() -> None:
     assert make("lbbsp", {}).worker(0) is LBBSP.Equals
     assert make("lbbsp", {}).worker(1) is LBBSP.Worker

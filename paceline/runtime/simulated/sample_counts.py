@@ -57,7 +57,7 @@ class Counted:
         self._clocks = [self._clock(scheme, role, rank) for rank in ranks]
         budget = Budget(limit)
         self._allowances: list[Allowance] = []
-        if limit and scheme.lock_step:
+        if limit and scheme.equal_rounds:
             self._allowances = [InRounds(limit, clock) for clock in self._clocks]
         elif limit:
             self._allowances = [_FromBudget(rank, budget, meters, self._workers) for rank in ranks]

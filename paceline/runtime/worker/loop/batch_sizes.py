@@ -29,7 +29,7 @@ class BatchSizes:
     def in_rounds(self, epochs: int, samples: int) -> Allowance | None:
         """Returns what bounds a worker with a share of its own, in a run that ends after `epochs`, in samples, or
         `samples`."""
-        if not (epochs and self.clock.lock_step):
+        if not (epochs and self.clock.equal_rounds):
             return self._allowance
         return InRounds(min(epochs, samples or epochs), self.clock)
 

@@ -5,6 +5,8 @@
                    which is true of schemes with equal rounds
     elsewhere      the total of the last exchange, or what the coordinator told since, whichever is more
 
+In equal rounds all divide what is left (`InRounds`); elsewhere the coordinator does (`ByQuota`).
+
 Example (lock-step, 4 workers, batches of 32, the run ends after 1,000 samples): at a total of 896 each may train
 min(32, 104 / 4) = 26 more; the last round has 4 times 26 = 104 samples, and the run ends at exactly 1,000.
 
@@ -102,7 +104,7 @@ class Allowance(Protocol):
 
 
 class InRounds:
-    """Gives, in lock-step, an even part of what is left, known without asking.
+    """Gives, in lock-step with equal rounds, an even part of what is left, known without asking.
 
     `samples`: of all workers, when the run ends. A worker that its scheme keeps at work in a round, after its part
     is done, goes on with whole mini-batches.
