@@ -13,6 +13,10 @@ and what it trained after that is not; so it is in the phases of `hybrid` before
 Under gossip, which has no exchanges of that kind, all is in the model that
 workers trained which were not lost. Where somebody speaks for a group of workers, exchanges are within the group, and
 only what servers have made updates of is in the model. A second is a second, on a slow worker too.
+
+An exchange is reported with the step that follows it. None follows the last exchange of a run, whose driver may report
+it alone, or not at all. Then it was made if all workers that had something to hand over have waited after their last
+steps: one that the end of the run cuts off while it computes has not waited, and holds the mean of all up.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ class Goodput:
         self._samples: defaultdict[int, int] = defaultdict(int)
         self._handed_over: defaultdict[int, int] = defaultdict(int)  # samples before the last exchange
         self._since: defaultdict[int, int] = defaultdict(int)  # and after it
+        self._waited: set[int] = set()  # those that have waited since their last step
         self._lost: defaultdict[int, int] = defaultdict(int)
         self._outside: defaultdict[int, int] = defaultdict(int)  # handed over before the first update or after the last
         self._updates: list[Applied] = []
@@ -41,6 +46,7 @@ class Goodput:
     def add(self, record: Record) -> None:
         match record:
             case Span(rank=rank, activity="computing", seconds=seconds, samples=samples, exchanges=exchanges):
+                self._waited.discard(rank)
                 if exchanges:
                     self._handed_over[rank] += self._since[rank]
                     (self._last_phase if self._updates else self._outside)[rank] += self._since[rank]
@@ -48,6 +54,8 @@ class Goodput:
                 self._seconds[rank] += seconds
                 self._samples[rank] += samples
                 self._since[rank] += samples
+            case Span(rank=rank):
+                self._waited.add(rank)
             case Applied(shard=0, weight=weight) if weight <= 0:  # dropped: neither in the model nor to be handed over
                 self._without(record)
             case Applied(shard=0):
@@ -92,6 +100,10 @@ class Goodput:
         )
         return min(1.0, total / (workers * seconds))
 
+    def samples_in_model(self, *, gossip: bool = True) -> float:
+        """Returns the samples that are in the model; 0 where it is the one that the run began with."""
+        return sum(self._useful(gossip).values())
+
     def _useful(self, gossip: bool) -> defaultdict[int, float]:
         """Returns the samples of each rank that are in the model."""
         useful = self._in_updates.copy()
@@ -102,8 +114,15 @@ class Goodput:
                 for rank, samples in known.items():
                     useful[rank] += samples
             return useful
-        if any(self._handed_over.values()) or not gossip:
-            useful.update(self._handed_over)
+        last = self._in_last_exchange()
+        if any(self._handed_over.values()) or last or not gossip:
+            for rank in (*self._handed_over, *last):
+                useful[rank] = self._handed_over.get(rank, 0) + last.get(rank, 0)
         else:
             useful.update({rank: samples - self._lost[rank] for rank, samples in self._samples.items()})
         return useful
+
+    def _in_last_exchange(self) -> dict[int, int]:
+        """Returns the samples of each rank that were handed over after its last step; {} where some were not."""
+        pending = {rank: samples for rank, samples in self._since.items() if samples}
+        return pending if self._waited.issuperset(pending) else {}

@@ -276,9 +276,12 @@ class RunStatistics:
         return f"{found} {way_out(recipe.scheme, parameters, recipe.optimizer.lr, workers)}"
 
     def _without_exchange(self) -> str:
-        """Returns a warning that no round of local steps was finished; "" where one was."""
+        """Returns a warning that no round of local steps was finished; "" where one was, or where the model holds
+        samples all the same."""
         scheme, latest = self._recipe.make_scheme(), [worker.latest for worker in self._workers]
         if not scheme.trains_locally or any(progress.exchanges for progress in latest):
+            return ""
+        if self._goodput.samples_in_model(gossip=self._is_gossip()):
             return ""
         steps = max((progress.steps for progress in latest), default=0)
         if not steps:

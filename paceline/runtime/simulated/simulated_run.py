@@ -86,6 +86,7 @@ class VirtualRun:
         self._judge = None if setting.timing_only else Judge(config, self._splits)
         self._results = Results(Path(config.run.out), secrets.token_hex(16), lambda line: display.begin((line,)))
         self.evaluations: list[Evaluated] = []
+        self._looked_after = -1  # events of the simulation before the last evaluation
         self._joined: list[Record] = []
         self._reason = self._interrupted = ""
         self._countdown, self._shown = SHOW_EVENTS, time.monotonic()
@@ -216,7 +217,7 @@ class VirtualRun:
         for used in sim.cpu_used(at):
             self._note(used)
         self._note(Ended(at=at, reason=self._reason))
-        if self._judge is not None and not (self.evaluations and self.evaluations[-1].samples == self._meters.total):
+        if self._judge is not None and self._looked_after != sim.events:  # an exchange may follow the last sample
             self._look(at)
         self._tell()
         self._statistics.finished(self._reason, at)
@@ -267,6 +268,7 @@ class VirtualRun:
         assert self._training is not None
         w, statistics = self.simulation.model(), self._training.mean_statistics()
         judged = self._judge.look(at, self._meters.total, w, statistics)
+        self._looked_after = self.simulation.events
         self.evaluations.append(judged)
         self._note(judged)
         self.simulation.judged(judged.accuracy)

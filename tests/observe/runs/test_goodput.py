@@ -79,6 +79,38 @@ def test_before_the_first_exchange_nothing_is_in_a_model_that_is_not_a_mean_of_t
     assert goodput.share(1, 4.0, gossip=False) == 0.0
 
 
+def waited(rank: int, at: float, seconds: float = 0.0) -> Span:
+    return Span(at=at, rank=rank, activity="waiting", seconds=seconds)
+
+
+def counted(*records: Record) -> Goodput:
+    goodput = Goodput()
+    for record in records:
+        goodput.add(record)
+    return goodput
+
+
+def test_the_last_exchange_counts_whether_or_not_its_driver_reports_it() -> None:
+    trained = [waited(0, 0), waited(1, 0), step(0, 1), step(1, 1), step(0, 2)]
+    made = counted(*trained, waited(0, 3, 1.0), waited(1, 3, 2.0))
+    assert made.samples_in_model(gossip=False) == 24
+    assert made.share(2, 4.0, gossip=False) == pytest.approx(3 / 8)
+    alone = [Span(at=3, rank=rank, activity="computing", seconds=0.0, exchanges=1) for rank in (0, 1)]
+    reported = counted(*trained, waited(0, 3, 1.0), waited(1, 3, 2.0), *alone)
+    assert reported.samples_in_model(gossip=False) == 24
+
+
+def test_a_mean_that_the_end_of_the_run_cut_off_does_not_count() -> None:
+    cut = counted(waited(0, 0), waited(1, 0), step(0, 1), waited(0, 5, 4.0), step(1, 5, 5.0))
+    assert cut.samples_in_model(gossip=False) == 0, "worker 1 was computing, so the mean was never made"
+    assert cut.share(2, 5.0, gossip=False) == 0.0
+
+
+def test_a_worker_that_was_lost_holds_up_no_last_exchange() -> None:
+    lost = MemberChange(at=2, party="worker 1", event="lost")
+    assert counted(step(0, 1), step(1, 1), lost, waited(0, 3)).samples_in_model(gossip=False) == 8
+
+
 def test_a_run_that_trained_nothing_has_none() -> None:
     assert of([]) is None
     assert of([step(0, 1)], seconds=0.0) is None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from paceline.core.coordination.control_messages import NOTHING
+from paceline.core.trace import Span
 from paceline.runtime.run_folder.run_statistics import RunStatistics
 from tests.runtime.one_process import config_for
 
@@ -48,3 +49,17 @@ def test_a_run_that_ends_before_its_first_exchange_says_so(out: Path, scheme: st
         statistics.progressed(rank, dataclasses.replace(NOTHING, steps=5, samples=50, exchanges=exchanges * rank), 1.0)
     warning = statistics.summary().warning
     assert warning.endswith(f"Train for longer, or take fewer local steps ({flag}).") if flag else not warning
+
+
+def test_a_run_whose_only_exchange_is_its_last_has_trained_its_model(out: Path) -> None:
+    statistics = RunStatistics(config_for(out, scheme="diloco", steps=5), 1000)
+    for rank in range(2):
+        statistics.progressed(rank, dataclasses.replace(NOTHING, steps=5, samples=50), 1.0)
+        statistics.recorded(Span(at=1.0, rank=rank, activity="computing", seconds=1.0, steps=5, samples=50))
+    assert "Nobody made an exchange" in statistics.summary().warning
+    for rank in range(2):
+        statistics.recorded(Span(at=1.1, rank=rank, activity="waiting", seconds=0.1))
+    statistics.finished("steps", 1.1)
+    summary = statistics.summary()
+    assert summary.warning == ""
+    assert summary.goodput == pytest.approx(1 / 1.1)

@@ -58,6 +58,20 @@ def test_the_same_seed_leaves_the_same_bytes(tmp_path: Path) -> None:
     assert all(x != y for x, y in zip(first, left("c", 2), strict=True))
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("scheme", ["localsgd", "slowmo", "diloco", "muloco", "asyncdiloco", "noloco"])
+def test_the_last_exchange_is_in_the_model_that_is_judged_and_the_summary_counts_it(scheme: str, workers: int) -> None:
+    on = {"workers": workers, "slowdown": [], "servers": 1}
+    virtual = VirtualRun(setting(scheme, on=on, stop={"epochs": 0.3}), Silent())
+    summary = virtual.run(leave=False)
+    first, last = virtual.evaluations[0], virtual.evaluations[-1]
+    assert (first.samples, last.samples) == (0, summary.samples)
+    assert last.loss != first.loss, "it is the untrained model that was judged last"
+    assert summary.warning == ""
+    assert summary.goodput is not None
+    assert summary.goodput > 0.3
+
+
 def test_an_interrupted_run_keeps_what_there_is() -> None:
     virtual = VirtualRun(setting(stop={"epochs": 5}), Silent())
     virtual.interrupt("SIGINT")
