@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import send_to_device
 from torch import nn
@@ -66,13 +67,15 @@ class PacelineAccelerator(Accelerator):
     def prepare(self, *objects: Any, **named: Any) -> Any:
         """Joins with the model and optimizer among `objects`; returns all of them, in their order.
 
-        Raises ConfigError for several optimizers, or one without its model, and what `paceline.join` raises.
+        What an earlier call returned may be given again, as by a cell of a notebook that is run again. Raises
+        ConfigError for several optimizers, or one without its model, and what `paceline.join` raises.
         """
+        objects = tuple(map(_unwrapped, objects))
         optimizers = [each for each in objects if isinstance(each, torch.optim.Optimizer)]
         models = [each for each in objects if isinstance(each, nn.Module)]
         if not optimizers and self._pace is None:
             return super().prepare(*objects, **named)
-        if optimizers and (len(optimizers) > 1 or len(models) != 1 or self._pace is not None):
+        if optimizers and (len(optimizers) > 1 or len(models) != 1):
             raise ConfigError(
                 "PacelineAccelerator.prepare: give one model and its optimizer in one call; several models are trained "
                 'by paceline.join({"D": ...}, {"D": ...})'
@@ -110,6 +113,13 @@ class _OnDevice(WorkerLoader):
 
     def __iter__(self) -> Iterator[Any]:
         return (send_to_device(batch, self._device) for batch in super().__iter__())
+
+
+def _unwrapped(given: Any) -> Any:
+    """Returns what an earlier `prepare` was given for `given`."""
+    if isinstance(given, AcceleratedOptimizer):
+        return given.optimizer
+    return given.original if isinstance(given, WorkerLoader) else given
 
 
 def _batch_size(loader: DataLoader[Any]) -> int:

@@ -18,6 +18,7 @@ import dataclasses
 import functools
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 
@@ -49,6 +50,7 @@ from paceline.runtime.worker.ranks.local_group import process_group
 from paceline.runtime.worker.ranks.meeting import RankMeeting, check_asked, check_recipe, meet
 from paceline.runtime.worker.ranks.other_rank import OtherRankPace
 from paceline.runtime.worker.single_process import servers_needed, sit_alone
+from paceline.runtime.worker.steps.drop_in import DropInOptimizer
 from paceline.runtime.worker.steps.random_generators import differ
 
 if TYPE_CHECKING:
@@ -116,7 +118,7 @@ def join(
     spec, session = _sit(spec, recipe, str(next(module.parameters()).device))
     pace = _begun(module, whole, recipe, spec.overlapping(overlap), session, seed_ranks=seed_ranks, state=state)
     check_evaluated(evaluate, pace.rank, session)
-    atexit.register(leave, pace, end)
+    _leave_at_exit(pace, end)
     return pace
 
 
@@ -223,10 +225,15 @@ def _as_one(model: Any, optimizer: Any) -> tuple[nn.Module, Any]:
     """Returns the only model, or all of them as one, with its optimizer. Raises ConfigError if they do not go
     together."""
     if isinstance(model, Mapping) and isinstance(optimizer, Mapping):
-        return together(model, optimizer)
+        return together(model, {name: _own(each) for name, each in optimizer.items()})
     if isinstance(model, Mapping) or isinstance(optimizer, Mapping):
         raise ConfigError('several models need an optimizer each: join({"D": d, "G": g}, {"D": of_d, "G": of_g})')
-    return model, optimizer
+    return model, _own(optimizer)
+
+
+def _own(optimizer: Any) -> Any:
+    """Returns the user's optimizer for the `pace.optimizer` of an earlier run, which a cell that is run again gives."""
+    return optimizer.original if isinstance(optimizer, DropInOptimizer) else optimizer
 
 
 def _checked(recipe: Recipe, spec: ProcessSpec | None, *, several: bool) -> Recipe:
@@ -258,20 +265,36 @@ def optimizer_of(
 
 _joined: list[str] = []
 """The party that this process is, once it has joined a run with others: whoever started it has one place for it."""
+_alone: dict[int, tuple[Pace, Callable[[], None]]] = {}
+"""By thread: the worker that joined last, if it is alone, and what ends it at exit; another `join` ends it before."""
 
 
 def _begin(scheme: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Returns the scheme and its parameters, which the command may have set. Raises ConfigError for a second `join`.
+    """Returns the scheme and its parameters, which the command may have set. Raises ConfigError for a second `join`
+    in a run with others.
 
-    From now on the process keeps the memory that steps free.
+    A process that is alone may join again and again, as notebooks do; this ends its earlier part. From now on the
+    process keeps the memory that steps free.
     """
     if _joined:
         raise ConfigError(
             f"this process is {_joined[0]} of its run already: a worker process has one paceline.join; "
             "give several models to one, join({name: model, ...}, {name: optimizer, ...})"
         )
+    if earlier := _alone.pop(threading.get_ident(), None):
+        pace, leaving = earlier
+        pace.supersede()
+        atexit.unregister(leaving)
     keep_freed_memory(os.environ)
     return scheme_from(os.environ, scheme, parameters)
+
+
+def _leave_at_exit(pace: Pace, end: ScriptExit | None) -> None:
+    """Ends the worker at the end of its script; one that is alone (`end` is None) perhaps earlier, by `_begin`."""
+    leaving = functools.partial(leave, pace, end)
+    atexit.register(leaving)
+    if end is None:
+        _alone[threading.get_ident()] = pace, leaving
 
 
 def _sit(spec: ProcessSpec | None, recipe: Recipe, own_device: str) -> tuple[ProcessSpec, Session]:

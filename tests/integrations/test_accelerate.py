@@ -68,6 +68,23 @@ def test_a_shuffled_loader_is_shared_and_each_sample_comes_once() -> None:
     assert accelerator.pace.steps == len(batches)
 
 
+def test_a_cell_that_was_interrupted_prepares_again_with_what_it_has() -> None:
+    accelerator = PacelineAccelerator(cpu=True, scheme="bsp")
+    model = network()
+    optimizer, batches = torch.optim.SGD(model.parameters(), lr=0.1), loader(shuffle=True)
+    samples = 0
+    for interrupted in (True, False):
+        model, optimizer, batches = accelerator.prepare(model, optimizer, batches)
+        for x, y in batches:
+            accelerator.backward(nn.functional.cross_entropy(model(x), y))
+            optimizer.step()
+            samples += len(x)
+            if interrupted:
+                break
+    accelerator.end_training()
+    assert samples == 32 + 200
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -219,6 +219,12 @@ class FlatModel(FlatGradients):
         if any(p.data_ptr() != start + at * self._w.element_size() for p, at in self._ends):
             raise ConfigError("the module was moved or converted after it was handed over: do that before")
 
+    def release(self) -> None:
+        """Leaves the module to its owner; parameters whose weights are still arriving keep the old ones."""
+        if self._awaited is not None:
+            self._awaited.drop()
+        super().release()
+
     # ---- several processes -------------------------------------------------------------------------------
     def reset_others(self) -> None:
         """Tells the other processes that hold the model that their optimizers forget their state; there are none."""

@@ -75,6 +75,7 @@ class Worker:
     def stop_watching(self) -> None:
         """Gives signals, optimizer and model back to the loop."""
         self.notice.close()
+        self.steps.end()
         self.guard.end()
 
 
@@ -93,7 +94,27 @@ def join_run(
     it. Raises PeerLost or TimedOut if it never does.
     """
     model = WorkerModel.of(module, recipe, spec, optimizer, behind.samples, flat)
-    guard, watch = LoopGuard(module, model.flat, model.work.steps_of_user), Stopwatch(model.device, session.over)
+    guard = LoopGuard(module, model.flat, model.work.steps_of_user)
+    try:
+        return _joined(recipe, spec, session, model, guard, optimizer, measure, behind, flat)
+    except BaseException:  # Ctrl-C, too: model and optimizer go back to the loop, which may join again
+        guard.end()
+        raise
+
+
+def _joined(
+    recipe: Recipe,
+    spec: ProcessSpec,
+    session: Session,
+    model: WorkerModel,
+    guard: LoopGuard,
+    optimizer: torch.optim.Optimizer | None,
+    measure: Callable[[], float] | None,
+    behind: ResumedProgress,
+    flat: GatheredModel | None,
+) -> Worker:
+    """Does the same, with `model` and its `guard`."""
+    watch = Stopwatch(model.device, session.over)
     counts, leases = ProgressCounters(), LeasedPosition(session)
     capture = model.capture(session.node, recipe, spec.servers)
     positions = PositionLog(session.node, model.device, capture.take, _draws_of_ranks(spec, flat))

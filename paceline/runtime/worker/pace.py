@@ -40,6 +40,10 @@ from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
 
 REASON_MAX = 200
 """Characters of the reason why a loop ends a run."""
+SUPERSEDED = (
+    "this run ended when paceline.join was called again in this process; several models go to one: "
+    "join({name: model, ...}, {name: optimizer, ...})"
+)
 
 
 class Pace:
@@ -156,7 +160,7 @@ class Pace:
         `samples`: of the batch, or of all whose gradients were added up, if they did not come from `batches` or
         `loader`; it may be the only argument. `model`: which one of several is trained; by default all. Does nothing
         once the run is over.
-        Raises PeerLost or TimedOut when another party is missing.
+        Raises PeerLost or TimedOut when another party is missing, and ConfigError after another `join`.
         """
         if isinstance(model, int):
             model, samples = None, model
@@ -164,6 +168,8 @@ class Pace:
         if not worker.end.ended:  # a step that is made is handed over, also by one that is drained
             worker.steps.step(samples if samples is not None else max(1, worker.feed.samples_at_hand), model)
             worker.feed.stepped()
+        elif worker.end.superseded:
+            raise ConfigError(SUPERSEDED)
         elif not worker.end.closed:
             worker.run.session.check()
 
@@ -267,6 +273,17 @@ class Pace:
             with contextlib.suppress(PacelineError):  # somebody may be there to hear it
                 session.tell(control.Failed(cause=cause[:2000], details=details[-8000:], lost_another=lost_another))
             session.close()
+
+    def supersede(self) -> None:
+        """Ends the part of a worker that is alone, since its process joins again, in a notebook perhaps.
+
+        An interrupted step may be half done, so nothing is waited for, and the model keeps the weights that it has.
+        """
+        if not self._worker.end.closed:
+            self._worker.end.superseded = True
+            with contextlib.suppress(PacelineError):
+                self._worker.model.flat.settle()
+            self.abandon(SUPERSEDED)
 
     def __enter__(self) -> Pace:
         return self

@@ -23,6 +23,7 @@ class RunEnd:
         self._run, self._counts, self._sizes = run, counts, sizes
         self._session, self._steps_max = run.session, run.spec.steps  # asked for at every batch
         self.closed = False  # has the loop closed it?
+        self.superseded = False  # has another `join` of this process ended it?
         self.asked = ""  # why the loop has asked that the run ends for all
 
     @property

@@ -50,6 +50,11 @@ class DropInOptimizer(torch.optim.Optimizer):
         _watch_scalers()
 
     @property
+    def original(self) -> torch.optim.Optimizer:
+        """Returns the user's optimizer."""
+        return self._original
+
+    @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
         """Returns the groups of the user's optimizer, which schedulers change."""
         return self._original.param_groups
