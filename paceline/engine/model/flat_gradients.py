@@ -257,6 +257,14 @@ class FlatGradients:
         for p in self._parameters:
             p.grad = None
 
+    def _gradient_moved(self, i: int) -> bool:
+        """Returns True if the gradient of parameter `i` is still the view of the buffer, and lies elsewhere."""
+        if self._separate or i not in self._numbers:
+            return False
+        at, buffer = self._numbers.index(i), self._gradient.tensor
+        grad, start = self._dense[at].grad, sum(p.numel() for p in self._dense[:at])
+        return grad is not None and grad is self._expected[at] and grad.data_ptr() != buffer[start:].data_ptr()
+
     def _attached(self) -> bool:
         """Returns True if every parameter's gradient is still the view that `_bind` put there."""
         return all(map(is_, map(_grad_of, self._dense), self._expected))

@@ -15,7 +15,7 @@ import hashlib
 import itertools
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.chunked import ChunkedVector
 from paceline.engine.vectors.flat import Flat
 
-_version_of = attrgetter("_version")
+_version_of, _address_of = attrgetter("_version"), methodcaller("data_ptr")
 
 
 def pieces_of(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -81,7 +81,7 @@ class FlatModel(FlatGradients):
         self._length = edges[-1]
         self._w = spare(self._length, parameters[0].device)
         low = LowPrecision(parameters, views_of(self._w, parameters))
-        self._move_in(parameters, edges)
+        self._move_in(parameters)
         sparse = SparseParameters(module, parameters) if by_rows and not low else None
         super().__init__(parameters, edges, nn.Parameter(self._w), low, sparse)
         # The vector that the weights were loaded from or shown as last. It is a weak reference: memory that a server
@@ -91,17 +91,19 @@ class FlatModel(FlatGradients):
         self._loaded_version = -1
         self._awaited = LazyWeights(parameters, self._w) if fit(module) and not low else None
 
-    def _move_in(self, parameters: list[nn.Parameter], edges: tuple[int, ...]) -> None:
+    def _move_in(self, parameters: list[nn.Parameter]) -> None:
         """Copies the parameters into the buffer and makes them views of it, except those of 16 bits."""
+        pieces = pieces_of(self._w, parameters)
         with torch.no_grad():
-            for p, piece in zip(parameters, pieces_of(self._w, parameters), strict=True):
+            for p, piece in zip(parameters, pieces, strict=True):
                 piece.copy_(p)
                 if p.dtype not in LOW:
                     p.data = piece
-        # The first and the last parameter in the buffer, by which `_check_place` finds that the module was moved. An
-        # empty parameter has no address.
-        inside = [(p, at) for p, at in zip(parameters, edges, strict=False) if p.numel() and p.dtype not in LOW]
-        self._ends = inside[:1] + inside[-1:]
+        # Where parameters have to be; an empty one has no address.
+        pairs = enumerate(zip(parameters, pieces, strict=True))
+        self._pieces = {i: piece for i, (p, piece) in pairs if p.numel() and p.dtype not in LOW}
+        self._inside = [parameters[i] for i in self._pieces]
+        self._addresses = list(map(_address_of, self._inside))
 
     def __len__(self) -> int:
         return self._length
@@ -138,7 +140,7 @@ class FlatModel(FlatGradients):
             return
         if len(w) != self._length:
             raise ValueError(f"{len(w)} weights for a model of {self._length} parameters")
-        self._check_place()
+        self.bring_home()
         # torch counts every late copy as a write. The weights are those of `w` when these writes are made, so
         # `_remember` takes the present count and adds them; until then the weights count as changed.
         if late and self._awaited is not None and isinstance(w, ChunkedVector) and not w.there:
@@ -170,7 +172,7 @@ class FlatModel(FlatGradients):
         self.settle()
         shown = self._loaded
         if shown is None:
-            self._check_place()
+            self.bring_home()
             self._low.bring()
             shown = Flat.copy_of(self._w)
             self._remember(weakref.ref(shown), self._version())
@@ -213,11 +215,26 @@ class FlatModel(FlatGradients):
         """Returns how many writes torch has counted on the parameters together."""
         return int(sum(map(_version_of, self._parameters), self.flat_parameter._version))
 
-    def _check_place(self) -> None:
-        """Raises ConfigError if the parameters do not lie in the buffer any more."""
-        start = self._w.data_ptr()
-        if any(p.data_ptr() != start + at * self._w.element_size() for p, at in self._ends):
-            raise ConfigError("the module was moved or converted after it was handed over: do that before")
+    def bring_home(self) -> None:
+        """Moves parameters back into the buffer, with their numbers, whose `data` was assigned (`p.data = before`).
+
+        Raises ConfigError where the module was moved or converted: then the gradients lie elsewhere, too.
+        """
+        if list(map(_address_of, self._inside)) == self._addresses:
+            return
+        for i, piece in self._pieces.items():
+            p = self._parameters[i]
+            if p.data_ptr() == piece.data_ptr():
+                continue
+            if (p.dtype, p.device, p.shape) != (piece.dtype, piece.device, piece.shape) or self._gradient_moved(i):
+                raise ConfigError("the module was moved or converted after it was handed over: do that before")
+            piece.copy_(p.detach())
+            p.data = piece
+        self.touched()
+
+    def numbers(self) -> list[Tensor]:
+        """Returns the memory that the parameters have, as vectors."""
+        return [p.detach().flatten() for p in self._parameters] if self._low else [self._w]
 
     def release(self) -> None:
         """Leaves the module to its owner; parameters whose weights are still arriving keep the old ones."""

@@ -174,6 +174,21 @@ def test_moving_the_module_afterwards_is_noticed() -> None:
         model.load(Flat.copy_of(torch.zeros(len(model))))
 
 
+def test_a_parameter_whose_data_was_assigned_comes_back_with_its_numbers() -> None:
+    module = small()
+    model = FlatModel(module)
+    first = next(iter(module.parameters()))
+    assert model.weights() is model.weights()
+    first.data = torch.full_like(first, 7.0)
+    model.bring_home()
+    assert first.data_ptr() == model.flat_parameter.data_ptr()
+    assert first.eq(7.0).all()
+    assert model.weights().value()[: first.numel()].eq(7.0).all()
+    first.data = first.data.double()
+    with pytest.raises(ConfigError, match="moved or converted"):
+        model.bring_home()
+
+
 @pytest.mark.cuda
 @needs_cuda
 def test_on_a_gpu_held_gradients_never_change_and_host_weights_load() -> None:

@@ -1,8 +1,10 @@
 """What a training loop does beside `pace.step()` that would be lost or would count twice, said in one line.
 
     optimizer.step(), scaler.step(optimizer)         an error: the model would be updated twice
-    weights changed before the first step            an error where all are, as by load_state_dict; else a warning
+    weights changed before the first step            an error where all were written, as by load_state_dict; else a
+                                                     warning
     weights changed later                            a warning: what becomes of that depends on the scheme
+    weights perturbed and restored before the step   nothing: numbers count, so sharpness-aware minimisation may do it
     pace.step() without a gradient, as one that      a warning
       optimizer.zero_grad() cleared after backward
     a gradient that is zero in every number          a warning; looked at in steps 1, 2, 4, 8, ...
@@ -27,12 +29,16 @@ from paceline.core.errors import ConfigError
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.model.several_models import SeveralOptimizers
 from paceline.engine.optim.own_optimizer import UserSteps
+from paceline.engine.vectors.weight_samples import WeightSamples
 
 BATCHES_WITHOUT_STEP_MAX = 100
 """Batches without a step after which the user is warned: so many are hardly gradient accumulation."""
 SKIPPED_MAX = 30
 """Steps in a row that a gradient scaler may skip before the user is warned: from a scale of 2 ** 40, say, it needs
 some 25."""
+STEPS_BETWEEN_LOOKS = 16
+"""Steps between two looks at the places of weights that torch has counted no write to, and at their numbers on a GPU,
+which the look waits for."""
 NAMED_MAX = 3
 """Parameters that a warning names."""
 
@@ -49,6 +55,8 @@ class LoopGuard:
         self._outside = {p for p in model.parameters() if p.requires_grad} - self._trained
         self._hook = optimizer.register_step_pre_hook(self._refuse) if optimizer else None
         self._versions: list[int] = []
+        self._samples = WeightSamples(flat.numbers)
+        self._noted = False  # have the samples of this step been taken?
         self._steps = self._batches = self._skipped = 0
         self._named_no_step = False
         self._said: set[str] = set()
@@ -64,15 +72,18 @@ class LoopGuard:
 
     # ---- the weights -------------------------------------------------------------------------------------
     def note_weights(self) -> None:
-        """Notes the versions of the weights: whatever changes them from here on comes from the loop."""
-        self._versions = list(map(_version_of, self._flat.parameters))
+        """Notes the weights: whatever changes them from here on comes from the loop."""
+        flat = self._flat
+        self._versions = list(map(_version_of, flat.parameters))
+        self._noted = flat.settled and not flat.in_ranks
+        if self._noted:
+            self._samples.note()
 
     def before_step(self) -> None:
         """Raises ConfigError when what would be handed over is not what was asked for."""
         self._batches = self._skipped = 0
         self._steps += 1
-        if list(map(_version_of, self._flat.parameters)) != self._versions:
-            self._look_at_weights()
+        self._look_at_weights()
         if not self._flat.has_gradient:
             several = isinstance(self._optimizer, SeveralOptimizers)
             self._say(
@@ -93,9 +104,19 @@ class LoopGuard:
 
     def _look_at_weights(self) -> None:
         """Warns of weights that were changed outside `pace.step`; before the first step, raises ConfigError if all
-        were."""
-        now = map(_version_of, self._flat.parameters)
-        if self._steps == 1 and all(a != b for a, b in zip(now, self._versions, strict=True)):
+        were written."""
+        flat, versions = self._flat, map(_version_of, self._flat.parameters)
+        written = [now != before for now, before in zip(versions, self._versions, strict=False)]
+        if not self._noted:  # there is no sample of weights that arrive late, or lie on several devices
+            changed = any(written)
+        else:
+            looks = any(written) or self._steps % STEPS_BETWEEN_LOOKS == 1
+            if looks:
+                flat.bring_home()
+            changed = (looks or flat.device.type == "cpu") and self._samples.changed
+        if not changed:
+            return
+        if self._steps == 1 and all(written):
             raise ConfigError(
                 "the model's weights were replaced after paceline.join, by load_state_dict perhaps; the run has begun "
                 "with others: load a checkpoint before paceline.join"

@@ -108,6 +108,37 @@ def test_weights_changed_later_are_warned_of_once(scheme: str) -> None:
     assert len(said) == 1
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_so_are_those_changed_behind_torchs_back(scheme: str) -> None:
+    """torch counts no write to `p.data`."""
+    model = toy_model()
+    pace, _ = joined(scheme, model)
+    with pace, pytest.warns(UserWarning, match=r"changed outside pace\.step\(\)") as said:
+        for x, y in batches(pace, 4):
+            backward(model, x, y)
+            pace.step()
+            for p in model.parameters():
+                p.data.clamp_(-0.1, 0.1)
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_weights_that_are_replaced_by_the_same_ones_are_not(at: int) -> None:
+    """Warnings are errors in these tests. A checkpoint that is loaded twice, an average that is looked at."""
+    model = toy_model()
+    pace, _ = joined("asp", model)
+    with pace:
+        for number, (x, y) in enumerate(batches(pace, 3)):
+            backward(model, x, y)
+            if number == at:
+                before = {name: t.clone() for name, t in model.state_dict().items()}
+                with torch.no_grad():
+                    for p in model.parameters():
+                        p.mul_(0.5)
+                model.load_state_dict(before)
+            pace.step()
+
+
 @pytest.mark.parametrize("to_none", [True, False])
 @pytest.mark.parametrize("own_gradients", [True, False])
 def test_gradients_that_are_cleared_between_backward_and_step_are_warned_of_once(
