@@ -19,6 +19,7 @@ from torch import Tensor
 from paceline.core.effects import KEEP, RESET, Compute, Computed, Data, Train, Trained
 from paceline.core.samples.sample_leases import joined
 from paceline.core.spans import Spans, common
+from paceline.core.vector import weighted_mean
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.optim.optimizer_state import OptimizerState
 from paceline.engine.optim.optimizers import LocalOptimizer
@@ -162,7 +163,7 @@ class LocalWork:
             return g
         weighted = g * float(samples)
         self._sum = weighted if self._sum is None else self._sum + weighted
-        return self._sum * (1.0 / self._samples)
+        return cast(AnyFlat, weighted_mean(self._sum, self._samples))
 
 
 class Local:

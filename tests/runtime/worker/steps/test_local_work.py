@@ -70,6 +70,18 @@ def test_the_gradient_over_several_batches_is_that_of_one_with_all_their_samples
     assert (parts.samples, parts.seconds) == (24, 0.5 * len(sizes))
 
 
+def test_batches_without_a_sample_have_a_gradient_of_zero() -> None:
+    """As batches of text in which no token has a label."""
+    bench = Bench()
+    bench.steps.begin(Compute(bench.w0, steps=2))
+    for _ in range(2):
+        bench.module(toy_data().tensors[0][:3]).sum().backward()
+        result = bench.steps.done(0, 0.5)
+    assert result is not None
+    assert result.samples == 0
+    assert not result.g.value().any()  # type: ignore[union-attr]
+
+
 def test_each_piece_of_work_starts_its_sum_anew() -> None:
     bench = Bench()
     bench.do(Compute(bench.w0, steps=2), 8, 8)
