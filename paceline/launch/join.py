@@ -29,6 +29,7 @@ from paceline.config import Config
 from paceline.config.option_types import SchemeParameters
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.scheme import make
+from paceline.engine.forward_samples import SamplesOf
 from paceline.engine.model.several_models import together
 from paceline.engine.model.trainable import trained_of
 from paceline.engine.optim.recipe import recipe_of
@@ -74,6 +75,7 @@ def join(
     seed_ranks: bool = True,
     evaluate: Evaluate | None = None,
     state: Mapping[str, Any] | None = None,
+    samples_of: SamplesOf | None = None,
     group: Any = None,
     data_group: Any = None,
     **parameters: Unpack[SchemeParameters],
@@ -98,6 +100,8 @@ def join(
     `evaluate(model)` is called in a process of its own, under `paceline launch --eval-every`, and returns an accuracy,
     or a dict with `accuracy`, `loss`. From `state`, which `pace.state_dict()` returned, the run goes on
     (docs/checkpoints.md); a checkpoint of `--resume` wins over it.
+    Where the loop has batches of its own, `samples_of` gets the arguments of each call of the model, and returns how
+    many samples, or tokens, the call counts as; by default the length of its first tensor (docs/own-loop.md).
     `group`, `data_group`: of the ranks of a worker of several devices (docs/workers-of-several-devices.md).
     `pace.close()`, or the end of the script, leaves the run (docs/launch.md) and loads the final model.
     Raises ConfigError for an unknown scheme or codec, a bad parameter, or an optimizer that is not supported.
@@ -108,7 +112,21 @@ def join(
     if group is not None:
         check_asked(lazy=lazy, overlap=overlap, evaluate=evaluate, state=state)
         ranks = meet(model, optimizer, group, data_group, _check_started(os.environ, group))
-        return _join_with_ranks(ranks, recipe_with, differing=seed if seed_ranks else None)
+        return _join_with_ranks(ranks, recipe_with, differing=seed if seed_ranks else None, samples_of=samples_of)
+    begun = functools.partial(_begun, seed_ranks=seed_ranks, state=state, samples_of=samples_of)
+    return _join_on_one_device(model, optimizer, recipe_with, begun, evaluate=evaluate, overlap=overlap)
+
+
+def _join_on_one_device(
+    model: Any,
+    optimizer: Any,
+    recipe_with: Callable[[OptimizerRecipe], Recipe],
+    begun: Callable[..., Pace],
+    *,
+    evaluate: Evaluate | None,
+    overlap: bool,
+) -> Pace:
+    """Joins a run as a worker of one process, in which `begun` begins the training."""
     module, given = _as_one(model, optimizer)
     whole, how = optimizer_of(module, given)
     recipe, (spec, end) = recipe_with(how), find_spec()
@@ -116,7 +134,7 @@ def join(
     if spec and spec.who.kind == "evaluator":
         evaluate_and_exit(module, whole, recipe, spec, evaluate)
     spec, session = _sit(spec, recipe, str(next(module.parameters()).device))
-    pace = _begun(module, whole, recipe, spec.overlapping(overlap), session, seed_ranks=seed_ranks, state=state)
+    pace = begun(module, whole, recipe, spec.overlapping(overlap), session)
     check_evaluated(evaluate, pace.rank, session)
     _leave_at_exit(pace, end)
     return pace
@@ -162,7 +180,11 @@ def _check_started(environment: Mapping[str, str], group: Any) -> float:
 
 
 def _join_with_ranks(
-    ranks: RankMeeting, recipe_with: Callable[[OptimizerRecipe], Recipe], *, differing: int | None
+    ranks: RankMeeting,
+    recipe_with: Callable[[OptimizerRecipe], Recipe],
+    *,
+    differing: int | None,
+    samples_of: SamplesOf | None,
 ) -> Pace:
     """Joins a run as one rank of a worker: the first one takes part in the run, the others follow it.
 
@@ -171,7 +193,7 @@ def _join_with_ranks(
     wanted = differing is not None
     if not ranks.is_first:
         say_nothing_of_lost_peers()
-        other = OtherRankPace(ranks)
+        other = OtherRankPace(ranks, samples_of)
         number = other.rank + other.workers * ranks.place[0]
         differ(differing or 0, number, incarnation_from(os.environ), wanted=wanted and not other.draws_on)
         atexit.register(leave, other, ScriptExit())
@@ -190,7 +212,9 @@ def _join_with_ranks(
             recipe, behind = begin_at(whole.whole, recipe, spec, None)
             whole.show_all()
             with exit_if_too_late(spec.party):
-                pace = FirstRankPace(ranks, whole, recipe, spec.overlapping(False), session, behind=behind)
+                pace = FirstRankPace(
+                    ranks, whole, recipe, spec.overlapping(False), session, behind=behind, samples_of=samples_of
+                )
             differ(recipe.seed, pace.rank, spec.incarnation, wanted=wanted and not behind.draws_on)
         except BaseException:
             session.close()
@@ -208,12 +232,13 @@ def _begun(
     *,
     seed_ranks: bool,
     state: Mapping[str, Any] | None,
+    samples_of: SamplesOf | None,
 ) -> Pace:
     """Returns the worker in training. If that fails, the session is closed, since the script may go on without it."""
     try:
         recipe, behind = begin_at(module, recipe, spec, state)
         with exit_if_too_late(spec.party):
-            pace = Pace(module, recipe, spec, session, optimizer=optimizer, behind=behind)
+            pace = Pace(module, recipe, spec, session, optimizer=optimizer, behind=behind, samples_of=samples_of)
         differ(recipe.seed, pace.rank, spec.incarnation, wanted=seed_ranks and not behind.draws_on)
     except BaseException:
         session.close()  # a script that goes on without us shall keep no thread or socket of ours

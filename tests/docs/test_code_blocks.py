@@ -8,14 +8,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import paceline
 import paceline.kvstore
@@ -87,7 +88,7 @@ def test_these_pages_have_python_and_no_other() -> None:
         "docs/optimizers.md": 3,
         "docs/embeddings.md": 1,
         "docs/kvstore.md": 1,
-        "docs/own-loop.md": 4,
+        "docs/own-loop.md": 5,
         "docs/start.md": 1,
         "docs/train.md": 1,
         "docs/workers-of-several-devices.md": 1,
@@ -124,9 +125,30 @@ def test_the_lines_of_several_models_train_a_gan() -> None:
     assert not any(torch.equal(p, q) for p, q in zip(of["G"].parameters(), before, strict=True))
 
 
+def test_the_lines_of_tokens_count_those_with_a_label() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Embedding(9, 9)
+
+        def forward(self, input_ids: Tensor, labels: Tensor) -> Any:
+            logits = self.inner(input_ids)[:, :-1]
+            return SimpleNamespace(loss=nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten()))
+
+    model, ids = Model(), torch.arange(9).repeat(16, 1)
+    labels = ids.masked_fill(ids < 3, -100)
+    names = loop() | {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
+    names |= {"DataLoader": DataLoader, "padded": None}
+    names["dataset"] = [{"input_ids": i, "labels": j} for i, j in zip(ids, labels, strict=True)]
+    exec(blocks("docs/own-loop.md")[3], names)
+    assert names["pace"].steps == 2
+    assert names["pace"].total_samples == 16 * 6
+    names["pace"].close()
+
+
 def test_the_lines_of_an_evaluation_return_figures() -> None:
     names = loop()
-    exec(blocks("docs/own-loop.md")[3].partition("\npace =")[0], names)
+    exec(blocks("docs/own-loop.md")[4].partition("\npace =")[0], names)
     with torch.no_grad():
         accuracy, loss = figures_of(names["evaluate"](names["model"]))
     assert 0 <= accuracy <= 1

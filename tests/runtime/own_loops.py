@@ -17,6 +17,7 @@ from paceline.core.coordination import party
 from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import make
+from paceline.engine.forward_samples import SamplesOf
 from paceline.engine.model.trainable import trained_of
 from paceline.engine.optim.recipe import recipe_of
 from paceline.engine.vectors.flat import FlatMemory
@@ -104,8 +105,10 @@ class LoopLauncher(ThreadLauncher):
         clip_norm: float = 0.0,
         evaluate: Evaluate | None = None,
         states: Mapping[int, Any] | None = None,
+        samples_of: SamplesOf | None = None,
     ) -> None:
         super().__init__(hub)
+        self._samples_of = samples_of
         self._evaluate, self._states = evaluate, states or {}
         self._clip_norm = clip_norm
         self._optimizer, self._make_model, self._held = optimizer, make_model, held
@@ -153,7 +156,9 @@ class LoopLauncher(ThreadLauncher):
         session.hello(spec.coordinator, spec.device)
         why = ""
         try:
-            with Pace(model, recipe, spec, session, optimizer=optimizer, behind=behind) as pace:
+            with Pace(
+                model, recipe, spec, session, optimizer=optimizer, behind=behind, samples_of=self._samples_of
+            ) as pace:
                 self._loop(pace, model)
         except Exception as error:
             why = f"{spec.party}: {type(error).__name__}: {error}"
@@ -190,12 +195,15 @@ def run_loops(
     evaluate: Evaluate | None = None,
     states: Mapping[int, Any] | None = None,
     checkpoint: dict[str, Any] | None = None,
+    samples_of: SamplesOf | None = None,
     **parameters: Any,
 ) -> tuple[Summary, dict[int, nn.Module]]:
     """`workers` threads of `loop` in one run; its summary and the model each thread ended with. `states`: by rank."""
     sockets = sockets or hub is not None
     hub = hub or (Sockets() if sockets else Hub())
-    launcher = LoopLauncher(hub, scheme, loop, optimizer, parameters, make_model, held, clip_norm, evaluate, states)
+    launcher = LoopLauncher(
+        hub, scheme, loop, optimizer, parameters, make_model, held, clip_norm, evaluate, states, samples_of
+    )
     config = build(
         {
             "run": {"scheme": "bsp", "out": str(out)},

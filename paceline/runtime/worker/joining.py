@@ -9,7 +9,6 @@ sizes, feed, steps           when training starts
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import loop_messages
 from paceline.core.errors import PeerLost
-from paceline.core.trace import NO_STEPS, Decided
+from paceline.engine.forward_samples import ForwardSamples, SamplesOf
 from paceline.engine.sharded.gathered_model import GatheredModel
 from paceline.engine.vectors.flat import Flat
 from paceline.live.control.handlers import PartyCallbacks
@@ -39,6 +38,7 @@ from paceline.runtime.worker.loop.run_end import RunEnd
 from paceline.runtime.worker.loop.sample_counts import Allowance, Clock, InRounds
 from paceline.runtime.worker.loop.step_runner import StepRunner
 from paceline.runtime.worker.preemption_notice import PreemptionNotice
+from paceline.runtime.worker.step_samples import StepSamples
 from paceline.runtime.worker.steps.loop_checks import LoopGuard
 from paceline.runtime.worker.steps.lr_watch import LrFollower
 from paceline.runtime.worker.steps.step_timer import Stopwatch
@@ -53,6 +53,7 @@ class Worker:
     counts: ProgressCounters
     sizes: BatchSizes
     feed: BatchFeed
+    samples: StepSamples
     steps: StepRunner
     end: RunEnd
     positions: PositionLog
@@ -64,14 +65,9 @@ class Worker:
 
     def progress(self) -> control.Progress:
         """Returns what this worker tells the coordinator of itself, some times a second."""
-        session, watch = self.run.session, self.watch
-        return self.counts.progress(
-            session.node.times,
-            self.lifecycle.traffic(),
-            session.shared(),
-            seconds_at_batch=watch.seconds_at_batch,
-            seconds_in_loop=watch.seconds_in_loop,
-        )
+        session = self.run.session
+        traffic = self.lifecycle.traffic()
+        return self.counts.progress(session.node.times, traffic, session.shared(), self.watch.seconds_at_batch)
 
     def tell(self, message: loop_messages.Reported | loop_messages.EndRun) -> None:
         """Sends a message to the coordinator, while the run goes on."""
@@ -82,6 +78,7 @@ class Worker:
     def stop_watching(self) -> None:
         """Gives signals, optimizer and model back to the loop."""
         self.notice.close()
+        self.samples.end()
         self.steps.end()
         self.guard.end()
 
@@ -96,15 +93,18 @@ def join_run(
     measure: Callable[[], float] | None,
     behind: ResumedProgress,
     flat: GatheredModel | None = None,
+    samples_of: SamplesOf | None = None,
 ) -> Worker:
     """Returns when training starts, with the first weights in `module`; `flat`: its vector, if several processes hold
-    it. Raises PeerLost or TimedOut if it never does.
+    it; `samples_of`: counts a call of it. Raises PeerLost or TimedOut if training never starts.
     """
     model = WorkerModel.of(module, recipe, spec, optimizer, behind.samples, flat)
-    guard = LoopGuard(module, model.flat, model.work.steps_of_user, functools.partial(_report_no_steps, spec, session))
+    guard = LoopGuard(module, model.flat, model.work.steps_of_user)
+    calls = ForwardSamples(module, lambda: guard.has_gradient, wanted=lambda: False, samples_of=samples_of)
     try:
-        return _joined(recipe, spec, session, model, guard, optimizer, measure, behind, flat)
+        return _joined(recipe, spec, session, model, guard, calls, optimizer, measure, behind, flat)
     except BaseException:  # Ctrl-C, too: model and optimizer go back to the loop, which may join again
+        calls.end()
         guard.end()
         raise
 
@@ -115,12 +115,13 @@ def _joined(
     session: Session,
     model: WorkerModel,
     guard: LoopGuard,
+    calls: ForwardSamples,
     optimizer: torch.optim.Optimizer | None,
     measure: Callable[[], float] | None,
     behind: ResumedProgress,
     flat: GatheredModel | None,
 ) -> Worker:
-    """Does the same, with `model` and its `guard`."""
+    """Does the same, with `model`, its `guard`, and what counts its `calls`."""
     watch = Stopwatch(model.device, session.over)
     counts, leases = ProgressCounters(), LeasedPosition(session)
     capture = model.capture(session.node, recipe, spec.servers)
@@ -138,10 +139,7 @@ def _joined(
     _report_waits(session)
     run = JoinedRun(spec, session, recipe, plan, model.device, session.expect(control.Go).steps)
     lifecycle.begin()
-    if session.late:
-        # A worker that joins late takes over the run's present state, so the checkpoint says nothing to it.
-        behind = ResumedProgress(batches=run.former_steps)
-    _remember(run, behind, capture, positions, flat)
+    behind = _remember(run, behind, capture, positions, flat)
     end = RunEnd(run, counts, sizes)
     feed = BatchFeed(
         run, sizes, end, counts=counts, guard=guard, watch=watch, positions=positions, leases=leases, behind=behind
@@ -161,17 +159,13 @@ def _joined(
         positions=positions,
         leases=leases,
     )
-    notice = PreemptionNotice(session)
-    worker = Worker(run, model, counts, sizes, feed, steps, end, positions, lifecycle, statistics, guard, watch, notice)
+    samples, notice = StepSamples(run, feed, calls, guard, rate), PreemptionNotice(session)
+    worker = Worker(
+        run, model, counts, sizes, feed, samples, steps, end, positions, lifecycle, statistics, guard, watch, notice
+    )
     session.reports.begin(worker.progress)
     steps.begin()
     return worker
-
-
-def _report_no_steps(spec: ProcessSpec, session: Session, reason: str) -> None:
-    """Notes in the trace, and so on the command's terminal, that this worker hands nothing over."""
-    at, who = session.node.now(), spec.who
-    session.reports.note(Decided(at=at, party=str(who), rank=who.index, verdict=NO_STEPS, reason=reason))
 
 
 def _draws_of_ranks(spec: ProcessSpec, flat: GatheredModel | None) -> Callable[[], Sequence[Tensor]]:
@@ -233,8 +227,12 @@ def _remember(
     capture: WorkerStateCapture,
     positions: PositionLog,
     flat: GatheredModel | None,
-) -> None:
-    """Goes on with what an earlier incarnation of the run has left, if that is how this one begins."""
+) -> ResumedProgress:
+    """Goes on with what an earlier incarnation of the run has left, if that is how this one begins; returns what is
+    behind this worker."""
+    if run.session.late:
+        # A worker that joins late takes over the run's present state, so the checkpoint says nothing to it.
+        behind = ResumedProgress(batches=run.former_steps)
     memories = behind.memories
     if memories is None:
         positions.begin(run.clock, behind.batches, 0)
@@ -247,3 +245,4 @@ def _remember(
             set_generators(states[:1], run.device)
             flat.set_generator_states(states[1:])
         positions.begin(run.clock, memories.entry.steps, memories.entry.position)
+    return behind

@@ -25,6 +25,7 @@ from paceline.core.coordination import loop_messages
 from paceline.core.errors import ConfigError, PacelineError, PeerLost, Stopped, ends_well
 from paceline.engine.data.batches import MapStyle
 from paceline.engine.data.dataset import Dataset
+from paceline.engine.forward_samples import SamplesOf
 from paceline.engine.sharded.gathered_model import GatheredModel
 from paceline.live.control.session import Session
 from paceline.runtime.spec.job_spec import Recipe
@@ -63,19 +64,29 @@ class Pace:
         measure: Callable[[], float] | None = None,
         behind: ResumedProgress = ResumedProgress(),  # noqa: B008  frozen
         flat: GatheredModel | None = None,
+        samples_of: SamplesOf | None = None,
     ) -> None:
         """Joins the run; returns when training starts.
 
         `optimizer` does the local steps of schemes that train locally (one made from the recipe by default).
         `measure` returns the seconds of a step, for schemes and shares that go by speed; a speed of 0 is unknown.
         `behind`: where the run is taken up again. `flat`: the vector of a `model` that several processes hold.
+        `samples_of`: counts a call of the model, whose first tensor says it by default.
         """
         self._worker = join_run(
-            model, recipe, spec, session, optimizer=optimizer, measure=measure, behind=behind, flat=flat
+            model,
+            recipe,
+            spec,
+            session,
+            optimizer=optimizer,
+            measure=measure,
+            behind=behind,
+            flat=flat,
+            samples_of=samples_of,
         )
         self.rank, self.device = self._worker.run.rank, self._worker.run.device
         self.recipe, self.plan = recipe, self._worker.run.plan
-        self.optimizers = drop_ins(optimizer, self._worker.model.flat, self.step, self._worker.feed.cleared)
+        self.optimizers = drop_ins(optimizer, self._worker.model.flat, self.step, self._worker.samples.cleared)
 
     # ---- the run -----------------------------------------------------------------------------------------
     @property
@@ -119,6 +130,7 @@ class Pace:
 
         x is [b, ...], y is [b]. Raises ConfigError for shares that cannot be made.
         """
+        self._worker.samples.check_batches()
         return self._worker.feed.batches(data, batch_size, epochs, partition)
 
     def loader(
@@ -136,6 +148,7 @@ class Pace:
         loader may be iterated over again and again, for `epochs` each time. Raises ConfigError for what does not go
         together.
         """
+        self._worker.samples.check_batches()
         told = LoaderSettings.of(dataset, batch_size, partition, settings, sharded=isinstance(dataset, StreamShard))
         feed = self._worker.feed
         if isinstance(dataset, StreamShard):
@@ -157,16 +170,21 @@ class Pace:
     def step(self, model: str | int | None = None, samples: int | None = None) -> None:
         """Hands over what backward has just computed, and carries on with whatever weights the scheme gives.
 
-        `samples`: of the batch, or of all whose gradients were added up, if they did not come from `batches` or
-        `loader`; it may be the only argument. `model`: which one of several is trained; by default all. Does nothing
-        once the run is over.
-        Raises PeerLost or TimedOut when another party is missing, and ConfigError after another `join`.
+        `samples`: of the batch, or of all whose gradients were added up; it may be the only argument. By default they
+        are those that `batches` or `loader` gave, or else those that the model was called with (docs/own-loop.md).
+        `model`: which one of several is trained; by default all. Does nothing once the run is over.
+        Raises PeerLost or TimedOut when another party is missing, and ConfigError after another `join` or if nobody
+        knows the samples.
         """
         if isinstance(model, int):
             model, samples = None, model
+        self._hand_over(model, samples, self._worker.samples.take())
+
+    def _hand_over(self, model: str | None, samples: int | None, counted: int | None) -> None:
+        """Makes a step. `samples`: as the loop gives them; `counted`: by calls of the model."""
         worker = self._worker
         if not worker.end.ended:  # a step that is made is handed over, also by one that is drained
-            worker.steps.step(samples if samples is not None else max(1, worker.feed.samples_at_hand), model)
+            worker.steps.step(worker.samples.of(samples, counted), model)
             worker.feed.stepped()
         elif worker.end.superseded:
             raise ConfigError(SUPERSEDED)
@@ -255,8 +273,6 @@ class Pace:
         """Takes no further part, and loads the final model, once nobody trains any more."""
         worker, end = self._worker, self._worker.end
         if not end.closed:
-            if not end.over:
-                worker.guard.end_of_loop()
             end.closed = True
             worker.steps.end()
             worker.positions.end()

@@ -83,7 +83,18 @@ class BatchFeed:
         self._last = 0  # samples of the mini-batch that the loop was given last
         self._begins = True  # is the next one the first of a step?
         self._adds = False  # was there a gradient before the last one?
-        self.samples_at_hand = 0  # of the mini-batches that the gradient of the next step is of, or was
+        self._held = 0  # batches that the loop was given last, of one iteration each, and has not gone on from
+        self._at_hand = 0  # samples of the mini-batches that the gradient of the next step is of, or was
+
+    @property
+    def feeds(self) -> bool:
+        """Returns True if what the loop trains comes from here, and not from a loader of its own."""
+        return self._held > 0 or not self._begins
+
+    @property
+    def samples(self) -> int:
+        """Returns the samples of the mini-batches that the next step is of; 0 if they are not from here."""
+        return self._at_hand if self.feeds else 0
 
     @property
     def position(self) -> int:
@@ -100,11 +111,8 @@ class BatchFeed:
             if batch is None:
                 self._guard.end_of_batches()
                 return
-            self._handed_out(len(batch[1]))
-            try:
+            with self._handed_out(len(batch[1])):
                 yield batch
-            finally:
-                self._watch.rest()
 
     def loaded(
         self, data: Any, batch_size: int, epochs: int | None, partition: str, settings: LoaderSettings
@@ -116,6 +124,11 @@ class BatchFeed:
         stream = self._stream(data, batch_size, epochs, partition, settings)
         allowance, samples_of = self._allowances[id(stream)], settings.samples_of
         dealer = allowance if isinstance(allowance, SampleDealer) else None
+        if samples_of and (self._run.plan.samples or self._run.plan.epochs):
+            raise ConfigError(
+                "samples_of= beside --samples or --epochs: those count items, and the workers' batches would count "
+                "otherwise; leave the flag out and give pace.loader(..., epochs=...)"
+            )
         if isinstance(stream, LeasedBatches) and settings.num_workers:
             raise ConfigError(
                 f"partition {partition!r} with num_workers={settings.num_workers}: a queue loads nothing ahead"
@@ -133,11 +146,8 @@ class BatchFeed:
                 break
             if settings.num_workers and self._end.over:  # else it was asked when this batch was drawn
                 return
-            self._handed_out(samples_of(batch) if samples_of else length)
-            try:
+            with self._handed_out(samples_of(batch) if samples_of else length):
                 yield batch
-            finally:
-                self._watch.rest()
         if dealer:
             self._sizes.spent = dealer.ends_run
         self._guard.end_of_batches()
@@ -163,28 +173,33 @@ class BatchFeed:
                 if self._sizes.next(allowance, batch_size or samples) == 0 or self._end.over:
                     return
                 shard.handed_out(items)
-                self._handed_out(samples)
-                try:
+                with self._handed_out(samples):
                     yield batch
-                finally:
-                    self._watch.rest()
             shard.end_pass()
             if not batches:  # nor will there be any in the next pass
                 break
         self._guard.end_of_batches()
 
-    def _handed_out(self, samples: int) -> None:
-        """Notes that the loop gets a batch of so many, for the same step as the others since the last one.
+    @contextlib.contextmanager
+    def _handed_out(self, samples: int) -> Iterator[None]:
+        """Notes that the loop gets a batch of so many, for the same step as the others since the last one, and in the
+        end that it goes on from it.
 
         It may take them all before it begins with the first, so whether there is a gradient yet says nothing.
         """
         self._guard.batch()
         if self._begins:
-            self.samples_at_hand = 0
+            self._at_hand = 0
         self._adds = not self._begins and self._guard.has_gradient
-        self.samples_at_hand += samples
+        self._at_hand += samples
         self._last, self._begins = samples, False
         self._watch.hand_out()
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+            self._watch.rest()
 
     def stepped(self) -> None:
         """The loop has made a step of what it had. Models that take turns make several of the same batches."""
@@ -197,7 +212,7 @@ class BatchFeed:
             self._guard.skipped()
             self._begins = True
         elif self._adds:
-            self.samples_at_hand = self._last
+            self._at_hand = self._last
         else:
             self._begins = True
 

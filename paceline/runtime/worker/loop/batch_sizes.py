@@ -57,7 +57,7 @@ class BatchSizes:
         self.clock.trained(counted)
         used, self._used = self._used, []
         if not self.own:  # the loop has batches from elsewhere
-            if self.clock.lock_step and not self.clock.equal_rounds:
+            if self.clock.lock_step and (self._work.left < 2 or not self.clock.equal_rounds):
                 return False  # the next exchange says (`exchanged`)
             self.spent = 0 < self._limit <= self.clock.now
             return self.spent
@@ -71,10 +71,11 @@ class BatchSizes:
     def exchanged(self) -> None:
         """Notes that an exchange may have given a new total, of a loop that has batches from elsewhere.
 
-        In lock-step with unequal rounds only the total tells whether the run is over: the others may have trained less
-        than this worker. All know it after the same exchange, so that all end there, and no step is left over.
+        In lock-step only the total tells whether the run is over: the others may have other batches than this worker,
+        or rounds of another length. All know it after the same exchange, so that all end there, and no step is left
+        over.
         """
-        if not self.own and self.clock.lock_step and not self.clock.equal_rounds:
+        if not self.own and self.clock.lock_step:
             self.spent = 0 < self._limit <= self.clock.total
 
     def part_of_a_batch(self, samples: int) -> float:

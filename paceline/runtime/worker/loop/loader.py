@@ -18,7 +18,7 @@ WAYS_OUT = {
     "batch_sampler": "give sampler= and batch_size=, as the workers share the samples and not the batches",
 }
 """What to do instead, for each argument of a DataLoader that `pace.loader` does not have."""
-OWN_LOADER = "make a DataLoader of your own, over pace.shard(dataset), and call pace.step(samples)"
+OWN_LOADER = "make a DataLoader of your own, over pace.shard(dataset)"
 """The way out, where a DataLoader cannot be imitated."""
 
 

@@ -11,11 +11,10 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from torch import Tensor
-from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert, get_worker_info
 
 from paceline.core.errors import ConfigError
+from paceline.engine.forward_samples import first_dimension
 from paceline.runtime.worker.loop.loader import LoaderSettings
 
 
@@ -172,13 +171,9 @@ class _Counting:
 
 
 def samples_in(batch: Any) -> int:
-    """Returns the length of the first tensor in `batch`, however nested it is; 1 where there is none."""
-    for leaf in tree_leaves(batch):
-        if isinstance(leaf, Tensor):
-            return len(leaf) if leaf.dim() else 1
-        if isinstance(leaf, Mapping):  # such as a BatchEncoding, which is no dict
-            return samples_in(dict(leaf))
-    return 1
+    """Returns the length of the first tensor with a dimension in `batch`, however nested it is; 1 if there is none."""
+    found = first_dimension(batch)
+    return 1 if found is None else found
 
 
 def _has_index(source: object) -> bool:

@@ -85,7 +85,7 @@ class StepRunner:
 
     def _overlap_of_steps(self) -> Overlap:
         """Returns the overlap of this worker, whose hooks are on the module from now on."""
-        return Overlap(self._model.flat, self._run.node, lambda: self._feed.samples_at_hand, lambda: self._leases.data)
+        return Overlap(self._model.flat, self._run.node, lambda: self._feed.samples, lambda: self._leases.data)
 
     def _overlap_decided(self, result: TrialResult) -> None:
         """Notes in the trace whether this worker's steps overlap from now on."""

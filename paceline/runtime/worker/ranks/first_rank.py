@@ -24,6 +24,7 @@ from paceline.core.errors import ConfigError
 from paceline.engine.accelerators import wait_for
 from paceline.engine.data.batches import MapStyle
 from paceline.engine.data.dataset import Dataset
+from paceline.engine.forward_samples import SamplesOf
 from paceline.engine.sharded.gathered_model import GatheredModel
 from paceline.live.control.session import Session
 from paceline.runtime.spec.job_spec import Recipe
@@ -50,6 +51,12 @@ def telling(link: LocalGroup) -> Iterator[None]:
         raise
 
 
+def counts_of(given: int | None, counted: int | None, *, stop: bool = False) -> list[float]:
+    """Returns what a rank tells the others with a step: samples that the loop gives, those of calls of the model, and
+    whether the run is to end. -1: unknown."""
+    return [-1 if given is None else given, -1 if counted is None else counted, stop]
+
+
 class FirstRankPace(Pace):
     """Takes part in a run as the first rank of a worker."""
 
@@ -62,11 +69,20 @@ class FirstRankPace(Pace):
         session: Session,
         *,
         behind: ResumedProgress,
+        samples_of: SamplesOf | None = None,
     ) -> None:
         """Joins the run, and returns when training starts, on all ranks."""
         self._ranks, self._link = ranks, ranks.link
-        optimizer = ranks.parts.optimizer
-        super().__init__(ranks.module, recipe, spec, session, optimizer=optimizer, behind=behind, flat=whole)
+        super().__init__(
+            ranks.module,
+            recipe,
+            spec,
+            session,
+            optimizer=ranks.parts.optimizer,
+            behind=behind,
+            flat=whole,
+            samples_of=samples_of,
+        )
         self._whole = whole
         self.device, self.local_rank = ranks.parts.device, 0
         self._numbers: dict[int, SampleNumbers] = {}
@@ -157,10 +173,11 @@ class FirstRankPace(Pace):
         with telling(self._link):
             wait_for(self.device)  # the vector is in host memory, so the stopwatch does not know of it
             self._link.order("count")
-            counts = self._link.together([-1 if samples is None else samples, 0])
-            if any(stop for _, stop in counts):
+            counts = self._link.together(counts_of(samples, self._worker.samples.take()))
+            given, counted, stops = zip(*counts, strict=True)
+            if any(stops):
                 super().stop()
-            super().step(model, self._ranks.samples_of([count for count, _ in counts]))
+            self._hand_over(model, self._ranks.samples_of(given), self._ranks.samples_of(counted))
             self._tell_progress()
 
     def scheduler(self, scheduler: torch.optim.lr_scheduler.LRScheduler, *, every: int) -> SampleSchedule:

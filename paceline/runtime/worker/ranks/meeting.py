@@ -11,6 +11,7 @@ Which samples of a mini-batch a rank gets depends on its place in data paralleli
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,8 +61,8 @@ class RankMeeting:
         """Returns the whole model, on the first rank; the others wait for orders meanwhile."""
         return GatheredModel(self.parts, self.link, self.layouts, self.sends)
 
-    def samples_of(self, counts: list[float]) -> int | None:
-        """Returns the samples of a step from what each rank gave to `pace.step`: -1 for nothing. None: nobody gave any.
+    def samples_of(self, counts: Sequence[float]) -> int | None:
+        """Returns the samples of a step from those of each rank: -1 for unknown. None: no rank knows any.
 
         RankMeeting of one place have the same samples, so they count once.
         """

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.engine.data.batches import MapStyle
 from paceline.engine.data.dataset import Dataset
+from paceline.engine.forward_samples import ForwardSamples, SamplesOf
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.optim.optimizer_state import OptimizerState
 from paceline.engine.optim.own_optimizer import UserSteps
@@ -34,7 +35,7 @@ from paceline.engine.sharded.local_parts import REST, WEIGHTS
 from paceline.engine.sharded.local_state import LocalState
 from paceline.runtime.worker.loop.loader import LoaderSettings, SharedLoader
 from paceline.runtime.worker.loop.shard import StreamShard
-from paceline.runtime.worker.ranks.first_rank import NO_STATE
+from paceline.runtime.worker.ranks.first_rank import NO_STATE, counts_of
 from paceline.runtime.worker.ranks.meeting import RankMeeting
 from paceline.runtime.worker.ranks.rank_batches import check_loader, items_of, pair_of, part_of
 from paceline.runtime.worker.steps.drop_in import DropInOptimizer, drop_ins
@@ -133,8 +134,8 @@ def ignore_sigterm() -> bool:
 class OtherRankPace:
     """Is to the loop of another rank what a `Pace` is to the first one's."""
 
-    def __init__(self, ranks: RankMeeting) -> None:
-        """Returns when training starts."""
+    def __init__(self, ranks: RankMeeting, samples_of: SamplesOf | None = None) -> None:
+        """Returns when training starts. `samples_of`: counts a call of the model."""
         self._ranks, self._orders = ranks, Obedience(ranks)
         begun = self._orders.until("begun")
         self.rank, self.workers = int(begun["rank"]), int(begun["workers"])
@@ -145,7 +146,8 @@ class OtherRankPace:
         self._schedules: list[SampleSchedule] = []
         self._ignores = ignore_sigterm()
         flat = cast(FlatModel, ranks.parts)  # of which nothing is asked but `has_gradient` and `parameters`
-        self.optimizers = drop_ins(ranks.parts.optimizer, flat, self.step, lambda _skipped: None)
+        self._calls = ForwardSamples(ranks.module, lambda: flat.has_gradient, samples_of=samples_of)
+        self.optimizers = drop_ins(ranks.parts.optimizer, flat, self.step, lambda _skipped: self._calls.cleared())
 
     # ---- as of the last step -----------------------------------------------------------------------------
     @property
@@ -220,7 +222,7 @@ class OtherRankPace:
         if self._closed:
             return
         self._orders.until("count")
-        self._ranks.link.together([-1 if samples is None else samples, self._wants_stop])
+        self._ranks.link.together(counts_of(samples, self._calls.take(), stop=self._wants_stop))
         for schedule in self._schedules:
             schedule.follow()
         self._told = self._orders.until("stepped")
@@ -258,6 +260,7 @@ class OtherRankPace:
         """Takes no further part, and takes the final model."""
         if not self._closed:
             self._closed = True
+            self._calls.end()
             self._orders.until("closed")
             self._ranks.link.close()
             self._ranks.parts.zero_grad()
@@ -266,6 +269,7 @@ class OtherRankPace:
     def abandon(self, cause: str, details: str = "", *, lost_another: bool = False) -> None:
         """Takes no further part; the first rank learns of it when this process ends."""
         self._closed = True
+        self._calls.end()
         self._heed_again()
 
     def _heed_again(self) -> None:

@@ -66,5 +66,5 @@ def check_loader(dataset: Any, batch_size: int | None, settings: dict[str, Any])
         what = others[0] if others else "stream"
         raise ConfigError(
             f"pace.loader has no {what} in a worker of several devices: make a DataLoader of your own, over "
-            "pace.shard(dataset), and call pace.step(samples) on every rank"
+            "pace.shard(dataset)"
         )

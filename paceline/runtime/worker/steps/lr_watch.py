@@ -154,6 +154,11 @@ class LrFollower:
         """Adds a scheduler that goes by the samples of all workers."""
         self._watcher.schedules.append(schedule)
 
+    @property
+    def by_samples(self) -> bool:
+        """Returns True if a scheduler goes by the samples of all workers."""
+        return bool(self._watcher.schedules)
+
     def follow(self, update: Any) -> None:
         """Tells servers and `update`, this worker's rule, of a change. It is called before each step."""
         if self._session.rate_factor != self._factor:

@@ -172,18 +172,29 @@ def test_a_loader_gives_each_rank_its_part_of_whatever_collate_makes() -> None:
     assert on_two("bsp", loop) == [([15] * 3, 90)] * 2
 
 
-def test_a_data_loader_of_ones_own_reads_the_ranks_part_and_says_how_many() -> None:
+@pytest.mark.parametrize("given", [True, False], ids=["pace.step(n)", "pace.step()"])
+def test_a_data_loader_of_ones_own_reads_the_ranks_part_and_all_ranks_samples_count(given: bool) -> None:
     def loop(pace: Any, model: nn.Module) -> Any:
         numbers = []
         for (x, y), n in DataLoader(pace.shard([*zip(toy_data(), range(90), strict=True)]), batch_size=9):
             numbers += n.tolist()
             backward(model, x, y)
-            pace.step(len(x))
+            pace.step(*[len(x)] if given else [])
         return numbers, pace.total_samples
 
     (one, total), (other, _) = on_two("bsp", loop)
     assert total == 90
     assert (one, other) == ([*range(0, 90, 2)], [*range(1, 90, 2)])
+
+
+def test_ranks_in_one_place_call_the_model_with_the_same_samples() -> None:
+    def loop(pace: Any, model: nn.Module) -> Any:
+        for x, y in DataLoader(toy_data(), batch_size=9):
+            backward(model, x, y)
+            pace.step()
+        return pace.total_samples
+
+    assert on_two("bsp", loop, places=(0, 0)) == [90, 90]
 
 
 def test_all_ranks_see_the_shared_model_and_their_own_again() -> None:

@@ -1,0 +1,199 @@
+"""Counts the samples of a step by what the model was called with, for loops that do not give their number.
+
+    forward of 48 samples     a call; the length of its first tensor is 48
+    backward                  it comes through the output of that call, so the call counts: 48
+    forward of 16, backward   the model was called in between, so these are other samples: 64
+    take()                    64; the next step begins at 0
+
+Three rules follow from that.
+
+- A call whose gradient is in no step does not count: an evaluation, a batch that the loop skips.
+- The calls that backward passes come through before the model is called again have the same samples, and the largest
+  counts: two views of a batch, the parts of several models, an input one time step after the other, a penalty.
+- Gradients that are cleared take along what was counted.
+
+The model is called through `_compiled_call_impl`, an attribute that torch leaves out of what is pickled or copied. A
+hook would be in both.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from paceline.core.errors import ConfigError
+
+CALL = "_compiled_call_impl"
+OUTPUTS_MAX = 16
+"""Tensors of an output that are watched. A language model may return its whole cache behind the loss and the logits."""
+SamplesOf = Callable[..., Any]
+"""Returns the samples of a call of the model from the arguments of the call: a number, or a tensor with one."""
+
+
+class ForwardSamples:
+    """Counts for one worker.
+
+    has_gradient  returns True if backward has left a gradient that no step has taken
+    wanted        returns True while the samples of the loop are to be counted here
+    samples_of    counts a call in place of the length of its first tensor
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        has_gradient: Callable[[], bool],
+        *,
+        wanted: Callable[[], bool] = lambda: True,
+        samples_of: SamplesOf | None = None,
+    ) -> None:
+        self._has_gradient, self.wanted, self._samples_of = has_gradient, wanted, samples_of
+        self.by_user = samples_of is not None
+        self._numbers = itertools.count()
+        self._counted: dict[int, tuple[int, Any]] = {}  # by the number of a call: its micro-batch, its samples
+        self._micro_batch = 0
+        self._passed = False  # has a backward pass come through a call since the last call?
+        called = list(_called(module))
+        self.names = " or ".join(dict.fromkeys(map(_name_of, called)))
+        self.why_unknown = f"{self.names} was not called in it (a method was, perhaps, or a compiled function)"
+        self._watched = [(each, vars(each).get(CALL), self._watch(each)) for each in called]
+
+    def _watch(self, module: nn.Module) -> Callable[..., Any]:
+        """Puts itself between a module and its callers."""
+        inner = vars(module).get(CALL) or module._call_impl
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            output = inner(*args, **kwargs)
+            if torch.is_grad_enabled():
+                self._note(args, kwargs, output)
+            return output
+
+        _leave_uncompiled(call)
+        vars(module)[CALL] = call
+        return call
+
+    def _note(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        """Notes a call, which counts when a backward pass comes through its output."""
+        if torch.compiler.is_compiling() or not self.wanted():
+            return
+        # What checkpointing computes again, it computes within a backward pass.
+        if self._passed and torch._C._current_graph_task_id() < 0:
+            self._passed = False
+            self._micro_batch += 1
+            if self._counted and not self._has_gradient():
+                self._counted.clear()  # the loop has cleared what these were of
+        samples = self._samples_of(*args, **kwargs) if self._samples_of else _length_of(args, kwargs)
+        if samples is None and not self._samples_of:
+            self.why_unknown = f"{self.names} was called without a tensor that has a dimension"
+            return
+        nodes = _nodes_of(output)
+        if not nodes:
+            self.why_unknown = f"{self.names} returned no tensor that needs a gradient"
+        number = next(self._numbers)
+        for node in nodes[:OUTPUTS_MAX]:
+            node.register_prehook(functools.partial(self._reached, number, samples))
+
+    def _reached(self, number: int, samples: Any, _gradients: Any) -> None:
+        """Counts a call that a backward pass comes through."""
+        self._passed = True
+        self._counted[number] = self._micro_batch, samples
+
+    def take(self) -> int | None:
+        """Returns the samples since the last step; None if nothing was counted. Raises ConfigError for what is no
+        number of samples."""
+        counted, self._counted = self._counted, {}
+        largest: dict[int, int] = {}
+        for micro_batch, samples in counted.values():
+            largest[micro_batch] = max(largest.get(micro_batch, 0), _number_of(samples))
+        return sum(largest.values()) if largest else None
+
+    def cleared(self) -> None:
+        """Forgets what was counted: the gradients are gone without a step."""
+        self._counted.clear()
+
+    def end(self) -> None:
+        """Gives the module back to its owner."""
+        self.wanted = lambda: False
+        for module, before, call in self._watched:
+            if vars(module).get(CALL) is not call:
+                continue  # somebody has compiled the module meanwhile
+            if before is None:
+                del vars(module)[CALL]
+            else:
+                vars(module)[CALL] = before
+
+
+def first_dimension(inputs: Any) -> int | None:
+    """Returns the length of the first tensor with a dimension in `inputs`, however nested; None if there is none."""
+    for leaf in tree_leaves(inputs):
+        if isinstance(leaf, Tensor) and leaf.dim():
+            return leaf.size(0)
+        if isinstance(leaf, Mapping):  # such as a BatchEncoding, which is no dict
+            found = first_dimension(dict(leaf))
+            if found is not None:
+                return found
+    return None
+
+
+def _length_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    """Returns the length of the first tensor among arguments. Most models get it first, and a look at it is cheap."""
+    first = args[0] if args else next(iter(kwargs.values()), None)
+    return first.size(0) if isinstance(first, Tensor) and first.dim() else first_dimension((args, kwargs))
+
+
+def _number_of(samples: Any) -> int:
+    """Returns samples as a number. Raises ConfigError for what is none."""
+    try:
+        number = int(samples)
+    except (TypeError, ValueError, RuntimeError):
+        number = -1
+    if number < 0:
+        raise ConfigError(f"samples_of returned {samples!r}: it returns how many samples there are, 0 or more")
+    return number
+
+
+def _called(module: nn.Module) -> Iterator[nn.Module]:
+    """Yields the module; its parts instead if it has no `forward`, as a ModuleDict of several models."""
+    own = getattr(type(module), "forward", None)  # a scripted module has it in its instances only
+    if own is nn.Module.forward and "forward" not in vars(module):
+        for part in module.children():
+            yield from _called(part)
+    else:
+        yield module
+
+
+def _name_of(module: nn.Module) -> str:
+    """Returns the name of the user's class."""
+    return type(getattr(module, "_orig_mod", module)).__name__
+
+
+def _nodes_of(output: Any, depth: int = 3) -> list[Any]:
+    """Returns the nodes of the graph that made the tensors in an output, also where it is an object with attributes."""
+    if isinstance(output, Tensor):
+        return [output.grad_fn] if output.grad_fn is not None else []
+    if isinstance(output, Mapping):
+        output = output.values()
+    elif not isinstance(output, tuple | list):
+        output = getattr(output, "__dict__", {}).values()
+    return [node for part in output for node in _nodes_of(part, depth - 1)] if depth else []
+
+
+def _leave_uncompiled(call: Callable[..., Any], *, what_it_calls: bool = False) -> None:
+    """Lets `torch.compile` run a function as it is, and compile what that calls unless this is left, too.
+
+    torch has no public way that does not import its compiler, which takes seconds. Before torch 2.7 there is none, and
+    a model that is compiled after it was given to this counter is not counted.
+    """
+    frames = torch._C._dynamo.eval_frame
+    if hasattr(frames, "set_code_exec_strategy"):
+        skip, default = frames._FrameAction.SKIP, frames._FrameAction.DEFAULT
+        strategy = frames._FrameExecStrategy(skip, skip if what_it_calls else default)
+        frames.set_code_exec_strategy(call.__code__, strategy)
+
+
+_leave_uncompiled(ForwardSamples._note, what_it_calls=True)
