@@ -82,6 +82,10 @@ NOT_SAVED = "not saved"
 """The verdict of a decision about a checkpoint that could not be written."""
 
 
+NO_STEPS = "makes no steps"
+"""The verdict about a worker that has been training for long and hands nothing over."""
+
+
 SPEAKS = "speaks for group"
 """How a verdict begins that says who speaks for a group of workers; its number follows."""
 

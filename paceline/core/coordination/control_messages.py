@@ -190,10 +190,11 @@ class Go:
 
 @message("control.Progress", plane="control")
 class Progress:
-    """Reports a worker's sums since training started. `seconds_*` add up to the time it has trained, all but two:
+    """Reports a worker's sums since training started. `seconds_*` add up to the time it has trained, all but three:
 
     seconds_hidden                communication that it did not wait for
     seconds_at_batch              how long it has been computing its present mini-batch; 0 while it waits
+    seconds_in_loop               how long its loop has been without a step; 0 while that step waits for others
     steps_before, samples_before  done before the run was resumed; their seconds are not in these sums
     bytes_shared                  bytes of `bytes_up` and `bytes_down` that passed by shared memory
     """
@@ -209,14 +210,14 @@ class Progress:
     bytes_shared: bounds.Count = 0  # of these two together
     seconds_hidden: bounds.Seconds = 0.0
     seconds_at_batch: bounds.Seconds = 0.0
+    seconds_in_loop: bounds.Seconds = 0.0
     steps_before: bounds.Count = 0
     samples_before: bounds.TotalSamples = 0
 
     def __add__(self, other: Progress) -> Progress:
         """Adds the progress of two incarnations, the later one second."""
-        names = [field.name for field in dataclasses.fields(self)]
-        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
-        return Progress(**{**sums, "seconds_at_batch": other.seconds_at_batch})
+        sums = {of.name: getattr(self, of.name) + getattr(other, of.name) for of in dataclasses.fields(self)}
+        return Progress(**sums | {"seconds_at_batch": other.seconds_at_batch, "seconds_in_loop": other.seconds_in_loop})
 
 
 NOTHING = Progress(

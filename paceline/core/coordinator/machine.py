@@ -4,7 +4,7 @@
     Hello                       a party                     bring_up, or elasticity / evaluator_watch during training
     Ready, Prepared             a party                     bring_up, or elasticity / server_recovery during training
     Saved                       a party                     ending
-    Progress                    workers                     roster, and membership
+    Progress                    workers                     roster, membership, and standstill
     EvaluationReport            the evaluator               ending
     Left, Aware, Unfit          workers, servers            elasticity
     OwnResult                   workers                     own_results
@@ -41,6 +41,7 @@ from paceline.core.coordinator.bring_up import TRAINING_AND_AFTER, BringUp, RunP
 from paceline.core.coordinator.evaluator_watch import EvaluatorLives
 from paceline.core.coordinator.own_results import OwnResultStrikes
 from paceline.core.coordinator.process_starts import ProcessStarts
+from paceline.core.coordinator.standstill import Standstill
 from paceline.core.errors import ProtocolError
 from paceline.core.fault_tolerance.membership import Membership, Patience
 from paceline.core.trace import Record
@@ -89,6 +90,7 @@ class CoordinatorMachine:
         quotas = Quotas(rules.stop, run.totals)
         self.elasticity = Elasticity(run, self.recovery, self.ending, self.leasing, quotas, rules.min_workers)
         self.own_results = OwnResultStrikes(run, self.elasticity, rules.own_results)
+        self._standstill = Standstill(run)
         self._operator = OperatorOrders(run, self.elasticity, self.ending)
         self._evaluator = EvaluatorLives(run, self.recovery, self.ending, rules.dead_after_s)
         self.starts = ProcessStarts(run, rules.start_after_s)
@@ -289,6 +291,7 @@ class CoordinatorMachine:
             steps = progress.steps - progress.steps_before
             usual = progress.seconds_computing / max(1, steps)
             run.members.progressed(run.now(), src, steps, waits=not progress.seconds_at_batch, step_s=usual)
+            self._standstill.progressed(src, steps, usual, progress.seconds_in_loop)
         total = run.totals.told(src.index, progress)
         self.own_results.progressed(src.index, total.exchanges)
         run.decide.add(ProgressReported(src.index, total))

@@ -8,7 +8,7 @@ from pathlib import Path
 from paceline.config import Config
 from paceline.core.coordination.control_messages import Hello, Plan
 from paceline.core.coordination.party import Party
-from paceline.core.trace import NOT_SAVED, OPERATOR, OVERLAP_VERDICTS, Decided, MemberChange, Record
+from paceline.core.trace import NO_STEPS, NOT_SAVED, OPERATOR, OVERLAP_VERDICTS, Decided, MemberChange, Record
 from paceline.live.cpu_topology import NONE
 from paceline.runtime.run_folder.run_statistics import RunStatistics
 from paceline.runtime.run_folder.scale_up_signal import GROWS, grows
@@ -97,6 +97,8 @@ class MessagesForUser:
                 return f"operator: {verdict}: {reason}"
             case Decided(verdict=verdict) if verdict == NOT_SAVED:
                 return record.reason
+            case Decided(verdict=verdict) if verdict == NO_STEPS:
+                return f"worker {record.rank} {verdict}: {record.reason}"
             case Decided(verdict=verdict) if verdict in OVERLAP_VERDICTS and verdict not in self._told:
                 self._told.add(verdict)
                 return f"{record.party} {verdict}: {record.reason} (--overlap)"

@@ -9,6 +9,7 @@ sizes, feed, steps           when training starts
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import loop_messages
 from paceline.core.errors import PeerLost
+from paceline.core.trace import NO_STEPS, Decided
 from paceline.engine.forward_samples import ForwardSamples, SamplesOf
 from paceline.engine.sharded.gathered_model import GatheredModel
 from paceline.engine.vectors.flat import Flat
@@ -65,9 +67,14 @@ class Worker:
 
     def progress(self) -> control.Progress:
         """Returns what this worker tells the coordinator of itself, some times a second."""
-        session = self.run.session
-        traffic = self.lifecycle.traffic()
-        return self.counts.progress(session.node.times, traffic, session.shared(), self.watch.seconds_at_batch)
+        session, watch = self.run.session, self.watch
+        return self.counts.progress(
+            session.node.times,
+            self.lifecycle.traffic(),
+            session.shared(),
+            seconds_at_batch=watch.seconds_at_batch,
+            seconds_in_loop=watch.seconds_in_loop,
+        )
 
     def tell(self, message: loop_messages.Reported | loop_messages.EndRun) -> None:
         """Sends a message to the coordinator, while the run goes on."""
@@ -99,7 +106,7 @@ def join_run(
     it; `samples_of`: counts a call of it. Raises PeerLost or TimedOut if training never starts.
     """
     model = WorkerModel.of(module, recipe, spec, optimizer, behind.samples, flat)
-    guard = LoopGuard(module, model.flat, model.work.steps_of_user)
+    guard = LoopGuard(module, model.flat, model.work.steps_of_user, functools.partial(_report_no_steps, spec, session))
     calls = ForwardSamples(module, lambda: guard.has_gradient, wanted=lambda: False, samples_of=samples_of)
     try:
         return _joined(recipe, spec, session, model, guard, calls, optimizer, measure, behind, flat)
@@ -166,6 +173,12 @@ def _joined(
     session.reports.begin(worker.progress)
     steps.begin()
     return worker
+
+
+def _report_no_steps(spec: ProcessSpec, session: Session, reason: str) -> None:
+    """Notes in the trace, and so on the command's terminal, that this worker hands nothing over."""
+    at, who = session.node.now(), spec.who
+    session.reports.note(Decided(at=at, party=str(who), rank=who.index, verdict=NO_STEPS, reason=reason))
 
 
 def _draws_of_ranks(spec: ProcessSpec, flat: GatheredModel | None) -> Callable[[], Sequence[Tensor]]:

@@ -273,6 +273,8 @@ class Pace:
         """Takes no further part, and loads the final model, once nobody trains any more."""
         worker, end = self._worker, self._worker.end
         if not end.closed:
+            if not end.over:
+                worker.guard.end_of_loop()
             end.closed = True
             worker.steps.end()
             worker.positions.end()

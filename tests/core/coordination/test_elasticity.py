@@ -454,7 +454,7 @@ def test_how_long_a_step_takes_is_known_from_those_of_this_run_alone(
     counts = ProgressCounters()
     counts.resume(steps=100, samples=3200)
     for _ in range(3):
-        company.say(W0, counts.progress(Times(), (0, 0), (0, 0), 1.0))
+        company.say(W0, counts.progress(Times(), (0, 0), (0, 0), seconds_at_batch=1.0, seconds_in_loop=1.0))
         counts.add(32, 2.0)
     company.settled()
     assert told == [(0, 0.0), (1, 2.0), (2, 2.0)]

@@ -9,7 +9,16 @@ import pytest
 from paceline.config import build
 from paceline.core.coordination.control_messages import Hello
 from paceline.core.coordination.party import Party, server, worker
-from paceline.core.trace import DOES_NOT_OVERLAP, NOT_SAVED, OVERLAPS, Decided, Evaluated, MemberChange, Record
+from paceline.core.trace import (
+    DOES_NOT_OVERLAP,
+    NO_STEPS,
+    NOT_SAVED,
+    OVERLAPS,
+    Decided,
+    Evaluated,
+    MemberChange,
+    Record,
+)
 from paceline.runtime.supervisor.messages import MessagesForUser, RunHeader
 
 
@@ -77,6 +86,12 @@ def test_what_is_replaced_is_named_by_where_it_was_lost_and_where_the_next_one_i
 )
 def test_of_other_records_only_what_was_not_saved_is_told(record: Record, line: str) -> None:
     assert messages().line_of(record) == line
+
+
+def test_who_makes_no_steps_is_named_whoever_found_it() -> None:
+    for party in ("coordinator", "worker 1"):
+        record = Decided(at=1.0, party=party, rank=1, verdict=NO_STEPS, reason="why")
+        assert messages().line_of(record) == "worker 1 makes no steps: why"
 
 
 def test_one_line_tells_what_workers_have_measured_of_overlap_and_another_that_of_who_differs() -> None:

@@ -55,7 +55,13 @@ class ProgressCounters:
         self.seconds += seconds
 
     def progress(
-        self, times: Times, traffic: tuple[int, int], shared: tuple[int, int], seconds_at_batch: float
+        self,
+        times: Times,
+        traffic: tuple[int, int],
+        shared: tuple[int, int],
+        *,
+        seconds_at_batch: float,
+        seconds_in_loop: float,
     ) -> Progress:
         """Returns the report of now. `traffic`: bytes up and down; `shared`: of these, bytes that passed by
         reference."""
@@ -72,6 +78,7 @@ class ProgressCounters:
             bytes_shared=sum(shared),
             seconds_hidden=times.hidden,
             seconds_at_batch=seconds_at_batch,
+            seconds_in_loop=seconds_in_loop,
             steps_before=self._before,
             samples_before=self._samples_before,
         )

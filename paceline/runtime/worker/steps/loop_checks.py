@@ -10,16 +10,18 @@
     a gradient that is zero in every number          a warning; looked at in steps 1, 2, 4, 8, ...
     many batches, or all of an epoch, and no step    a warning
     many steps in a row that a scaler has skipped    a warning
+    backward() and no step at all                    a warning
     batches larger than an equal share of the data   a warning: each is one pass over the worker's share
     parameters added, unfrozen or given to the       a warning: only what was there at `join` is trained
       optimizer after `join`
 
-Each warning comes once.
+Each warning comes once. Of a worker that makes no steps the coordinator learns, too: others may wait for it.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
@@ -46,10 +48,13 @@ _version_of = attrgetter("_version")
 
 
 class LoopGuard:
-    """Watches one worker's loop over `model` for mistakes; `steps`: of the user's own optimizer."""
+    """Watches one worker's loop over `model` for mistakes; `steps`: of the user's own optimizer. `report` sends the
+    coordinator why this worker makes no steps."""
 
-    def __init__(self, model: nn.Module, flat: FlatModel, steps: UserSteps | None) -> None:
-        self._model, self._flat, self._steps_of_user = model, flat, steps
+    def __init__(
+        self, model: nn.Module, flat: FlatModel, steps: UserSteps | None, report: Callable[[str], None]
+    ) -> None:
+        self._model, self._flat, self._steps_of_user, self._report = model, flat, steps, report
         self._optimizer = optimizer = steps.optimizer if steps else None
         self._trained = set(flat.parameters)
         self._outside = {p for p in model.parameters() if p.requires_grad} - self._trained
@@ -170,18 +175,25 @@ class LoopGuard:
         if self._skipped == SKIPPED_MAX:
             self._no_step("")
 
-    def _no_step(self, batches: str) -> None:
-        """Warns of batches without a step, once."""
+    def end_of_loop(self) -> None:
+        """Warns of a loop that has called backward and ends without a step."""
+        if not self._steps and self._flat.has_gradient:
+            self._no_step("a backward pass")
+
+    def _no_step(self, passes: str) -> None:
+        """Warns of batches without a step, once, and reports them."""
         if self._named_no_step:
             return  # the counts of later epochs say nothing new
         self._named_no_step = True
         if self._skipped:
-            self._say(
+            why = (
                 f"a gradient scaler has skipped the last {self._skipped} steps, as gradients were not finite: this "
                 "worker has trained nothing since; give the scaler a smaller init_scale, or lower the learning rate"
             )
         else:
-            self._say(f"{batches} without pace.step(): without it nothing is trained; call it after backward()")
+            why = f"{passes} without pace.step(): without it nothing is trained; call it after backward()"
+        self._say(why)
+        self._report(why)
 
     # ---- the end -----------------------------------------------------------------------------------------
     def end(self) -> None:

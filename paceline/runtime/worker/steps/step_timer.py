@@ -66,10 +66,12 @@ class Stopwatch:
         self.cpu = 0.0
         """Core seconds that this process used for the step that has just ended, before it was drawn out."""
         self._handed: float | None = None
+        self._in_loop = False
 
     def begin(self) -> None:
         """Notes that a step begins."""
         self._began, self._cpu_began = time.monotonic(), working_seconds()
+        self._in_loop = True
 
     def hand_out(self) -> None:
         """Notes that the loop has a mini-batch."""
@@ -85,6 +87,11 @@ class Stopwatch:
         handed = self._handed  # read once: the loop goes on meanwhile
         return 0.0 if handed is None else time.monotonic() - handed
 
+    @property
+    def seconds_in_loop(self) -> float:
+        """Returns how long ago the loop's step began; 0 while `pace.step()` hands one over and waits."""
+        return time.monotonic() - self._began if self._in_loop else 0.0
+
     def passed(self, at_least: float, *, hands_over: bool = True) -> float:
         """Returns the seconds of the step that has just ended, waiting until they are `at_least` so many."""
         self._wait_for_device(ahead=not hands_over and not at_least)
@@ -94,6 +101,7 @@ class Stopwatch:
         if passed < at_least:
             self._over.wait(at_least - passed)
             passed = time.monotonic() - self._began
+        self._in_loop = False
         return passed
 
     def _wait_for_device(self, *, ahead: bool) -> None:

@@ -8,7 +8,9 @@ from paceline.runtime.worker.loop.progress import ProgressCounters
 
 
 def told(counters: ProgressCounters, times: Times | None = None) -> Progress:
-    return counters.progress(times or Times(), traffic=(10, 20), shared=(3, 4), seconds_at_batch=0.5)
+    return counters.progress(
+        times or Times(), traffic=(10, 20), shared=(3, 4), seconds_at_batch=0.5, seconds_in_loop=0.7
+    )
 
 
 def test_steps_samples_and_seconds_add_up() -> None:

@@ -36,6 +36,30 @@ def test_a_worker_is_at_its_mini_batch_while_it_has_one_and_at_no_other_time(out
     assert seen == [(True, False)] * 3
 
 
+def test_the_loop_is_without_a_step_while_it_does_anything_but_hand_one_over(out: Path) -> None:
+    seen: list[bool] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        def in_loop() -> bool:
+            return pace._worker.progress().seconds_in_loop > 0
+
+        exchange = pace._worker.run.node.finish
+
+        def finish() -> object:
+            seen.append(in_loop())
+            return exchange()
+
+        pace._worker.run.node.finish = finish  # type: ignore[assignment, method-assign]
+        x, y = toy_data().tensors
+        for _ in range(2):
+            nn.functional.cross_entropy(model(x), y).backward()
+            seen.append(in_loop())
+            pace.step(len(x))
+
+    run_loops(out, "asp", loop, workers=1)
+    assert seen == [True, False] * 2
+
+
 @pytest.mark.parametrize("scheme", ["bsp", "asp", "easgd"])
 def test_one_that_is_told_to_go_hands_over_its_step_and_nobody_waits_for_it(out: Path, scheme: str) -> None:
     home: list[int] = []

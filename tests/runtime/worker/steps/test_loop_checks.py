@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from torch import nn
 
 import paceline
 from paceline.core.errors import ConfigError
+from paceline.core.trace import NO_STEPS, Decided
+from paceline.observe.trace.trace_file import read_trace
 from paceline.runtime.worker.pace import Pace
 from paceline.runtime.worker.steps.loop_checks import BATCHES_WITHOUT_STEP_MAX, SKIPPED_MAX
-from tests.runtime.own_loops import toy_data, toy_model
+from tests.runtime.own_loops import run_loops, toy_data, toy_model
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -215,6 +218,31 @@ def test_so_is_a_scaler_that_skips_every_step(of_own: bool) -> None:
             scaler.step(pace.optimizer)
             scaler.update()
     assert len(said) == 1
+
+
+def test_so_is_a_loop_of_ones_own_that_ends_without_one() -> None:
+    model = toy_model()
+    pace, _ = joined("asp", model)
+    backward(model, *toy_data().tensors)
+    with pytest.warns(UserWarning, match=r"a backward pass without pace\.step\(\)"):
+        pace.close()
+
+
+def test_the_run_learns_of_a_worker_that_makes_no_steps(out: Path) -> None:
+    """The other one trains on alone under `bsp`; so somebody has to name the one that does not."""
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(toy_data(), 9, partition="uniform"):
+            backward(model, x, y)
+            if pace.rank == 0:
+                pace.step()
+
+    with pytest.warns(UserWarning, match=r"5 batches without pace\.step\(\)"):
+        run_loops(out, "bsp", loop, workers=2)
+    found = [r for r in read_trace(out / "trace.jsonl") if isinstance(r, Decided) and r.verdict == NO_STEPS]
+    assert [(record.party, record.rank, record.reason[:28]) for record in found] == [
+        ("worker 1", 1, "5 batches without pace.step("),
+    ]
 
 
 def test_what_is_added_or_unfrozen_after_join_is_named() -> None:
