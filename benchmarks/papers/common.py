@@ -84,7 +84,8 @@ class Job:
             "step_ms": self.cluster.step_s * 1000,
             "allreduce": side.allreduce,
         }
-        values.setdefault("optimizer", {})["lr"] = lr
+        # Each side takes its best rate, as in the papers: none is scaled behind its back.
+        values.setdefault("optimizer", {}).update(lr=lr, lr_scale="none")
         values[side.scheme] = dict(side.parameters)
         setting = SimulationSetup(
             config=configuration.build(values),

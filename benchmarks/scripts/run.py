@@ -33,6 +33,7 @@ from sources import HERE, catalogue, fetch
 WORSE_MAX = 1.05
 SECONDS_MAX = 600
 LAUNCH = ["-m", "paceline", "launch", "-n", "3", "-s", "1", "--slowdown", "1,1,3", "--step-ms", "30"]
+LAUNCH += ["--lr-scale", "none"]  # the rates of the catalogue are those of its schemes
 
 
 def write_characters(folder: Path) -> None:

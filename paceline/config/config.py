@@ -81,9 +81,19 @@ class Config:
         words = self.run.script.split()
         return next((Path(word).name for word in words if word.endswith(".py")), (words or ["a script"])[0]), ""
 
-    def codecs(self) -> Codecs:
-        """Returns the codecs of what workers and servers send."""
-        return Codecs(**dataclasses.asdict(self.compression)).or_that_of(self.scheme())
+    def steps_each(self, train_samples: int) -> int:
+        """Returns the steps that each worker makes on average; 0 where no rule about steps or samples ends the run."""
+        in_all = -(-self.stop.samples_of(train_samples) // (self.data.batch_size * self.cluster.workers))
+        return min(filter(None, (in_all, self.stop.steps)), default=0)
+
+    def scheme_of(self, train_samples: int) -> Scheme:
+        """Returns the scheme as it runs on a training set of that size: phases in samples, rounds that fit the run."""
+        own, steps = self.scheme().completed({}, train_samples), self.steps_each(train_samples)
+        return own.for_run(steps, self.parameters.get(self.run.scheme, {})) if steps else own
+
+    def codecs(self, of: Scheme | None = None) -> Codecs:
+        """Returns the codecs of what workers and servers send, under the scheme `of`."""
+        return Codecs(**dataclasses.asdict(self.compression)).or_that_of(of or self.scheme())
 
     def gate_policy(self) -> GradientCheckPolicy:
         """Returns the rule by which servers reject gradients, made of the section `[gate]`."""

@@ -64,6 +64,7 @@ class TrainOptions(TypedDict, total=False):
     precision: str
     optimizer: str
     lr: float
+    lr_scale: str
     momentum: float
     nesterov: bool
     weight_decay: float

@@ -17,21 +17,26 @@ The docstrings here are for readers of the code; users see the `help` texts, so 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.codec import read
 from paceline.codec.pipeline.policy import EXACT_BELOW
+from paceline.config.value_checks import (
+    check_data,
+    check_device,
+    check_lr_scale,
+    check_model,
+    check_ranks,
+    check_strikes,
+)
 from paceline.core.collective import PEERS
 from paceline.core.paramserver.gradient_check import OFF, REJECT, STRIKES_OF, WARN
 from paceline.core.paramserver.robust_mean import NONE, RULES
-from paceline.core.registry import nearest
 from paceline.core.scheme import Limits, lookup
 from paceline.core.sharding import parse_shards
 from paceline.engine import specs
 from paceline.engine.data.partition_plan import parse_partition
-from paceline.engine.import_path import is_path
 from paceline.live.addresses import is_loopback
 from paceline.live.cpu_topology import check_binding
 
@@ -51,43 +56,6 @@ def option(
     """
     limited = Limits(help=help, **limits)
     return field(default=default, metadata={"limits": limited, "flag": flag, "launch": launch, "variable": variable})
-
-
-def check_device(text: str) -> None:
-    """Raises ValueError for what names no device."""
-    for device in text.split(","):
-        if not re.fullmatch(r"auto|cpu|cuda(:\d+(\+\d+)*)?|xpu(:\d+)?|mps(:0)?", device):
-            raise ValueError(f"{device!r} is not a device; there are auto, cpu, cuda, cuda:N, xpu:N and mps")
-
-
-def check_ranks(text: str) -> None:
-    """Raises ValueError for what is no number of processes, or one for each worker."""
-    if not re.fullmatch(r"[1-9]\d{0,3}(,[1-9]\d{0,3})*", text):
-        raise ValueError("must be a number of processes, or one for each worker, such as 4,4,1")
-
-
-def check_strikes(strikes: int) -> None:
-    """Raises ValueError for 1, which would expel a worker for its first bad gradient."""
-    if strikes == 1:
-        raise ValueError("a single rejected gradient must not expel a worker: give 2 or more, or 0 to expel nobody")
-
-
-def check_name(name: str, known: tuple[str, ...]) -> None:
-    """Raises ValueError unless `name` is one of `known`, or names the user's own code: `module:function`,
-    `file.py:function`."""
-    if name not in known and not is_path(name):
-        hint = nearest(name, known, listed=True)
-        raise ValueError(f"must be one of {', '.join(known)}, or your own module:function{hint}")
-
-
-def check_data(name: str) -> None:
-    """Raises ValueError for what names no data set."""
-    check_name(name, specs.DATASETS)
-
-
-def check_model(name: str) -> None:
-    """Raises ValueError for what names no network."""
-    check_name(name, specs.MODELS)
 
 
 TORCH_CARRIERS = ("gloo", "nccl", "mpi")
@@ -342,6 +310,13 @@ class Optimizer:
 
     name: str = option("sgd", "optimizer", flag="optimizer", choices=specs.OPTIMIZERS)
     lr: float = option(0.15, "learning rate on the mean loss", low=0)
+    lr_scale: str = option(
+        "auto",
+        "factor on the rate of updates; auto: by how much of a round of all workers an update is; none: 1; or a number",
+        check=check_lr_scale,
+        launch=True,
+        variable=True,
+    )
     momentum: float = option(0.0, "momentum of SGD and LARS; the other optimizers have beta1", low=0, high=1)
     nesterov: bool = option(False, "SGD with Nesterov's momentum")
     weight_decay: float = option(0.0, "weight decay", low=0)

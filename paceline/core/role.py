@@ -46,6 +46,14 @@ class Remembering(Update, Protocol):
         """Forgets everything, as if it had never been called; the clock of the schedule goes on."""
 
 
+@runtime_checkable
+class Phased(Update, Protocol):
+    """An `Update` whose learning rate has a factor for each phase of the run (`Scheme.rate_share`)."""
+
+    def enter_phase(self, phase: int) -> None:
+        """Goes on at the rate of that phase."""
+
+
 class GradientCheck(Protocol):
     """Says which contributions are fit to be used (`paceline.core.paramserver.gradient_check`)."""
 

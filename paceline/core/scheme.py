@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_type_hints
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, dataclass_transform, get_type_hints
 
 from paceline.core.errors import ConfigError
 from paceline.core.message import INCREMENT, STATE, Nature, nature_of
@@ -26,6 +26,22 @@ from paceline.core.role import Role
 S = TypeVar("S", bound="type[Scheme]")
 ModelOf = Literal["servers", "any worker", "mean of workers"]
 """Whose weights are the model that is evaluated and saved."""
+
+
+class RateShare(NamedTuple):
+    """Says what an update is, measured by a round of all workers, which is one update of bsp.
+
+    share: 1 where an update weighs as much; 1 / n where n workers make n updates of one contribution each.
+    why: the reason, as the rest of a sentence that begins with the scheme's name; "" where the share is 1.
+    """
+
+    share: float
+    why: str
+
+
+WHOLE_ROUND = RateShare(1.0, "")
+EXCHANGES_MIN = 10
+"""Exchanges that a run has at least, by the parameters that nobody has given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +123,7 @@ class Scheme:
     local_optimizer: the optimizer of the local steps, where a run names none; "" for the usual one.
     mixes_steps: an update may be made of gradients of different steps of the workers' loops, or steps differ in size.
     composite: it is made of other schemes, and cannot be a part of one that is.
+    round_steps: the parameter that has the local steps between two exchanges, where short runs need fewer; "" for none.
     """
 
     name: ClassVar[str] = ""
@@ -125,6 +142,7 @@ class Scheme:
     local_optimizer: ClassVar[str] = ""
     mixes_steps: ClassVar[bool] = False
     composite: ClassVar[bool] = False
+    round_steps: ClassVar[str] = ""
 
     @property
     def trains_locally(self) -> bool:
@@ -180,6 +198,17 @@ class Scheme:
         """
         return None
 
+    def rate_share(self, workers: int) -> RateShare:
+        """Returns how much one update weighs among those that `workers` workers make while each contributes once.
+
+        The learning rate of updates follows from it (`runtime/spec/rate_scale.py`). Local steps keep the user's rate.
+        """
+        return WHOLE_ROUND
+
+    def in_turn(self) -> tuple[Scheme, ...]:
+        """Returns the schemes of a run one after the other: this one alone, unless it is made of phases."""
+        return (self,)
+
     def worker(self, servers: int) -> type[Role]:
         """Returns the worker's box on a cluster with that many servers."""
         return self.Equals if servers == 0 and self.Equals is not None else self.Worker
@@ -227,6 +256,21 @@ class Scheme:
         Only schemes made of others need them.
         """
         return self
+
+    def for_run(self, steps: int, given: Collection[str]) -> Scheme:
+        """Returns this scheme for a run of `steps` steps of each worker; parameters that the user has `given` stay.
+
+        Rounds are shortened until the run has EXCHANGES_MIN of them: outer steps, elastic forces and error feedback act
+        once an exchange, and after two or three the model is still near the one that the run began with.
+        """
+        fitting = max(1, steps // EXCHANGES_MIN)
+        if not self.round_steps or self.round_steps in given or getattr(self, self.round_steps) <= fitting:
+            return self
+        return self.with_round(fitting, given)
+
+    def with_round(self, steps: int, given: Collection[str]) -> Scheme:
+        """Returns this scheme with so many local steps between two exchanges, fewer than it has."""
+        return dataclasses.replace(self, **{self.round_steps: steps})
 
     def with_whole_updates(self) -> Scheme:
         """Returns this scheme in the form in which a party that sees the whole gradient makes every update, if it has

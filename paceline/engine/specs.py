@@ -5,7 +5,9 @@ Nothing here imports torch, so that configuration is checked before anything hea
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 Option = bool | int | float | tuple[float, ...] | str | None
 """The types that an option of a parameter group may have."""
@@ -83,6 +85,23 @@ class ModelRecipe:
     depth: int = 0
     dropout: float = 0.0
     pixels: bool = False
+
+
+AUTO, NONE = "auto", "none"
+"""Values of `lr_scale`, besides numbers: as the scheme says, and the rate as it is given."""
+
+
+def parse_lr_scale(text: str) -> float | Literal["auto"]:
+    """Returns the factor on the rate that `text` asks for, or "auto". Raises ValueError."""
+    if text == AUTO:
+        return "auto"
+    try:
+        factor = 1.0 if text == NONE else float(text)
+    except ValueError:
+        factor = 0.0
+    if not 0 < factor < math.inf:
+        raise ValueError("must be auto, none or a positive number, such as 0.25")
+    return factor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ from paceline.engine.model.several_models import together
 from paceline.engine.model.trainable import trained_of
 from paceline.engine.optim.recipe import recipe_of
 from paceline.engine.optim.whole_tensors import imported, made_by, path_of
-from paceline.engine.specs import OptimizerRecipe
+from paceline.engine.specs import AUTO, OptimizerRecipe
 from paceline.launch.exit_hook import ScriptExit, exit_if_too_late, say_nothing_of_lost_peers
 from paceline.launch.external.detect import STARTERS, detect_external
 from paceline.launch.local.environment import incarnation_from, scheme_from, spec_from
@@ -44,6 +44,7 @@ from paceline.live.control.session import Session
 from paceline.runtime.process_main import check_device_of
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
+from paceline.runtime.spec.rate_scale import with_rate
 from paceline.runtime.spec.who_updates import check_several, fitted
 from paceline.runtime.worker.pace import Pace
 from paceline.runtime.worker.ranks.first_rank import FirstRankPace, telling
@@ -69,6 +70,7 @@ def join(
     seed: int = 0,
     lazy: bool = False,
     clip_norm: float = 0.0,
+    lr_scale: float | str = AUTO,
     codec: str = "none",
     codec_down: str = "none",
     overlap: bool = False,
@@ -102,7 +104,7 @@ def join(
     (docs/checkpoints.md); a checkpoint of `--resume` wins over it.
     Where the loop has batches of its own, `samples_of` gets the arguments of each call of the model, and returns how
     many samples, or tokens, the call counts as; by default the length of its first tensor (docs/own-loop.md).
-    `group`, `data_group`: of the ranks of a worker of several devices (docs/workers-of-several-devices.md).
+    `group`, `data_group`: docs/workers-of-several-devices.md. `lr_scale`: a factor on the rate (docs/optimizers.md).
     `pace.close()`, or the end of the script, leaves the run (docs/launch.md) and loads the final model.
     Raises ConfigError for an unknown scheme or codec, a bad parameter, or an optimizer that is not supported.
     """
@@ -112,9 +114,10 @@ def join(
     if group is not None:
         check_asked(lazy=lazy, overlap=overlap, evaluate=evaluate, state=state)
         ranks = meet(model, optimizer, group, data_group, _check_started(os.environ, group))
-        return _join_with_ranks(ranks, recipe_with, differing=seed if seed_ranks else None, samples_of=samples_of)
+        apart = seed if seed_ranks else None
+        return _join_with_ranks(ranks, recipe_with, lr_scale, differing=apart, samples_of=samples_of)
     begun = functools.partial(_begun, seed_ranks=seed_ranks, state=state, samples_of=samples_of)
-    return _join_on_one_device(model, optimizer, recipe_with, begun, evaluate=evaluate, overlap=overlap)
+    return _join_on_one_device(model, optimizer, recipe_with, begun, lr_scale, evaluate=evaluate, overlap=overlap)
 
 
 def _join_on_one_device(
@@ -122,6 +125,7 @@ def _join_on_one_device(
     optimizer: Any,
     recipe_with: Callable[[OptimizerRecipe], Recipe],
     begun: Callable[..., Pace],
+    lr_scale: float | str,
     *,
     evaluate: Evaluate | None,
     overlap: bool,
@@ -130,7 +134,7 @@ def _join_on_one_device(
     module, given = _as_one(model, optimizer)
     whole, how = optimizer_of(module, given)
     recipe, (spec, end) = recipe_with(how), find_spec()
-    recipe = _checked(recipe, spec, several=len(model) > 1 if isinstance(model, Mapping) else False)
+    recipe = _checked(recipe, spec, lr_scale, several=len(model) > 1 if isinstance(model, Mapping) else False)
     if spec and spec.who.kind == "evaluator":
         evaluate_and_exit(module, whole, recipe, spec, evaluate)
     spec, session = _sit(spec, recipe, str(next(module.parameters()).device))
@@ -182,6 +186,7 @@ def _check_started(environment: Mapping[str, str], group: Any) -> float:
 def _join_with_ranks(
     ranks: RankMeeting,
     recipe_with: Callable[[OptimizerRecipe], Recipe],
+    lr_scale: float | str,
     *,
     differing: int | None,
     samples_of: SamplesOf | None,
@@ -201,7 +206,7 @@ def _join_with_ranks(
     with telling(ranks.link):
         recipe = recipe_with(recipe_of(ranks.parts.optimizer, ranks.parts.trained))
         spec, end = find_spec() if spec_from(os.environ) else (None, None)
-        recipe = _checked(recipe, spec, several=False)
+        recipe = _checked(recipe, spec, lr_scale, several=False)
         check_recipe(recipe, servers_needed(recipe.make_scheme()) if spec is None else spec.servers)
         whole = ranks.whole()
         if spec and spec.who.kind == "evaluator":
@@ -261,14 +266,18 @@ def _own(optimizer: Any) -> Any:
     return optimizer.original if isinstance(optimizer, DropInOptimizer) else optimizer
 
 
-def _checked(recipe: Recipe, spec: ProcessSpec | None, *, several: bool) -> Recipe:
-    """Returns `recipe` as it runs on such a cluster, with `several` models. Raises ConfigError where it does not."""
+def _checked(recipe: Recipe, spec: ProcessSpec | None, lr_scale: float | str, *, several: bool) -> Recipe:
+    """Returns `recipe` as it runs on such a cluster, with `several` models. Raises ConfigError where it does not.
+
+    `lr_scale`: what the script says; that of the command wins.
+    """
     if several:
         check_several(recipe)
     if spec is None:
-        return fitted(recipe, servers_needed(recipe.make_scheme()))
+        return with_rate(fitted(recipe, servers_needed(recipe.make_scheme())), 1, str(lr_scale))
     recipe.make_scheme().check(spec.workers, spec.servers)
-    recipe = fitted(recipe, spec.servers)
+    told = spec.config.optimizer.lr_scale
+    recipe = with_rate(fitted(recipe, spec.servers), spec.workers, told if told != AUTO else str(lr_scale))
     recipe.codecs.check(recipe.make_scheme(), spec.servers, recipe.optimizer.momentum_max)
     return recipe
 

@@ -7,6 +7,7 @@ Y is one plus the number of updates applied since the worker's weights left the 
 weighting (none by default, as in the paper). A gradient is the mean over its batch; N workers make N updates where
 BSP makes one, so the best learning rate is lower than BSP's: Y is about N on average, and with gradients that are t
 updates late SGD on a quadratic is stable up to sin(pi / (2 (2 t + 1))) of the rate with fresh ones (5 % for N = 16).
+So the rate that is given is divided by N by default (`--lr-scale`), and N updates go as far as one of BSP's.
 
 A worker may average `steps` mini-batches before it pushes, or train them locally and send the difference
 (`payload` = delta: Downpour's n_push = n_fetch = `steps`) or its weights (elastic averaging): what SpeeDO offers.

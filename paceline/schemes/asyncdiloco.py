@@ -89,6 +89,7 @@ class AsyncDiLoCo(Scheme):
         "keep", "what an exchange does to the local optimizer's memory: keep or reset it", choices=(KEEP, RESET)
     )
 
+    round_steps = "h"
     trains_locally = True
 
     def check(self, workers: int, servers: int) -> None:

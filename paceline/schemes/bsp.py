@@ -27,7 +27,7 @@ from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.options import Delta
 from paceline.core.role import Role
-from paceline.core.scheme import Paper, parameter, scheme
+from paceline.core.scheme import WHOLE_ROUND, Paper, RateShare, parameter, scheme
 from paceline.core.spans import updated
 
 ON_SERVERS, ON_WORKERS = "servers", "workers"
@@ -59,6 +59,9 @@ class BSP(Delta):
 
     def max_ahead(self) -> int:
         return 0
+
+    def rate_share(self, workers: int) -> RateShare:
+        return WHOLE_ROUND
 
     def worker(self, servers: int) -> type[Role]:
         return self.Equals if self.uses_mean(servers) else super().worker(servers)

@@ -23,25 +23,19 @@ v_p <- v_p + C;  Theta_p <- Theta_p - lr (1 + mu) C;  W <- W + w_m.
 
 A learner whose exchanges take several turns, because it or its link is slow, would meet some fragments only: with two
 turns each, the even ones. So a fragment that has missed two of its turns goes first, as one that comes late.
-
 Grace window: with a `grace` of gamma it ends when a learner of M_t has made ceil(gamma tau) of its tau steps, so it is
 as long as the learner's own step time allows, and the answer has the other steps to travel. It ends early when
 everybody has come. With tau = 0 there is no slack and so no window: a learner waits for the quorum.
-
 Quorum: if the window ends before K have come, the learner goes on alone. Its Delta is kept for the merge, and the
 answer is Theta_p - (what of its own is kept), so it loses nothing and nothing counts twice. Its next turn has the same
 fragment. Of fewer than K learners that take part, all are enough.
-
 Fragments are balanced: P runs of consecutive parameters of equal length. (The paper packs tensors into fragments of
 about equal size.) Each server is the synchroniser of its part of every fragment, and may see another M_t than others.
-
 Return: a restarted learner begins with the servers' Theta and without optimizer state. One that was suspended still has
 old theta and old state. Its Delta counts as any late one. If more than P turns have passed, it then takes all of Theta
 and clears its optimizer's state (in the paper it takes both from another learner), as after a Delta that is not finite.
-
 Momentum: late Deltas act as momentum of their own (Mitliagkas et al. 2016, arXiv 1605.09774). At a local learning rate
 near the largest that the job bears, stalls can make the model swing with DiLoCo's mu = 0.9. So the default is 0.5.
-
 Left out: radial-directional averaging, which averages norms and directions apart. So the more learners, the shorter the
 mean of unlike Deltas: a larger lr may be needed.
 
@@ -54,7 +48,8 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from paceline.core.adaptive.step_times import Ranked, Smoothing
@@ -161,11 +156,16 @@ class Decoupled(Scheme):
 
     trains_locally = True
     answers_early = True
+    round_steps = "h"
 
     @property
     def between(self) -> int:
-        """Returns the steps of the fastest learner between two turns, H / P."""
         return self.h // self.fragments
+
+    def with_round(self, steps: int, given: Collection[str]) -> Scheme:
+        p = self.fragments if "fragments" in given else min(self.fragments, max(2, steps))
+        between = max(self.tau + 1 if "tau" in given else 2, steps // p)  # without overlap a learner merges alone
+        return replace(self, h=min(self.h, between * p), fragments=p, tau=min(self.tau, between - 1))
 
     def check(self, workers: int, servers: int) -> None:
         super().check(workers, servers)

@@ -30,7 +30,7 @@ from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.options import Weighted
 from paceline.core.paramserver.staleness import Weighting
 from paceline.core.role import Role
-from paceline.core.scheme import Paper, parameter, scheme
+from paceline.core.scheme import Paper, RateShare, parameter, scheme
 
 
 def _check_groups(text: str) -> None:
@@ -80,6 +80,9 @@ class GSP(Weighted):
     def check(self, workers: int, servers: int) -> None:
         super().check(workers, servers)
         check_written(self.name, self.groups, self.labels, workers)
+
+    def rate_share(self, workers: int) -> RateShare:
+        return super().rate_share(len(self.written()) or workers)  # the number of measured groups is not known yet
 
     def written(self) -> Groups:
         """The groups that the user wrote down; () for auto."""

@@ -76,6 +76,7 @@ class HALoS(WithRankGroups):
         KEEP, "what a round does to the local optimizer's memory: keep or reset it", choices=(KEEP, RESET)
     )
 
+    round_steps = "h"
     trains_locally = True
     needs_peers = True
     mixes_steps = True

@@ -107,6 +107,9 @@ class Hybrid(Scheme):
     def schemes(self) -> tuple[Scheme, ...]:
         return tuple(make(phase.scheme, dict(phase.parameters)) for phase in self.parsed)
 
+    def in_turn(self) -> tuple[Scheme, ...]:
+        return self.schemes
+
     def check(self, workers: int, servers: int) -> None:
         for own in self.schemes:
             own.check(workers, servers)

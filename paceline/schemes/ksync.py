@@ -40,7 +40,7 @@ from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.options import Clocked
 from paceline.core.paramserver.round import Round
 from paceline.core.role import RoleContext
-from paceline.core.scheme import Paper, parameter, scheme
+from paceline.core.scheme import WHOLE_ROUND, Paper, RateShare, parameter, scheme
 
 
 @scheme(
@@ -80,6 +80,12 @@ class KSync(Clocked):
                 f"ksync.k = {self.k}: {workers} workers cannot make an update of {self.k}; "
                 f"give a k of at most {workers}, or --ksync.variant batch"
             )
+
+    def rate_share(self, workers: int) -> RateShare:
+        k = self.k or workers - 1
+        if self.late == "drop" or k >= workers:  # what counts is fresh
+            return WHOLE_ROUND
+        return RateShare(k / workers, f"makes an update of {k} of {workers} contributions, and late ones count")
 
     class Server(ClockedServer):
         def __init__(self, scheme: Any, place: RoleContext) -> None:

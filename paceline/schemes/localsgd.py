@@ -37,6 +37,7 @@ class LocalSGD(Scheme):
     tau: int = parameter(8, "local steps between two averagings", low=1)
     memory: str = memory_parameter("keep")
 
+    round_steps = "tau"
     needs_mean = True
     trains_locally = True
     lock_step = True

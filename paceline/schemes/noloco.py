@@ -77,6 +77,7 @@ class NoLoCo(Scheme):
         KEEP, "what a step with a partner does to the local optimizer's memory: keep or reset it", choices=(KEEP, RESET)
     )
 
+    round_steps = "h"
     trains_locally = True
     needs_peers = True
     workers_differ = True

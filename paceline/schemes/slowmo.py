@@ -46,6 +46,7 @@ class SlowMo(Scheme):
     alpha: float = parameter(1.0, "slow learning rate", low=0.0)
     memory: str = memory_parameter("reset")
 
+    round_steps = "tau"
     needs_mean = True
     trains_locally = True
     lock_step = True

@@ -19,17 +19,22 @@ The weights n_r, the samples, are ours: with equal batches they give the paper's
 update rule as others print it; alpha and beta are ours, and the paper's grids may have better ones.
 
 Use it where diloco fits and the link is so thin that even a model every H steps is too much. As there, everybody waits
-for the slowest worker's H steps. On short runs most of what was learnt is still in e_r: take fewer steps or a larger
-density.
+for the slowest worker's H steps. On short runs most of what was learnt would still be in e_r. So where the length of a
+run is known, H is shortened and the density raised until every number is sent twice on average, unless they are given.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from collections.abc import Collection
+from typing import Any, cast
 
 from paceline.core.collective.mean_server import Averaged
 from paceline.core.local.local_sgd import LocalWorker, memory_parameter
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
+
+SENT_MIN = 2
+"""How often a run sends every number on average, at least; with the default density that takes 64 exchanges."""
 
 
 @scheme(
@@ -51,9 +56,17 @@ class SparseLoCo(Scheme):
     beta: float = parameter(0.95, "decay of the error feedback", low=0.0, high=1.0)
     memory: str = memory_parameter("keep")
 
+    round_steps = "h"
     needs_mean = True
     trains_locally = True
     lock_step = True
+
+    def for_run(self, steps: int, given: Collection[str]) -> Scheme:
+        own: Any = super().for_run(steps, given)
+        if "density" in given:
+            return cast(Scheme, own)
+        density = min(0.5, SENT_MIN * own.h / max(1, steps))
+        return dataclasses.replace(own, density=max(own.density, density))  # type: ignore[no-any-return]
 
     @property
     def codec(self) -> str:

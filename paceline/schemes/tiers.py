@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from paceline.core.effects import KEEP
@@ -49,7 +49,7 @@ from paceline.core.paramserver.gated_server import GRADIENT, WEIGHTS, ClockedSer
 from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.options import Delta
 from paceline.core.role import Role, RoleContext
-from paceline.core.scheme import Paper, Scheme, make, parameter, scheme
+from paceline.core.scheme import Paper, RateShare, Scheme, make, parameter, scheme
 from paceline.core.tiers.group_choice import WithRankGroups
 from paceline.core.tiers.outer_server import OuterServer
 from paceline.core.tiers.scheme_text import parse_tier
@@ -176,6 +176,12 @@ class Tiers(WithRankGroups):
         """Returns True if the outer scheme's contributions are gradients."""
         return self.outer_scheme.computes
 
+    def rate_share(self, workers: int) -> RateShare:
+        groups = len(self.written()) or 2
+        if self.passes_gradients:  # servers make the updates, of one gradient a group
+            return self.outer_scheme.rate_share(groups)
+        return self.inner_scheme.rate_share(-(-workers // groups))
+
     def inner_for(self, steps: int) -> Scheme:
         """Returns the inner scheme where the outer one asks for a gradient of `steps` mini-batches."""
         own = self.inner_scheme
@@ -188,6 +194,13 @@ class Tiers(WithRankGroups):
             return with_parameters(name, {**sections.get(name, {}), **given})
 
         return dataclasses.replace(self, inner=whole(self.inner), outer=whole(self.outer))
+
+    def for_run(self, steps: int, given: Collection[str]) -> Scheme:
+        name, own = parse_tier(self.outer)
+        before = self.outer_scheme
+        after = before.for_run(steps, own)
+        changed = {key: value for key, value in after.parameters().items() if value != getattr(before, key)}
+        return dataclasses.replace(self, outer=with_parameters(name, {**own, **changed})) if changed else self
 
     def worker(self, servers: int) -> type[Role]:
         if self.passes_gradients:

@@ -24,6 +24,7 @@ from paceline.observe.formatting.wrapping import columns, wrapped_lines
 from paceline.observe.runs.summary import Summary, WorkerSummary
 from paceline.observe.terminal.progress import Lines, ProgressSnapshot
 from paceline.runtime.spec.core_binding import CORES
+from paceline.runtime.spec.rate_scale import RATE
 
 # A shell reports 128 plus the number of a signal for a process that the signal ended; these codes are the same.
 EXIT_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
@@ -116,9 +117,9 @@ class Losses:
 
         The first call has the heading of the run. It is left out, but for what it says about the checkpoints that a
         run goes on from, or passes over: a run that began anew unnoticed would have lost work. It also says which cores
-        the scripts were bound to, which the user has asked for.
+        the scripts were bound to, which the user has asked for, and another rate than the script's.
         """
-        told = (line for line in lines if self._begun or "checkpoint" in line or line.startswith(CORES))
+        told = (line for line in lines if self._begun or "checkpoint" in line or line.startswith(CORES) or RATE in line)
         self._lines.say(*(f"paceline: {line}" for line in told))
         self._begun = True
 

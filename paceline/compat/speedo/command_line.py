@@ -153,6 +153,7 @@ def translated(flags: SpeedoFlags, solver: Solver, own_code: str) -> tuple[list[
     if not last:
         raise ConfigError("--maxIter: give the number of merges after which the run ends")
     every = last if flags.test is None else flags.test
+    words += ["--lr-scale", "none"]  # its rates are those of its merges
     words += ["--workers", str(flags.worker), *scheme, "--epochs", "0", "--total-samples", str(last * merge)]
     if every:
         exchanges = every * (flags.worker if together else 1)

@@ -146,6 +146,8 @@ class Elastic(Scheme):
     synchronous: bool = parameter(False, "everybody exchanges at once, and no servers are needed")
     memory: str = memory_parameter("keep")
 
+    round_steps = "tau"
+
     Synchronous: ClassVar[type[Role]]
 
     Server = ElasticServer

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import dataclasses
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -168,9 +169,17 @@ class WithOuterNesterov(Scheme):
     memory: str = memory_parameter("keep")
     eager: bool = parameter(False, "an exchange takes until the next turn; meanwhile its own part of it is estimated")
 
+    round_steps = "h"
     needs_mean = True
     trains_locally = True
     lock_step = True
+
+    def with_round(self, steps: int, given: Collection[str]) -> Scheme:
+        """Returns this scheme with rounds as short as fragments and delay, which nobody gives without a reason, let
+        them be.
+        """
+        between = max(self.delay + 1, steps // self.fragments)
+        return dataclasses.replace(self, h=min(self.h, between * self.fragments))
 
     def check(self, workers: int, servers: int) -> None:
         super().check(workers, servers)

@@ -13,7 +13,7 @@ from paceline.core.paramserver.gated_server import DELTA, GRADIENT, WEIGHTS, Pus
 from paceline.core.paramserver.gated_worker import RefreshingWorker
 from paceline.core.paramserver.staleness import Weighting
 from paceline.core.role import Role
-from paceline.core.scheme import Scheme, parameter
+from paceline.core.scheme import WHOLE_ROUND, RateShare, Scheme, parameter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,16 @@ class Clocked(Scheme):
     def most_samples(self, batch: int, workers: int) -> int:
         """Returns the most samples that one contribution may claim."""
         return batch * self.steps
+
+    def rate_share(self, workers: int) -> RateShare:
+        """Returns 1 / n: each contribution is an update of its own, where bsp makes one of n.
+
+        So n updates move the model as far as one of bsp. The rule is that of Gupta et al. 2016 (arXiv 1509.04210), who
+        divide the rate by the mean staleness; at about 1 / n of the largest rate without delay SGD becomes unstable.
+        """
+        if self.trains_locally:
+            return WHOLE_ROUND
+        return RateShare(1 / workers, f"makes {workers} updates where bsp makes one")
 
     def worker(self, servers: int) -> type[Role]:
         return RefreshingWorker if self.one_gate and servers > 1 else super().worker(servers)
@@ -39,6 +49,12 @@ class Weighted(Clocked):
         "weight of a late contribution: none, inverse (1/Y), power:p, exponential:a, cutoff:limit",
         check=Weighting.parse,
     )
+
+    def rate_share(self, workers: int) -> RateShare:
+        """Returns 1 / n, less what the weights of late contributions take off already: on average Y is n."""
+        whole, rule = super().rate_share(workers), Weighting.parse(self.weighting)
+        power = {"inverse": 1.0, "power": rule.parameter}.get(rule.rule, 0.0)
+        return WHOLE_ROUND if power >= 1 else RateShare(whole.share ** (1 - power), whole.why)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from paceline.core.effects import Reply, Tell
-from paceline.core.role import Role, RoleContext
+from paceline.core.role import Phased, Role, RoleContext
 from paceline.core.scheme import Scheme
 
 
@@ -34,6 +34,8 @@ class Inner(Role):
         """
         own = self.scheme.schemes[phase]
         self.phase = phase
+        if isinstance(self.place.update, Phased):
+            self.place.update.enter_phase(phase)
         self.inner = (self.box(own) or Role)(own, dataclasses.replace(self.place, w=w))
         self.inner.keeps_w = True
         return [effect for rank in sorted(self.left) for effect in self.inner.on_worker_left(now, rank)]

@@ -50,10 +50,13 @@ class ServerOptimizer(ABC):
     model these weights begin. zeros_unused: finds the unused spans where no message names them: tensors whose gradient
     is zero throughout.
     by_rows: True if it leaves the rows of a table alone whose gradient is zero.
+    rate_factors: by phase of the run, what the scheme multiplies the learning rate with (`Scheme.rate_share`).
     """
 
     by_rows = False
     start = 0
+    rate_factors: tuple[float, ...] = (1.0,)
+    rate_factor = 1.0
     zeros_unused: ZeroTensors | None = None
 
     def __init__(self, recipe: OptimizerRecipe, schedule: ScheduleRecipe = CONSTANT) -> None:
@@ -65,6 +68,8 @@ class ServerOptimizer(ABC):
 
     def __call__(self, w: Flat, g: Flat, samples: int, unused: Spans = ()) -> Flat:
         lr = self.lr * schedules.factor(self.schedule, self.samples_seen)
+        if self.rate_factor != 1:  # without, a rate that is a tensor or an integer stays what it is
+            lr *= self.rate_factor
         if self.zeros_unused is not None:
             unused = self.zeros_unused.of(g)
         elif unused:
@@ -86,6 +91,10 @@ class ServerOptimizer(ABC):
     def set_lr(self, lr: float) -> None:
         """Sets the base learning rate from now on; the schedule still applies."""
         self.lr = lr
+
+    def enter_phase(self, phase: int) -> None:
+        """Goes on at the rate of that phase of the run."""
+        self.rate_factor = self.rate_factors[min(phase, len(self.rate_factors) - 1)]
 
     def follow(self, recipe: OptimizerRecipe) -> None:
         """Takes the numbers of `recipe`, which is of the same optimizer, from now on; the schedule still applies."""

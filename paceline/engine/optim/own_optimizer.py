@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import torch
@@ -52,9 +53,23 @@ class OwnOptimizer(ServerOptimizer):
         """
         self._flat.load(w)
         self._flat.put_gradient(g, unused)
-        self._steps.step()
+        with self._scaled():
+            self._steps.step()
         self._flat.touched()  # some optimizers write to `p.data`, which torch does not count
         return cast(Flat, self._flat.weights())
+
+    @contextlib.contextmanager
+    def _scaled(self) -> Iterator[None]:
+        """Multiplies the learning rates for one step; the user's own numbers are back after it."""
+        groups = self._steps.optimizer.param_groups if self.rate_factor != 1 else []
+        rates = [group["lr"] for group in groups]
+        for group in groups:
+            group["lr"] = group["lr"] * self.rate_factor
+        try:
+            yield
+        finally:
+            for group, rate in zip(groups, rates, strict=True):
+                group["lr"] = rate
 
     def follow(self, recipe: OptimizerRecipe) -> None:
         """Does nothing: `recipe` was read from this optimizer's numbers."""

@@ -19,6 +19,7 @@ Settings of the run that are declared with `variable=True` (`paceline.config.sec
 PACELINE_TRANSPORT    how vectors pass between processes of one host: auto, shm, tcp
 PACELINE_ALLREDUCE    who averages among equals: the choices of --allreduce
 PACELINE_TIMEOUT      bound of every wait, in seconds
+PACELINE_LR_SCALE     factor on the rate of updates: auto, none or a number
 PACELINE_STEPS        leave after so many steps of one's own; 0 for never
 PACELINE_VERBOSE      1: log connections, 2: log each message as well
 

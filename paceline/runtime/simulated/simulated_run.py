@@ -45,7 +45,7 @@ from paceline.runtime.simulated.sample_counts import Counted
 from paceline.runtime.simulated.sample_leases import Dealt, SimulatedSampleLeases
 from paceline.runtime.simulated.setup import SimulationSetup, tensors_of
 from paceline.runtime.simulated.workload import Ghosts, Sizes, Training, VirtualWork
-from paceline.runtime.spec.batch_size import batch_size_note, check_batch_size
+from paceline.runtime.spec.setup_notes import check_batch_size, setup_notes
 from paceline.runtime.worker.train_loop import build_model, load_data, recipe_of
 from paceline.sim import Simulation
 from paceline.sim.checking.invariants import InvariantBroken
@@ -70,8 +70,7 @@ class VirtualRun:
     """Makes one run. `run()` blocks until it is over; `interrupt()` may be called from a signal handler."""
 
     def __init__(self, setting: SimulationSetup, display: ProgressDisplay) -> None:
-        """Loads the data and builds the simulation. Raises ConfigError if the data is missing or the scheme does not
-        fit."""
+        """Loads the data and builds the simulation. Raises ConfigError if data is missing or schemes do not fit."""
         config, cluster = setting.config, setting.cluster
         torch.set_num_threads(config.cluster.threads)
         self._setting, self._config, self._display = setting, config, display
@@ -146,8 +145,7 @@ class VirtualRun:
         return self._meters.dropped
 
     def interrupt(self, signal: str) -> None:
-        """Ends the run: the first time in order, keeping what there is; the second time at once, by
-        KeyboardInterrupt."""
+        """Ends the run: first in order, keeping what there is; the second time at once, by KeyboardInterrupt."""
         if self._interrupted:
             raise KeyboardInterrupt
         self._interrupted = signal
@@ -158,16 +156,16 @@ class VirtualRun:
 
         Raises ConfigError if --out cannot be written, RunBroken if the run cannot go on.
         """
-        out = Path(self._config.run.out)
+        config, out = self._config, Path(self._config.run.out)
         if not leave:
             return self._go_on()
         try:
             out.mkdir(parents=True, exist_ok=True)
-            configuration.save(self._config, out / "config.toml")
+            configuration.save(config, out / "config.toml")
         except OSError as error:
             raise ConfigError(f"--out {out}: {error.strerror}") from None
-        if note := "" if self._setting.timing_only else batch_size_note(self._config, len(self._splits.train)):
-            self._display.begin((note,))
+        if not self._setting.timing_only and (notes := setup_notes(config, self._recipe, len(self._splits.train))):
+            self._display.begin(notes)
         with self._hooks, TraceWriter(out / "trace.jsonl", bytes_max=self._config.run.trace_bytes) as self._trace:
             try:
                 summary = self._go_on()

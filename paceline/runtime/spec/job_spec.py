@@ -28,14 +28,18 @@ from paceline.runtime.kvstore.store_spec import StoreSpec
 class Recipe:
     """Describes a run to all its processes: scheme, update rule, codecs and checks of gradients.
 
-    `store` is set where the servers hold keys and values instead of a model. `loaded`: worker 0 has loaded a state, and
-    servers take their part of it.
+    rate_factors: by phase of the scheme, what updates multiply the optimizer's rate with (`rate_scale.py`).
+    rate_why: the reason for that, which the user reads.
+    store: set where the servers hold keys and values instead of a model.
+    loaded: worker 0 has loaded a state, and servers take their part of it.
     """
 
     scheme: str
     parameters: dict[str, Any] = field(default_factory=dict)
     optimizer: OptimizerRecipe = field(default_factory=OptimizerRecipe)
     schedule: ScheduleRecipe = field(default_factory=ScheduleRecipe)
+    rate_factors: tuple[float, ...] = (1.0,)
+    rate_why: str = ""
     seed: int = 0
     codecs: Codecs = field(default_factory=Codecs)
     gate: GradientCheckPolicy = field(default_factory=GradientCheckPolicy)
@@ -56,7 +60,13 @@ class Recipe:
         """
         from paceline.engine.optim.optimizers import make_rule  # here, as the supervisor has no use for torch
 
-        return make_rule(self.of_rule(self.optimizer), self.schedule, tensors)
+        return self.scaled(make_rule(self.of_rule(self.optimizer), self.schedule, tensors))
+
+    def scaled(self, rule: Any) -> Any:
+        """Returns `rule`, a `ServerOptimizer`, at the rate that updates have in this run."""
+        rule.rate_factors = self.rate_factors
+        rule.enter_phase(0)
+        return rule
 
     def of_rule(self, optimizer: OptimizerRecipe) -> OptimizerRecipe:
         """Returns `optimizer`, without momentum where the scheme has one of its own, which would otherwise act

@@ -15,6 +15,7 @@ from paceline.runtime.run_folder.scale_up_signal import GROWS, grows
 from paceline.runtime.server.snapshot_policy import SnapshotPolicy
 from paceline.runtime.spec.core_binding import binding_notes
 from paceline.runtime.spec.job_spec import Recipe
+from paceline.runtime.spec.rate_scale import rate_note
 from paceline.runtime.supervisor.credentials import Credentials, security_note
 
 
@@ -59,6 +60,7 @@ class RunHeader:
         of_plan = [
             _overlap_note(self._config, plan),
             GROWS.format(self._config.cluster) if self._has_free_places and grows() else "",
+            rate_note(recipe),
             recipe.robust.note(plan.workers, plan.length),
             self._snapshots.note,
         ]

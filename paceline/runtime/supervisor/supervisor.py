@@ -35,10 +35,10 @@ from paceline.runtime.run_folder.run_recording import coordinator_recorder
 from paceline.runtime.run_folder.run_statistics import RunStatistics
 from paceline.runtime.run_folder.scale_up_signal import asked_to_grow
 from paceline.runtime.server.snapshot_store import SnapshotStore
-from paceline.runtime.spec.batch_size import batch_size_note, check_batch_size
 from paceline.runtime.spec.coordinator_setup import CoordinatorSetup
 from paceline.runtime.spec.launcher import Launcher
 from paceline.runtime.spec.process_spec import ProcessSpec, make_specs
+from paceline.runtime.spec.setup_notes import check_batch_size, task_notes
 from paceline.runtime.supervisor.artifacts import RunArtifacts
 from paceline.runtime.supervisor.coordinator_events import CoordinatorEvents
 from paceline.runtime.supervisor.coordinator_factory import make_coordinator
@@ -90,7 +90,7 @@ class RunSupervisor:
         self._lock = self._locked(token)
         make = functools.partial(transport, token, self._coordinator_failed)
         start, notes, self._transport = self._found(make, store_secrets, finds=evaluator or script)
-        notes += filter(None, [start.note, batch_size_note(config, train_samples) if trains else ""])
+        notes += filter(None, [start.note, *(task_notes(config, train_samples) if trains else ())])
         statistics = RunStatistics(config, train_samples, begun_at=start.samples)
         self._artifacts = RunArtifacts(
             config, token, self._lock.fence, statistics, evaluates=evaluator, hooks=all_hooks, say=self._say

@@ -26,6 +26,7 @@ from paceline.live.control.session import Session
 from paceline.runtime.checkpointing.resume import open_at
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
+from paceline.runtime.spec.rate_scale import with_rate
 from paceline.runtime.worker.loop.progress import ResumedProgress
 from paceline.runtime.worker.pace import Pace
 from paceline.runtime.worker.steps.random_generators import seed_generators
@@ -104,10 +105,10 @@ def _for_tokens(recipe: ModelRecipe, train: Dataset, test: Dataset, seed: int) -
 
 def recipe_of(config: Config, train_samples: int) -> Recipe:
     """Returns what the workers agree on; the schedule's epochs become samples here."""
-    o = config.optimizer
-    return Recipe(
-        scheme=config.run.scheme,
-        parameters=config.scheme().completed({}, train_samples).parameters(),
+    o, scheme = config.optimizer, config.scheme_of(train_samples)
+    recipe = Recipe(
+        scheme=scheme.name,
+        parameters=scheme.parameters(),
         optimizer=OptimizerRecipe(
             name=o.name,
             lr=o.lr,
@@ -123,10 +124,11 @@ def recipe_of(config: Config, train_samples: int) -> Recipe:
         ),
         schedule=config.schedule.recipe(train_samples, config.stop.samples_of(train_samples)),
         seed=config.run.seed,
-        codecs=config.codecs(),
+        codecs=config.codecs(scheme),
         gate=config.gate_policy(),
         robust=config.robust_policy(),
     )
+    return with_rate(recipe, config.cluster.workers, o.lr_scale)
 
 
 def train(config: Config, spec: ProcessSpec, session: Session) -> None:

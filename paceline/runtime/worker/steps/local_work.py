@@ -56,7 +56,7 @@ class LocalWork:
         reduced = self._recipe.of_rule(recipe) != recipe  # the momentum is the scheme's
         if given is None or reduced or recipe.lazy or meanwhile or self._flat.in_ranks:
             return self._recipe.make_rule(self._flat.tensors)
-        return OwnOptimizer(self._flat, given, recipe)
+        return self._recipe.scaled(OwnOptimizer(self._flat, given, recipe))
 
     @property
     def steps_of_user(self) -> UserSteps | None:
