@@ -32,6 +32,7 @@ from paceline.core.scheme import make
 from paceline.engine.forward_samples import SamplesOf
 from paceline.engine.model.several_models import together
 from paceline.engine.model.trainable import trained_of
+from paceline.engine.optim.own_optimizer import EVALUATES_AGAIN, evaluates_again
 from paceline.engine.optim.recipe import recipe_of
 from paceline.engine.optim.whole_tensors import imported, made_by, path_of
 from paceline.engine.specs import AUTO, OptimizerRecipe
@@ -204,6 +205,10 @@ def _join_with_ranks(
         atexit.register(leave, other, ScriptExit())
         return cast(Pace, other)
     with telling(ranks.link):
+        if evaluates_again(ranks.parts.optimizer):
+            raise ConfigError(
+                f"{EVALUATES_AGAIN}: in a worker of several devices take one that needs one gradient a step"
+            )
         recipe = recipe_with(recipe_of(ranks.parts.optimizer, ranks.parts.trained))
         spec, end = find_spec() if spec_from(os.environ) else (None, None)
         recipe = _checked(recipe, spec, lr_scale, several=False)

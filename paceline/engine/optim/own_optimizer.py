@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from paceline.core.errors import ConfigError
 from paceline.core.spans import Spans
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.optim.optimizer_state import OptimizerState
@@ -17,23 +18,56 @@ from paceline.engine.optim.packed_state import pack, unpack
 from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.flat import Flat
 
+EVALUATES_AGAIN = "LBFGS evaluates the model several times a step"
+
+
+def evaluates_again(optimizer: torch.optim.Optimizer | None) -> bool:
+    """Returns True for an optimizer whose step evaluates the model several times, by a closure."""
+    return type(optimizer) is torch.optim.LBFGS
+
 
 class UserSteps:
     """Makes the steps of the user's optimizer, and knows which are made here.
 
-    calling: True while one is being made.
+    calling: True while one is being made. evaluate: the closure of the step to be made, where the optimizer evaluates
+    the model several times; its first evaluation, at the present weights, has returned `loss`.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.optimizer = optimizer
         self.calling = False
+        self.evaluate: Callable[[], Any] | None = None
+        self.loss: Any = None
 
-    def step(self) -> None:
+    def step(self, evaluated: Callable[[], None] = lambda: None) -> None:
+        """Makes a step. `evaluated` is called after each further evaluation of the model."""
         self.calling = True
         try:
-            self.optimizer.step()
+            if evaluates_again(self.optimizer):
+                self.optimizer.step(self._evaluations(evaluated))
+            else:
+                self.optimizer.step()
         finally:
             self.calling = False
+
+    def _evaluations(self, evaluated: Callable[[], None]) -> Callable[[], Any]:
+        """Returns the closure for the optimizer. Its first call returns the loss that is known. Raises ConfigError
+        where the loop has given none."""
+        evaluate, known = self.evaluate, [self.loss]
+        if evaluate is None:
+            raise ConfigError(f"{EVALUATES_AGAIN}: call pace.optimizer.step(closure) in place of pace.step()")
+
+        def closure() -> Any:
+            if known:
+                return known.pop()
+            for group in self.optimizer.param_groups:
+                for p in group["params"]:
+                    p.grad = None
+            loss = evaluate()
+            evaluated()
+            return loss
+
+        return closure
 
 
 class OwnOptimizer(ServerOptimizer):
@@ -86,7 +120,10 @@ class OwnOptimizer(ServerOptimizer):
 
 
 def packed(optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]) -> dict[str, Tensor | float]:
-    """What `optimizer` remembers of each parameter, as vectors as long as all and numbers by name."""
+    """What `optimizer` remembers of each parameter, as vectors as long as all and numbers by name; nothing of one that
+    evaluates the model again, whose state is that of all parameters together."""
+    if evaluates_again(optimizer):
+        return {}
     return pack([dict(optimizer.state[p]) if p in optimizer.state else {} for p in parameters], _lengths(parameters))
 
 
@@ -108,8 +145,8 @@ def _lies_with(v: Any) -> bool:
 
 def refusal_of(optimizer: torch.optim.Optimizer) -> str | None:
     """Returns why no training loop can hand over the steps of `optimizer`, or None."""
-    if isinstance(optimizer, torch.optim.LBFGS):
-        return "LBFGS evaluates the model several times a step: use an optimizer that takes one gradient a step"
+    if isinstance(optimizer, torch.optim.LBFGS) and not evaluates_again(optimizer):
+        return f"{type(optimizer).__name__} is a class of LBFGS, which evaluates the model several times: take LBFGS"
     if isinstance(optimizer, torch.optim.SparseAdam):
         return "SparseAdam is torch.optim.Adam with lazy=True here: join(model, Adam(...), lazy=True)"
     if not hasattr(optimizer, "_optimizer_step_pre_hooks"):  # it has not been made by torch's `Optimizer.__init__`

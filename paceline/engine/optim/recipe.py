@@ -13,7 +13,7 @@ from torch import nn
 from paceline.core.errors import ConfigError
 from paceline.engine.model.several_models import SeveralOptimizers, class_of
 from paceline.engine.optim.optimizers import KINDS
-from paceline.engine.optim.own_optimizer import refusal_of
+from paceline.engine.optim.own_optimizer import EVALUATES_AGAIN, evaluates_again, refusal_of
 from paceline.engine.optim.whole_tensors import HOW_IT_IS_COMPUTED, TORCH, options_of
 from paceline.engine.specs import BY_PATH, MOMENTUM, GroupRecipe, OptimizerRecipe, Option, PathRecipe
 
@@ -32,9 +32,14 @@ def recipe_of(
     path: the import path of the function that made it, for one that is not torch's. Raises ConfigError, with the way
     out, for an optimizer that cannot be driven, or that no message can describe.
     """
-    for each in optimizer.members.values() if isinstance(optimizer, SeveralOptimizers) else (optimizer,):
+    members = tuple(optimizer.members.values()) if isinstance(optimizer, SeveralOptimizers) else (optimizer,)
+    for each in members:
         if refused := refusal_of(each):
             raise ConfigError(refused)
+        if evaluates_again(each) and len(members) > 1:
+            raise ConfigError(
+                f"{EVALUATES_AGAIN}: with several models take an optimizer that needs one gradient a step"
+            )
     own = list(trained.values()) if trained is not None else _held(optimizer)
     kind = KINDS.get(class_of(optimizer))
     if kind is None or any(group.get(option) for group in optimizer.param_groups for option in BEYOND):

@@ -5,6 +5,7 @@ element by element (SGD, Adam, ...)            servers update, each its slices
 needs the whole gradient (clip_norm), 1 server the server updates
 needs the whole gradient, several servers      workers update, if the scheme has such a form (bsp); else an error
 the user's own, not to be named by a path      workers update, if the scheme has such a form; else an error
+LBFGS, which evaluates the model again         an error, but for schemes with local steps
 
 A worker that updates while its loop computes (`tiers` with asp inside) is refused what one server is.
 """
@@ -21,6 +22,9 @@ from paceline.runtime.spec.job_spec import Recipe
 
 LOCAL = "esync, localsgd or diloco"
 """Schemes that errors suggest where local steps would help."""
+
+LBFGS = "torch.optim.lbfgs.LBFGS"
+"""The optimizer of torch whose step calls a closure several times."""
 
 
 def servers_update(scheme: Scheme, servers: int) -> bool:
@@ -40,6 +44,11 @@ def fitted(recipe: Recipe, servers: int) -> Recipe:
     check(recipe.optimizer)
     _refuse_average(recipe)
     scheme = recipe.make_scheme()
+    if scheme.computes and recipe.optimizer.by_path is not None and recipe.optimizer.by_path.kind == LBFGS:
+        raise ConfigError(
+            f"{recipe.scheme} takes one gradient a step, and LBFGS evaluates the model several times: take a scheme "
+            f"with local steps ({LOCAL}), and call pace.optimizer.step(closure)"
+        )
     if scheme.worker(servers).updates_meanwhile:
         reason = _refusal(recipe.optimizer, 1)
         if reason:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,10 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination import loop_messages
+from paceline.core.coordination import loop_messages, party
 from paceline.core.errors import PeerLost
 from paceline.core.trace import NO_STEPS, Decided
 from paceline.engine.forward_samples import ForwardSamples, SamplesOf
+from paceline.engine.optim.own_optimizer import evaluates_again
 from paceline.engine.sharded.gathered_model import GatheredModel
 from paceline.engine.vectors.flat import Flat
 from paceline.live.control.handlers import PartyCallbacks
@@ -141,6 +143,7 @@ def _joined(
     if behind.masters is not None and not session.late:
         model.flat.load(Flat.wrap(behind.masters))
     plan = lifecycle.join(model.update, measure, behind.clock, behind.samples, behind.of_servers)
+    _say_what_is_not_kept(spec, session, optimizer)
     clock = _clock(session, recipe, plan, counts, behind.samples, model.partial.once)
     sizes = BatchSizes(model.work, clock, plan.samples, _allowance(session, spec, plan, clock))
     _report_waits(session)
@@ -179,6 +182,14 @@ def _report_no_steps(spec: ProcessSpec, session: Session, reason: str) -> None:
     """Notes in the trace, and so on the command's terminal, that this worker hands nothing over."""
     at, who = session.node.now(), spec.who
     session.reports.note(Decided(at=at, party=str(who), rank=who.index, verdict=NO_STEPS, reason=reason))
+
+
+def _say_what_is_not_kept(spec: ProcessSpec, session: Session, optimizer: torch.optim.Optimizer | None) -> None:
+    """Prints, on worker 0 of a run that keeps checkpoints, that they are without the state of such an optimizer."""
+    kept = spec.config.checkpoint.every > 0 and session.has(party.EVALUATOR)
+    if kept and not spec.who.index and evaluates_again(optimizer):
+        what = "checkpoints are without what LBFGS remembers, which begins anew after --resume"
+        print(f"paceline: {what}", file=sys.stderr)
 
 
 def _draws_of_ranks(spec: ProcessSpec, flat: GatheredModel | None) -> Callable[[], Sequence[Tensor]]:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.core.errors import ConfigError
+from paceline.engine.optim.own_optimizer import evaluates_again
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.checkpointing.resume import kind_of, load_weights
 from paceline.runtime.checkpointing.slice_capture import WEIGHTS
@@ -95,6 +96,12 @@ def _check_can_be_saved(worker: Worker, model_of: str) -> None:
     if worker.end.closed:
         raise ConfigError(
             "pace.state_dict() after pace.close(): call it before; the model is yours, model.state_dict()"
+        )
+    steps = worker.model.work.steps_of_user
+    if steps is not None and evaluates_again(steps.optimizer):
+        raise ConfigError(
+            "pace.state_dict(): LBFGS remembers earlier steps, which such a state cannot hold; save model.state_dict() "
+            "and optimizer.state_dict(), and load both before paceline.join"
         )
     if model_of == "mean of workers":
         raise ConfigError(

@@ -86,7 +86,8 @@ class Pace:
         )
         self.rank, self.device = self._worker.run.rank, self._worker.run.device
         self.recipe, self.plan = recipe, self._worker.run.plan
-        self.optimizers = drop_ins(optimizer, self._worker.model.flat, self.step, self._worker.samples.cleared)
+        own, steps = self._worker.model, self._worker.model.work.steps_of_user
+        self.optimizers = drop_ins(optimizer, own.flat, self.step, self._worker.samples.cleared, steps)
 
     # ---- the run -----------------------------------------------------------------------------------------
     @property

@@ -73,7 +73,7 @@ def test_it_trains_what_the_plain_loop_trains_without_a_word(
 
     def shared(pace: Pace, model: nn.Module) -> None:
         loop(Sam(pace.optimizer, restore), model)
-        assert pace.steps == STEPS
+        assert (pace.steps, pace._worker.counts.samples) == (STEPS, STEPS * 7)
 
     wanted = toy_model()
     loop(Sam(momentum(wanted.parameters()), restore), wanted)

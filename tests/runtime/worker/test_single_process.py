@@ -252,8 +252,8 @@ def test_a_codec_that_there_is_not_is_refused_at_once(which: str) -> None:
 
 def test_an_optimizer_that_takes_more_than_a_gradient_is_refused_with_the_way_out() -> None:
     model = toy_model()
-    with pytest.raises(ConfigError, match="LBFGS evaluates the model several times a step: use"):
-        paceline.join(model, torch.optim.LBFGS(model.parameters()))
+    with pytest.raises(ConfigError, match="LBFGS evaluates the model several times: take a scheme with local steps"):
+        paceline.join(model, torch.optim.LBFGS(model.parameters()), scheme="bsp")
 
 
 class Wrapper(torch.optim.Optimizer):

@@ -11,6 +11,7 @@ import torch
 
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.model.several_models import SeveralOptimizers
+from paceline.engine.optim.own_optimizer import UserSteps, evaluates_again
 
 ONLY = ""
 """The name of the optimizer of a loop with one model."""
@@ -33,9 +34,10 @@ class DropInOptimizer(torch.optim.Optimizer):
         flat: FlatModel,
         hand_over: Callable[..., None],
         cleared: Callable[[bool], None],
+        steps: UserSteps | None = None,
     ) -> None:
         """`hand_over(samples=...)` makes the step; `cleared` is called when gradients are cleared without one, with
-        True where a gradient scaler has skipped it.
+        True where a gradient scaler has skipped it. `steps`: what calls the optimizer on this worker.
 
         A framework that reads batches ahead sets `samples` before each step; None counts those that came from
         `pace.loader` since the last one.
@@ -43,6 +45,7 @@ class DropInOptimizer(torch.optim.Optimizer):
         self.samples: int | None = None
         # Not torch's own: there is nothing to group, and what there is belongs to `original`.
         self._original, self._flat, self._hand_over, self._cleared = original, flat, hand_over, cleared
+        self._steps = steps if evaluates_again(original) else None
         self.calls = 0  # of `step`
         self._optimizer_step_pre_hooks: OrderedDict[int, Any] = OrderedDict()
         self._optimizer_step_post_hooks: OrderedDict[int, Any] = OrderedDict()
@@ -71,13 +74,19 @@ class DropInOptimizer(torch.optim.Optimizer):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Calls `closure`, which is to call backward, if there is one, then `pace.step`; returns what `closure`
-        returned."""
+        returned. An optimizer that evaluates the model several times calls `closure` again in its step."""
         self.calls += 1
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._hand_over(samples=self.samples)
+        if self._steps is not None:
+            self._steps.evaluate, self._steps.loss = closure, loss
+        try:
+            self._hand_over(samples=self.samples)
+        finally:
+            if self._steps is not None:
+                self._steps.evaluate = self._steps.loss = None
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -135,10 +144,14 @@ def _watch_scalers() -> None:
 
 
 def drop_ins(
-    optimizer: torch.optim.Optimizer | None, flat: FlatModel, step: Callable[..., None], cleared: Callable[[bool], None]
+    optimizer: torch.optim.Optimizer | None,
+    flat: FlatModel,
+    step: Callable[..., None],
+    cleared: Callable[[bool], None],
+    steps: UserSteps | None = None,
 ) -> dict[str, DropInOptimizer]:
     """Returns an optimizer for each model by name, for the only one by `ONLY`; {} where the loop has no optimizer."""
     if isinstance(optimizer, SeveralOptimizers):
         named = optimizer.members.items()
         return {name: DropInOptimizer(each, flat, functools.partial(step, name), cleared) for name, each in named}
-    return {ONLY: DropInOptimizer(optimizer, flat, step, cleared)} if optimizer is not None else {}
+    return {ONLY: DropInOptimizer(optimizer, flat, step, cleared, steps)} if optimizer is not None else {}

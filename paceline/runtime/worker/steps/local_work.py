@@ -191,13 +191,17 @@ class Local:
     def step(self, samples_seen: int) -> None:
         """Makes one update of the model, in place."""
         if self.user is not None:
-            self._flat.show_unused()
-            if self._recipe.optimizer.clip_norm:
-                self._flat.clip_gradients(self._recipe.optimizer.clip_norm)
-            self.user.step()
+            self._prepare_gradient()
+            self.user.step(self._prepare_gradient)
             self._flat.touched()  # some write to `p.data`
         else:
             self._made.step(samples_seen)
+
+    def _prepare_gradient(self) -> None:
+        """Prepares what backward has left for the user's optimizer."""
+        self._flat.show_unused()
+        if self._recipe.optimizer.clip_norm:
+            self._flat.clip_gradients(self._recipe.optimizer.clip_norm)
 
     def scale_rate(self, ratio: float) -> None:
         """Multiplies the learning rate of the optimizer that is made here; that of the user is the caller's."""
