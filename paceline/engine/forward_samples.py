@@ -60,7 +60,8 @@ class ForwardSamples:
         self._passed = False  # has a backward pass come through a call since the last call?
         called = list(_called(module))
         self.names = " or ".join(dict.fromkeys(map(_name_of, called)))
-        self.why_unknown = f"{self.names} was not called in it (a method was, perhaps, or a compiled function)"
+        self._not_called = f"{self.names} was not called in it (a method was, perhaps, or a compiled function)"
+        self._why = self.why_unknown = self._not_called
         self._watched = [(each, vars(each).get(CALL), self._watch(each)) for each in called]
 
     def _watch(self, module: nn.Module) -> Callable[..., Any]:
@@ -89,11 +90,11 @@ class ForwardSamples:
                 self._counted.clear()  # the loop has cleared what these were of
         samples = self._samples_of(*args, **kwargs) if self._samples_of else _length_of(args, kwargs)
         if samples is None and not self._samples_of:
-            self.why_unknown = f"{self.names} was called without a tensor that has a dimension"
+            self._why = f"{self.names} was called without a tensor that has a dimension"
             return
         nodes = _nodes_of(output)
-        if not nodes:
-            self.why_unknown = f"{self.names} returned no tensor that needs a gradient"
+        what = "no backward pass came through what it returned" if nodes else "it returned no tensor with a gradient"
+        self._why = f"{self.names} was called in it, but {what}"
         number = next(self._numbers)
         for node in nodes[:OUTPUTS_MAX]:
             node.register_prehook(functools.partial(self._reached, number, samples))
@@ -104,8 +105,9 @@ class ForwardSamples:
         self._counted[number] = self._micro_batch, samples
 
     def take(self) -> int | None:
-        """Returns the samples since the last step; None if nothing was counted. Raises ConfigError for what is no
-        number of samples."""
+        """Returns the samples since the last step; None if nothing was counted, for which `why_unknown` has the reason.
+        Raises ConfigError for what is no number of samples."""
+        self.why_unknown, self._why = self._why, self._not_called
         counted, self._counted = self._counted, {}
         largest: dict[int, int] = {}
         for micro_batch, samples in counted.values():
@@ -186,8 +188,8 @@ def _nodes_of(output: Any, depth: int = 3) -> list[Any]:
 def _leave_uncompiled(call: Callable[..., Any], *, what_it_calls: bool = False) -> None:
     """Lets `torch.compile` run a function as it is, and compile what that calls unless this is left, too.
 
-    torch has no public way that does not import its compiler, which takes seconds. Before torch 2.7 there is none, and
-    a model that is compiled after it was given to this counter is not counted.
+    torch has no public way that does not import its compiler, which takes seconds. Where an older torch
+    lacks this one, a model that is compiled after it was given to this counter is not counted.
     """
     frames = torch._C._dynamo.eval_frame
     if hasattr(frames, "set_code_exec_strategy"):

@@ -300,7 +300,15 @@ def test_why_nothing_is_known_is_said() -> None:
     silent = Returns(lambda y: None)
     counter = counter_of(silent)
     silent(batch(8))
+    assert counter.take() is None
     assert "returned no tensor" in counter.why_unknown
+
+    counter = counter_of(model)
+    model(batch(8))
+    assert counter.take() is None
+    assert "no backward pass came through" in counter.why_unknown
+    assert counter.take() is None
+    assert "was not called" in counter.why_unknown, "in the next step"
 
 
 # ---- samples_of ------------------------------------------------------------------------------------------------
