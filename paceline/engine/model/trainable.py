@@ -182,7 +182,8 @@ def _refuse_untrainable(named: Mapping[str, nn.Parameter], trained: Mapping[str,
             raise ConfigError(f"parameter {name} is {p.dtype}: make it two float32 parameters, torch.view_as_real")
         if p.dtype not in (torch.float32, *LOW):
             raise ConfigError(
-                f"parameter {name} is {p.dtype}, which is not trained here: call .float() on the model first"
+                f"parameter {name} is {p.dtype}, and weights are exchanged as float32: call model.float() before "
+                "paceline.join, and x.float() on what it is given"
             )
         if _is_expanded(p):
             raise ConfigError(f"parameter {name} is expanded, so that its numbers share memory: .clone() it first")

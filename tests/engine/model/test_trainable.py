@@ -88,7 +88,7 @@ class DistributedDataParallel(nn.Module):  # torch's own asks for a process grou
         (lambda: nn.Sequential(nn.Linear(2, 2), DistributedDataParallel()), "DistributedDataParallel.*ddp.module"),
         (lambda: nn.Linear(2, 2, device="meta"), "device meta"),
         (lambda: nn.Linear(2, 2).requires_grad_(False), "no parameters to train"),
-        (lambda: nn.Linear(2, 2).double(), r"\.float\(\)"),
+        (lambda: nn.Linear(2, 2).double(), r"float64, and weights are exchanged as float32: call model\.float\(\)"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_with_the_way_out(made: Callable[[], nn.Module], words: str) -> None:
